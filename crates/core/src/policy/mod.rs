@@ -1,0 +1,99 @@
+//! What an administrator writes (TOML) and changes while it runs.
+
+use crate::packet::Mac;
+use crate::time::Nanos;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// A whole policy file, checked. Rates are bits a second, sizes bytes, times nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The control socket; `fairlane ctl` talks to it.
+    pub control: PathBuf,
+    /// Where metrics are served over HTTP, on loopback; none if absent.
+    pub metrics: Option<SocketAddr>,
+    /// The links, each a switch, a scheduler and a worker of its own. Names are unique.
+    pub links: Vec<Link>,
+    /// The guests' cards, in the order of the file. Names and sockets are unique.
+    pub vifs: Vec<Vif>,
+}
+
+/// A link: ports that can reach each other, and the uplink whose time they share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Name, unique.
+    pub name: String,
+    /// Bits a second of the uplink, both ways; none for as fast as it goes.
+    pub rate: Option<u64>,
+    /// Which scheduler shares the link.
+    pub scheduler: SchedulerKind,
+    /// A vif without a frame for this long counts as inactive.
+    pub delay: Nanos,
+    /// Whether guests may talk to the uplink only.
+    pub isolate: bool,
+    /// The core the worker is pinned to; none lets the system choose.
+    pub cpu: Option<usize>,
+    /// What the link leads to.
+    pub uplink: Uplink,
+}
+
+/// The schedulers of [`crate::sched`] with what is theirs alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// Byte-accurate weighted fair sharing with guarantees.
+    Fair,
+    /// The weighted round robin of seed 002, section VII.
+    Wrr {
+        /// Off: every vif has the same weight (the seed's `prioritize`).
+        prioritize: bool,
+    },
+    /// Round robin with a token bucket, as Linux netback does.
+    Netback {
+        /// How often a bucket is refilled (netback's credit interval, 50 ms).
+        refill: Nanos,
+    },
+}
+
+/// What a link leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uplink {
+    /// Nothing: its guests reach only each other.
+    None,
+    /// A tap device of this name on the host.
+    Tap {
+        /// Interface name, at most 15 bytes.
+        name: String,
+    },
+    /// A wire in this process, whose far end is the uplink of another link.
+    Wire {
+        /// Name of the link at the far end, which has `Uplink::None` itself.
+        to: String,
+        /// Time a frame travels.
+        delay: Nanos,
+        /// Bytes that wait for the wire, at each end.
+        queue: u64,
+        /// Off: frames that find the queue full are dropped, as elsewhere, instead of waiting in the guest's ring.
+        backpressure: bool,
+    },
+}
+
+/// A guest's card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vif {
+    /// Name, unique.
+    pub name: String,
+    /// Name of its link.
+    pub link: String,
+    /// The vhost-user socket.
+    pub socket: PathBuf,
+    /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
+    pub connect: bool,
+    /// Queue pairs offered, 1 to 16.
+    pub queues: u16,
+    /// What it is granted.
+    pub share: crate::sched::Share,
+    /// The only source MAC address it may use; any if absent.
+    pub mac: Option<Mac>,
+    /// The only source IP addresses it may use; any if empty.
+    pub addresses: Vec<IpAddr>,
+}

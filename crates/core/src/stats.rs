@@ -1,0 +1,100 @@
+//! Counters of a port, and why frames were dropped.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a frame was dropped. Every dropped frame is counted under exactly one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum DropReason {
+    /// The source MAC address is not the vif's.
+    SpoofedMac,
+    /// The source IP address, or an ARP sender, is not the vif's.
+    SpoofedAddress,
+    /// Shorter than its headers say, or not Ethernet.
+    Malformed,
+    /// The destination is the port the frame came from, or isolation forbids it.
+    NoDestination,
+    /// The receiver did not drain its ring within the bounded wait.
+    ReceiverStalled,
+    /// The receiver is not connected or was disabled.
+    ReceiverDown,
+    /// Larger than the receiver's buffers or rules allow.
+    TooLarge,
+    /// The uplink's queue was full and the policy says not to wait (`backpressure = false`).
+    UplinkFull,
+    /// A fault injector took it.
+    Injected,
+}
+
+impl DropReason {
+    /// Every reason, in the order of [`Drops`].
+    pub const ALL: [DropReason; 9] = [
+        DropReason::SpoofedMac,
+        DropReason::SpoofedAddress,
+        DropReason::Malformed,
+        DropReason::NoDestination,
+        DropReason::ReceiverStalled,
+        DropReason::ReceiverDown,
+        DropReason::TooLarge,
+        DropReason::UplinkFull,
+        DropReason::Injected,
+    ];
+
+    /// The name in metrics and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::SpoofedMac => "spoofed_mac",
+            DropReason::SpoofedAddress => "spoofed_address",
+            DropReason::Malformed => "malformed",
+            DropReason::NoDestination => "no_destination",
+            DropReason::ReceiverStalled => "receiver_stalled",
+            DropReason::ReceiverDown => "receiver_down",
+            DropReason::TooLarge => "too_large",
+            DropReason::UplinkFull => "uplink_full",
+            DropReason::Injected => "injected",
+        }
+    }
+}
+
+/// Frames dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Drops {
+    /// Counts `frames` dropped for one reason.
+    #[inline]
+    pub fn add(&mut self, reason: DropReason, frames: u64) {
+        self.0[reason as usize] += frames;
+    }
+
+    /// Frames dropped for one reason.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Frames dropped for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Reasons that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.into_iter().map(|reason| (reason, self.get(reason))).filter(|(_, count)| *count > 0)
+    }
+}
+
+/// What passed through one port, as its guest sees it: `sent` left the guest, `received` reached it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames taken from the guest.
+    pub sent_frames: u64,
+    /// Bytes of those frames.
+    pub sent_bytes: u64,
+    /// Frames put into the guest's ring.
+    pub received_frames: u64,
+    /// Bytes of those frames.
+    pub received_bytes: u64,
+    /// Frames taken from this port's peer that were dropped, by reason. Of a flooded frame each copy is counted.
+    pub drops: Drops,
+}

@@ -1,0 +1,55 @@
+//! Time as an argument: nanoseconds on a clock that never goes back.
+
+use std::ops::{Add, AddAssign, Sub};
+
+/// One second in nanoseconds.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// A moment, in nanoseconds since some fixed start; also a duration where the name says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The moment no clock reaches.
+    pub const NEVER: Nanos = Nanos(u64::MAX);
+
+    /// A duration of whole milliseconds.
+    pub const fn from_millis(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// A duration of whole microseconds.
+    pub const fn from_micros(micros: u64) -> Nanos {
+        Nanos(micros * 1_000)
+    }
+
+    /// Seconds, as a fraction.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / SECOND as f64
+    }
+
+    /// The time from `earlier` to `self`; zero where `earlier` is later.
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        self.since(other)
+    }
+}

@@ -1,0 +1,1 @@
+//! The datapath: workers, live configuration, control, metrics.

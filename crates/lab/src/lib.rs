@@ -1,0 +1,1 @@
+//! Guests, their images, the agent inside, experiments.

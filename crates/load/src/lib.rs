@@ -1,0 +1,1 @@
+//! Network traffic: datagrams and streams, client and server.

@@ -1,0 +1,230 @@
+//! A burst of frames on their way from one port to another: heads copied once and checked, bodies left where they are.
+//!
+//! A guest may change its memory at any time. So the first [`HEAD`] bytes of each frame are copied here once, all decisions
+//! and the receiver see that copy, and only bytes that nobody decides on are read from the sender's memory, once, into
+//! the receiver's.
+
+use fairlane_core::packet::Offload;
+use std::marker::PhantomData;
+
+/// Frames of a burst at most.
+pub const BURST: usize = 32;
+
+/// Bytes of a frame that are copied and checked: enough for Ethernet, two VLAN tags, IPv6 and TCP with all its options.
+pub const HEAD: usize = 128;
+
+/// Pieces of bodies that a burst has room for. A frame of 64 KiB is some 19 pieces.
+const PIECES: usize = 1024;
+
+/// A piece of a frame's body in the sender's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub start: *const u8,
+    pub len: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Meta {
+    /// Bytes of the whole frame.
+    len: u32,
+    /// The body's pieces: first and count.
+    first: u16,
+    pieces: u16,
+    offload: Offload,
+}
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Head([u8; HEAD]);
+
+/// Storage for one burst, reused for all. About 20 KiB: make one a worker.
+pub struct Burst {
+    frames: usize,
+    pieces: usize,
+    metas: [Meta; BURST],
+    heads: [Head; BURST],
+    bodies: [Piece; PIECES],
+}
+
+impl Burst {
+    /// Empty storage.
+    pub fn new() -> Box<Burst> {
+        Box::new(Burst {
+            frames: 0,
+            pieces: 0,
+            metas: [Meta { len: 0, first: 0, pieces: 0, offload: Offload::default() }; BURST],
+            heads: [Head([0; HEAD]); BURST],
+            bodies: [Piece { start: std::ptr::null(), len: 0 }; PIECES],
+        })
+    }
+
+    /// Starts a new burst. What was in it is forgotten.
+    #[inline]
+    pub fn fill(&mut self) -> Filler<'_> {
+        self.frames = 0;
+        self.pieces = 0;
+        Filler { burst: self, memory: PhantomData }
+    }
+}
+
+/// A burst being filled with frames that live in `'a`.
+pub struct Filler<'a> {
+    burst: &'a mut Burst,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Filler<'a> {
+    /// Frames so far.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.burst.frames
+    }
+
+    /// Whether no frame was added yet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.burst.frames == 0
+    }
+
+    /// Adds a frame that lies in one piece. False if the burst is full.
+    #[inline]
+    pub fn push(&mut self, frame: &'a [u8], offload: Offload) -> bool {
+        let (head, body) = frame.split_at(frame.len().min(HEAD));
+        if self.burst.frames == BURST || self.burst.pieces == PIECES {
+            return false;
+        }
+        self.head_mut()[..head.len()].copy_from_slice(head);
+        if !body.is_empty() {
+            // SAFETY: `body` lives for 'a, which outlasts the batch.
+            unsafe { self.piece(body.as_ptr(), body.len() as u32) };
+        }
+        self.commit(frame.len() as u32, usize::from(!body.is_empty()), offload);
+        true
+    }
+
+    /// Room for the next frame's head.
+    #[inline]
+    pub(crate) fn head_mut(&mut self) -> &mut [u8; HEAD] {
+        &mut self.burst.heads[self.burst.frames].0
+    }
+
+    /// Pieces that can still be added.
+    #[inline]
+    pub(crate) fn pieces_left(&self) -> usize {
+        PIECES - self.burst.pieces
+    }
+
+    /// Adds a piece of the next frame's body. The caller has asked [`Filler::pieces_left`].
+    ///
+    /// # Safety
+    /// `start..start + len` is readable for `'a` (others may write to it meanwhile).
+    #[inline]
+    pub(crate) unsafe fn piece(&mut self, start: *const u8, len: u32) {
+        self.burst.bodies[self.burst.pieces] = Piece { start, len };
+        self.burst.pieces += 1;
+    }
+
+    /// Completes a frame of `len` bytes: its head was written, and its last `pieces` pieces added.
+    #[inline]
+    pub(crate) fn commit(&mut self, len: u32, pieces: usize, offload: Offload) {
+        let first = (self.burst.pieces - pieces) as u16;
+        self.burst.metas[self.burst.frames] = Meta { len, first, pieces: pieces as u16, offload };
+        self.burst.frames += 1;
+    }
+
+    /// Forgets the last `pieces` pieces, of a frame that is not completed.
+    pub(crate) fn abandon(&mut self, pieces: usize) {
+        self.burst.pieces -= pieces;
+    }
+
+    /// The frames, to look at and pass on.
+    #[inline]
+    pub fn done(self) -> Batch<'a> {
+        Batch { burst: self.burst, memory: PhantomData }
+    }
+}
+
+/// Frames as a port offers them.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    burst: &'a Burst,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Batch<'a> {
+    /// How many frames.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.burst.frames
+    }
+
+    /// Whether there is no frame.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.burst.frames == 0
+    }
+
+    /// One frame.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Batch::len`].
+    #[inline]
+    pub fn frame(&self, index: usize) -> Frame<'a> {
+        assert!(index < self.burst.frames);
+        let meta = &self.burst.metas[index];
+        let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
+        let body = &self.burst.bodies[meta.first as usize..][..meta.pieces as usize];
+        Frame { len: meta.len, offload: meta.offload, head, body }
+    }
+
+    /// All frames in order.
+    #[inline]
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + '_ {
+        (0..self.len()).map(|index| self.frame(index))
+    }
+}
+
+/// One frame: a checked head, and the body in its sender's memory.
+#[derive(Clone, Copy)]
+pub struct Frame<'a> {
+    len: u32,
+    offload: Offload,
+    head: &'a [u8],
+    body: &'a [Piece],
+}
+
+impl<'a> Frame<'a> {
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.len)
+    }
+
+    /// The first bytes, at most [`HEAD`], as all decisions see them.
+    #[inline]
+    pub fn head(&self) -> &'a [u8] {
+        self.head
+    }
+
+    /// What its sender left to do.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// The pieces of the body.
+    #[inline]
+    pub(crate) fn body(&self) -> &'a [Piece] {
+        self.body
+    }
+
+    /// Appends the whole frame to `out`.
+    pub fn read(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head);
+        for piece in self.body {
+            // SAFETY: the piece is readable for 'a. Its owner may change the bytes meanwhile, and no decision rests on
+            // them: u8 has no invalid values, and the copy is what is used from here on.
+            out.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len as usize) });
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A port for tests: frames in two queues of this process, shared with whoever holds the [`Peer`].
+
+use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// A frame with what was left to do on it.
+pub type Owned = (Vec<u8>, Offload);
+
+#[derive(Default)]
+struct Queues {
+    /// From the peer, not offered yet.
+    sent: VecDeque<Owned>,
+    /// To the peer.
+    received: VecDeque<Owned>,
+    /// Frames that may wait in `received`.
+    room: usize,
+}
+
+/// The port.
+pub struct Memory {
+    queues: Arc<Mutex<Queues>>,
+    /// Taken from `sent`, not consumed yet.
+    offered: VecDeque<Owned>,
+}
+
+/// The other end of a [`Memory`] port: what a guest would be.
+#[derive(Clone)]
+pub struct Peer(Arc<Mutex<Queues>>);
+
+/// A port and its peer. At most `room` frames wait toward the peer; further ones find it full.
+pub fn pair(room: usize) -> (Memory, Peer) {
+    let queues = Arc::new(Mutex::new(Queues { room, ..Queues::default() }));
+    (Memory { queues: queues.clone(), offered: VecDeque::new() }, Peer(queues))
+}
+
+impl Peer {
+    /// Transmits a frame.
+    pub fn send(&self, frame: &[u8], offload: Offload) {
+        self.queues().sent.push_back((frame.to_vec(), offload));
+    }
+
+    /// Takes the next received frame.
+    pub fn receive(&self) -> Option<Owned> {
+        self.queues().received.pop_front()
+    }
+
+    /// Frames sent that no one took yet.
+    pub fn unsent(&self) -> usize {
+        self.queues().sent.len()
+    }
+
+    fn queues(&self) -> std::sync::MutexGuard<'_, Queues> {
+        self.0.lock().expect("no holder panics")
+    }
+}
+
+impl Memory {
+    fn queues(&self) -> std::sync::MutexGuard<'_, Queues> {
+        self.queues.lock().expect("no holder panics")
+    }
+}
+
+impl Port for Memory {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+        let wanted = (grant.frames as usize).min(crate::BURST);
+        while self.offered.len() < wanted {
+            let Some(frame) = self.queues.lock().expect("no holder panics").sent.pop_front() else { break };
+            self.offered.push_back(frame);
+        }
+        let mut filler = burst.fill();
+        let mut bytes = 0;
+        for (frame, offload) in self.offered.iter().take(wanted) {
+            if bytes >= grant.bytes || !filler.push(frame, *offload) {
+                break;
+            }
+            bytes += frame.len() as u64;
+        }
+        filler.done()
+    }
+
+    fn consume(&mut self, frames: usize) {
+        self.offered.drain(..frames);
+    }
+
+    fn waiting(&mut self, _now: Nanos) -> bool {
+        !self.offered.is_empty() || !self.queues().sent.is_empty()
+    }
+
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        let mut queues = self.queues();
+        let mut accepted = 0;
+        for index in frames {
+            if queues.received.len() >= queues.room {
+                return Put { accepted, refusal: Some(Refusal::Full) };
+            }
+            let frame = batch.frame(index);
+            let mut bytes = Vec::with_capacity(frame.bytes() as usize);
+            frame.read(&mut bytes);
+            queues.received.push_back((bytes, frame.offload()));
+            accepted += 1;
+        }
+        Put { accepted, refusal: None }
+    }
+
+    fn room(&mut self, _now: Nanos) -> Room {
+        let queues = self.queues();
+        if queues.received.len() < queues.room { Room::Now } else { Room::Unknown }
+    }
+
+    fn flush(&mut self, _now: Nanos) {}
+
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        (wanted.frames && self.waiting(Nanos(0))) || (wanted.room && self.room(Nanos(0)) == Room::Now)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+
+    fn status(&self) -> Status {
+        Status::Up
+    }
+}

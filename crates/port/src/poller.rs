@@ -1,0 +1,88 @@
+//! What a worker sleeps on: an epoll set whose keys name a port and one of its descriptors.
+
+use fairlane_core::time::{Nanos, SECOND};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Names a descriptor's owner: a number that the worker gives to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(pub u32);
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read.
+    Read,
+    /// Room to write.
+    Write,
+}
+
+/// An epoll set.
+pub struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// What `epoll_create1` says.
+    pub fn new() -> io::Result<Poller> {
+        // SAFETY: no pointer is passed; the descriptor is ours alone.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just opened and has no other owner.
+        Ok(Poller { epoll: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Watches a descriptor; events carry `key` and the owner's own `number`. A closed descriptor leaves by itself.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    pub fn add(&self, fd: BorrowedFd<'_>, key: Key, number: u32, interest: Interest) -> io::Result<()> {
+        let events = match interest {
+            Interest::Read => libc::EPOLLIN,
+            Interest::Write => libc::EPOLLOUT,
+        };
+        let mut event = libc::epoll_event { events: events as u32, u64: u64::from(key.0) << 32 | u64::from(number) };
+        // SAFETY: `event` is alive during the call, which only reads it.
+        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// No longer watches a descriptor.
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
+        // SAFETY: no pointer is passed that the kernel reads for this operation.
+        unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), std::ptr::null_mut());
+        }
+    }
+
+    /// Waits at most `timeout` ([`Nanos::NEVER`] for as long as it takes) and puts what is ready into `ready`.
+    ///
+    /// # Errors
+    /// What `epoll_pwait2` says; an interrupted wait is an empty one.
+    pub fn wait(&self, timeout: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
+        const EVENTS: usize = 64;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let limit =
+            libc::timespec { tv_sec: (timeout.0 / SECOND) as i64, tv_nsec: (timeout.0 % SECOND) as libc::c_long };
+        let limit = if timeout == Nanos::NEVER { std::ptr::null() } else { &raw const limit };
+        // SAFETY: `events` holds EVENTS entries, `limit` is null or points to a live timespec, no signal mask is passed.
+        let count = unsafe {
+            libc::epoll_pwait2(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit, std::ptr::null())
+        };
+        ready.clear();
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+        }
+        for event in &events[..count as usize] {
+            let data = event.u64;
+            ready.push((Key((data >> 32) as u32), data as u32));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! The result file, statistics, plots and pages.
