@@ -8,6 +8,7 @@ use serde::Deserialize;
 use tempfile::NamedTempFile;
 
 use crate::html;
+use crate::json;
 use crate::result::{ResultFile, SCHEMA};
 
 /// Why a result file cannot be read or written.
@@ -82,9 +83,9 @@ impl ResultFile {
         Ok(result)
     }
 
-    /// The file's text.
+    /// The file's text: a series, a metric or a claim a line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every map in a result has text as its keys") + "\n"
+        json::lines(self)
     }
 
     /// Checks the result, then writes `result.json` and `report.html` into `dir`, which is created if need be.

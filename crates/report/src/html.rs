@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
+use crate::json;
 use crate::label::{clean, number, quantity};
 use crate::plot::{self, Size};
 use crate::result::{About, Claim, Metric, ResultFile};
@@ -28,7 +29,7 @@ pub fn page(results: &[&ResultFile]) -> String {
                     ". Every table and plot is computed from the samples that this page carries in "
                     code { "script#results" } "."
                 }
-                script #results type="application/json" { (PreEscaped(json(results))) }
+                script #results type="application/json" { (PreEscaped(data(results))) }
             }
         }
     }
@@ -37,8 +38,8 @@ pub fn page(results: &[&ResultFile]) -> String {
 
 /// The results as JSON that cannot end the script element it stands in: `<` and its kin occur only inside strings,
 /// where JSON lets them be written as escapes.
-fn json(results: &[&ResultFile]) -> String {
-    let json = serde_json::to_string(results).expect("every map in a result has text as its keys");
+fn data(results: &[&ResultFile]) -> String {
+    let json = json::compact(&results);
     [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")]
         .into_iter()
         .fold(json, |json, (from, to)| json.replace(from, to))
@@ -95,7 +96,7 @@ fn outcome(claim: &Claim) -> (&'static str, &'static str) {
 
 fn chip(claim: &Claim) -> Markup {
     let (word, class) = outcome(claim);
-    html! { span.chip class=(class) title=(clean(&claim.text)) { (word) } }
+    html! { span.chip.(class) title=(clean(&claim.text)) { (word) } }
 }
 
 fn verdict(result: &ResultFile) -> Markup {
@@ -112,10 +113,10 @@ fn verdict(result: &ResultFile) -> Markup {
     };
     html! {
         @if of_ours > 0 {
-            p.verdict class=(if ours == of_ours { "good" } else { "bad" }) { (hold(ours, of_ours, "Fairlane")) "." }
+            p.verdict.(if ours == of_ours { "good" } else { "bad" }) { (hold(ours, of_ours, "Fairlane")) "." }
         }
         @if of_theirs > 0 {
-            p.verdict class=(if theirs == of_theirs { "good" } else { "found" }) {
+            p.verdict.(if theirs == of_theirs { "good" } else { "found" }) {
                 (hold(theirs, of_theirs, "other work")) "."
             }
         }
@@ -125,7 +126,7 @@ fn verdict(result: &ResultFile) -> Markup {
 
 fn claims(claims: &[Claim]) -> Markup {
     html! {
-        table.claims {
+        table {
             thead { tr { th { "Claim" } th { "Expected" } th { "Measured" } th { "Verdict" } } }
             tbody {
                 @for claim in claims {
@@ -143,15 +144,15 @@ fn claims(claims: &[Claim]) -> Markup {
 
 fn metrics(result: &ResultFile) -> Markup {
     html! {
-        table.metrics {
+        table {
             thead { tr { th { "Metric" } th.n { "Value" } th.n { "95% interval" } th.n { "Samples" } } }
             tbody {
                 @for (name, metric) in &result.metrics {
                     tr {
                         td { code { (clean(name)) } }
-                        td.n { (quantity(metric.value, &clean(&metric.unit))) }
-                        td.n { (interval(metric)) }
-                        td.n { (metric.n) }
+                        td.n data-head="Value" { (quantity(metric.value, &clean(&metric.unit))) }
+                        td.n data-head="95% interval" { (interval(metric)) }
+                        td.n data-head="Samples" { (metric.n) }
                     }
                 }
             }

@@ -22,6 +22,7 @@ mod check;
 mod file;
 mod host;
 pub mod html;
+mod json;
 mod label;
 pub mod plot;
 mod result;

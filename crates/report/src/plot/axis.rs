@@ -53,17 +53,24 @@ pub(super) fn range(values: impl Iterator<Item = f64>, with_zero: bool) -> Range
     if with_zero { low..=high + half } else { low - half..=high + half }
 }
 
+/// The range of a horizontal axis. It begins at zero if the first value is close by, as the first sample of a run is.
+pub(super) fn range_across(values: impl Iterator<Item = f64>) -> RangeInclusive<f64> {
+    let range = range(values, false);
+    let close = *range.start() >= 0.0 && *range.start() <= 0.15 * range.end();
+    if close { 0.0..=*range.end() } else { range }
+}
+
 /// The range with its ends moved out to the next round value.
 pub(super) fn rounded(range: RangeInclusive<f64>, want: f64) -> RangeInclusive<f64> {
     let step = step(range.end() - range.start(), want);
     (range.start() / step + 1e-9).floor() * step..=(range.end() / step - 1e-9).ceil() * step
 }
 
-/// The least of 1, 2, 2.5, 5 times a power of ten that cuts `span` into at most `want` steps.
+/// The least of 1, 2, 5 times a power of ten that cuts `span` into at most `want` steps.
 fn step(span: f64, want: f64) -> f64 {
     let rough = span / want;
     let power = 10f64.powf(rough.log10().floor());
-    let times = [1.0, 2.0, 2.5, 5.0].into_iter().find(|times| times * power >= rough * (1.0 - 1e-9)).unwrap_or(10.0);
+    let times = [1.0, 2.0, 5.0].into_iter().find(|times| times * power >= rough * (1.0 - 1e-9)).unwrap_or(10.0);
     times * power
 }
 
@@ -104,7 +111,7 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         assert_eq!(texts(0.0..=100.0, 5.0), ["0", "20", "40", "60", "80", "100"]);
-        assert_eq!(texts(0.0..=1.0, 4.0), ["0", "0.25", "0.50", "0.75", "1.00"]);
+        assert_eq!(texts(0.0..=1.0, 5.0), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(texts(0.0..=30_000.0, 3.0), ["0", "10k", "20k", "30k"]);
         assert_eq!(texts(-1.5..=1.5, 3.0), ["-1", "0", "1"]);
         assert_eq!(rounded(0.0..=87.0, 5.0), 0.0..=100.0);

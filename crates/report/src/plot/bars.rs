@@ -73,7 +73,7 @@ pub(super) fn draw(view: &View, figure: &Figure, places: &[f64], entries: &[Entr
                     @let y = view.y.px(height.median);
                     @let highest = height.interval.map_or(y, |[_, high]| view.y.px(high)).min(y);
                     @let text = number(height.median);
-                    g class=(entry.class()) {
+                    g.(entry.class()) {
                         rect.bar x=(px(left + thick * 0.04)) width=(px(thick * 0.92)) rx="2"
                             y=(px(y.min(zero))) height=(px((y - zero).abs())) {
                             title { (entry.tip(height.median, &name(figure, *place, &entry.series.x.unit))) }
@@ -89,8 +89,8 @@ pub(super) fn draw(view: &View, figure: &Figure, places: &[f64], entries: &[Entr
             }
             @for entry in entries.iter().filter(|entry| entry.expected()) {
                 @if let Some(height) = height(entry, *place) {
-                    @let half = (group / 2.0 + 8.0).clamp(6.0, slot / 2.0);
-                    g class=(entry.class()) {
+                    @let half = (group / 2.0 + 8.0).min(slot / 2.0);
+                    g.(entry.class()) {
                         path.line d=(format!("M{} {}h{}", px(middle - half), px(view.y.px(height.median)), px(2.0 * half))) {
                             title { (entry.tip(height.median, &name(figure, *place, &entry.series.x.unit))) }
                         }

@@ -8,13 +8,13 @@ use super::{Entry, Ranges, View, axis, px};
 const STEPS: usize = 480;
 
 pub(super) fn ranges(entries: &[Entry]) -> Ranges {
-    (axis::range(entries.iter().flat_map(|entry| entry.series.values()), false), 0.0..=1.0)
+    (axis::range_across(entries.iter().flat_map(|entry| entry.series.values())), 0.0..=1.0)
 }
 
 pub(super) fn draw(view: &View, entries: &[Entry]) -> Markup {
     html! {
         @for entry in entries {
-            g class=(entry.class()) {
+            g.(entry.class()) {
                 path.line d=(path(view, entry)) { title { (entry.label) } }
             }
         }

@@ -44,11 +44,11 @@ pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> L
         placed.push((x, y, short, *entry));
         x += length;
     }
-    let height = if placed.is_empty() { 0.0 } else { y + ROW - 12.0 };
+    let height = if placed.is_empty() { 0.0 } else { y + ROW - 6.0 };
     let markup = html! {
         @for (x, y, label, entry) in placed {
             @let class = if entry.expected() { "plain expected".to_owned() } else { entry.class() };
-            g.key class=(class) {
+            g.(class) {
                 @if kind == Kind::Bars && !entry.expected() {
                     rect.bar x=(px(x + 4.0)) y=(px(y - 7.0)) width="14" height="14" rx="2" {}
                 } @else {

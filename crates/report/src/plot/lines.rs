@@ -4,33 +4,36 @@ use maud::{Markup, html};
 
 use super::legend::marker;
 use super::{Entry, Ranges, View, axis, px};
-use crate::label::{quantity, shorten};
+use crate::label::{clean, quantity, shorten};
 
 /// The least distance between points that get a marker each, in pixels.
-const APART: f64 = 9.0;
+const APART: f64 = 12.0;
 /// The least distance between the names at line ends, in pixels.
 const LINE: f64 = 16.0;
 
 /// Zero is in the vertical range: a line's height is its amount.
 pub(super) fn ranges(entries: &[Entry]) -> Ranges {
     let points = || entries.iter().flat_map(|entry| &entry.series.points);
-    (axis::range(points().map(|point| point[0]), false), axis::range(points().map(|point| point[1]), true))
+    (axis::range_across(points().map(|point| point[0])), axis::range(points().map(|point| point[1]), true))
 }
 
 pub(super) fn draw(view: &View, entries: &[Entry], at_ends: bool) -> Markup {
     let mut ends = Vec::new();
-    let drawn: Vec<_> = entries.iter().map(|entry| (entry, places(view, entry))).collect();
+    // What is expected is thin and dashed: it goes on top, or agreement would hide it.
+    let by_role =
+        entries.iter().filter(|entry| !entry.expected()).chain(entries.iter().filter(|entry| entry.expected()));
+    let drawn: Vec<_> = by_role.map(|entry| (entry, places(view, entry))).collect();
     for (entry, places) in drawn.iter().filter(|(entry, _)| !entry.expected() || entry.index.is_none()) {
         ends.extend(places.iter().rev().find(|place| place.y.is_some()).and_then(|place| Some((place.y?, *entry))));
     }
     html! {
         @for (entry, places) in &drawn {
-            g class=(entry.class()) {
+            g.(entry.class()) {
                 path.line d=(path(places)) {}
                 @if !entry.expected() && places.len() as f64 * APART <= view.right - view.left {
                     @for place in places {
                         @if let Some(y) = place.y {
-                            @let x = quantity(place.sample[0], &entry.series.x.unit);
+                            @let x = quantity(place.sample[0], &clean(&entry.series.x.unit));
                             (marker(entry, place.x, y, &entry.tip(place.sample[1], &x)))
                         }
                     }
@@ -99,7 +102,7 @@ fn names(view: &View, mut ends: Vec<(f64, &Entry)>) -> Markup {
     }
     html! {
         @for (y, entry) in ends {
-            text.label.end class=(entry.class()) x=(px(view.right + 10.0)) y=(px(y)) dy="0.35em" {
+            text.end.(entry.class()) x=(px(view.right + 10.0)) y=(px(y)) dy="0.35em" {
                 (shorten(&entry.label, 22))
             }
         }

@@ -28,7 +28,7 @@ const COLOURS: usize = 7;
 /// The width a figure is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A desk: 960 by 360.
+    /// A desk: 960 by 330.
     Wide,
     /// A phone: 360 by 300.
     Narrow,
@@ -37,7 +37,7 @@ pub enum Size {
 impl Size {
     fn pixels(self) -> (f64, f64) {
         match self {
-            Self::Wide => (960.0, 360.0),
+            Self::Wide => (960.0, 330.0),
             Self::Narrow => (360.0, 300.0),
         }
     }
@@ -125,22 +125,24 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     let (x_range, y_range) = with_marks(figure, x_range, y_range);
     let y_range = axis::rounded(y_range, 5.0);
 
+    let unit = entries.first().map_or("", |entry| entry.series.unit.as_str());
+    let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
+
     // Lines are named at their ends where there is room for it, else in the legend.
     let named = |entry: &&Entry| !entry.expected() || entry.index.is_none();
     let at_ends = size == Size::Wide && figure.kind == Kind::Lines && entries.iter().filter(named).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, wide);
     let longest = entries.iter().filter(named).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
 
-    let top = 30.0 + legend.height;
-    let bottom = high - 46.0;
+    let upright = figure.kind != Kind::Bars && figure.marks.iter().any(|mark| matches!(mark.at, At::X(_)));
+    let top = 34.0 + legend.height + if upright { 18.0 } else { 0.0 };
+    let bottom = high - if x_title.is_empty() { 28.0 } else { 46.0 };
     let y = Scale::new(y_range, bottom, top);
     let y_ticks = y.ticks(5.0);
     let left = y_ticks.iter().map(|(_, text)| width(text)).fold(0.0, f64::max) + 12.0;
-    let right = wide - if at_ends && longest > 0.0 { longest + 16.0 } else { 10.0 };
+    let right = wide - if at_ends && longest > 0.0 { longest + 16.0 } else { 18.0 };
     let view = View { x: Scale::new(x_range, left, right), y, left, right, top, bottom };
 
-    let unit = entries.first().map_or("", |entry| entry.series.unit.as_str());
-    let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
     let empty = entries.iter().all(|entry| entry.series.values().is_empty());
     html! {
         svg xmlns="http://www.w3.org/2000/svg" class=(size.class()) role="img"
@@ -149,7 +151,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
             title { (clean(&figure.title)) }
             desc { (clean(&figure.caption)) }
             (legend.markup)
-            text.name x="0" y=(px(top - 12.0)) { (shorten(&y_title, (wide / 7.5) as usize)) }
+            text.name x="0" y=(px(legend.height + 12.0)) { (shorten(&y_title, (wide / 7.5) as usize)) }
             @for (value, text) in &y_ticks {
                 @let at = px(view.y.px(*value));
                 line.grid x1=(px(left)) x2=(px(right)) y1=(at) y2=(at) {}
@@ -215,7 +217,7 @@ fn titles(figure: &Figure, first: Option<&Series>, unit: &str) -> (String, Strin
 }
 
 fn x_ticks(view: &View) -> Markup {
-    let want = ((view.right - view.left) / 70.0).floor().max(2.0);
+    let want = ((view.right - view.left) / 55.0).clamp(2.0, 10.0);
     html! {
         @for (value, text) in view.x.ticks(want) {
             @let at = px(view.x.px(value));
@@ -227,7 +229,7 @@ fn x_ticks(view: &View) -> Markup {
 
 /// The figure's marks. A label that would run into the one before it is left to the pointer.
 fn marks(view: &View, figure: &Figure) -> Markup {
-    let mut free = view.left;
+    let mut free = 0.0;
     let mut upright = Vec::new();
     let mut level = Vec::new();
     for mark in &figure.marks {
@@ -237,7 +239,7 @@ fn marks(view: &View, figure: &Figure) -> Markup {
             At::X(_) if figure.kind == Kind::Bars => {}
             At::X(at) => {
                 let x = view.x.px(at);
-                let start = (x + 4.0).min(view.right - width(&short));
+                let start = (x - 3.0).min(view.right - width(&short));
                 let label = (start >= free).then_some((start, short));
                 free = label.as_ref().map_or(free, |(start, short)| start + width(short) + 6.0);
                 upright.push((x, text, label));
@@ -247,9 +249,9 @@ fn marks(view: &View, figure: &Figure) -> Markup {
     }
     html! {
         @for (x, text, label) in upright {
-            line.mark x1=(px(x)) x2=(px(x)) y1=(px(view.top)) y2=(px(view.bottom)) { title { (text) } }
+            line.mark x1=(px(x)) x2=(px(x)) y1=(px(view.top - 6.0)) y2=(px(view.bottom)) { title { (text) } }
             @if let Some((start, short)) = label {
-                text.mark x=(px(start)) y=(px(view.top + 11.0)) { (short) }
+                text.mark x=(px(start)) y=(px(view.top - 10.0)) { (short) }
             }
         }
         @for (y, text, short) in level {
