@@ -9,6 +9,7 @@
 mod burst;
 pub mod memory;
 mod poller;
+mod vnet;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
 pub use poller::{Interest, Key, Poller};
