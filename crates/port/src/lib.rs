@@ -8,6 +8,8 @@
 
 mod burst;
 pub mod memory;
+pub mod vhost_user;
+mod virtqueue;
 mod poller;
 mod vnet;
 
