@@ -122,8 +122,7 @@ impl<'a> Filler<'a> {
     #[inline]
     pub(crate) fn gathered(&mut self, first: usize, len: u32) {
         let pieces = (self.burst.pieces - first) as u16;
-        self.burst.metas[self.burst.frames] =
-            Meta { len, first: first as u16, pieces, offload: Offload::default() };
+        self.burst.metas[self.burst.frames] = Meta { len, first: first as u16, pieces, offload: Offload::default() };
         self.burst.frames += 1;
     }
 

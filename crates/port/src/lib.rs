@@ -8,9 +8,9 @@
 
 mod burst;
 pub mod memory;
+mod poller;
 pub mod vhost_user;
 mod virtqueue;
-mod poller;
 mod vnet;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};

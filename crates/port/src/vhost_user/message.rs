@@ -98,7 +98,9 @@ impl Channel {
             let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);
             let (request, flags) = (word(0), word(4));
             if flags & 3 != VERSION || flags & REPLY != 0 {
-                return Err(invalid(format!("message {request} has flags {flags:#x}; a request of version 1 has 1 or 9")));
+                return Err(invalid(format!(
+                    "message {request} has flags {flags:#x}; a request of version 1 has 1 or 9"
+                )));
             }
             let request = FrontendReq::try_from(request)
                 .map_err(|()| invalid(format!("message {request} is none that a frontend sends")))?;

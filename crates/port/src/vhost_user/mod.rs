@@ -193,7 +193,11 @@ impl Port for VhostUser {
             let outcome = if takes(features, frame.offload()) {
                 queue.put(memory, &frame)
             } else {
-                { self.scratch.clear(); frame.read(&mut self.scratch); queue.put_plain(memory, &self.scratch) }
+                {
+                    self.scratch.clear();
+                    frame.read(&mut self.scratch);
+                    queue.put_plain(memory, &self.scratch)
+                }
             };
             match outcome {
                 Ok(None) => {}
@@ -302,6 +306,7 @@ fn takes(features: Features, offload: Offload) -> bool {
         return true;
     }
     let [tso4, tso6, ecn] = features.guest_segmentation();
-    let segments = offload.gso.is_none_or(|gso| (if gso.kind == GsoKind::Tcp4 { tso4 } else { tso6 }) && (ecn || !gso.ecn));
+    let segments =
+        offload.gso.is_none_or(|gso| (if gso.kind == GsoKind::Tcp4 { tso4 } else { tso6 }) && (ecn || !gso.ecn));
     segments && (features.guest_checksum() || offload.checksum == Checksum::Present)
 }

@@ -264,7 +264,8 @@ impl Session {
             let vring = &mut self.vrings[index];
             let Some([descriptors, available, used]) = vring.addresses else { continue };
             let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-            let runs = if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
+            let runs =
+                if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
             // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
             if !ready || runs || self.memory.user(used, 1).is_none() {
                 continue;

@@ -110,9 +110,8 @@ impl GuestMemory {
     /// Unmaps the region with these addresses and length. False if there is none.
     pub fn remove(&mut self, region: Region) -> bool {
         let before = self.mappings.len();
-        self.mappings.retain(|m| {
-            (m.region.guest, m.region.user, m.region.len) != (region.guest, region.user, region.len)
-        });
+        self.mappings
+            .retain(|m| (m.region.guest, m.region.user, m.region.len) != (region.guest, region.user, region.len));
         self.mappings.len() < before
     }
 

@@ -3,9 +3,9 @@
 use super::memory::GuestMemory;
 use super::ring::{Direction, Ring};
 use super::violation::Violation;
+use crate::Refusal;
 use crate::burst::Frame;
 use crate::vnet::{self, HEADER};
-use crate::Refusal;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
 

@@ -99,7 +99,11 @@ impl Ring {
         }
         let part = |name, address: u64, len: u64, align: usize| {
             let start = memory.user(address, len).ok_or(Violation::RingPlace { part: name, address })?;
-            if start.align_offset(align) == 0 { Ok(start) } else { Err(Violation::RingAlignment { part: name, address }) }
+            if start.align_offset(align) == 0 {
+                Ok(start)
+            } else {
+                Err(Violation::RingAlignment { part: name, address })
+            }
         };
         let entries = u64::from(size);
         // Sizes and alignments: virtio 1.2, section 2.7; flags, index and the event field are 6 bytes more.

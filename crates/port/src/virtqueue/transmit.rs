@@ -68,7 +68,8 @@ impl Transmit {
             bytes += u64::from(len) - HEADER as u64;
         }
         for index in 0..filler.len() {
-            filler.settle::<HEADER, _>(index, |header, len, head| vnet::decode(header, len, head))
+            filler
+                .settle::<HEADER, _>(index, |header, len, head| vnet::decode(header, len, head))
                 .map_err(Violation::Header)?;
         }
         Ok(())

@@ -52,7 +52,9 @@ pub enum Violation {
     #[error("a chain of descriptors without end")]
     EndlessChain,
     /// Virtio 1.2, section 2.7.5.3: not nested, not chained on, whole descriptors.
-    #[error("an indirect table of {len} bytes with flags {flags:#x}; it must be whole descriptors, neither nested nor followed")]
+    #[error(
+        "an indirect table of {len} bytes with flags {flags:#x}; it must be whole descriptors, neither nested nor followed"
+    )]
     Indirect {
         /// Flags of the descriptor that names it.
         flags: u16,
