@@ -111,7 +111,7 @@ mod tests {
         let batch = filler.done();
         assert_eq!(sink.put(&batch, 5..20, Nanos(0)), Put { accepted: 15, refusal: None });
         assert_eq!(taken.frames(), 15);
-        assert_eq!(taken.bytes(), frames[5..].iter().map(|frame| frame.len() as u64).sum());
+        assert_eq!(taken.bytes(), frames[5..].iter().map(|frame| frame.len() as u64).sum::<u64>());
         assert_eq!(sink.scratch, frames[19]);
     }
 }

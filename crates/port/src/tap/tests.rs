@@ -111,11 +111,12 @@ fn a_body_of_many_pieces_is_one_frame() {
         for size in [600, 10] {
             let mut burst = Burst::new();
             let mut filler = burst.fill();
-            filler.head_mut().copy_from_slice(&frame[..crate::HEAD]);
-            let pieces: Vec<&[u8]> = frame[crate::HEAD..].chunks(size).collect();
             // SAFETY: `frame` outlives the batch.
-            pieces.iter().for_each(|piece| unsafe { filler.piece(piece.as_ptr(), piece.len() as u32) });
-            filler.commit(frame.len() as u32, pieces.len(), offload);
+            frame.chunks(size).for_each(|piece| unsafe {
+                assert!(filler.piece(piece.as_ptr(), piece.len() as u32));
+            });
+            filler.gathered(0, frame.len() as u32);
+            filler.settle::<0, ()>(0, |_, _, _| Ok(offload)).unwrap();
             assert_eq!(tap.put(&filler.done(), 0..1, Nanos(0)).accepted, 1);
             let mut received = [0; 2000];
             assert_eq!(socket.recv(&mut received).unwrap(), payload.len());
