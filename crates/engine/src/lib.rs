@@ -1,1 +1,12 @@
 //! The datapath: workers, live configuration, control, metrics.
+
+#![forbid(unsafe_code)]
+
+pub mod bridge;
+pub mod clock;
+mod forward;
+mod slot;
+
+pub use bridge::{Bridge, Round};
+pub use forward::{PATIENCE, UPLINK};
+pub use slot::{BUCKETS, Waiting};

@@ -1,0 +1,384 @@
+//! The one way for a frame: from the ring of the port whose turn it is, through the switch, into another port.
+//!
+//! A [`Bridge`] is one link: its switch, its scheduler and its ports. [`Bridge::round`] is the datapath. It reads no clock
+//! of its own, holds no frame (what has no room yet stays in its sender's ring), and per frame neither allocates, locks nor
+//! calls the system.
+
+use crate::clock::Clock;
+use crate::forward::{Fabric, PATIENCE, Patience, UPLINK, bytes};
+use crate::slot::{Slot, Turn};
+use fairlane_core::PortId;
+use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::switch::{Config, Pins, Switch};
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Burst, Port, Room, Wanted};
+
+/// Scheduler decisions of one round at most; ports are flushed after that many.
+const SERVICES: usize = 8;
+
+/// Idle ports that are asked in one round whether frames wait.
+const POLLS: usize = 64;
+
+/// What one round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Frames taken from ports, whatever became of them.
+    pub frames: u64,
+    /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
+    pub next: Nanos,
+}
+
+/// One link: a switch, a scheduler, and ports, of which number 0 is the uplink.
+pub struct Bridge {
+    pub(crate) fabric: Fabric,
+    pub(crate) scheduler: Box<dyn Scheduler>,
+    burst: Box<Burst>,
+    /// Guests' ports whose ring was empty, in no order, and the one to ask next.
+    idle: Vec<PortId>,
+    cursor: usize,
+    /// Ports that others wait for.
+    contended: Vec<PortId>,
+}
+
+/// What is left of a port's frames after a service.
+enum Left {
+    Some,
+    Nothing,
+    Waits(PortId),
+}
+
+impl Bridge {
+    /// A link without ports.
+    pub fn new(switch: Config, scheduler: Box<dyn Scheduler>) -> Bridge {
+        Bridge {
+            fabric: Fabric {
+                switch: Switch::new(switch),
+                slots: vec![None],
+                touched: Vec::new(),
+                patience: Patience::default(),
+            },
+            scheduler,
+            burst: Burst::new(),
+            idle: Vec::new(),
+            cursor: 0,
+            contended: Vec::new(),
+        }
+    }
+
+    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times.
+    pub fn round(&mut self, clock: &impl Clock) -> Round {
+        let mut now = clock.now();
+        let mut round = Round { frames: 0, next: self.release(now) };
+        self.look_for_frames(now);
+        let mut uplink = true;
+        for _ in 0..SERVICES {
+            if uplink {
+                let frames = self.serve_uplink(now);
+                uplink = frames > 0;
+                round.frames += frames;
+                if uplink {
+                    now = clock.now();
+                }
+            }
+            match self.scheduler.next(now) {
+                Next::Serve(port, grant) => {
+                    let (mut cost, left) = self.serve(port, grant, now);
+                    let end = clock.now();
+                    cost.nanos = end.since(now).0;
+                    round.frames += cost.frames;
+                    self.settle(port, cost, left, end);
+                    now = end;
+                }
+                Next::WaitUntil(time) if !uplink => {
+                    round.next = round.next.min(time);
+                    break;
+                }
+                Next::Idle if !uplink => break,
+                Next::WaitUntil(_) | Next::Idle => {}
+            }
+        }
+        self.flush(now);
+        round
+    }
+
+    /// Frames from the uplink are not scheduled: whoever sends them decides.
+    fn serve_uplink(&mut self, now: Nanos) -> u64 {
+        match &self.fabric.slots[UPLINK.index()] {
+            Some(slot) if !matches!(slot.turn, Turn::Parked(_)) => {}
+            _ => return 0,
+        }
+        let (cost, left) = self.serve(UPLINK, Grant { bytes: u64::MAX, frames: BURST as u32 }, now);
+        if let Left::Waits(on) = left {
+            self.park(UPLINK, on);
+        }
+        cost.frames
+    }
+
+    /// Takes frames from a port, up to the grant, and gives them to whom they are for.
+    fn serve(&mut self, from: PortId, mut grant: Grant, now: Nanos) -> (Cost, Left) {
+        let mut cost = Cost::default();
+        let Some(mut sender) = self.fabric.slots[from.index()].take() else { return (cost, Left::Nothing) };
+        let left = loop {
+            let batch = sender.port.offer(&mut self.burst, grant, now);
+            if batch.is_empty() {
+                break Left::Nothing;
+            }
+            let passed = self.fabric.pass(from, &batch, &mut sender.counters.drops, now);
+            let bytes = bytes(&batch, 0..passed.frames);
+            sender.port.consume(passed.frames);
+            cost.bytes += bytes;
+            cost.uplink_bytes += passed.uplink_bytes;
+            cost.frames += passed.frames as u64;
+            grant.bytes = grant.bytes.saturating_sub(bytes);
+            grant.frames = grant.frames.saturating_sub(passed.frames as u32);
+            if let Some(on) = passed.blocked {
+                break Left::Waits(on);
+            }
+            if grant.bytes == 0 || grant.frames == 0 {
+                break if sender.port.waiting(now) { Left::Some } else { Left::Nothing };
+            }
+        };
+        if cost.frames > 0 {
+            sender.counters.sent_frames += cost.frames;
+            sender.counters.sent_bytes += cost.bytes;
+            sender.uplink_bytes += cost.uplink_bytes;
+            sender.touch(from, &mut self.fabric.touched);
+            if from != UPLINK {
+                sender.waiting.record(now.since(sender.since));
+            }
+        }
+        self.fabric.slots[from.index()] = Some(sender);
+        (cost, left)
+    }
+
+    /// Tells the scheduler what a service took, and where the port stands now.
+    fn settle(&mut self, port: PortId, cost: Cost, left: Left, now: Nanos) {
+        let after = match left {
+            Left::Some => After::Backlogged,
+            Left::Nothing => After::Empty,
+            Left::Waits(_) => After::Blocked,
+        };
+        self.scheduler.charge(port, cost, after, now);
+        let Some(slot) = self.fabric.slots[port.index()].as_mut() else { return };
+        if cost.frames > 0 {
+            slot.since = now;
+        }
+        match left {
+            Left::Some => {}
+            Left::Nothing => {
+                slot.turn = Turn::Idle;
+                self.idle.push(port);
+            }
+            Left::Waits(on) => self.park(port, on),
+        }
+    }
+
+    /// Leaves a port waiting for room in another.
+    fn park(&mut self, port: PortId, on: PortId) {
+        if let Some(slot) = self.fabric.slots[port.index()].as_mut() {
+            slot.turn = Turn::Parked(on);
+        }
+        if let Some(slot) = self.fabric.slots[on.index()].as_mut() {
+            if slot.waiters.is_empty() {
+                self.contended.push(on);
+            }
+            slot.waiters.push(port);
+        }
+    }
+
+    /// Lets go on who waited for room that is there now, or has waited long enough. Returns when to ask again.
+    fn release(&mut self, now: Nanos) -> Nanos {
+        let mut next = Nanos::NEVER;
+        let mut index = 0;
+        while let Some(&on) = self.contended.get(index) {
+            let opening = self.opening(on, now);
+            if opening > now {
+                next = next.min(opening);
+                index += 1;
+            } else {
+                self.contended.swap_remove(index);
+                self.wake(on, now);
+            }
+        }
+        next
+    }
+
+    /// When those who wait for a port should try again: at once if it has room or is gone.
+    fn opening(&mut self, on: PortId, now: Nanos) -> Nanos {
+        let Some(slot) = self.fabric.slots[on.index()].as_mut() else { return now };
+        let room = match slot.port.room(now) {
+            Room::Now => {
+                slot.refusing = None;
+                return now;
+            }
+            Room::At(time) => time,
+            Room::Unknown if slot.port.status() != fairlane_port::Status::Up => return now,
+            Room::Unknown => Nanos::NEVER,
+        };
+        if on == UPLINK {
+            return room;
+        }
+        let stalled = slot.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
+        let impatient = if slot.waiters.contains(&UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
+        room.min(stalled).min(impatient)
+    }
+
+    /// Activates all who wait for a port.
+    fn wake(&mut self, on: PortId, now: Nanos) {
+        let Some(slot) = self.fabric.slots[on.index()].as_mut() else { return };
+        let mut waiters = std::mem::take(&mut slot.waiters);
+        for port in waiters.drain(..) {
+            if let Some(waiter) = self.fabric.slots[port.index()].as_mut() {
+                waiter.turn = Turn::Active;
+            }
+            if port == UPLINK {
+                self.fabric.patience.end(now);
+            } else {
+                self.scheduler.activate(port, now);
+            }
+        }
+        if let Some(slot) = self.fabric.slots[on.index()].as_mut() {
+            slot.waiters = waiters;
+        }
+    }
+
+    /// Asks some of the idle ports whether frames came.
+    fn look_for_frames(&mut self, now: Nanos) {
+        for _ in 0..POLLS.min(self.idle.len()) {
+            if self.cursor >= self.idle.len() {
+                self.cursor = 0;
+            }
+            let Some(&port) = self.idle.get(self.cursor) else { break };
+            let Some(slot) = self.fabric.slots[port.index()].as_mut() else { continue };
+            if slot.port.waiting(now) {
+                slot.turn = Turn::Active;
+                slot.since = now;
+                self.idle.swap_remove(self.cursor);
+                self.scheduler.activate(port, now);
+            } else {
+                self.cursor += 1;
+            }
+        }
+    }
+
+    /// Publishes what the round did, once a port.
+    fn flush(&mut self, now: Nanos) {
+        for port in self.fabric.touched.drain(..) {
+            if let Some(slot) = self.fabric.slots[port.index()].as_mut() {
+                slot.touched = false;
+                slot.port.flush(now);
+            }
+        }
+    }
+
+    /// Asks every port to wake the worker for what it waits for. True if something is there already.
+    pub fn arm(&mut self) -> bool {
+        let mut ready = false;
+        for slot in self.fabric.slots.iter_mut().flatten() {
+            let wanted = Wanted { frames: slot.turn == Turn::Idle, room: !slot.waiters.is_empty() };
+            ready |= slot.port.arm(wanted);
+        }
+        ready
+    }
+
+    /// Tells every port that the worker looks by itself again.
+    pub fn disarm(&mut self) {
+        for slot in self.fabric.slots.iter_mut().flatten() {
+            slot.port.disarm();
+        }
+    }
+
+    /// When a port will do something by itself.
+    pub fn next_event(&self) -> Nanos {
+        self.fabric.slots.iter().flatten().map(|slot| slot.port.next_event()).min().unwrap_or(Nanos::NEVER)
+    }
+
+    /// Attaches the uplink, in place of the one that was there.
+    pub fn set_uplink(&mut self, name: &str, port: Box<dyn Port>) {
+        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        self.fabric.switch.attach_uplink(UPLINK);
+        self.fabric.slots[UPLINK.index()] = Some(Box::new(Slot::new(name.to_owned(), port, share)));
+    }
+
+    /// Attaches a guest's port under the lowest free number.
+    pub fn add(&mut self, name: &str, port: Box<dyn Port>, share: Share, pins: Pins, now: Nanos) -> PortId {
+        let guests = &self.fabric.slots[1..];
+        let index = guests.iter().position(Option::is_none).unwrap_or(guests.len()) + 1;
+        if index == self.fabric.slots.len() {
+            self.fabric.slots.push(None);
+        }
+        let id = PortId(index as u32);
+        self.fabric.slots[index] = Some(Box::new(Slot::new(name.to_owned(), port, share)));
+        self.fabric.switch.attach(id, pins);
+        self.scheduler.configure(id, share, now);
+        self.idle.push(id);
+        id
+    }
+
+    /// Takes a guest's port off. What waits in its ring stays there; whoever waited for it goes on.
+    pub fn remove(&mut self, port: PortId, now: Nanos) -> Option<Box<dyn Port>> {
+        if port == UPLINK {
+            return None;
+        }
+        self.wake(port, now);
+        let slot = self.fabric.slots.get_mut(port.index())?.take()?;
+        if let Turn::Parked(on) = slot.turn
+            && let Some(on) = self.fabric.slots[on.index()].as_mut()
+        {
+            on.waiters.retain(|waiter| *waiter != port);
+        }
+        self.idle.retain(|idle| *idle != port);
+        self.contended.retain(|on| *on != port);
+        self.fabric.touched.retain(|touched| *touched != port);
+        self.fabric.switch.detach(port);
+        self.scheduler.remove(port);
+        Some(slot.port)
+    }
+
+    /// The number of a guest's port, or of the uplink, by name.
+    pub fn find(&self, name: &str) -> Option<PortId> {
+        let index = self.fabric.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.name == name))?;
+        Some(PortId(index as u32))
+    }
+
+    /// A port, to talk to about other things than frames.
+    pub fn port(&mut self, port: PortId) -> Option<&mut dyn Port> {
+        Some(&mut *self.fabric.slots.get_mut(port.index())?.as_mut()?.port)
+    }
+
+    /// Puts something around a port, or takes it off again.
+    pub fn wrap(&mut self, port: PortId, wrapper: impl FnOnce(Box<dyn Port>) -> Box<dyn Port>) {
+        if let Some(mut slot) = self.fabric.slots.get_mut(port.index()).and_then(Option::take) {
+            slot.port = wrapper(slot.port);
+            self.fabric.slots[port.index()] = Some(slot);
+        }
+    }
+
+    /// Changes what a port is granted, from the next decision on.
+    pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
+        if let Some(slot) = self.fabric.slots.get_mut(port.index()).and_then(Option::as_mut) {
+            slot.share = share;
+            self.scheduler.configure(port, share, now);
+        }
+    }
+
+    /// Changes the source addresses a port may use, from the next frame on.
+    pub fn set_pins(&mut self, port: PortId, pins: Pins) {
+        if port != UPLINK && self.fabric.slots.get(port.index()).is_some_and(Option::is_some) {
+            self.fabric.switch.attach(port, pins);
+        }
+    }
+
+    /// Replaces the scheduler. Ports keep their frames, their shares and what they wait for.
+    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
+        self.scheduler = scheduler;
+        for (index, slot) in self.fabric.slots.iter().enumerate().skip(1) {
+            let Some(slot) = slot else { continue };
+            let port = PortId(index as u32);
+            self.scheduler.configure(port, slot.share, now);
+            if slot.turn == Turn::Active {
+                self.scheduler.activate(port, now);
+            }
+        }
+    }
+}
