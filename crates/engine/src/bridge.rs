@@ -5,13 +5,13 @@
 //! calls the system.
 
 use crate::clock::Clock;
-use crate::forward::{Fabric, PATIENCE, Patience, UPLINK, bytes};
+use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
 use crate::slot::{Slot, Turn};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
 use fairlane_core::switch::{Config, Pins, Switch};
 use fairlane_core::time::Nanos;
-use fairlane_port::{BURST, Burst, Port, Room, Wanted};
+use fairlane_port::{BURST, Burst, Port, Room, Status, Wanted};
 
 /// Scheduler decisions of one round at most; ports are flushed after that many.
 const SERVICES: usize = 8;
@@ -123,17 +123,20 @@ impl Bridge {
             if batch.is_empty() {
                 break Left::Nothing;
             }
-            let passed = self.fabric.pass(from, &batch, &mut sender.counters.drops, now);
-            let bytes = bytes(&batch, 0..passed.frames);
-            sender.port.consume(passed.frames);
+            let drops = &mut sender.counters.drops;
+            let mut sending = Sending { from, batch, now, done: 0, drops, uplink_bytes: 0 };
+            let blocked = self.fabric.pass(&mut sending);
+            let Sending { done, uplink_bytes, .. } = sending;
+            let bytes = bytes(&batch, 0..done);
+            sender.port.consume(done);
             cost.bytes += bytes;
-            cost.uplink_bytes += passed.uplink_bytes;
-            cost.frames += passed.frames as u64;
-            grant.bytes = grant.bytes.saturating_sub(bytes);
-            grant.frames = grant.frames.saturating_sub(passed.frames as u32);
-            if let Some(on) = passed.blocked {
+            cost.uplink_bytes += uplink_bytes;
+            cost.frames += done as u64;
+            if let Some(on) = blocked {
                 break Left::Waits(on);
             }
+            grant.bytes = grant.bytes.saturating_sub(bytes);
+            grant.frames = grant.frames.saturating_sub(done as u32);
             if grant.bytes == 0 || grant.frames == 0 {
                 break if sender.port.waiting(now) { Left::Some } else { Left::Nothing };
             }
@@ -212,7 +215,7 @@ impl Bridge {
                 return now;
             }
             Room::At(time) => time,
-            Room::Unknown if slot.port.status() != fairlane_port::Status::Up => return now,
+            Room::Unknown if slot.port.status() != Status::Up => return now,
             Room::Unknown => Nanos::NEVER,
         };
         if on == UPLINK {
@@ -229,7 +232,7 @@ impl Bridge {
         let mut waiters = std::mem::take(&mut slot.waiters);
         for port in waiters.drain(..) {
             if let Some(waiter) = self.fabric.slots[port.index()].as_mut() {
-                waiter.turn = Turn::Active;
+                waiter.turn = if port == UPLINK { Turn::Idle } else { Turn::Active };
             }
             if port == UPLINK {
                 self.fabric.patience.end(now);

@@ -55,12 +55,15 @@ impl Patience {
     }
 }
 
-/// What became of a batch.
-pub(crate) struct Passed {
+/// A batch on its way.
+pub(crate) struct Sending<'a> {
+    pub from: PortId,
+    pub batch: Batch<'a>,
+    pub now: Nanos,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
-    pub frames: usize,
-    /// The receiver that the next frame waits for; none if all were dealt with.
-    pub blocked: Option<PortId>,
+    pub done: usize,
+    /// What was dropped of them.
+    pub drops: &'a mut Drops,
     /// Bytes that went to the uplink.
     pub uplink_bytes: u64,
 }
@@ -75,138 +78,107 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// Gives the frames of a batch to whom they are for, in order, until one must wait. Drops are counted in `drops`.
-    pub fn pass(&mut self, from: PortId, batch: &Batch<'_>, drops: &mut Drops, now: Nanos) -> Passed {
+    /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
+    pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let mut verdicts = [Verdict::Flood; BURST];
-        for (verdict, frame) in verdicts.iter_mut().zip(batch.frames()) {
-            *verdict = self.switch.forward(from, frame.head(), now);
+        for (verdict, frame) in verdicts.iter_mut().zip(sending.batch.frames()) {
+            *verdict = self.switch.forward(sending.from, frame.head(), sending.now);
         }
-        let verdicts = &verdicts[..batch.len()];
-        let mut passed = Passed { frames: 0, blocked: None, uplink_bytes: 0 };
-        while let Some(&verdict) = verdicts.get(passed.frames) {
-            let equal = verdicts[passed.frames..].iter().take_while(|next| **next == verdict).count();
-            let run = passed.frames..passed.frames + equal;
-            let to = match verdict {
-                Verdict::Drop(reason) => {
-                    drops.add(reason, equal as u64);
-                    passed.frames = run.end;
-                    continue;
-                }
-                Verdict::To(to) => {
-                    passed.frames = self.deliver(from, to, batch, run.clone(), drops, &mut passed.uplink_bytes, now);
-                    to
-                }
-                Verdict::Flood => {
-                    passed.frames = self.flood(from, batch, run.clone(), drops, &mut passed.uplink_bytes, now);
-                    UPLINK
-                }
-            };
-            if passed.frames < run.end {
-                passed.blocked = Some(to);
-                break;
+        let verdicts = &verdicts[..sending.batch.len()];
+        while let Some(&verdict) = verdicts.get(sending.done) {
+            let equal = verdicts[sending.done..].iter().take_while(|next| **next == verdict).count();
+            let run = sending.done..sending.done + equal;
+            match verdict {
+                Verdict::Drop(reason) => sending.drop(run.clone(), reason),
+                Verdict::To(to) => self.deliver(sending, to, run.end),
+                Verdict::Flood => self.flood(sending, run.end),
+            }
+            if sending.done < run.end {
+                return Some(if let Verdict::To(to) = verdict { to } else { UPLINK });
             }
         }
-        passed
+        None
     }
 
-    /// Gives a run to one port. Returns the first frame that was neither taken nor dropped: it waits for room.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one burst's way, borrowed from different owners")]
-    fn deliver(
-        &mut self,
-        from: PortId,
-        to: PortId,
-        batch: &Batch<'_>,
-        run: Range<usize>,
-        drops: &mut Drops,
-        uplink_bytes: &mut u64,
-        now: Nanos,
-    ) -> usize {
+    /// Gives the frames before `end` to one port, until one must wait for room.
+    fn deliver(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
         let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else {
-            drops.add(DropReason::ReceiverDown, run.len() as u64);
-            return run.end;
+            return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
         let before = slot.counters.received_bytes;
-        let next = slot.take(batch, run.clone(), drops, &mut self.touched, to, now);
+        sending.done = slot.take(sending, to, sending.done..end, &mut self.touched);
         if to == UPLINK {
-            *uplink_bytes += slot.counters.received_bytes - before;
+            sending.uplink_bytes += slot.counters.received_bytes - before;
         }
-        if next == run.end {
-            return next;
+        if sending.done == end {
+            return;
         }
+        let now = sending.now;
         let refusing = *slot.refusing.get_or_insert(now);
-        let reason = if slot.port.status() != Status::Up {
-            DropReason::ReceiverDown
-        } else if to == UPLINK {
-            return next;
-        } else if now.since(refusing) >= PATIENCE || (from == UPLINK && !self.patience.begin(now)) {
-            DropReason::ReceiverStalled
-        } else {
-            return next;
-        };
-        drops.add(reason, (run.end - next) as u64);
-        run.end
+        if slot.port.status() != Status::Up {
+            sending.drop(sending.done..end, DropReason::ReceiverDown);
+        } else if to != UPLINK {
+            let stalled = now.since(refusing) >= PATIENCE;
+            if stalled || (sending.from == UPLINK && !self.patience.begin(now)) {
+                sending.drop(sending.done..end, DropReason::ReceiverStalled);
+            }
+        }
     }
 
-    /// Gives copies of a run to all that may hear its sender. Returns the first frame that waits for the uplink.
+    /// Gives copies of the frames before `end` to all that may hear their sender, until one must wait for the uplink.
     ///
     /// The uplink comes first: where it has no room, a frame waits as a whole, before anyone has a copy. A guest that has no
     /// room misses its copy.
-    fn flood(
-        &mut self,
-        from: PortId,
-        batch: &Batch<'_>,
-        mut run: Range<usize>,
-        drops: &mut Drops,
-        uplink_bytes: &mut u64,
-        now: Nanos,
-    ) -> usize {
-        let mut copies = 0;
-        if self.switch.flood(from).any(|to| to == UPLINK) {
-            run.end = self.deliver(from, UPLINK, batch, run.clone(), drops, uplink_bytes, now);
-            copies += 1;
+    fn flood(&mut self, sending: &mut Sending<'_>, end: usize) {
+        let start = sending.done;
+        let uplink = self.switch.flood(sending.from).any(|to| to == UPLINK);
+        if uplink {
+            self.deliver(sending, UPLINK, end);
+        } else {
+            sending.done = end;
         }
-        let Fabric { switch, slots, touched, .. } = self;
-        for to in switch.flood(from).filter(|to| *to != UPLINK) {
-            let Some(slot) = slots.get_mut(to.index()).and_then(Option::as_mut) else { continue };
+        let run = start..sending.done;
+        let mut copies = usize::from(uplink);
+        for to in self.switch.flood(sending.from).filter(|to| *to != UPLINK) {
+            let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else { continue };
             copies += 1;
-            let next = slot.take(batch, run.clone(), drops, touched, to, now);
+            let next = slot.take(sending, to, run.clone(), &mut self.touched);
             if next < run.end {
                 let up = slot.port.status() == Status::Up;
                 let reason = if up { DropReason::ReceiverStalled } else { DropReason::ReceiverDown };
-                drops.add(reason, (run.end - next) as u64);
+                sending.drops.add(reason, (run.end - next) as u64);
             }
         }
         if copies == 0 {
-            drops.add(DropReason::NoDestination, run.len() as u64);
+            sending.drops.add(DropReason::NoDestination, run.len() as u64);
         }
-        run.end
+    }
+}
+
+impl Sending<'_> {
+    /// Drops frames; the next one to deal with is the one behind them.
+    fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
+        self.drops.add(reason, frames.len() as u64);
+        self.done = frames.end;
     }
 }
 
 impl Slot {
     /// Puts a run into the port, past frames that it will never take. Returns the first frame that found it full.
-    fn take(
-        &mut self,
-        batch: &Batch<'_>,
-        run: Range<usize>,
-        drops: &mut Drops,
-        touched: &mut Vec<PortId>,
-        id: PortId,
-        now: Nanos,
-    ) -> usize {
+    fn take(&mut self, sending: &mut Sending<'_>, id: PortId, run: Range<usize>, touched: &mut Vec<PortId>) -> usize {
         let mut next = run.start;
         while next < run.end {
-            let put = self.port.put(batch, next..run.end, now);
+            let put = self.port.put(&sending.batch, next..run.end, sending.now);
             if put.accepted > 0 {
                 self.counters.received_frames += put.accepted as u64;
-                self.counters.received_bytes += bytes(batch, next..next + put.accepted);
+                self.counters.received_bytes += bytes(&sending.batch, next..next + put.accepted);
                 self.refusing = None;
                 self.touch(id, touched);
                 next += put.accepted;
             }
             match put.refusal {
                 Some(Refusal::Never(reason)) => {
-                    drops.add(reason, 1);
+                    sending.drops.add(reason, 1);
                     next += 1;
                 }
                 Some(Refusal::Full) | None => break,
