@@ -9,6 +9,7 @@ use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
 use crate::slot::{Slot, Turn};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::stats::Counters;
 use fairlane_core::switch::{Config, Pins, Switch};
 use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Burst, Port, Room, Status, Wanted};
@@ -30,6 +31,7 @@ pub struct Round {
 
 /// One link: a switch, a scheduler, and ports, of which number 0 is the uplink.
 pub struct Bridge {
+    name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
     burst: Box<Burst>,
@@ -49,8 +51,9 @@ enum Left {
 
 impl Bridge {
     /// A link without ports.
-    pub fn new(switch: Config, scheduler: Box<dyn Scheduler>) -> Bridge {
+    pub fn new(name: &str, switch: Config, scheduler: Box<dyn Scheduler>) -> Bridge {
         Bridge {
+            name: name.to_owned(),
             fabric: Fabric {
                 switch: Switch::new(switch),
                 slots: vec![None],
@@ -162,7 +165,7 @@ impl Bridge {
             Left::Waits(_) => After::Blocked,
         };
         self.scheduler.charge(port, cost, after, now);
-        let Some(slot) = self.fabric.slots[port.index()].as_mut() else { return };
+        let Some(slot) = self.fabric.slot(port) else { return };
         if cost.frames > 0 {
             slot.since = now;
         }
@@ -178,10 +181,10 @@ impl Bridge {
 
     /// Leaves a port waiting for room in another.
     fn park(&mut self, port: PortId, on: PortId) {
-        if let Some(slot) = self.fabric.slots[port.index()].as_mut() {
+        if let Some(slot) = self.fabric.slot(port) {
             slot.turn = Turn::Parked(on);
         }
-        if let Some(slot) = self.fabric.slots[on.index()].as_mut() {
+        if let Some(slot) = self.fabric.slot(on) {
             if slot.waiters.is_empty() {
                 self.contended.push(on);
             }
@@ -208,7 +211,7 @@ impl Bridge {
 
     /// When those who wait for a port should try again: at once if it has room or is gone.
     fn opening(&mut self, on: PortId, now: Nanos) -> Nanos {
-        let Some(slot) = self.fabric.slots[on.index()].as_mut() else { return now };
+        let Some(slot) = self.fabric.slot(on) else { return now };
         let room = match slot.port.room(now) {
             Room::Now => {
                 slot.refusing = None;
@@ -228,10 +231,10 @@ impl Bridge {
 
     /// Activates all who wait for a port.
     fn wake(&mut self, on: PortId, now: Nanos) {
-        let Some(slot) = self.fabric.slots[on.index()].as_mut() else { return };
+        let Some(slot) = self.fabric.slot(on) else { return };
         let mut waiters = std::mem::take(&mut slot.waiters);
         for port in waiters.drain(..) {
-            if let Some(waiter) = self.fabric.slots[port.index()].as_mut() {
+            if let Some(waiter) = self.fabric.slot(port) {
                 waiter.turn = if port == UPLINK { Turn::Idle } else { Turn::Active };
             }
             if port == UPLINK {
@@ -240,7 +243,7 @@ impl Bridge {
                 self.scheduler.activate(port, now);
             }
         }
-        if let Some(slot) = self.fabric.slots[on.index()].as_mut() {
+        if let Some(slot) = self.fabric.slot(on) {
             slot.waiters = waiters;
         }
     }
@@ -252,7 +255,7 @@ impl Bridge {
                 self.cursor = 0;
             }
             let Some(&port) = self.idle.get(self.cursor) else { break };
-            let Some(slot) = self.fabric.slots[port.index()].as_mut() else { continue };
+            let Some(slot) = self.fabric.slot(port) else { continue };
             if slot.port.waiting(now) {
                 slot.turn = Turn::Active;
                 slot.since = now;
@@ -266,8 +269,9 @@ impl Bridge {
 
     /// Publishes what the round did, once a port.
     fn flush(&mut self, now: Nanos) {
-        for port in self.fabric.touched.drain(..) {
-            if let Some(slot) = self.fabric.slots[port.index()].as_mut() {
+        let Fabric { slots, touched, .. } = &mut self.fabric;
+        for port in touched.drain(..) {
+            if let Some(slot) = &mut slots[port.index()] {
                 slot.touched = false;
                 slot.port.flush(now);
             }
@@ -326,7 +330,7 @@ impl Bridge {
         self.wake(port, now);
         let slot = self.fabric.slots.get_mut(port.index())?.take()?;
         if let Turn::Parked(on) = slot.turn
-            && let Some(on) = self.fabric.slots[on.index()].as_mut()
+            && let Some(on) = self.fabric.slot(on)
         {
             on.waiters.retain(|waiter| *waiter != port);
         }
@@ -344,9 +348,19 @@ impl Bridge {
         Some(PortId(index as u32))
     }
 
+    /// The link's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What passed through a port.
+    pub fn counters(&self, port: PortId) -> Option<Counters> {
+        Some(self.fabric.slots.get(port.index())?.as_ref()?.counters)
+    }
+
     /// A port, to talk to about other things than frames.
     pub fn port(&mut self, port: PortId) -> Option<&mut dyn Port> {
-        Some(&mut *self.fabric.slots.get_mut(port.index())?.as_mut()?.port)
+        Some(&mut *self.fabric.slot(port)?.port)
     }
 
     /// Puts something around a port, or takes it off again.
@@ -359,7 +373,7 @@ impl Bridge {
 
     /// Changes what a port is granted, from the next decision on.
     pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
-        if let Some(slot) = self.fabric.slots.get_mut(port.index()).and_then(Option::as_mut) {
+        if let Some(slot) = self.fabric.slot(port) {
             slot.share = share;
             self.scheduler.configure(port, share, now);
         }

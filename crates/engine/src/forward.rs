@@ -78,6 +78,12 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
+    /// A port that is there.
+    #[inline]
+    pub fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
+        self.slots.get_mut(port.index())?.as_deref_mut()
+    }
+
     /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
     pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let mut verdicts = [Verdict::Flood; BURST];
