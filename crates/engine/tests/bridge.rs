@@ -143,7 +143,7 @@ fn a_slow_guest_makes_other_guests_wait_without_a_drop() {
 #[test]
 fn slow_guests_hold_the_uplink_up_for_a_bounded_part_of_the_time() {
     let mut link = Link::new(Turns::of(8), 1, 1);
-    link.add(2, weight(1), 100);
+    link.add(2, weight(1), 1000);
     link.introduce();
     // The uplink's frames alternate between a guest that takes one frame each 10 ms and one that takes all at once.
     for number in 0..2000 {
