@@ -34,7 +34,6 @@ pub struct Bridge {
     name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
-    burst: Box<Burst>,
     /// Guests' ports whose ring was empty, in no order, and the one to ask next.
     idle: Vec<PortId>,
     cursor: usize,
@@ -61,22 +60,21 @@ impl Bridge {
                 patience: Patience::default(),
             },
             scheduler,
-            burst: Burst::new(),
             idle: Vec::new(),
             cursor: 0,
             contended: Vec::new(),
         }
     }
 
-    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times.
-    pub fn round(&mut self, clock: &impl Clock) -> Round {
+    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch.
+    pub fn round(&mut self, burst: &mut Burst, clock: &impl Clock) -> Round {
         let mut now = clock.now();
         let mut round = Round { frames: 0, next: self.release(now) };
         self.look_for_frames(now);
         let mut uplink = true;
         for _ in 0..SERVICES {
             if uplink {
-                let frames = self.serve_uplink(now);
+                let frames = self.serve_uplink(burst, now);
                 uplink = frames > 0;
                 round.frames += frames;
                 if uplink {
@@ -85,7 +83,7 @@ impl Bridge {
             }
             match self.scheduler.next(now) {
                 Next::Serve(port, grant) => {
-                    let (mut cost, left) = self.serve(port, grant, now);
+                    let (mut cost, left) = self.serve(burst, port, grant, now);
                     let end = clock.now();
                     cost.nanos = end.since(now).0;
                     round.frames += cost.frames;
@@ -105,12 +103,12 @@ impl Bridge {
     }
 
     /// Frames from the uplink are not scheduled: whoever sends them decides.
-    fn serve_uplink(&mut self, now: Nanos) -> u64 {
+    fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
         match &self.fabric.slots[UPLINK.index()] {
             Some(slot) if !matches!(slot.turn, Turn::Parked(_)) => {}
             _ => return 0,
         }
-        let (cost, left) = self.serve(UPLINK, Grant { bytes: u64::MAX, frames: BURST as u32 }, now);
+        let (cost, left) = self.serve(burst, UPLINK, Grant { bytes: u64::MAX, frames: BURST as u32 }, now);
         if let Left::Waits(on) = left {
             self.park(UPLINK, on);
         }
@@ -118,11 +116,11 @@ impl Bridge {
     }
 
     /// Takes frames from a port, up to the grant, and gives them to whom they are for.
-    fn serve(&mut self, from: PortId, mut grant: Grant, now: Nanos) -> (Cost, Left) {
+    fn serve(&mut self, burst: &mut Burst, from: PortId, mut grant: Grant, now: Nanos) -> (Cost, Left) {
         let mut cost = Cost::default();
         let Some(mut sender) = self.fabric.slots[from.index()].take() else { return (cost, Left::Nothing) };
         let left = loop {
-            let batch = sender.port.offer(&mut self.burst, grant, now);
+            let batch = sender.port.offer(burst, grant, now);
             if batch.is_empty() {
                 break Left::Nothing;
             }
@@ -351,6 +349,12 @@ impl Bridge {
     /// The link's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The numbers of all ports.
+    pub fn ports(&self) -> Vec<PortId> {
+        let slots = self.fabric.slots.iter().enumerate();
+        slots.filter(|(_, slot)| slot.is_some()).map(|(index, _)| PortId(index as u32)).collect()
     }
 
     /// What passed through a port.

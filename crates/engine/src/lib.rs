@@ -6,6 +6,7 @@ pub mod bridge;
 pub mod clock;
 mod forward;
 mod slot;
+pub mod worker;
 
 pub use bridge::{Bridge, Round};
 pub use forward::{PATIENCE, UPLINK};

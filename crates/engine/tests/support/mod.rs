@@ -7,6 +7,7 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::Manual;
 use fairlane_engine::{Bridge, Round};
+use fairlane_port::Burst;
 use fairlane_port::memory::{self, Peer};
 use std::collections::VecDeque;
 
@@ -75,6 +76,7 @@ pub const BROADCAST: Mac = Mac([0xff; 6]);
 pub struct Link {
     pub bridge: Bridge,
     pub clock: Manual,
+    burst: Box<Burst>,
     pub peers: Vec<Peer>,
 }
 
@@ -84,7 +86,7 @@ impl Link {
         let mut bridge = Bridge::new("lan", Config::default(), scheduler);
         let (port, peer) = memory::pair(room);
         bridge.set_uplink("uplink", Box::new(port));
-        let mut link = Link { bridge, clock: Manual::default(), peers: vec![peer] };
+        let mut link = Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] };
         for number in 1..=guests {
             link.add(number, weight(1), room);
         }
@@ -126,7 +128,7 @@ impl Link {
 
     /// One round.
     pub fn round(&mut self) -> Round {
-        self.bridge.round(&self.clock)
+        self.bridge.round(&mut self.burst, &self.clock)
     }
 
     /// Rounds until nothing moves at this moment.
