@@ -7,11 +7,12 @@
 use crate::clock::Clock;
 use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
 use crate::slot::{Slot, Turn};
+use crate::snapshot::{PortState, VifState};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
 use fairlane_core::stats::Counters;
 use fairlane_core::switch::{Config, Pins, Switch};
-use fairlane_core::time::Nanos;
+use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Port, Room, Status, Wanted};
 
 /// Scheduler decisions of one round at most; ports are flushed after that many.
@@ -39,6 +40,8 @@ pub struct Bridge {
     cursor: usize,
     /// Ports that others wait for.
     contended: Vec<PortId>,
+    /// When parts of the link were last worked out.
+    marked: Nanos,
 }
 
 /// What is left of a port's frames after a service.
@@ -63,6 +66,7 @@ impl Bridge {
             idle: Vec::new(),
             cursor: 0,
             contended: Vec::new(),
+            marked: Nanos(0),
         }
     }
 
@@ -71,6 +75,7 @@ impl Bridge {
         let mut now = clock.now();
         let mut round = Round { frames: 0, next: self.release(now) };
         self.look_for_frames(now);
+        self.mark(now);
         let mut uplink = true;
         for _ in 0..SERVICES {
             if uplink {
@@ -274,6 +279,43 @@ impl Bridge {
                 slot.port.flush(now);
             }
         }
+    }
+
+    /// Works out who got which part of the link, once a second.
+    fn mark(&mut self, now: Nanos) {
+        if now.since(self.marked).0 < SECOND {
+            return;
+        }
+        self.marked = now;
+        let uplink = self.fabric.slot(UPLINK).is_some();
+        let counts = |slot: &Slot| if uplink { slot.uplink_bytes } else { slot.counters.sent_bytes };
+        let vifs = self.fabric.slots.iter_mut().skip(1).flatten();
+        let total: u64 = vifs.map(|slot| counts(slot) - slot.marked).sum();
+        for slot in self.fabric.slots.iter_mut().skip(1).flatten() {
+            slot.part = if total > 0 { (counts(slot) - slot.marked) as f64 / total as f64 } else { 0.0 };
+            slot.marked = counts(slot);
+        }
+    }
+
+    /// State of the uplink and of all vifs.
+    pub fn snapshot(&mut self, now: Nanos) -> (Option<PortState>, Vec<VifState>) {
+        self.mark(now);
+        let state = |slot: &Slot| PortState::new(slot.port.status(), &slot.counters);
+        let slots = &self.fabric.slots;
+        let name = |port: PortId| slots[port.index()].as_ref().map(|slot| slot.name.clone());
+        let vifs = slots.iter().skip(1).flatten().map(|slot| VifState {
+            name: slot.name.clone(),
+            link: self.name.clone(),
+            weight: slot.share.weight,
+            min_rate: slot.share.min_rate,
+            max_rate: slot.share.max_rate,
+            burst: slot.share.burst,
+            share: slot.part,
+            waits_for: if let Turn::Parked(on) = slot.turn { name(on) } else { None },
+            waiting: slot.waiting.clone(),
+            port: state(slot),
+        });
+        (slots[UPLINK.index()].as_deref().map(state), vifs.collect())
     }
 
     /// Asks every port to wake the worker for what it waits for. True if something is there already.

@@ -4,8 +4,10 @@
 
 pub mod bridge;
 pub mod clock;
+pub mod control;
 mod forward;
 mod slot;
+pub mod snapshot;
 pub mod worker;
 
 pub use bridge::{Bridge, Round};

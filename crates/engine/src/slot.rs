@@ -5,6 +5,7 @@ use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
+use serde::{Deserialize, Serialize};
 
 /// Buckets of a [`Waiting`] histogram.
 pub const BUCKETS: usize = 36;
@@ -12,17 +13,17 @@ pub const BUCKETS: usize = 36;
 /// How long frames waited to be served: bucket `k` counts waits below 2^k ns, and not below half of that.
 ///
 /// The last bucket takes all longer ones; its lower end is 17 seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Services in each bucket.
-    pub buckets: [u64; BUCKETS],
+    pub buckets: Vec<u64>,
     /// All waits together, in nanoseconds.
     pub sum: u64,
 }
 
 impl Default for Waiting {
     fn default() -> Waiting {
-        Waiting { buckets: [0; BUCKETS], sum: 0 }
+        Waiting { buckets: vec![0; BUCKETS], sum: 0 }
     }
 }
 
@@ -63,6 +64,9 @@ pub(crate) struct Slot {
     pub waiters: Vec<PortId>,
     /// Since when it took nothing although frames were there; none if it took the last one.
     pub refusing: Option<Nanos>,
+    /// Its part of the link in the last whole second, and the bytes that count at the second's start.
+    pub part: f64,
+    pub marked: u64,
     /// Whether something is to be flushed.
     pub touched: bool,
 }
@@ -80,6 +84,8 @@ impl Slot {
             since: Nanos(0),
             waiters: Vec::new(),
             refusing: None,
+            part: 0.0,
+            marked: 0,
             touched: false,
         }
     }
