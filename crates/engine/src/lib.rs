@@ -6,6 +6,7 @@ pub mod bridge;
 pub mod clock;
 pub mod control;
 mod forward;
+pub mod metrics;
 mod slot;
 pub mod snapshot;
 pub mod worker;
