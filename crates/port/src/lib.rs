@@ -7,8 +7,17 @@
 //! All the unsafe code of the project is in this crate.
 
 mod burst;
+pub mod capture;
+pub mod fault;
 pub mod memory;
+pub mod paced;
 mod poller;
+pub mod random;
+mod rate;
+pub mod sink;
+pub mod tap;
+mod vnet;
+pub mod wire;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
 pub use poller::{Interest, Key, Poller};

@@ -11,8 +11,10 @@ pub struct Key(pub u32);
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read.
+    /// Something to read, told as long as it is there.
     Read,
+    /// Something new to read, told once.
+    Arrival,
     /// Room to write.
     Write,
 }
@@ -44,6 +46,7 @@ impl Poller {
     pub fn add(&self, fd: BorrowedFd<'_>, key: Key, number: u32, interest: Interest) -> io::Result<()> {
         let events = match interest {
             Interest::Read => libc::EPOLLIN,
+            Interest::Arrival => libc::EPOLLIN | libc::EPOLLET,
             Interest::Write => libc::EPOLLOUT,
         };
         let mut event = libc::epoll_event { events: events as u32, u64: u64::from(key.0) << 32 | u64::from(number) };
