@@ -16,6 +16,8 @@ pub mod random;
 mod rate;
 pub mod sink;
 pub mod tap;
+pub mod vhost_user;
+mod virtqueue;
 mod vnet;
 pub mod wire;
 

@@ -2,7 +2,8 @@
 
 use fairlane_core::time::{Nanos, SECOND};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Names a descriptor's owner: a number that the worker gives to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +20,10 @@ pub enum Interest {
     Write,
 }
 
-/// An epoll set.
+/// An epoll set. Clones are the same set.
+#[derive(Clone)]
 pub struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
 }
 
 impl Poller {
@@ -36,10 +38,10 @@ impl Poller {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just opened and has no other owner.
-        Ok(Poller { epoll: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Poller { epoll: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
-    /// Watches a descriptor; events carry `key` and the owner's own `number`. A closed descriptor leaves by itself.
+    /// Watches a descriptor; events carry `key` and the owner's own `number`.
     ///
     /// # Errors
     /// What `epoll_ctl` says.
@@ -87,5 +89,29 @@ impl Poller {
             ready.push((Key((data >> 32) as u32), data as u32));
         }
         Ok(())
+    }
+}
+
+/// A port's access to its worker's poller: watches descriptors under the port's key.
+#[derive(Clone)]
+pub(crate) struct Watcher {
+    /// The worker's set.
+    pub poller: Poller,
+    /// The port's key.
+    pub key: Key,
+}
+
+impl Watcher {
+    /// Watches a descriptor for something to read, under the port's own `number`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    pub fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
+        self.poller.add(fd.as_fd(), self.key, number, Interest::Read)
+    }
+
+    /// No longer watches it. Needed before it is closed where a peer holds it too: the set would go on reporting it.
+    pub fn remove(&self, fd: impl AsFd) {
+        self.poller.remove(fd.as_fd());
     }
 }
