@@ -6,14 +6,16 @@
 
 use crate::clock::Clock;
 use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
-use crate::slot::{Slot, Turn};
+use crate::slot::{Attached, Slot, Turn};
 use crate::snapshot::{PortState, VifState};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
 use fairlane_core::stats::Counters;
-use fairlane_core::switch::{Config, Pins, Switch};
+use fairlane_core::switch::{Config, Pins, Switch, Taken};
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_port::capture::{Captured, Report};
 use fairlane_port::{BURST, Burst, Port, Room, Status, Wanted};
+use std::fs::File;
 
 /// Scheduler decisions of one round at most; ports are flushed after that many.
 const SERVICES: usize = 8;
@@ -348,22 +350,33 @@ impl Bridge {
     }
 
     /// Attaches a guest's port under the lowest free number.
-    pub fn add(&mut self, name: &str, port: Box<dyn Port>, share: Share, pins: Pins, now: Nanos) -> PortId {
+    ///
+    /// # Errors
+    /// Its MAC address is pinned to another port; then nothing changed.
+    pub fn add(
+        &mut self,
+        name: &str,
+        port: Box<dyn Port>,
+        share: Share,
+        pins: Pins,
+        now: Nanos,
+    ) -> Result<PortId, Taken> {
         let guests = &self.fabric.slots[1..];
         let index = guests.iter().position(Option::is_none).unwrap_or(guests.len()) + 1;
+        let id = PortId(index as u32);
+        self.fabric.switch.attach(id, pins)?;
         if index == self.fabric.slots.len() {
             self.fabric.slots.push(None);
         }
-        let id = PortId(index as u32);
         self.fabric.slots[index] = Some(Box::new(Slot::new(name.to_owned(), port, share)));
-        self.fabric.switch.attach(id, pins);
         self.scheduler.configure(id, share, now);
         self.idle.push(id);
-        id
+        Ok(id)
     }
 
-    /// Takes a guest's port off. What waits in its ring stays there; whoever waited for it goes on.
-    pub fn remove(&mut self, port: PortId, now: Nanos) -> Option<Box<dyn Port>> {
+    /// Takes a guest's port off and closes it. What waits in its ring stays there; whoever waited for it goes on.
+    /// None if it is not there.
+    pub fn remove(&mut self, port: PortId, now: Nanos) -> Option<()> {
         if port == UPLINK {
             return None;
         }
@@ -379,7 +392,7 @@ impl Bridge {
         self.fabric.touched.retain(|touched| *touched != port);
         self.fabric.switch.detach(port);
         self.scheduler.remove(port);
-        Some(slot.port)
+        Some(())
     }
 
     /// The number of a guest's port, or of the uplink, by name.
@@ -409,12 +422,33 @@ impl Bridge {
         Some(&mut *self.fabric.slot(port)?.port)
     }
 
-    /// Puts something around a port, or takes it off again.
-    pub fn wrap(&mut self, port: PortId, wrapper: impl FnOnce(Box<dyn Port>) -> Box<dyn Port>) {
-        if let Some(mut slot) = self.fabric.slots.get_mut(port.index()).and_then(Option::take) {
-            slot.port = wrapper(slot.port);
-            self.fabric.slots[port.index()] = Some(slot);
-        }
+    /// Starts to write a port's frames into an empty file, of each at most `snap` bytes. False if that is done already.
+    pub fn start_capture(&mut self, port: PortId, file: File, snap: u32) -> bool {
+        let Some(slot) = self.fabric.slots.get_mut(port.index()) else { return false };
+        let Some(mut taken) = slot.take() else { return false };
+        let started = matches!(taken.port, Attached::Plain(_));
+        taken.port = match taken.port {
+            Attached::Plain(port) => Attached::Captured(Box::new(Captured::start(port, file, snap))),
+            captured => captured,
+        };
+        *slot = Some(taken);
+        started
+    }
+
+    /// Ends a capture; none if there was none.
+    pub fn stop_capture(&mut self, port: PortId) -> Option<Report> {
+        let slot = self.fabric.slots.get_mut(port.index())?;
+        let mut taken = slot.take()?;
+        let (port, report) = match taken.port {
+            Attached::Captured(captured) => {
+                let (port, report) = captured.stop();
+                (port, Some(report))
+            }
+            Attached::Plain(port) => (port, None),
+        };
+        taken.port = Attached::Plain(port);
+        *slot = Some(taken);
+        report
     }
 
     /// Changes what a port is granted, from the next decision on.
@@ -426,9 +460,23 @@ impl Bridge {
     }
 
     /// Changes the source addresses a port may use, from the next frame on.
-    pub fn set_pins(&mut self, port: PortId, pins: Pins) {
-        if port != UPLINK && self.fabric.slots.get(port.index()).is_some_and(Option::is_some) {
-            self.fabric.switch.attach(port, pins);
+    ///
+    /// # Errors
+    /// The MAC address is pinned to another port; then nothing changed.
+    pub fn set_pins(&mut self, port: PortId, pins: Pins) -> Result<(), Taken> {
+        let known = port != UPLINK && self.fabric.slot(port).is_some();
+        if known { self.fabric.switch.attach(port, pins) } else { Ok(()) }
+    }
+
+    /// Changes whether guests reach the uplink only, from the next frame on.
+    pub fn set_isolate(&mut self, isolate: bool) {
+        self.fabric.switch.isolate(isolate);
+    }
+
+    /// Changes the rate of the uplink, if it has one.
+    pub fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        if let Some(slot) = self.fabric.slot(UPLINK) {
+            slot.port.set_rate(rate, now);
         }
     }
 

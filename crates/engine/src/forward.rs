@@ -137,26 +137,20 @@ impl Fabric {
     /// room misses its copy.
     fn flood(&mut self, sending: &mut Sending<'_>, end: usize) {
         let start = sending.done;
-        let uplink = self.switch.flood(sending.from).any(|to| to == UPLINK);
-        if uplink {
+        if self.switch.flood(sending.from).any(|to| to == UPLINK) {
             self.deliver(sending, UPLINK, end);
         } else {
             sending.done = end;
         }
         let run = start..sending.done;
-        let mut copies = usize::from(uplink);
         for to in self.switch.flood(sending.from).filter(|to| *to != UPLINK) {
             let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else { continue };
-            copies += 1;
             let next = slot.take(sending, to, run.clone(), &mut self.touched);
             if next < run.end {
                 let up = slot.port.status() == Status::Up;
                 let reason = if up { DropReason::ReceiverStalled } else { DropReason::ReceiverDown };
                 sending.drops.add(reason, (run.end - next) as u64);
             }
-        }
-        if copies == 0 {
-            sending.drops.add(DropReason::NoDestination, run.len() as u64);
         }
     }
 }

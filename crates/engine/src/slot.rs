@@ -5,7 +5,9 @@ use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
+use fairlane_port::capture::Captured;
 use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
 
 /// Buckets of a [`Waiting`] histogram.
 pub const BUCKETS: usize = 36;
@@ -48,10 +50,38 @@ pub(crate) enum Turn {
     Parked(PortId),
 }
 
+/// A port as it is, or under capture.
+pub(crate) enum Attached {
+    Plain(Box<dyn Port>),
+    Captured(Box<Captured>),
+}
+
+impl Deref for Attached {
+    type Target = dyn Port;
+
+    #[inline]
+    fn deref(&self) -> &(dyn Port + 'static) {
+        match self {
+            Attached::Plain(port) => &**port,
+            Attached::Captured(port) => &**port,
+        }
+    }
+}
+
+impl DerefMut for Attached {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut (dyn Port + 'static) {
+        match self {
+            Attached::Plain(port) => &mut **port,
+            Attached::Captured(port) => &mut **port,
+        }
+    }
+}
+
 /// A port and all that its bridge knows of it.
 pub(crate) struct Slot {
     pub name: String,
-    pub port: Box<dyn Port>,
+    pub port: Attached,
     pub share: Share,
     pub counters: Counters,
     /// Bytes of its frames that went to the uplink.
@@ -75,7 +105,7 @@ impl Slot {
     pub fn new(name: String, port: Box<dyn Port>, share: Share) -> Slot {
         Slot {
             name,
-            port,
+            port: Attached::Plain(port),
             share,
             counters: Counters::default(),
             uplink_bytes: 0,

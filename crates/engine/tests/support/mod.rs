@@ -99,7 +99,7 @@ impl Link {
         let (port, peer) = memory::pair(room);
         let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
         let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, pins, Nanos(0));
-        assert_eq!(id, PortId(number));
+        assert_eq!(id, Ok(PortId(number)));
         self.peers.push(peer);
     }
 
