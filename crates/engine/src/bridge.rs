@@ -343,10 +343,10 @@ impl Bridge {
     }
 
     /// Attaches the uplink, in place of the one that was there.
-    pub fn set_uplink(&mut self, name: &str, port: Box<dyn Port>) {
+    pub fn set_uplink(&mut self, port: Box<dyn Port>) {
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         self.fabric.switch.attach_uplink(UPLINK);
-        self.fabric.slots[UPLINK.index()] = Some(Box::new(Slot::new(name.to_owned(), port, share)));
+        self.fabric.slots[UPLINK.index()] = Some(Box::new(Slot::new("uplink".to_owned(), port, share)));
     }
 
     /// Attaches a guest's port under the lowest free number.
@@ -395,10 +395,11 @@ impl Bridge {
         Some(())
     }
 
-    /// The number of a guest's port, or of the uplink, by name.
+    /// The number of a guest's port, by name.
     pub fn find(&self, name: &str) -> Option<PortId> {
-        let index = self.fabric.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.name == name))?;
-        Some(PortId(index as u32))
+        let named = |slot: &Option<Box<Slot>>| slot.as_ref().is_some_and(|slot| slot.name == name);
+        let index = self.fabric.slots[1..].iter().position(named)?;
+        Some(PortId(index as u32 + 1))
     }
 
     /// The link's name.

@@ -14,7 +14,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Without work for this long, the worker sleeps.
@@ -96,7 +96,7 @@ pub struct Worker {
     name: String,
     orders: Sender<Order>,
     bell: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A worker that does not answer: its thread ended.
@@ -134,7 +134,7 @@ impl Worker {
             }
         })?;
         outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
-        Ok(Worker { name, orders, bell, thread: Some(thread) })
+        Ok(Worker { name, orders, bell, thread: Mutex::new(Some(thread)) })
     }
 
     /// Has the worker run a function between two rounds, and waits for its answer.
@@ -154,12 +154,10 @@ impl Worker {
     }
 
     /// Ends the thread and closes its ports. Frames that were not taken stay in their rings.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        if let Some(thread) = self.thread.take() {
+    pub fn end(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // If it ended by itself there is nothing to stop.
             let _ = self.ask(|work| work.stop = true);
             if thread.join().is_err() {
                 tracing::error!(worker = self.name, "a worker panicked");

@@ -85,7 +85,7 @@ impl Link {
     pub fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
         let mut bridge = Bridge::new("lan", Config::default(), scheduler);
         let (port, peer) = memory::pair(room);
-        bridge.set_uplink("uplink", Box::new(port));
+        bridge.set_uplink(Box::new(port));
         let mut link = Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] };
         for number in 1..=guests {
             link.add(number, weight(1), room);
