@@ -131,6 +131,10 @@ impl Port for Captured {
     fn status(&self) -> Status {
         self.port.status()
     }
+
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.port.set_rate(rate, now);
+    }
 }
 
 struct Writer {

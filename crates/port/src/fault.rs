@@ -285,6 +285,10 @@ impl<P: Port> Port for Faulty<P> {
     fn status(&self) -> Status {
         self.port.status()
     }
+
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.port.set_rate(rate, now);
+    }
 }
 
 #[cfg(test)]

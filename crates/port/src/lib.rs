@@ -126,6 +126,9 @@ pub trait Port: Send {
 
     /// Whether it can carry frames.
     fn status(&self) -> Status;
+
+    /// Changes the rate of the link inside, in bits a second, where there is one; others have no rate to change.
+    fn set_rate(&mut self, _rate: Option<u64>, _now: Nanos) {}
 }
 
 /// Every kind of port is also one behind a box, so that wrappers need no second form.
@@ -165,5 +168,8 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn status(&self) -> Status {
         (**self).status()
+    }
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        (**self).set_rate(rate, now)
     }
 }

@@ -26,11 +26,6 @@ impl<P: Port> Paced<P> {
         Paced { port, link: Link::new(Some(rate), queue), backpressure }
     }
 
-    /// Changes the rate. What is in the queue passes at the new one.
-    pub fn set_rate(&mut self, rate: u64, now: Nanos) {
-        self.link.set_rate(Some(rate), now);
-    }
-
     /// Changes what happens at a full queue.
     pub fn set_backpressure(&mut self, backpressure: bool) {
         self.backpressure = backpressure;
@@ -100,6 +95,11 @@ impl<P: Port> Port for Paced<P> {
 
     fn status(&self) -> Status {
         self.port.status()
+    }
+
+    /// What is in the queue passes at the new rate.
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.link.set_rate(rate, now);
     }
 }
 

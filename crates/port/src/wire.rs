@@ -196,6 +196,11 @@ impl Port for End {
     fn status(&self) -> Status {
         if self.inward.alone() { Status::Waiting } else { Status::Up }
     }
+
+    /// Of this direction. What is in the queue passes at the new rate.
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.link.set_rate(rate, now);
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             let message = format!("name `{}` is taken by another vif", vif.name);
             found.push(Conflict { part: Part::Vif(i), key: "name", message });
         }
-        if !vif.link.is_empty() && !links.is_empty() && !links.contains(vif.link.as_str()) {
+        // A link without a name may be the one that is meant.
+        if !links.contains("") && !vif.link.is_empty() && !links.is_empty() && !links.contains(vif.link.as_str()) {
             let known = policy.links.iter().map(|link| link.name.as_str());
             let message = unknown_name("link", &vif.link, known);
             found.push(Conflict { part: Part::Vif(i), key: "link", message });
@@ -73,7 +74,7 @@ fn sockets(policy: &Policy, found: &mut Vec<Conflict>) {
         HashMap::from([(policy.control.as_path(), "the control socket".to_owned())]);
     for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| !vif.socket.as_os_str().is_empty()) {
         if let Some(owner) = owners.get(vif.socket.as_path()) {
-            let message = format!("socket {} is taken by {owner}", vif.socket.display());
+            let message = format!("socket {:?} is taken by {owner}", vif.socket);
             found.push(Conflict { part: Part::Vif(i), key: "socket", message });
         } else {
             owners.insert(&vif.socket, format!("vif `{}`", vif.name));
@@ -110,6 +111,7 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
                     _ if *to == link.name => {
                         format!("the wire of link `{to}` leads back to it, it must lead to another")
                     }
+                    None if links.contains_key("") => continue,
                     None => unknown_name("link", to, policy.links.iter().map(|link| link.name.as_str())),
                     Some(far) if far.uplink != Uplink::None => {
                         format!("link `{to}` has an uplink of its own, the far end of a wire must have none")
@@ -137,7 +139,7 @@ fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
         if let Some(max_rate) = vif.share.max_rate.filter(|max_rate| min_rate > *max_rate) {
             conflict(format!("min_rate {shown} of vif `{}` is above its max_rate {}", vif.name, format_rate(max_rate)));
         }
-        let Some(link) = links.get(vif.link.as_str()) else { continue };
+        let Some(link) = links.get(vif.link.as_str()).filter(|link| !link.name.is_empty()) else { continue };
         if let Err(message) = belongs_to("min_rate", "fair", link.scheduler) {
             conflict(message);
         }

@@ -18,12 +18,12 @@ const VIF_KEYS: &[&str] =
 const CONTROL: &str = "/run/fairlane/control.sock";
 
 impl Policy {
-    /// Reads a policy file; `file` is the name that problems carry.
+    /// Reads the text of a policy file; problems carry `file_name`.
     ///
     /// # Errors
     /// All problems, in the order of the file. A file that is not TOML is told only where it is not.
-    pub fn parse(file: &str, text: &str) -> Result<Policy, Vec<Problem>> {
-        let mut problems = Problems::new(file, text);
+    pub fn parse(file_name: &str, text: &str) -> Result<Policy, Vec<Problem>> {
+        let mut problems = Problems::new(file_name, text);
         let (document, errors) = DeTable::parse_recoverable(text);
         let mut lines = HashSet::new();
         for error in errors {
@@ -38,14 +38,15 @@ impl Policy {
         }
 
         let file = Section::new("the file", FILE_KEYS, document.get_ref(), 0..0, &mut problems);
-        let links = file.tables("link", LINK_KEYS, &mut problems);
-        let vifs = file.tables("vif", VIF_KEYS, &mut problems);
+        let link_tables = file.tables("link", LINK_KEYS, &mut problems);
+        let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
         // A wrong value is reported and stands as its default, so that what does not depend on it is still checked.
+        let links: Vec<Link> = link_tables.iter().map(|table| link(table, &mut problems)).collect();
         let policy = Policy {
             control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
             metrics: file.read("metrics", rules::metrics, &mut problems),
-            links: links.iter().map(|section| link(section, &mut problems)).collect(),
-            vifs: vifs.iter().map(|section| vif(section, &links, &mut problems)).collect(),
+            vifs: vif_tables.iter().map(|table| vif(table, &links, &mut problems)).collect(),
+            links,
         };
         for conflict in conflicts(&policy) {
             // Links that could not be read were told already.
@@ -54,8 +55,8 @@ impl Policy {
             }
             let section = match conflict.part {
                 Part::File => &file,
-                Part::Link(i) => &links[i],
-                Part::Vif(i) => &vifs[i],
+                Part::Link(i) => &link_tables[i],
+                Part::Vif(i) => &vif_tables[i],
             };
             problems.add(section.span(conflict.key), conflict.message);
         }
@@ -63,14 +64,9 @@ impl Policy {
     }
 }
 
-/// A name that breaks the rules is reported and kept: others may refer to it.
-fn name(section: &Section, problems: &mut Problems) -> String {
-    section.need("name", rules::name, problems).unwrap_or_else(|| section.text("name"))
-}
-
 fn link(section: &Section, problems: &mut Problems) -> Link {
     Link {
-        name: name(section, problems),
+        name: section.need("name", rules::name, problems).unwrap_or_default(),
         rate: section.read("rate", rules::rate, problems).flatten(),
         scheduler: scheduler(section, problems),
         delay: section.read("delay", rules::delay, problems).unwrap_or(rules::DELAY),
@@ -124,19 +120,20 @@ fn uplink(link: &Section, problems: &mut Problems) -> Uplink {
     }
 }
 
-fn vif(section: &Section, links: &[Section], problems: &mut Problems) -> Vif {
+fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
     let link = match links {
-        [only] if !section.has("link") => only.text("name"),
+        [only] if !section.has("link") => only.name.clone(),
         [_, _, ..] if !section.has("link") => {
-            let names: Vec<_> = links.iter().take(8).map(|link| link.text("name")).collect();
-            problems.add(section.span(""), format!("link is missing, the links are {}", names.join(", ")));
+            let names = links.iter().map(|link| link.name.as_str()).filter(|name| !name.is_empty());
+            let names: Vec<_> = names.take(8).collect();
+            problems.add(section.header.clone(), format!("link is missing, the links are {}", names.join(", ")));
             String::new()
         }
         _ => section.read("link", rules::name, problems).unwrap_or_default(),
     };
     let max_rate = section.read("max_rate", rules::rate, problems).flatten();
     Vif {
-        name: name(section, problems),
+        name: section.need("name", rules::name, problems).unwrap_or_default(),
         link,
         socket: section.need("socket", rules::socket, problems).unwrap_or_default(),
         connect: section.read("connect", rules::flag, problems).unwrap_or(false),

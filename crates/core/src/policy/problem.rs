@@ -56,12 +56,15 @@ impl<'a> Problems<'a> {
 /// What was probably meant by `given`, if anything comes near.
 pub(super) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |name| strsim::normalized_damerau_levenshtein(given, name);
+    // The comparison takes time and memory for every pair of letters; no name is longer than 32.
+    let known = known.filter(|_| given.len() <= 64);
     let near = known.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.5);
     near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// Says that there is no `kind` called `given`: ``no link is named `lna`, did you mean `lan`?``
 pub(super) fn unknown_name<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let known = known.filter(|name| !name.is_empty());
     let hint = match nearest(given, known.clone()) {
         Some(name) => format!("did you mean `{name}`?"),
         None => match known.take(8).collect::<Vec<_>>()[..] {

@@ -62,9 +62,13 @@ fn within<T: PartialOrd + Copy, D: Display>(
 }
 
 fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, String> {
-    let given = value.as_integer().and_then(|number| i64::from_str_radix(number.as_str(), number.radix()).ok());
+    let Some(given) = value.as_integer() else {
+        let (low, high) = range.into_inner();
+        return Err(format!("must be a whole number, {low} to {high}, not {}", shown(value)));
+    };
     // A number that does not fit is out of any range.
-    within(given.unwrap_or(i64::MIN), range, value, |bound| bound)
+    let number = i64::from_str_radix(given.as_str(), given.radix()).unwrap_or(i64::MIN);
+    within(number, range, value, |bound| bound)
 }
 
 /// The text of a quantity; a bare number is passed on, so that the error names the unit it lacks.

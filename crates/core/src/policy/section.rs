@@ -6,10 +6,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A table, and where it begins.
+/// A table, and where its header stands.
 pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
-    span: Range<usize>,
+    pub(super) header: Range<usize>,
 }
 
 impl<'a> Section<'a> {
@@ -18,7 +18,7 @@ impl<'a> Section<'a> {
         title: &str,
         keys: &[&'static str],
         table: &'a DeTable<'a>,
-        span: Range<usize>,
+        header: Range<usize>,
         problems: &mut Problems,
     ) -> Self {
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
@@ -28,7 +28,7 @@ impl<'a> Section<'a> {
             let (given, keys) = (given.escape_debug(), keys.join(", "));
             problems.add(key.span(), format!("unknown key `{given}` in {title}{hint} (its keys are {keys})"));
         }
-        Section { table, span }
+        Section { table, header }
     }
 
     /// Takes a value that must be a table.
@@ -55,14 +55,9 @@ impl<'a> Section<'a> {
         self.get(key).is_some()
     }
 
-    /// The string at `key`; empty if there is none.
-    pub(super) fn text(&self, key: &str) -> String {
-        self.get(key).and_then(|value| value.get_ref().as_str()).unwrap_or_default().to_owned()
-    }
-
     /// Where the value at a dotted path stands, or as much of the path as there is.
     pub(super) fn span(&self, path: &str) -> Range<usize> {
-        let mut span = self.span.clone();
+        let mut span = self.header.clone();
         let mut table = Some(self.table);
         for key in path.split('.') {
             let Some(value) = table.and_then(|table| table.get(key)) else { break };
@@ -91,7 +86,7 @@ impl<'a> Section<'a> {
         problems: &mut Problems,
     ) -> Option<T> {
         if !self.has(key) {
-            problems.add(self.span.clone(), format!("{key} is missing"));
+            problems.add(self.header.clone(), format!("{key} is missing"));
         }
         self.read(key, rule, problems)
     }

@@ -77,7 +77,7 @@ fn a_wrong_setting_says_why_and_changes_nothing() {
     let before = policy.clone();
     for (target, key, value, message) in [
         ("web", "weight", "0", "weight must be 1 to 10000, not 0"),
-        ("web", "weight", "heavy", "weight must be 1 to 10000, not \"heavy\""),
+        ("web", "weight", "heavy", "weight must be a whole number, 1 to 10000, not \"heavy\""),
         (
             "web",
             "max_rate",

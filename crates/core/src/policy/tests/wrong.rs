@@ -74,7 +74,7 @@ fn tables_of_the_wrong_shape() {
     );
     check(
         "[[link]]\n\n[[link]]\nname = \"m\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n",
-        &["p:1: name is missing", "p:5: link is missing, the links are , m"],
+        &["p:1: name is missing", "p:5: link is missing, the links are m"],
     );
 }
 
@@ -117,14 +117,14 @@ fn wrong_types() {
     link("delay = 1.5\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"1.5\"");
     link("delay = true\n", "delay must be text in quotes, not true");
     link("isolate = \"no\"\n", "isolate must be true or false, not \"no\"");
-    link("cpu = \"1\"\n", "cpu must be 0 to 1023, not \"1\"");
+    link("cpu = \"1\"\n", "cpu must be a whole number, 0 to 1023, not \"1\"");
     link("uplink = \"fl0\"\n", "uplink must be a table, not \"fl0\"");
     vif("connect = 1", "connect must be true or false, not 1");
     vif("link = 1", "link must be text in quotes, not 1");
-    vif("queues = 1.0", "queues must be 1 to 16, not 1.0");
-    vif("weight = \"100\"", "weight must be 1 to 10000, not \"100\"");
-    vif("weight = 1979-05-27", "weight must be 1 to 10000, not 1979-05-27");
-    vif("weight = [1]", "weight must be 1 to 10000, not a list");
+    vif("queues = 1.0", "queues must be a whole number, 1 to 16, not 1.0");
+    vif("weight = \"100\"", "weight must be a whole number, 1 to 10000, not \"100\"");
+    vif("weight = 1979-05-27", "weight must be a whole number, 1 to 10000, not 1979-05-27");
+    vif("weight = [1]", "weight must be a whole number, 1 to 10000, not a list");
     vif(
         "max_rate = 100",
         "max_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"100\"",
@@ -273,10 +273,10 @@ fn keys_of_another_kind() {
 #[test]
 fn what_is_there_twice() {
     after("[[vif]]\nsocket = \"x\"\nname = \"web\"\n", &["p:13: name `web` is taken by another vif"]);
-    after("[[vif]]\nname = \"x\"\n\nsocket = \"web\"\n", &["p:14: socket web is taken by vif `web`"]);
+    after("[[vif]]\nname = \"x\"\n\nsocket = \"web\"\n", &["p:14: socket \"web\" is taken by vif `web`"]);
     after(
         "[[vif]]\nname = \"x\"\n\nsocket = \"/run/./c\"\n",
-        &["p:14: socket /run/./c is taken by the control socket"],
+        &["p:14: socket \"/run/./c\" is taken by the control socket"],
     );
     after(
         "mac = \"02:00:00:00:00:01\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nmac = \"02:00:00:00:00:01\"\n",
@@ -293,6 +293,10 @@ fn links_that_are_not_there() {
     vif("link = \"lna\"", "no link is named `lna`, did you mean `lan`?");
     vif("link = \"wan\"", "no link is named `wan`, did you mean `lan`?");
     vif("link = \"\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"\"");
+    check(
+        "[[link]]\nname = \"l l\"\nuplink.wire = \"a\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n",
+        &["p:2: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"l l\""],
+    );
     vif("link = \"x y\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"x y\"");
     check("link = []\n", &["p:1: no [[link]]: a policy has at least one"]);
     check("[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n", &["p:1: no [[link]]: a policy has at least one"]);
