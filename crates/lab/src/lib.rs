@@ -1,1 +1,21 @@
 //! Guests, their images, the agent inside, experiments.
+//!
+//! A guest is a kernel and an initramfs that holds one program, the agent ([`fairlane_agent`]). The host boots it,
+//! gives it work over a console and collects what it answers. User-Mode Linux and QEMU guests differ in their
+//! command line only.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod cpio;
+mod error;
+mod guest;
+mod image;
+mod job;
+mod modules;
+mod qemu;
+mod uml;
+
+pub use error::Error;
+pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
+pub use guest::{Guest, GuestSpec, Kind, Nic};
+pub use job::Job;

@@ -1,0 +1,198 @@
+//! What process 1 does before it serves: mounts, modules, name, network.
+//!
+//! The host's wishes stand on the kernel's command line: `fairlane.console=ttyS0` (the console to serve),
+//! `fairlane.host=NAME`, and for a network card `fairlane.mac=MAC` and `fairlane.ip=ADDRESS/PREFIX`. Kernel modules
+//! lie in `/modules`; the file `order` there names them, a line each, as they are to be loaded.
+
+use std::{
+    convert::Infallible,
+    fs::{self, File, OpenOptions},
+    io::{BufReader, Write},
+    net::Ipv4Addr,
+    os::unix::fs::OpenOptionsExt,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use fairlane_agent::{Event, Message, encode, serve};
+use nix::{
+    errno::Errno,
+    kmod::{ModuleInitFlags, finit_module},
+    mount::{MsFlags, mount},
+    net::if_::if_nametoindex,
+    sys::{
+        reboot::{RebootMode, reboot},
+        termios::{SetArg, cfmakeraw, tcdrain, tcgetattr, tcsetattr},
+    },
+};
+
+use crate::network;
+
+/// How long the network card may take to appear after its driver is loaded.
+const CARD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Prepares, serves, and powers the guest off; nothing returns from that.
+pub fn run() -> ExitCode {
+    if let Err(error) = live() {
+        eprintln!("fairlane-agent: {error:#}");
+    }
+    let Err(error): Result<Infallible, Errno> = reboot(RebootMode::RB_POWER_OFF);
+    eprintln!("fairlane-agent: power off: {error}");
+    ExitCode::FAILURE
+}
+
+fn live() -> anyhow::Result<()> {
+    mount_all()?;
+    let wishes = Wishes::read(&fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?)?;
+    let mut console = open_console(&wishes.console)?;
+    if let Err(error) = prepare(&wishes) {
+        console.write_all(&encode(&Message { id: 0, event: Event::Failed(format!("{error:#}")) }))?;
+        tcdrain(&console)?;
+        return Err(error);
+    }
+    let ended = serve(BufReader::new(console.try_clone()?), console.try_clone()?);
+    let _ = tcdrain(&console);
+    ended.map(|_| ()).context("the console")
+}
+
+fn mount_all() -> anyhow::Result<()> {
+    for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
+            .with_context(|| format!("mount {kind} on {place}"))?;
+    }
+    Ok(())
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+struct Wishes {
+    console: String,
+    host: Option<String>,
+    card: Option<Card>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Card {
+    mac: [u8; 6],
+    address: Ipv4Addr,
+    prefix: u8,
+}
+
+impl Wishes {
+    fn read(line: &str) -> anyhow::Result<Wishes> {
+        let find = |key: &str| {
+            line.split_whitespace()
+                .find_map(|word| word.strip_prefix("fairlane.")?.strip_prefix(key)?.strip_prefix('='))
+        };
+        let card = match (find("mac"), find("ip")) {
+            (None, None) => None,
+            (Some(mac), Some(ip)) => Some(Card::read(mac, ip)?),
+            _ => bail!("fairlane.mac and fairlane.ip go together, and only one is given"),
+        };
+        Ok(Wishes {
+            console: find("console").context("fairlane.console is not given: the name of a tty is needed")?.to_owned(),
+            host: find("host").map(str::to_owned),
+            card,
+        })
+    }
+}
+
+impl Card {
+    fn read(mac: &str, ip: &str) -> anyhow::Result<Card> {
+        let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        let mac = bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .with_context(|| format!("fairlane.mac={mac}: six bytes like 02:00:00:00:00:01 are needed"))?;
+        let (address, prefix) = ip
+            .split_once('/')
+            .and_then(|(address, prefix)| Some((address.parse().ok()?, prefix.parse().ok()?)))
+            .filter(|(_, prefix)| *prefix <= 32)
+            .with_context(|| format!("fairlane.ip={ip}: an address and prefix like 10.0.0.1/24 are needed"))?;
+        Ok(Card { mac, address, prefix })
+    }
+}
+
+/// Opens a tty for bytes as they are: no echo, no translation of line ends, no signals.
+fn open_console(name: &str) -> anyhow::Result<File> {
+    let path = format!("/dev/{name}");
+    let console = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(nix::libc::O_NOCTTY)
+        .open(&path)
+        .with_context(|| path.clone())?;
+    let mut settings = tcgetattr(&console).with_context(|| path.clone())?;
+    cfmakeraw(&mut settings);
+    tcsetattr(&console, SetArg::TCSANOW, &settings).context(path)?;
+    Ok(console)
+}
+
+fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
+    load_modules()?;
+    if let Some(host) = &wishes.host {
+        fs::write("/proc/sys/kernel/hostname", host).context("set the host name")?;
+    }
+    // IPv6 would add frames of its own to what is measured. A kernel without it has no such file.
+    let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    network::bring_up(if_nametoindex("lo")?, None).context("lo")?;
+    if let Some(card) = &wishes.card {
+        let index = await_card("eth0")?;
+        network::bring_up(index, Some(card.mac)).context("eth0: MAC address and link up")?;
+        network::add_address(index, card.address, card.prefix).context("eth0: address")?;
+    }
+    Ok(())
+}
+
+fn load_modules() -> anyhow::Result<()> {
+    let order = fs::read_to_string("/modules/order").context("/modules/order")?;
+    for name in order.lines() {
+        let path = format!("/modules/{name}");
+        let file = File::open(&path).with_context(|| path.clone())?;
+        match finit_module(&file, c"", ModuleInitFlags::empty()) {
+            Ok(()) | Err(Errno::EEXIST) => (),
+            Err(error) => return Err(error).with_context(|| format!("load {path}")),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for an interface; answers its index.
+fn await_card(name: &str) -> anyhow::Result<u32> {
+    let start = Instant::now();
+    loop {
+        match if_nametoindex(name) {
+            Ok(index) => return Ok(index),
+            Err(_) if start.elapsed() < CARD_PATIENCE => thread::sleep(Duration::from_millis(10)),
+            Err(_) => bail!("no network card {name} appeared within {} s", CARD_PATIENCE.as_secs()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_read() {
+        let line =
+            "mem=64M fairlane.console=ttyS0 fairlane.host=red fairlane.mac=02:00:00:00:00:0a fairlane.ip=10.0.0.1/24\n";
+        let card = Card { mac: [2, 0, 0, 0, 0, 10], address: Ipv4Addr::new(10, 0, 0, 1), prefix: 24 };
+        let wishes = Wishes { console: "ttyS0".to_owned(), host: Some("red".to_owned()), card: Some(card) };
+        assert_eq!(Wishes::read(line).unwrap(), wishes);
+    }
+
+    #[test]
+    fn bad_wishes_are_named() {
+        for (line, named) in [
+            ("quiet", "fairlane.console"),
+            ("fairlane.console=t fairlane.ip=10.0.0.1/24", "go together"),
+            ("fairlane.console=t fairlane.mac=02:00 fairlane.ip=10.0.0.1/24", "02:00"),
+            ("fairlane.console=t fairlane.mac=02:00:00:00:00:01 fairlane.ip=10.0.0.1/33", "10.0.0.1/33"),
+        ] {
+            let error = Wishes::read(line).unwrap_err().to_string();
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+}

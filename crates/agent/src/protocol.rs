@@ -1,0 +1,104 @@
+//! Requests, messages, and their lines.
+
+use fairlane_load::{ReceiveSpec, Received, Sample, Sent, tcp, udp};
+use serde::{Deserialize, Serialize};
+
+use crate::Counters;
+
+/// What the host wants run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Chosen by the host, above zero; repeated in every answer.
+    pub id: u64,
+    /// The work.
+    pub run: Command,
+}
+
+/// The work an agent can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Who is there.
+    Hello,
+    /// Sends datagrams.
+    UdpSend(udp::SendSpec),
+    /// Counts datagrams; [`Event::Started`], then samples.
+    UdpReceive(ReceiveSpec),
+    /// Sends streams.
+    TcpSend(tcp::SendSpec),
+    /// Counts streams; [`Event::Started`], then samples.
+    TcpReceive(ReceiveSpec),
+    /// Reads the interfaces' counters.
+    Counters,
+    /// Ends the guest.
+    PowerOff,
+}
+
+/// An answer of the agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// The request's; zero is about the guest's start: `Done` when it is ready, `Failed` when it cannot be.
+    pub id: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened to a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A receiver began counting: zero of its samples' `t`.
+    Started,
+    /// One source's interval.
+    Sample(Sample),
+    /// The request ended well.
+    Done(Outcome),
+    /// The request ended badly, and why.
+    Failed(String),
+}
+
+/// What a request that ended well has to tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The guest is there.
+    Hello {
+        /// The release of its kernel.
+        kernel: String,
+        /// Its monotonic clock, in seconds: about the time since its kernel started.
+        clock: f64,
+    },
+    /// A sender's account.
+    Sent(Sent),
+    /// A receiver's account.
+    Received(Received),
+    /// Counters.
+    Counters(Counters),
+    /// The guest ends after this message.
+    PoweringOff,
+}
+
+/// The line of a request or message, with its line end.
+pub fn encode(line: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(line).expect("a message has only string keys and serialises");
+    bytes.push(b'\n');
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_form_is_as_documented() {
+        let request: Request = serde_json::from_str(
+            r#"{"id": 3, "run": {"udp_send": {"to": "10.0.0.2:5001", "size": 1458, "rate": null, "seconds": 2}}}"#,
+        )
+        .unwrap();
+        let to = "10.0.0.2:5001".parse().unwrap();
+        let run = Command::UdpSend(udp::SendSpec { to, size: 1458, rate: None, seconds: 2.0 });
+        assert_eq!(request, Request { id: 3, run });
+        let line = encode(&Message { id: 3, event: Event::Done(Outcome::PoweringOff) });
+        assert_eq!(line, b"{\"id\":3,\"event\":{\"done\":\"powering_off\"}}\n");
+    }
+}

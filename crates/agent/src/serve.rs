@@ -1,0 +1,171 @@
+//! The agent's side of the talk: reads requests, runs each in a thread, writes messages.
+
+use std::{
+    fs,
+    io::{self, BufRead, Write},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use fairlane_load::{Progress, tcp, udp};
+use nix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
+
+use crate::{Command, Counters, Event, Message, Outcome, Request, encode};
+
+/// Why the talk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The host asked for it.
+    PowerOff,
+    /// The host is gone.
+    HangUp,
+}
+
+/// Says that the guest is ready, then serves requests until one is [`Command::PowerOff`] or the input ends.
+/// Requests that still run are left behind.
+///
+/// # Errors
+/// Those of reading the input. An output that fails is the input's end as well, so its errors are not told apart.
+pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<End> {
+    let output = Arc::new(Mutex::new(output));
+    let say = move |id, event| {
+        let mut output = output.lock().expect("no thread panics while it writes");
+        let _ = output.write_all(&encode(&Message { id, event })).and_then(|()| output.flush());
+    };
+    say(0, Event::Done(hello()?));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(End::HangUp);
+        }
+        let Request { id, run } = match serde_json::from_slice(&line) {
+            Ok(request) => request,
+            Err(error) => {
+                if let Ok(Addressed { id }) = serde_json::from_slice(&line) {
+                    say(id, Event::Failed(format!("not a request this agent knows: {error}")));
+                }
+                continue;
+            }
+        };
+        if run == Command::PowerOff {
+            say(id, Event::Done(Outcome::PoweringOff));
+            return Ok(End::PowerOff);
+        }
+        let say = say.clone();
+        thread::spawn(move || {
+            let outcome = perform(run, |event| say(id, event));
+            say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
+        });
+    }
+}
+
+/// A line with an id, whatever else it holds.
+#[derive(Deserialize)]
+struct Addressed {
+    id: u64,
+}
+
+fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
+    let progress = |progress| match progress {
+        Progress::Started(_) => say(Event::Started),
+        Progress::Sample(sample) => say(Event::Sample(sample)),
+    };
+    Ok(match command {
+        Command::Hello => hello()?,
+        Command::UdpSend(spec) => Outcome::Sent(udp::send(&spec)?),
+        Command::UdpReceive(spec) => Outcome::Received(udp::receive(&spec, progress)?),
+        Command::TcpSend(spec) => Outcome::Sent(tcp::send(&spec)?),
+        Command::TcpReceive(spec) => Outcome::Received(tcp::receive(&spec, progress)?),
+        Command::Counters => Outcome::Counters(Counters::read()?),
+        Command::PowerOff => Outcome::PoweringOff,
+    })
+}
+
+fn hello() -> io::Result<Outcome> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
+    let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::{
+        io::{BufReader, Lines},
+        net::Shutdown,
+        os::unix::net::UnixStream,
+    };
+
+    struct Talk {
+        host: UnixStream,
+        lines: Lines<BufReader<UnixStream>>,
+        agent: thread::JoinHandle<io::Result<End>>,
+    }
+
+    impl Talk {
+        fn begin() -> Talk {
+            let (host, guest) = UnixStream::pair().unwrap();
+            let input = BufReader::new(guest.try_clone().unwrap());
+            let agent = thread::spawn(move || serve(input, guest));
+            let lines = BufReader::new(host.try_clone().unwrap()).lines();
+            let mut talk = Talk { host, lines, agent };
+            assert!(matches!(talk.hear(), Message { id: 0, event: Event::Done(Outcome::Hello { .. }) }));
+            talk
+        }
+
+        fn say(&mut self, line: &[u8]) {
+            self.host.write_all(line).unwrap();
+        }
+
+        fn hear(&mut self) -> Message {
+            serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+        }
+
+        fn end(self) -> End {
+            self.host.shutdown(Shutdown::Write).unwrap();
+            self.agent.join().unwrap().unwrap()
+        }
+    }
+
+    #[test]
+    fn requests_run_at_the_same_time() {
+        let mut talk = Talk::begin();
+        talk.say(b"{\"id\":1,\"run\":{\"udp_receive\":{\"port\":0,\"interval\":0.1,\"seconds\":0.5}}}\n");
+        assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
+        talk.say(&encode(&Request { id: 2, run: Command::Counters }));
+        assert!(matches!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Counters(_)) }));
+        assert!(matches!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::Received(_)) }));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    #[test]
+    fn a_bad_request_is_answered_and_does_no_harm() {
+        let mut talk = Talk::begin();
+        talk.say(b"{\"id\":7,\"run\":\"fly\"}\n");
+        assert!(matches!(talk.hear(), Message { id: 7, event: Event::Failed(reason) } if reason.contains("fly")));
+        talk.say(
+            b"{\"id\":8,\"run\":{\"udp_send\":{\"to\":\"127.0.0.1:9\",\"size\":1,\"rate\":null,\"seconds\":1}}}\n",
+        );
+        assert!(matches!(talk.hear(), Message { id: 8, event: Event::Failed(reason) } if reason.contains("size")));
+        talk.say(b"{\"id\":9,\"run\":\"power_off\"}\n");
+        assert!(matches!(talk.hear(), Message { id: 9, event: Event::Done(Outcome::PoweringOff) }));
+        assert_eq!(talk.agent.join().unwrap().unwrap(), End::PowerOff);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Noise between requests, whatever its bytes, is skipped.
+        #[test]
+        fn noise_is_skipped(noise in prop::collection::vec(any::<u8>().prop_filter("a brace", |b| *b != b'{'), 0..200)) {
+            let mut talk = Talk::begin();
+            talk.say(&noise);
+            talk.say(b"\n");
+            talk.say(&encode(&Request { id: 5, run: Command::Hello }));
+            prop_assert_eq!(talk.hear().id, 5);
+            prop_assert_eq!(talk.end(), End::HangUp);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong with a guest.
+
+use std::{io, path::PathBuf, time::Duration};
+
+/// Why a guest could not be booted or did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something the machine needs is not there; the text says what, and how to get it.
+    #[error("{0}")]
+    Missing(String),
+    /// Orders that no guest of this kind can follow.
+    #[error("guest {guest}: {reason}")]
+    Orders {
+        /// The guest's name.
+        guest: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The guest did not get as far as serving requests.
+    #[error(
+        "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",
+        log.display()
+    )]
+    Boot {
+        /// The guest's name.
+        guest: String,
+        /// What was booted.
+        image: String,
+        /// How it failed.
+        reason: String,
+        /// The console's log.
+        log: PathBuf,
+        /// The log's last lines.
+        console: String,
+    },
+    /// The agent could not do what it was asked.
+    #[error("guest {guest}: {reason}")]
+    Failed {
+        /// The guest's name.
+        guest: String,
+        /// The agent's words.
+        reason: String,
+    },
+    /// The guest ended while work was under way.
+    #[error("guest {guest} ended unexpectedly")]
+    Gone {
+        /// The guest's name.
+        guest: String,
+    },
+    /// The guest is there but does not answer.
+    #[error("guest {guest} has not answered {}s after its work was to end", patience.as_secs())]
+    Silent {
+        /// The guest's name.
+        guest: String,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// The host's own system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was done to which file or program.
+        what: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Names what was done where an input or output error occurred.
+pub(crate) trait IoContext<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Io { what: what(), source })
+    }
+}

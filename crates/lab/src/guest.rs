@@ -1,0 +1,294 @@
+//! A guest that runs: booted, given work, ended. Nothing of it outlives its [`Guest`], nor this process.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    net::Ipv4Addr,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command as Program, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fairlane_agent::{Command, Message, Outcome, Request, encode};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+use crate::{
+    error::{Error, IoContext},
+    image,
+    job::{Job, Switchboard},
+    qemu, uml,
+};
+
+/// What a guest runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// User-Mode Linux.
+    Uml,
+    /// QEMU, with KVM where that boots a guest, else emulated.
+    Qemu,
+}
+
+/// A guest to be booted.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// Its host name, and its name in messages: letters, digits and hyphens.
+    pub name: String,
+    /// What it runs on.
+    pub kind: Kind,
+    /// Its memory, in MiB.
+    pub memory_mib: u32,
+    /// Its network card, `eth0`; without one it has its loopback only.
+    pub nic: Option<Nic>,
+    /// The file that keeps what its kernel prints.
+    pub log: PathBuf,
+}
+
+/// A guest's network card: a vhost-user frontend.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// The backend's socket, which listens already.
+    pub socket: PathBuf,
+    /// The MAC address.
+    pub mac: [u8; 6],
+    /// The IP address.
+    pub address: Ipv4Addr,
+    /// The length of its network's prefix, in bits.
+    pub prefix: u8,
+    /// Pairs of rings; 1 on User-Mode Linux.
+    pub queues: u16,
+}
+
+impl Nic {
+    /// The MAC address as it is written.
+    pub(crate) fn mac(&self) -> String {
+        self.mac.map(|byte| format!("{byte:02x}")).join(":")
+    }
+}
+
+impl GuestSpec {
+    /// What the agent reads on the kernel's command line.
+    pub(crate) fn wishes(&self, console: &str) -> String {
+        let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);
+        if let Some(nic) = &self.nic {
+            wishes += &format!(" fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
+        }
+        wishes
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if self.name.is_empty() || self.name.len() > 63 || !self.name.bytes().all(fits) {
+            let reason = "a name has 1 to 63 letters, digits and hyphens".to_owned();
+            return Err(Error::Orders { guest: self.name.clone(), reason });
+        }
+        Ok(())
+    }
+}
+
+/// How a kind of guest is started.
+pub(crate) struct Machine {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// What is booted, in words.
+    pub image: String,
+    /// How long it may take to come up.
+    pub limit: Duration,
+}
+
+/// A guest that is up.
+pub struct Guest {
+    name: String,
+    process: Process,
+    console: UnixStream,
+    switchboard: Arc<Mutex<Switchboard>>,
+    /// The guest's own files on the host; removed with it.
+    _home: tempfile::TempDir,
+}
+
+impl Guest {
+    /// Boots a guest and waits until its agent serves.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
+    pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
+        spec.check()?;
+        let home =
+            tempfile::Builder::new().prefix("fairlane-").tempdir().doing(|| "a temporary directory".to_owned())?;
+        let agent = image::agent()?;
+        let machine = match spec.kind {
+            Kind::Uml => uml::machine(spec, &agent, home.path())?,
+            Kind::Qemu => qemu::machine(spec, &agent)?,
+        };
+        Guest::start(spec, &agent, machine, home)
+    }
+
+    pub(crate) fn start(
+        spec: &GuestSpec,
+        agent: &Path,
+        machine: Machine,
+        home: tempfile::TempDir,
+    ) -> Result<Guest, Error> {
+        let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
+        let log = File::create(&spec.log).doing(|| spec.log.display().to_string())?;
+        let errors = log.try_clone().doing(|| spec.log.display().to_string())?;
+        let child = Program::new(agent)
+            .arg("keep")
+            .arg(&machine.program)
+            .args(&machine.arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(log)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .doing(|| agent.display().to_string())?;
+        let process = Process(child);
+
+        let mut switchboard = Switchboard::default();
+        let deadline = Instant::now() + machine.limit;
+        let ready = Job::new(spec.name.clone(), switchboard.connect(0), deadline, machine.limit);
+        let switchboard = Arc::new(Mutex::new(switchboard));
+        let lines = console.try_clone().doing(|| "the guest's console".to_owned())?;
+        thread::spawn({
+            let switchboard = switchboard.clone();
+            move || listen(lines, &switchboard)
+        });
+        let guest = Guest { name: spec.name.clone(), process, console, switchboard, _home: home };
+        ready.wait().map(|_| guest).map_err(|error| Error::Boot {
+            guest: spec.name.clone(),
+            image: machine.image,
+            reason: match error {
+                Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
+                Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
+                _ => "ended before it was up".to_owned(),
+            },
+            log: spec.log.clone(),
+            console: last_lines(&spec.log),
+        })
+    }
+
+    /// The guest's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process group all its processes belong to.
+    pub fn process_group(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    /// Gives the guest work, and does not wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] where the guest has ended.
+    pub fn start_job(&self, run: Command) -> Result<Job, Error> {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs_f64(duration(&run).clamp(0.0, 86_400.0)) + PATIENCE;
+        let mut switchboard = self.switchboard.lock().expect("no thread panics while it dispatches");
+        let id = switchboard.unused_id();
+        let events = switchboard.connect(id);
+        // Written under the lock, so that lines do not mix.
+        (&self.console)
+            .write_all(&encode(&Request { id, run }))
+            .map_err(|_| Error::Gone { guest: self.name.clone() })?;
+        Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
+    }
+
+    /// Gives the guest work and waits for its outcome.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    pub fn run(&self, run: Command) -> Result<Outcome, Error> {
+        self.start_job(run)?.wait()
+    }
+
+    /// Powers the guest off and waits for it to end; one that takes more than five seconds is killed.
+    ///
+    /// # Errors
+    /// As [`Job::wait`]; the guest has ended even so.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.run(Command::PowerOff)?;
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
+            if self.process.0.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+/// The leader of a guest's process group, the agent as keeper. Killed with all the group when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Before it is waited for, its id cannot name another group.
+        let _ = killpg(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads the console to its end and passes each message to its job; other lines are noise.
+fn listen(console: UnixStream, switchboard: &Mutex<Switchboard>) {
+    let mut input = BufReader::new(console);
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
+            switchboard.lock().expect("no thread panics while it writes").dispatch(id, event);
+        }
+        line.clear();
+    }
+    switchboard.lock().expect("no thread panics while it writes").hang_up();
+}
+
+/// How long the work itself takes, in seconds.
+fn duration(command: &Command) -> f64 {
+    match command {
+        Command::UdpSend(spec) => spec.seconds,
+        Command::TcpSend(spec) => spec.seconds,
+        Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
+        Command::Hello | Command::Counters | Command::PowerOff => 0.0,
+    }
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}"));
+    last.collect::<Vec<_>>().join("\n")
+}
+
+/// Finds a program on the PATH.
+///
+/// # Errors
+/// [`Error::Missing`], naming the Debian package it comes with.
+pub(crate) fn find_program(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file()).ok_or_else(|| {
+        let advice = format!("install it with `apt-get install {package}`");
+        Error::Missing(format!("{what} is not installed ({program} is not on the PATH): {advice}"))
+    })
+}
+
+/// Runs a program to its end; answers what it printed.
+pub(crate) fn output(program: &Path, arguments: &[&str]) -> Result<String, Error> {
+    let output = Program::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.doing(|| program.display().to_string())?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let what = format!("{} {}", program.display(), arguments.join(" "));
+        return Err(Error::Io { what, source: std::io::Error::other(format!("{}: {errors}", output.status)) });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,106 @@
+//! Work under way in a guest, and the switchboard that brings its answers.
+
+use std::{
+    collections::HashMap,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    time::{Duration, Instant},
+};
+
+use fairlane_agent::{Event, Outcome};
+
+use crate::Error;
+
+/// Brings each answer to the job it belongs to.
+#[derive(Default)]
+pub(crate) struct Switchboard {
+    jobs: HashMap<u64, Sender<(Instant, Event)>>,
+    last_id: u64,
+    hung_up: bool,
+}
+
+impl Switchboard {
+    pub fn unused_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Opens the way for a job's answers. Once the guest is gone, what is opened is closed at once.
+    pub fn connect(&mut self, id: u64) -> Receiver<(Instant, Event)> {
+        let (sender, receiver) = channel();
+        if !self.hung_up {
+            self.jobs.insert(id, sender);
+        }
+        receiver
+    }
+
+    pub fn dispatch(&mut self, id: u64, event: Event) {
+        let last = matches!(event, Event::Done(_) | Event::Failed(_));
+        if let Some(job) = self.jobs.get(&id) {
+            // A job nobody waits for any more is no error.
+            let _ = job.send((Instant::now(), event));
+        }
+        if last {
+            self.jobs.remove(&id);
+        }
+    }
+
+    pub fn hang_up(&mut self) {
+        self.hung_up = true;
+        self.jobs.clear();
+    }
+}
+
+/// Work under way in a guest.
+pub struct Job {
+    guest: String,
+    events: Receiver<(Instant, Event)>,
+    /// When to give up.
+    deadline: Instant,
+    /// How much later that is than the work's end.
+    patience: Duration,
+}
+
+impl Job {
+    pub(crate) fn new(guest: String, events: Receiver<(Instant, Event)>, deadline: Instant, patience: Duration) -> Job {
+        Job { guest, events, deadline, patience }
+    }
+
+    /// Waits for the next event, and answers it with the host's time of its arrival. The last is [`Event::Done`].
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where the agent could not do it, [`Error::Gone`] where the guest has ended,
+    /// [`Error::Silent`] where nothing comes.
+    pub fn next(&self) -> Result<(Instant, Event), Error> {
+        let guest = || self.guest.clone();
+        match self.events.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok((_, Event::Failed(reason))) => Err(Error::Failed { guest: guest(), reason }),
+            Ok(event) => Ok(event),
+            Err(RecvTimeoutError::Timeout) => Err(Error::Silent { guest: guest(), patience: self.patience }),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Gone { guest: guest() }),
+        }
+    }
+
+    /// Waits until a receiver counts; answers the host's time of that: zero of the `t` of its samples.
+    ///
+    /// # Errors
+    /// As [`Job::next`].
+    pub fn started(&self) -> Result<Instant, Error> {
+        loop {
+            if let (at, Event::Started) = self.next()? {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Waits for the end, passing over all events before it.
+    ///
+    /// # Errors
+    /// As [`Job::next`].
+    pub fn wait(self) -> Result<Outcome, Error> {
+        loop {
+            if let (_, Event::Done(outcome)) = self.next()? {
+                return Ok(outcome);
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Kernel modules: which files a guest must load, in which order.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::error::{Error, IoContext};
+
+/// Finds the modules `wanted` and all they depend on under `tree`, each after what it needs. A module that has no
+/// file there is built into the kernel, or the kernel has no need of it.
+pub fn resolve(tree: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = BTreeMap::new();
+    collect(tree, &mut files)?;
+    let mut order = Vec::new();
+    for name in wanted {
+        add(name, &mut files, &mut order)?;
+    }
+    Ok(order)
+}
+
+/// Takes a module's file out of `files` and puts it in `order` behind what it depends on.
+fn add(name: &str, files: &mut BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) -> Result<(), Error> {
+    if let Some(path) = files.remove(&plain(name)) {
+        let bytes = fs::read(&path).doing(|| path.display().to_string())?;
+        for need in depends(&bytes) {
+            add(&need, files, order)?;
+        }
+        order.push(path);
+    }
+    Ok(())
+}
+
+fn collect(tree: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    let describe = || tree.display().to_string();
+    for entry in fs::read_dir(tree).doing(describe)? {
+        let entry = entry.doing(describe)?;
+        let path = entry.path();
+        if entry.file_type().doing(describe)?.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "ko") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            files.insert(plain(&name), path);
+        }
+    }
+    Ok(())
+}
+
+/// Modules are named with `-` and `_` alike.
+fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The modules a module needs: its section `.modinfo` has a string `depends=a,b`, ended by a zero byte.
+fn depends(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
+    let list = module[at + KEY.len()..].split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(list).split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs_come_first_and_once() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("net/deep")).unwrap();
+        for (file, info) in [
+            ("net/virtio_net.ko", &b"license=GPL\0depends=net-failover,virtio,virtio_ring\0name=virtio_net\0"[..]),
+            ("net/deep/net_failover.ko", b"a\0depends=failover\0"),
+            ("failover.ko", b"a\0depends=\0"),
+            ("virtio.ko", b"no information"),
+            ("other.ko", b"a\0depends=virtio\0"),
+        ] {
+            fs::write(tree.path().join(file), info).unwrap();
+        }
+        let order = resolve(tree.path(), &["virtio_net", "net_failover", "built_in"]).unwrap();
+        let names: Vec<_> = order.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["failover", "net_failover", "virtio", "virtio_net"]);
+    }
+}

@@ -1,0 +1,197 @@
+//! Real guests. A machine without User-Mode Linux, QEMU or the built agent skips these tests, says why, and counts
+//! them as ignored; with `FAIRLANE_GUESTS=required` in the environment, as under `make test`, it fails them instead.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    process::{self, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fairlane_lab::{Command, Error, Event, Guest, GuestSpec, Kind, Outcome};
+use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nix::{
+    sys::signal::{Signal, kill, killpg},
+    unistd::Pid,
+};
+
+/// Set for the copy of this program that boots a guest and then is killed.
+const VICTIM: &str = "FAIRLANE_TEST_VICTIM";
+
+fn main() -> process::ExitCode {
+    if env::var_os(VICTIM).is_some() {
+        be_killed();
+    }
+    let tests = vec![
+        guest_test("uml_counts_datagrams_on_its_loopback", || datagrams(Kind::Uml)),
+        guest_test("uml_counts_streams_on_its_loopback", streams),
+        guest_test("uml_stops_and_leaves_no_process", stopped),
+        guest_test("uml_dropped_leaves_no_process", dropped),
+        guest_test("uml_leaves_no_process_when_its_host_is_killed", host_killed),
+        guest_test("uml_that_does_not_come_up_shows_its_console", too_small),
+        guest_test("uml_that_ends_under_work_is_gone", gone),
+        guest_test("qemu_counts_datagrams_on_its_loopback", || datagrams(Kind::Qemu)),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// A test that needs what a machine may lack: the one place that decides between skipping and failing.
+fn guest_test(name: &str, test: fn() -> Result<(), Error>) -> Trial {
+    Trial::ignorable_test(name, move || match test() {
+        Ok(()) => Ok(Completion::Completed),
+        Err(Error::Missing(what)) if env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") => {
+            eprintln!("SKIPPED: {what}");
+            Ok(Completion::ignored_with(what))
+        }
+        Err(error) => Err(Failed::from(error.to_string())),
+    })
+}
+
+fn spec(kind: Kind, name: &str) -> GuestSpec {
+    let log = env::temp_dir().join(format!("fairlane-test-{name}-{}.console", process::id()));
+    GuestSpec { name: name.to_owned(), kind, memory_mib: 128, nic: None, log }
+}
+
+fn boot(kind: Kind, name: &str) -> Result<Guest, Error> {
+    let spec = spec(kind, name);
+    let start = Instant::now();
+    let guest = Guest::boot(&spec)?;
+    eprintln!("{name}: up after {:.2} s", start.elapsed().as_secs_f64());
+    fs::remove_file(&spec.log).unwrap();
+    Ok(guest)
+}
+
+fn datagrams(kind: Kind) -> Result<(), Error> {
+    let guest = boot(kind, if kind == Kind::Uml { "uml-datagrams" } else { "qemu-datagrams" })?;
+    let Outcome::Hello { kernel, .. } = guest.run(Command::Hello)? else { panic!("hello") };
+    assert!(kernel.starts_with(|c: char| c.is_ascii_digit()), "{kernel}");
+
+    let receiver = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 1.5 }))?;
+    receiver.started()?;
+    let to = "127.0.0.1:5001".parse().unwrap();
+    let run = Command::UdpSend(udp::SendSpec { to, size: 1000, rate: Some(5e6), seconds: 1.0 });
+    let Outcome::Sent(sent) = guest.run(run)? else { panic!("sent") };
+    let mut samples: Vec<Sample> = Vec::new();
+    let received = loop {
+        match receiver.next()?.1 {
+            Event::Sample(sample) => samples.push(sample),
+            Event::Done(Outcome::Received(received)) => break received,
+            event => panic!("{event:?}"),
+        }
+    };
+    let [total] = &received.sources[..] else { panic!("{received:?}") };
+    assert!(sent.datagrams > 0);
+    assert_eq!((total.datagrams, total.bytes, total.lost()), (sent.datagrams, sent.bytes, 0));
+    assert_eq!(samples.iter().map(|sample| sample.bytes).sum::<u64>(), sent.bytes);
+    assert!(samples.iter().all(|sample| sample.source == total.source));
+    let Outcome::Counters(counters) = guest.run(Command::Counters)? else { panic!("counters") };
+    let lo = counters.interfaces.iter().find(|interface| interface.name == "lo").expect("lo");
+    assert!(lo.received_frames >= sent.datagrams);
+    assert_eq!(counters.socket_overflows, 0);
+    guest.stop()
+}
+
+fn streams() -> Result<(), Error> {
+    let guest = boot(Kind::Uml, "uml-streams")?;
+    let receiver = guest.start_job(Command::TcpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 2.0 }))?;
+    receiver.started()?;
+    let to = "127.0.0.1:5001".parse().unwrap();
+    let run = Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 0.5 });
+    let Outcome::Sent(sent) = guest.run(run)? else { panic!("sent") };
+    let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
+    assert_eq!(received.sources.len(), 2);
+    assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
+
+    let refused = guest.run(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds: 0.5 }));
+    assert!(matches!(refused, Err(Error::Failed { ref reason, .. }) if reason.contains("127.0.0.1:5001")));
+    guest.stop()
+}
+
+fn stopped() -> Result<(), Error> {
+    let guest = boot(Kind::Uml, "uml-stopped")?;
+    let group = guest.process_group();
+    assert!(processes_of(group) > 1);
+    guest.stop()?;
+    assert_empty(group);
+    Ok(())
+}
+
+fn dropped() -> Result<(), Error> {
+    let guest = boot(Kind::Uml, "uml-dropped")?;
+    let group = guest.process_group();
+    drop(guest);
+    assert_empty(group);
+    Ok(())
+}
+
+fn host_killed() -> Result<(), Error> {
+    // Boots one here first, so that what is missing is told in the same way as by the other tests.
+    boot(Kind::Uml, "uml-rehearsal")?;
+    let program = env::current_exe().unwrap();
+    let mut victim = process::Command::new(program).env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(victim.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let group = line.trim().parse().unwrap();
+    assert!(processes_of(group) > 1);
+    kill(Pid::from_raw(victim.id() as i32), Signal::SIGKILL).unwrap();
+    victim.wait().unwrap();
+    assert_empty(group);
+    Ok(())
+}
+
+/// Boots a guest, tells its process group, and waits for the end.
+fn be_killed() -> ! {
+    let guest = boot(Kind::Uml, "uml-victim").unwrap();
+    println!("{}", guest.process_group());
+    loop {
+        thread::park();
+    }
+}
+
+fn too_small() -> Result<(), Error> {
+    let spec = GuestSpec { memory_mib: 6, ..spec(Kind::Uml, "uml-small") };
+    match Guest::boot(&spec) {
+        Err(Error::Boot { guest, image, console, .. }) => {
+            assert_eq!(guest, "uml-small");
+            assert!(image.contains("initramfs-"), "{image}");
+            assert!(console.lines().count() > 3, "{console}");
+        }
+        Err(missing @ Error::Missing(_)) => return Err(missing),
+        other => panic!("a guest of 6 MiB: {:?}", other.map(|guest| guest.name().to_owned())),
+    }
+    fs::remove_file(&spec.log).unwrap();
+    Ok(())
+}
+
+fn gone() -> Result<(), Error> {
+    let guest = boot(Kind::Uml, "uml-gone")?;
+    let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
+    job.started()?;
+    killpg(Pid::from_raw(guest.process_group() as i32), Signal::SIGKILL).unwrap();
+    assert!(matches!(job.wait(), Err(Error::Gone { guest }) if guest == "uml-gone"));
+    assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
+    Ok(())
+}
+
+/// Processes of the group that run, those waiting to be buried not counted.
+fn processes_of(group: u32) -> usize {
+    let belongs = |stat: &str| {
+        // pid (name) state parent group ...
+        let fields: Vec<&str> = stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
+        fields.len() > 2 && fields[0] != "Z" && fields[0] != "X" && fields[2].parse() == Ok(group)
+    };
+    let stats =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    stats.filter(|stat| belongs(stat)).count()
+}
+
+/// Fails if the group still has processes after ten seconds.
+fn assert_empty(group: u32) {
+    let start = Instant::now();
+    while processes_of(group) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "processes of group {group} are left behind");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

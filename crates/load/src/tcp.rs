@@ -1,0 +1,189 @@
+//! Streams: bulk data over several connections, counted at the receiver by connection and interval.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::{Meter, PATIENCE, Progress, ReceiveSpec, Received, Sent, invalid, seconds};
+
+/// Bytes a read or write.
+const CHUNK: usize = 128 << 10;
+/// Connections a sender makes or a receiver takes, at most.
+const MOST: usize = 1000;
+
+/// A sender's orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SendSpec {
+    /// The receiver.
+    pub to: SocketAddr,
+    /// Connections at once, 1 to 1000.
+    pub connections: usize,
+    /// How long to send.
+    pub seconds: f64,
+}
+
+/// Sends on every connection until the time is up.
+///
+/// # Errors
+/// Orders out of range, or a connection that is refused or broken off.
+pub fn send(spec: &SendSpec) -> io::Result<Sent> {
+    let duration = seconds("seconds", spec.seconds)?;
+    if !(1..=MOST).contains(&spec.connections) {
+        return Err(invalid(format!("connections is {}: 1 to {MOST} are possible", spec.connections)));
+    }
+    let connections =
+        (0..spec.connections).map(|_| TcpStream::connect_timeout(&spec.to, duration)).collect::<Result<Vec<_>, _>>();
+    let connections = connections.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", spec.to)))?;
+    let start = Instant::now();
+    let bytes = thread::scope(|scope| {
+        let senders: Vec<_> =
+            connections.into_iter().map(|stream| scope.spawn(move || pour(stream, start, duration))).collect();
+        senders.into_iter().map(|sender| sender.join().expect("a sender thread")).sum::<io::Result<u64>>()
+    })?;
+    Ok(Sent { seconds: start.elapsed().as_secs_f64(), bytes, ..Sent::default() })
+}
+
+/// Writes to one connection until the time is up; answers the bytes its socket took.
+fn pour(mut stream: TcpStream, start: Instant, duration: Duration) -> io::Result<u64> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let data = vec![0; CHUNK];
+    let mut bytes = 0;
+    while start.elapsed() < duration {
+        bytes += progress(stream.write(&data))?;
+    }
+    Ok(bytes)
+}
+
+/// Counts bytes by connection and interval until the time is up, telling `sink` as it goes.
+///
+/// # Errors
+/// Orders out of range, a port in use, or a socket that fails. A connection that breaks off only ends.
+pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
+    let duration = seconds("seconds", spec.seconds)?;
+    let interval = seconds("interval", spec.interval)?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port))
+        .map_err(|error| io::Error::new(error.kind(), format!("TCP port {}: {error}", spec.port)))?;
+    listener.set_nonblocking(true)?;
+    let over = AtomicBool::new(false);
+    // Connections stay to the end, so that threads may borrow their counters.
+    let counters: [AtomicU64; MOST] = std::array::from_fn(|_| AtomicU64::new(0));
+    thread::scope(|scope| {
+        let mut sources: Vec<SocketAddr> = Vec::new();
+        let mut meter = Meter::new(interval);
+        let start = Instant::now();
+        sink(Progress::Started(listener.local_addr()?));
+        let outcome = loop {
+            let now = start.elapsed();
+            if now >= meter.boundary() || now >= duration {
+                for (source, counter) in sources.iter().zip(&counters) {
+                    meter.stream(*source, counter.swap(0, Ordering::Relaxed));
+                }
+            }
+            if now >= duration {
+                break Ok(meter.finish(duration, &mut |sample| sink(Progress::Sample(sample))));
+            }
+            meter.advance(now, &mut |sample| sink(Progress::Sample(sample)));
+            match listener.accept() {
+                Ok((stream, source)) if sources.len() < MOST => {
+                    let (counter, over) = (&counters[sources.len()], &over);
+                    sources.push(source);
+                    scope.spawn(move || drain(stream, counter, over));
+                }
+                Ok(_) => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let wait = meter.boundary().min(duration).saturating_sub(start.elapsed());
+                    if let Err(error) = wait_readable(&listener, wait) {
+                        break Err(error);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => (),
+                Err(error) => break Err(error),
+            }
+        };
+        over.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+fn wait_readable(listener: &TcpListener, wait: Duration) -> io::Result<()> {
+    // Rounded up, or the last millisecond before a boundary would spin.
+    let wait = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], wait) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads one connection to its end, or until counting is over.
+fn drain(mut stream: TcpStream, counter: &AtomicU64, over: &AtomicBool) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut data = vec![0; CHUNK];
+    while !over.load(Ordering::Relaxed) {
+        match stream.read(&mut data) {
+            Ok(0) => break,
+            result => counter.fetch_add(progress(result)?, Ordering::Relaxed),
+        };
+    }
+    Ok(())
+}
+
+/// Bytes moved, none when a blocked call was only interrupted to look at the clock.
+fn progress(result: io::Result<usize>) -> io::Result<u64> {
+    match result {
+        Ok(bytes) => Ok(bytes as u64),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+            Ok(0)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn streams_are_counted_by_connection() {
+        let (tell, told) = mpsc::channel();
+        let receiver = thread::spawn(move || {
+            let mut samples = 0;
+            let received = receive(&ReceiveSpec { port: 0, interval: 0.05, seconds: 0.8 }, |event| match event {
+                Progress::Started(address) => tell.send(address).unwrap(),
+                Progress::Sample(sample) => samples += sample.bytes,
+            });
+            (received.unwrap(), samples)
+        });
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, told.recv().unwrap().port()));
+        let sent = send(&SendSpec { to, connections: 3, seconds: 0.3 }).unwrap();
+        let (received, samples) = receiver.join().unwrap();
+        assert_eq!(received.sources.len(), 3);
+        let bytes: u64 = received.sources.iter().map(|total| total.bytes).sum();
+        assert_eq!((bytes, samples), (sent.bytes, sent.bytes));
+    }
+
+    #[test]
+    fn a_receiver_that_is_not_there_is_an_error_with_its_address() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = send(&SendSpec { to: free, connections: 1, seconds: 0.1 }).unwrap_err();
+        assert!(error.to_string().contains(&free.to_string()), "{error}");
+    }
+
+    #[test]
+    fn orders_out_of_range_are_refused() {
+        let to = "127.0.0.1:1".parse().unwrap();
+        for (connections, seconds) in [(0, 1.0), (1001, 1.0), (1, 0.0)] {
+            let error = send(&SendSpec { to, connections, seconds }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+    }
+}
