@@ -33,6 +33,7 @@ fn small(from: u16, to: u16) -> Vec<u8> {
 /// Every guest's verdict in turn, the second time around: all addresses are known.
 fn forward(c: &mut Criterion, name: &str, pins: impl Fn(u16) -> Pins) {
     let mut switch = Switch::new(Config { isolate: false, seed: 0x1234_5678_9abc_def0 });
+    switch.attach_uplink(PortId(PORTS.into()));
     let mut frames = Vec::new();
     for port in 0..PORTS {
         switch.attach(PortId(port.into()), pins(port)).expect("addresses differ");
