@@ -194,7 +194,7 @@ impl Port for VhostUser {
             let outcome = if takes(features, frame.offload()) {
                 queue.put(memory, &frame)
             } else {
-                { queue.put_plain(memory, &frame, &mut self.plain) }
+                queue.put_plain(memory, &frame, &mut self.plain)
             };
             match outcome {
                 Ok(None) => {}
