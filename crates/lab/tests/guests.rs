@@ -13,7 +13,7 @@ use fairlane_lab::{Command, Error, Event, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 
@@ -170,15 +170,16 @@ fn gone() -> Result<(), Error> {
     let guest = boot(Kind::Uml, "uml-gone")?;
     let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
-    for pid in processes_of(guest.name()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
+    // All but the keeper, the parent of the others.
+    let leader = processes_of(guest.name()).into_iter().nth(1).expect("a guest besides its keeper");
+    killpg(Pid::from_raw(leader), Signal::SIGKILL).unwrap();
     assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.name()));
     assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }
 
-/// Processes that run with the guest's name on their command line: its keeper, and each process of the guest.
+/// Processes that run with the guest's name on their command line: its keeper, then the leader and the others of its
+/// group.
 /// Those that only wait to be buried have no command line any more.
 fn processes_of(guest: &str) -> Vec<i32> {
     let has_name = |pid: &i32| {
@@ -186,7 +187,10 @@ fn processes_of(guest: &str) -> Vec<i32> {
         String::from_utf8_lossy(&line).contains(&format!("fairlane.host={guest}"))
     };
     let entries = fs::read_dir("/proc").unwrap();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(has_name).collect()
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut found: Vec<i32> = pids.filter(has_name).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Fails if a guest still has processes after ten seconds.
