@@ -1,1 +1,23 @@
 //! The datapath: workers, live configuration, control, metrics.
+//!
+//! A frame's way is in [`bridge`], top to bottom. [`worker`] turns it over and over; [`Engine`] makes both from a policy and
+//! lets [`control`] and [`metrics`] ask and tell while frames pass.
+
+#![forbid(unsafe_code)]
+
+pub mod bridge;
+mod change;
+pub mod clock;
+pub mod control;
+mod engine;
+mod forward;
+pub mod metrics;
+mod ports;
+mod slot;
+pub mod snapshot;
+pub mod worker;
+
+pub use bridge::{Bridge, Round};
+pub use engine::{Engine, Error};
+pub use forward::{PATIENCE, UPLINK};
+pub use slot::{BUCKETS, Waiting};

@@ -5,6 +5,7 @@
 //! the receiver's.
 
 use fairlane_core::packet::Offload;
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
 /// Frames of a burst at most.
@@ -45,6 +46,10 @@ pub struct Burst {
     heads: [Head; BURST],
     bodies: [Piece; PIECES],
 }
+
+// SAFETY: the pointers of a burst are followed only through a batch, which borrows both the burst and the memory that they
+// point to. Between batches they are forgotten.
+unsafe impl Send for Burst {}
 
 impl Burst {
     /// Empty storage.
@@ -89,58 +94,104 @@ impl<'a> Filler<'a> {
     /// Adds a frame that lies in one piece. False if the burst is full.
     #[inline]
     pub fn push(&mut self, frame: &'a [u8], offload: Offload) -> bool {
-        let (head, body) = frame.split_at(frame.len().min(HEAD));
-        if self.burst.frames == BURST || self.burst.pieces == PIECES {
+        let first = self.burst.pieces;
+        // SAFETY: `frame` lives for 'a, which outlasts the batch.
+        if self.burst.frames == BURST || !unsafe { self.piece(frame.as_ptr(), frame.len() as u32) } {
             return false;
         }
-        self.head_mut()[..head.len()].copy_from_slice(head);
-        if !body.is_empty() {
-            // SAFETY: `body` lives for 'a, which outlasts the batch.
-            unsafe { self.piece(body.as_ptr(), body.len() as u32) };
-        }
-        self.commit(frame.len() as u32, usize::from(!body.is_empty()), offload);
-        true
+        self.gathered(first, frame.len() as u32);
+        let settled = self.settle::<0, Infallible>(self.burst.frames - 1, |_, _, _| Ok(offload));
+        settled.is_ok()
     }
 
-    /// Room for the next frame's head.
+    /// Pieces so far.
     #[inline]
-    pub(crate) fn head_mut(&mut self) -> &mut [u8; HEAD] {
-        &mut self.burst.heads[self.burst.frames].0
+    pub(crate) fn pieces(&self) -> usize {
+        self.burst.pieces
     }
 
-    /// Pieces that can still be added.
-    #[inline]
-    pub(crate) fn pieces_left(&self) -> usize {
-        PIECES - self.burst.pieces
-    }
-
-    /// Adds a piece of the next frame's body. The caller has asked [`Filler::pieces_left`].
+    /// Adds a piece of the next frame. False if there is no room for it.
     ///
     /// # Safety
     /// `start..start + len` is readable for `'a` (others may write to it meanwhile).
     #[inline]
-    pub(crate) unsafe fn piece(&mut self, start: *const u8, len: u32) {
-        self.burst.bodies[self.burst.pieces] = Piece { start, len };
+    pub(crate) unsafe fn piece(&mut self, start: *const u8, len: u32) -> bool {
+        let Some(place) = self.burst.bodies.get_mut(self.burst.pieces) else { return false };
+        *place = Piece { start, len };
         self.burst.pieces += 1;
+        true
     }
 
-    /// Completes a frame of `len` bytes: its head was written, and its last `pieces` pieces added.
+    /// Makes the pieces from `first` on a frame of `len` bytes, nothing of it read yet: [`Filler::settle`] does that.
     #[inline]
-    pub(crate) fn commit(&mut self, len: u32, pieces: usize, offload: Offload) {
-        let first = (self.burst.pieces - pieces) as u16;
-        self.burst.metas[self.burst.frames] = Meta { len, first, pieces: pieces as u16, offload };
+    pub(crate) fn gathered(&mut self, first: usize, len: u32) {
+        let pieces = (self.burst.pieces - first) as u16;
+        self.burst.metas[self.burst.frames] = Meta { len, first: first as u16, pieces, offload: Offload::default() };
         self.burst.frames += 1;
     }
 
-    /// Forgets the last `pieces` pieces, of a frame that is not completed.
-    pub(crate) fn abandon(&mut self, pieces: usize) {
-        self.burst.pieces -= pieces;
+    /// Forgets the pieces from `first` on, which are no frame yet.
+    #[inline]
+    pub(crate) fn abandon(&mut self, first: usize) {
+        self.burst.pieces = first;
+    }
+
+    /// Takes the `N` bytes of a device's header off the front of a gathered frame, which is longer than that, copies
+    /// the frame's head, and sets what `offload` makes of both.
+    #[inline]
+    pub(crate) fn settle<const N: usize, E>(
+        &mut self,
+        index: usize,
+        offload: impl FnOnce(&[u8; N], u32, &[u8]) -> Result<Offload, E>,
+    ) -> Result<(), E> {
+        let Burst { metas, heads, bodies, .. } = &mut *self.burst;
+        let meta = &mut metas[index];
+        let mut pieces = &mut bodies[meta.first as usize..][..meta.pieces as usize];
+        let mut header = [0; N];
+        take_front(&mut pieces, &mut header);
+        meta.len -= N as u32;
+        let head = &mut heads[index].0[..(meta.len as usize).min(HEAD)];
+        take_front(&mut pieces, head);
+        meta.first += meta.pieces - pieces.len() as u16;
+        meta.pieces = pieces.len() as u16;
+        meta.offload = offload(&header, meta.len, head)?;
+        Ok(())
+    }
+
+    /// Forgets all frames.
+    pub(crate) fn clear(&mut self) {
+        self.burst.frames = 0;
+        self.burst.pieces = 0;
     }
 
     /// The frames, to look at and pass on.
     #[inline]
     pub fn done(self) -> Batch<'a> {
         Batch { burst: self.burst, memory: PhantomData }
+    }
+}
+
+/// Moves bytes from the front of `pieces` to `out`, which is no longer than they are, and drops the pieces used up.
+#[inline]
+fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
+    let mut done = 0;
+    loop {
+        let left = out.len() - done;
+        let Some(piece) = pieces.first_mut() else { break };
+        let here = left.min(piece.len as usize);
+        // SAFETY: the piece is readable, `out` has room for what is left of it, and they do not overlap, as guest memory
+        // is no Rust object. The owner may change the bytes meanwhile; the copy is what is used from here on.
+        unsafe {
+            std::ptr::copy_nonoverlapping(piece.start, out.as_mut_ptr().add(done), here);
+            piece.start = piece.start.add(here);
+        }
+        piece.len -= here as u32;
+        done += here;
+        if piece.len > 0 {
+            break;
+        }
+        let rest = std::mem::take(pieces);
+        *pieces = &mut rest[1..];
     }
 }
 
@@ -220,11 +271,31 @@ impl<'a> Frame<'a> {
 
     /// Appends the whole frame to `out`.
     pub fn read(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.head);
-        for piece in self.body {
-            // SAFETY: the piece is readable for 'a. Its owner may change the bytes meanwhile, and no decision rests on
-            // them: u8 has no invalid values, and the copy is what is used from here on.
-            out.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len as usize) });
+        out.reserve(self.len as usize);
+        // SAFETY: the spare capacity is at least `len` bytes, and the first `copied` of them are written.
+        unsafe {
+            let copied = self.copy_to(out.as_mut_ptr().add(out.len()));
+            out.set_len(out.len() + copied);
         }
+    }
+
+    /// Copies the whole frame to `to` and tells how many bytes that were: never more than [`Frame::bytes`].
+    ///
+    /// # Safety
+    /// `to` is valid for writes of [`Frame::bytes`] bytes that no one else touches meanwhile.
+    #[inline]
+    pub(crate) unsafe fn copy_to(&self, to: *mut u8) -> usize {
+        // SAFETY: the head is no longer than the frame.
+        unsafe { std::ptr::copy_nonoverlapping(self.head.as_ptr(), to, self.head.len()) };
+        let mut copied = self.head.len();
+        for piece in self.body {
+            let len = (piece.len as usize).min(self.len as usize - copied);
+            // SAFETY: the piece is readable for 'a, and `copied + len` is at most the frame's length. The piece's owner
+            // may change the bytes meanwhile: no reference to them is formed, no decision rests on them, and the copy is
+            // what is used from here on.
+            unsafe { std::ptr::copy_nonoverlapping(piece.start, to.add(copied), len) };
+            copied += len;
+        }
+        copied
     }
 }

@@ -7,8 +7,19 @@
 //! All the unsafe code of the project is in this crate.
 
 mod burst;
+pub mod capture;
+pub mod fault;
 pub mod memory;
+pub mod paced;
 mod poller;
+pub mod random;
+mod rate;
+pub mod sink;
+pub mod tap;
+pub mod vhost_user;
+mod virtqueue;
+mod vnet;
+pub mod wire;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
 pub use poller::{Interest, Key, Poller};
@@ -115,6 +126,9 @@ pub trait Port: Send {
 
     /// Whether it can carry frames.
     fn status(&self) -> Status;
+
+    /// Changes the rate of the link inside, in bits a second, where there is one; others have no rate to change.
+    fn set_rate(&mut self, _rate: Option<u64>, _now: Nanos) {}
 }
 
 /// Every kind of port is also one behind a box, so that wrappers need no second form.
@@ -154,5 +168,8 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn status(&self) -> Status {
         (**self).status()
+    }
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        (**self).set_rate(rate, now)
     }
 }

@@ -2,7 +2,8 @@
 
 use fairlane_core::time::{Nanos, SECOND};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Names a descriptor's owner: a number that the worker gives to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,15 +12,18 @@ pub struct Key(pub u32);
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read.
+    /// Something to read, told as long as it is there.
     Read,
+    /// Something new to read, told once.
+    Arrival,
     /// Room to write.
     Write,
 }
 
-/// An epoll set.
+/// An epoll set. Clones are the same set.
+#[derive(Clone)]
 pub struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
 }
 
 impl Poller {
@@ -34,16 +38,17 @@ impl Poller {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just opened and has no other owner.
-        Ok(Poller { epoll: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Poller { epoll: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
-    /// Watches a descriptor; events carry `key` and the owner's own `number`. A closed descriptor leaves by itself.
+    /// Watches a descriptor; events carry `key` and the owner's own `number`.
     ///
     /// # Errors
     /// What `epoll_ctl` says.
     pub fn add(&self, fd: BorrowedFd<'_>, key: Key, number: u32, interest: Interest) -> io::Result<()> {
         let events = match interest {
             Interest::Read => libc::EPOLLIN,
+            Interest::Arrival => libc::EPOLLIN | libc::EPOLLET,
             Interest::Write => libc::EPOLLOUT,
         };
         let mut event = libc::epoll_event { events: events as u32, u64: u64::from(key.0) << 32 | u64::from(number) };
@@ -84,5 +89,29 @@ impl Poller {
             ready.push((Key((data >> 32) as u32), data as u32));
         }
         Ok(())
+    }
+}
+
+/// A port's access to its worker's poller: watches descriptors under the port's key.
+#[derive(Clone)]
+pub(crate) struct Watcher {
+    /// The worker's set.
+    pub poller: Poller,
+    /// The port's key.
+    pub key: Key,
+}
+
+impl Watcher {
+    /// Watches a descriptor for something to read, under the port's own `number`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    pub fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
+        self.poller.add(fd.as_fd(), self.key, number, Interest::Read)
+    }
+
+    /// No longer watches it. Needed before it is closed where a peer holds it too: the set would go on reporting it.
+    pub fn remove(&self, fd: impl AsFd) {
+        self.poller.remove(fd.as_fd());
     }
 }

@@ -1,9 +1,93 @@
 //! Checked views over the bytes of a frame.
+//!
+//! A view borrows bytes and checks once, when it is made, that the header it names is there; its accessors cannot fail
+//! after that. Decisions see only the first bytes of a frame, so a view asks for its own header and no more: what a
+//! header says of the payload's length is for the caller to hold against the frame's known length.
 
+mod arp;
+pub mod checksum;
+mod ethernet;
+mod icmp;
+mod ip;
+mod ipv4;
+mod ipv6;
+mod mac;
 mod offload;
+mod segment;
+mod tcp;
+#[cfg(test)]
+pub(crate) mod testing;
+mod udp;
 
+pub use arp::Arp;
+pub use ethernet::{Ethernet, ethertype};
+pub use icmp::{Icmp, NEIGHBOUR_ADVERTISEMENT};
+pub use ip::{Ip, Upper, protocol};
+pub use ipv4::Ipv4;
+pub use ipv6::Ipv6;
+pub use mac::{Mac, MacError};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
+pub use segment::Segments;
+pub use tcp::{Tcp, TcpFlags, TcpOptions};
+pub use udp::Udp;
 
-/// A MAC address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mac(pub [u8; 6]);
+/// Why bytes are not what they were taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Fewer bytes than the header takes.
+    #[error("{header}: {has} bytes are there, {needs} are needed")]
+    Short {
+        /// The header.
+        header: &'static str,
+        /// Bytes at hand, from the header's start.
+        has: usize,
+        /// Bytes needed.
+        needs: usize,
+    },
+    /// A field that cannot be right.
+    #[error("{field} is {value}; right is {right}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// What is in it.
+        value: u32,
+        /// What would be right, and whose rule it is.
+        right: &'static str,
+    },
+}
+
+/// Checks that `bytes` hold at least `needs` bytes of a header.
+#[inline]
+fn need(header: &'static str, bytes: &[u8], needs: usize) -> Result<(), Error> {
+    if bytes.len() < needs { Err(Error::Short { header, has: bytes.len(), needs }) } else { Ok(()) }
+}
+
+/// The big-endian 16 bits at `at`.
+#[inline]
+fn get16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The big-endian 32 bits at `at`.
+#[inline]
+fn get32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The `N` bytes at `at`.
+#[inline]
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the slice has N bytes")
+}
+
+/// Writes big-endian 16 bits at `at`.
+#[inline]
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Writes big-endian 32 bits at `at`.
+#[inline]
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}

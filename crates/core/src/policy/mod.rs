@@ -1,4 +1,22 @@
 //! What an administrator writes (TOML) and changes while it runs.
+//!
+//! A file is read whole and every problem told ([`Policy::parse`]); a running policy changes by one setting
+//! ([`Policy::apply`]) or by a newer file ([`Policy::changes`]). All three go by the same rules and words.
+
+mod change;
+mod check;
+mod parse;
+mod problem;
+mod rules;
+mod section;
+mod setting;
+#[cfg(test)]
+mod tests;
+pub mod units;
+
+pub use change::Change;
+pub use problem::Problem;
+pub use setting::{LinkSetting, Setting, VifSetting};
 
 use crate::packet::Mac;
 use crate::time::Nanos;
@@ -16,6 +34,13 @@ pub struct Policy {
     pub links: Vec<Link>,
     /// The guests' cards, in the order of the file. Names and sockets are unique.
     pub vifs: Vec<Vif>,
+}
+
+impl Policy {
+    /// The link of this name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
 }
 
 /// A link: ports that can reach each other, and the uplink whose time they share.
@@ -52,6 +77,17 @@ pub enum SchedulerKind {
         /// How often a bucket is refilled (netback's credit interval, 50 ms).
         refill: Nanos,
     },
+}
+
+impl SchedulerKind {
+    /// The name in a policy file.
+    pub fn name(self) -> &'static str {
+        match self {
+            SchedulerKind::Fair => "fair",
+            SchedulerKind::Wrr { .. } => "wrr",
+            SchedulerKind::Netback { .. } => "netback",
+        }
+    }
 }
 
 /// What a link leads to.

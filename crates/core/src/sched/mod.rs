@@ -4,8 +4,49 @@
 //! for the next port, told what serving it cost, and that is all. So nothing that was accepted is ever dropped before
 //! the wire (seed 002, section VII.A: "the scheduled packets will not be dropped before they reach the wire").
 
+mod bucket;
+mod fair;
+mod heap;
+mod list;
+mod netback;
+mod throttle;
+mod wrr;
+
 use crate::PortId;
+use crate::policy::SchedulerKind;
 use crate::time::Nanos;
+
+/// Bytes of a grant where bytes are what is shared.
+const GRANT_BYTES: u64 = 16 * 1024;
+
+/// Frames of a grant, except netback's.
+const GRANT_FRAMES: u32 = 32;
+
+/// The scheduler of a link, without ports. `link_rate` is the uplink's, in bits a second, if it has one; a port that ran
+/// empty keeps its place for `delay`.
+pub fn build(kind: SchedulerKind, link_rate: Option<u64>, delay: Nanos) -> Box<dyn Scheduler> {
+    match kind {
+        SchedulerKind::Fair => Box::new(fair::Fair::new(link_rate, delay)),
+        SchedulerKind::Wrr { prioritize } => Box::new(wrr::Wrr::new(prioritize, delay)),
+        SchedulerKind::Netback { refill } => Box::new(netback::Netback::new(refill)),
+    }
+}
+
+/// Where a port stands; the same for every scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Never configured, or removed.
+    #[default]
+    Unknown,
+    /// Not active: nothing to send, or its destination has no room.
+    Idle,
+    /// Active, and in its queue.
+    Ready,
+    /// Offered by `next` and not yet charged. What the charge says is left is newer than any activation.
+    Serving,
+    /// Active, but out of its rate.
+    Held,
+}
 
 /// How much may be taken from a ring before the scheduler is asked again.
 ///

@@ -1,0 +1,152 @@
+//! IPv4 (RFC 791).
+
+use super::{Error, array, get16, need};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+pub(super) const TOTAL_LEN: usize = 2;
+pub(super) const ID: usize = 4;
+const FRAGMENT: usize = 6;
+const TTL: usize = 8;
+const PROTOCOL: usize = 9;
+pub(super) const CHECKSUM: usize = 10;
+const SOURCE: usize = 12;
+const DESTINATION: usize = 16;
+/// Source and destination.
+pub(super) const ADDRESSES: Range<usize> = SOURCE..SOURCE + 8;
+const HEADER: usize = 20;
+
+/// An IPv4 header.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4<'a> {
+    bytes: &'a [u8],
+    header: usize,
+}
+
+impl<'a> Ipv4<'a> {
+    /// # Errors
+    /// Not version 4, the header with its options is not all there, or the total length is shorter than it.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Ipv4<'a>, Error> {
+        need("IPv4 header", bytes, HEADER)?;
+        let (version, header) = (bytes[0] >> 4, usize::from(bytes[0] & 0xf) * 4);
+        if version != 4 {
+            return Err(Error::Value { field: "IP version", value: version.into(), right: "4, as the ethertype says" });
+        }
+        if header < HEADER {
+            return Err(Error::Value { field: "IPv4 header length", value: header as u32, right: "20 bytes or more" });
+        }
+        need("IPv4 options", bytes, header)?;
+        let total = get16(bytes, TOTAL_LEN);
+        if usize::from(total) < header {
+            return Err(Error::Value {
+                field: "IPv4 total length",
+                value: total.into(),
+                right: "the header's or more",
+            });
+        }
+        Ok(Ipv4 { bytes, header })
+    }
+
+    /// Bytes of the header with its options.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        self.header
+    }
+
+    /// Bytes of header and payload, as the header says.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        get16(self.bytes, TOTAL_LEN).into()
+    }
+
+    /// The identification.
+    pub fn id(&self) -> u16 {
+        get16(self.bytes, ID)
+    }
+
+    /// Whether it is a piece of a packet: not the first, or more follow.
+    #[inline]
+    pub fn is_fragment(&self) -> bool {
+        get16(self.bytes, FRAGMENT) & 0x3fff != 0
+    }
+
+    /// Hops it may still travel.
+    pub fn ttl(&self) -> u8 {
+        self.bytes[TTL]
+    }
+
+    /// What the payload is.
+    #[inline]
+    pub fn protocol(&self) -> u8 {
+        self.bytes[PROTOCOL]
+    }
+
+    /// From whom.
+    #[inline]
+    pub fn source(&self) -> Ipv4Addr {
+        array(self.bytes, SOURCE).into()
+    }
+
+    /// To whom.
+    #[inline]
+    pub fn destination(&self) -> Ipv4Addr {
+        array(self.bytes, DESTINATION).into()
+    }
+
+    /// Source and destination as they stand in the header.
+    pub(super) fn addresses(&self) -> &'a [u8] {
+        &self.bytes[ADDRESSES]
+    }
+
+    /// The header's bytes.
+    pub fn header(&self) -> &'a [u8] {
+        &self.bytes[..self.header]
+    }
+
+    /// The bytes at hand of the payload, without Ethernet's padding.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.bytes[self.header..self.total_len().min(self.bytes.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{protocol, testing};
+
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    #[test]
+    fn fields_and_padding() {
+        let mut bytes = testing::ipv4(A, B, protocol::UDP, &[7; 9]);
+        bytes.extend([0; 17]);
+        let ip = Ipv4::new_checked(&bytes).unwrap();
+        assert_eq!((ip.source(), ip.destination(), ip.protocol(), ip.ttl()), (A, B, protocol::UDP, 64));
+        assert_eq!((ip.header_len(), ip.total_len(), ip.payload(), ip.id()), (20, 29, &[7; 9][..], 0));
+        assert!(!ip.is_fragment());
+    }
+
+    #[test]
+    fn a_cut_payload_is_no_error() {
+        let bytes = testing::ipv4(A, B, protocol::UDP, &[7; 900]);
+        assert_eq!(Ipv4::new_checked(&bytes[..100]).unwrap().payload(), &[7; 80]);
+    }
+
+    #[test]
+    fn impossible_headers_are_refused() {
+        let good = testing::ipv4(A, B, protocol::UDP, &[]);
+        let with = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            Ipv4::new_checked(&bytes).err()
+        };
+        assert!(matches!(Ipv4::new_checked(&good[..19]), Err(Error::Short { .. })));
+        assert!(matches!(with(0, 0x65), Some(Error::Value { field: "IP version", .. })));
+        assert!(matches!(with(0, 0x44), Some(Error::Value { value: 16, .. })));
+        assert!(matches!(with(0, 0x46), Some(Error::Short { needs: 24, .. })));
+        assert!(matches!(with(3, 19), Some(Error::Value { field: "IPv4 total length", .. })));
+    }
+}

@@ -1,0 +1,197 @@
+//! TCP (RFC 9293) and the options that connections agree on (RFC 9293, 3.7.1; RFC 7323; RFC 2018).
+
+use super::{Error, get16, get32, need};
+
+const SOURCE_PORT: usize = 0;
+const DESTINATION_PORT: usize = 2;
+pub(super) const SEQUENCE: usize = 4;
+const ACKNOWLEDGMENT: usize = 8;
+const DATA_OFFSET: usize = 12;
+pub(super) const FLAGS: usize = 13;
+const WINDOW: usize = 14;
+pub(super) const CHECKSUM: usize = 16;
+const HEADER: usize = 20;
+
+/// The control bits, from FIN (lowest) to CWR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpFlags(pub u8);
+
+impl TcpFlags {
+    /// No more data from the sender.
+    pub const FIN: TcpFlags = TcpFlags(0x01);
+    /// Synchronise sequence numbers.
+    pub const SYN: TcpFlags = TcpFlags(0x02);
+    /// Reset the connection.
+    pub const RST: TcpFlags = TcpFlags(0x04);
+    /// Push.
+    pub const PSH: TcpFlags = TcpFlags(0x08);
+    /// The acknowledgment number counts.
+    pub const ACK: TcpFlags = TcpFlags(0x10);
+    /// The urgent pointer counts.
+    pub const URG: TcpFlags = TcpFlags(0x20);
+    /// Congestion window reduced (RFC 3168).
+    pub const CWR: TcpFlags = TcpFlags(0x80);
+
+    /// Whether all of `flags` are set.
+    pub fn contains(self, flags: TcpFlags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// These without `flags`.
+    pub fn without(self, flags: TcpFlags) -> TcpFlags {
+        TcpFlags(self.0 & !flags.0)
+    }
+}
+
+/// What the options of a segment say. An option that is not there is none or false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Maximum segment size, bytes.
+    pub mss: Option<u16>,
+    /// Window scale, a shift; RFC 7323, 2.3 has receivers take more than 14 for 14.
+    pub window_scale: Option<u8>,
+    /// Whether SACK is permitted.
+    pub sack_permitted: bool,
+    /// Timestamp value and echo reply.
+    pub timestamps: Option<(u32, u32)>,
+}
+
+/// A TCP header.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp<'a> {
+    bytes: &'a [u8],
+    header: usize,
+}
+
+impl<'a> Tcp<'a> {
+    /// # Errors
+    /// The header with its options is not all there, or its length is below 20.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Tcp<'a>, Error> {
+        need("TCP header", bytes, HEADER)?;
+        let header = usize::from(bytes[DATA_OFFSET] >> 4) * 4;
+        if header < HEADER {
+            return Err(Error::Value { field: "TCP header length", value: header as u32, right: "20 bytes or more" });
+        }
+        need("TCP options", bytes, header)?;
+        Ok(Tcp { bytes, header })
+    }
+
+    /// The sender's port.
+    pub fn source_port(&self) -> u16 {
+        get16(self.bytes, SOURCE_PORT)
+    }
+
+    /// The receiver's port.
+    pub fn destination_port(&self) -> u16 {
+        get16(self.bytes, DESTINATION_PORT)
+    }
+
+    /// The first payload byte's number.
+    pub fn sequence(&self) -> u32 {
+        get32(self.bytes, SEQUENCE)
+    }
+
+    /// The next byte the sender expects.
+    pub fn acknowledgment(&self) -> u32 {
+        get32(self.bytes, ACKNOWLEDGMENT)
+    }
+
+    /// Bytes of the header with its options.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        self.header
+    }
+
+    /// The control bits.
+    pub fn flags(&self) -> TcpFlags {
+        TcpFlags(self.bytes[FLAGS])
+    }
+
+    /// The window, unscaled.
+    pub fn window(&self) -> u16 {
+        get16(self.bytes, WINDOW)
+    }
+
+    /// The checksum.
+    pub fn checksum(&self) -> u16 {
+        get16(self.bytes, CHECKSUM)
+    }
+
+    /// The bytes at hand behind the header.
+    pub fn payload(&self) -> &'a [u8] {
+        &self.bytes[self.header..]
+    }
+
+    /// The options. Unknown ones are passed over.
+    ///
+    /// # Errors
+    /// An option's length is below 2, not that option's, or past the header.
+    pub fn options(&self) -> Result<TcpOptions, Error> {
+        let mut options = TcpOptions::default();
+        let mut rest = &self.bytes[HEADER..self.header];
+        while let [kind, tail @ ..] = rest {
+            match kind {
+                0 => break,
+                1 => {
+                    rest = tail;
+                    continue;
+                }
+                _ => {}
+            }
+            need("TCP option", rest, 2)?;
+            let len = usize::from(rest[1]);
+            need("TCP option", rest, len)?;
+            match (kind, len) {
+                (2, 4) => options.mss = Some(get16(rest, 2)),
+                (3, 3) => options.window_scale = Some(rest[2]),
+                (4, 2) => options.sack_permitted = true,
+                (8, 10) => options.timestamps = Some((get32(rest, 2), get32(rest, 6))),
+                (2 | 3 | 4 | 8, _) | (_, 0 | 1) => {
+                    return Err(Error::Value {
+                        field: "TCP option length",
+                        value: len as u32,
+                        right: "the option's own",
+                    });
+                }
+                _ => {}
+            }
+            rest = &rest[len..];
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::testing;
+
+    #[test]
+    fn fields() {
+        let bytes = testing::tcp(TcpFlags(0x12), 0xdead_beef, &[], b"abc");
+        let tcp = Tcp::new_checked(&bytes).unwrap();
+        assert_eq!((tcp.source_port(), tcp.destination_port()), (1000, 2000));
+        assert_eq!((tcp.sequence(), tcp.acknowledgment(), tcp.window()), (0xdead_beef, 7, 512));
+        assert!(tcp.flags().contains(TcpFlags::SYN) && !tcp.flags().contains(TcpFlags::FIN));
+        assert_eq!((tcp.header_len(), tcp.payload(), tcp.options()), (20, &b"abc"[..], Ok(TcpOptions::default())));
+        assert!(matches!(Tcp::new_checked(&bytes[..19]), Err(Error::Short { .. })));
+    }
+
+    #[test]
+    fn options() {
+        let list = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8, 1, 3, 3, 7, 254, 3, 1, 0];
+        let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"");
+        let all = TcpOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps: Some((9, 8)) };
+        assert_eq!(Tcp::new_checked(&bytes).unwrap().options(), Ok(all));
+        assert!(matches!(Tcp::new_checked(&bytes[..43]), Err(Error::Short { needs: 44, .. })));
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        for list in [[2, 3, 0, 0], [254, 0, 0, 0], [254, 1, 0, 0], [254, 5, 0, 0], [1, 1, 1, 8]] {
+            let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"data behind");
+            assert!(Tcp::new_checked(&bytes).unwrap().options().is_err(), "{list:?}");
+        }
+    }
+}

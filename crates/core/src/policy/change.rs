@@ -1,0 +1,174 @@
+//! What a reload changes while the backend runs, and what it cannot.
+
+use super::{Link, Policy, SchedulerKind, Uplink, Vif};
+use crate::packet::Mac;
+use crate::sched::Share;
+use crate::time::Nanos;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// One step from a running policy to a newer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket or number of queues.
+    RemoveVif {
+        /// The vif.
+        vif: String,
+    },
+    /// Give a link another rate.
+    Rate {
+        /// The link.
+        link: String,
+        /// Bits a second; none for as fast as it goes.
+        rate: Option<u64>,
+    },
+    /// Give a link another scheduler, or other settings of the same. It holds no packets, so none is lost.
+    Scheduler {
+        /// The link.
+        link: String,
+        /// The scheduler.
+        scheduler: SchedulerKind,
+    },
+    /// Give a link another inactivity period.
+    Delay {
+        /// The link.
+        link: String,
+        /// The period.
+        delay: Nanos,
+    },
+    /// Let a link's guests talk to each other, or no longer.
+    Isolate {
+        /// The link.
+        link: String,
+        /// Whether they may talk to the uplink only.
+        isolate: bool,
+    },
+    /// Grant a vif another share.
+    Share {
+        /// The vif.
+        vif: String,
+        /// What it is granted.
+        share: Share,
+    },
+    /// Pin a vif to other addresses.
+    Pins {
+        /// The vif.
+        vif: String,
+        /// The only source MAC address it may use; any if absent.
+        mac: Option<Mac>,
+        /// The only source IP addresses it may use; any if empty.
+        addresses: Vec<IpAddr>,
+    },
+    /// Open a vif.
+    AddVif(Vif),
+}
+
+impl Policy {
+    /// The steps from this policy to a newer one, in an order that frees every socket before it is used again.
+    /// The order of links and vifs in a file means nothing.
+    ///
+    /// # Errors
+    /// A sentence for everything that cannot change without a restart; nothing is to be applied then.
+    pub fn changes(&self, newer: &Policy) -> Result<Vec<Change>, Vec<String>> {
+        let fixed = self.fixed(newer);
+        if !fixed.is_empty() {
+            return Err(fixed);
+        }
+        let old_vifs: HashMap<&str, &Vif> = self.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
+        let new_vifs: HashMap<&str, &Vif> = newer.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
+        let stays = |vif: &Vif| match (old_vifs.get(vif.name.as_str()), new_vifs.get(vif.name.as_str())) {
+            (Some(old), Some(new)) => same_card(old, new),
+            _ => false,
+        };
+
+        let gone = self.vifs.iter().filter(|vif| !stays(vif));
+        let mut changes: Vec<Change> = gone.map(|vif| Change::RemoveVif { vif: vif.name.clone() }).collect();
+        for new in &newer.links {
+            if let Some(old) = self.link(&new.name) {
+                link_changes(old, new, &mut changes);
+            }
+        }
+        for new in &newer.vifs {
+            match old_vifs.get(new.name.as_str()) {
+                Some(old) if same_card(old, new) => vif_changes(old, new, &mut changes),
+                _ => changes.push(Change::AddVif(new.clone())),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// A sentence for every difference that needs a restart.
+    fn fixed(&self, newer: &Policy) -> Vec<String> {
+        let mut fixed = Vec::new();
+        let mut refuse = |what: String| fixed.push(format!("{what} while running, restart to change it"));
+        if self.control != newer.control {
+            let (old, new) = (self.control.display(), newer.control.display());
+            refuse(format!("control cannot change from {old} to {new}"));
+        }
+        if self.metrics != newer.metrics {
+            let shown = |metrics: Option<SocketAddr>| metrics.map_or("none".to_owned(), |address| address.to_string());
+            refuse(format!("metrics cannot change from {} to {}", shown(self.metrics), shown(newer.metrics)));
+        }
+        for old in &self.links {
+            let Some(new) = newer.link(&old.name) else {
+                refuse(format!("link `{}` cannot be removed", old.name));
+                continue;
+            };
+            if old.uplink != new.uplink {
+                let (old, new, name) = (uplink(&old.uplink), uplink(&new.uplink), &old.name);
+                refuse(format!("the uplink of link `{name}` cannot change from {old} to {new}"));
+            }
+            if old.cpu != new.cpu {
+                let shown = |cpu: Option<usize>| cpu.map_or("none".to_owned(), |cpu| cpu.to_string());
+                let (old, new, name) = (shown(old.cpu), shown(new.cpu), &old.name);
+                refuse(format!("cpu of link `{name}` cannot change from {old} to {new}"));
+            }
+        }
+        for new in newer.links.iter().filter(|new| self.link(&new.name).is_none()) {
+            refuse(format!("link `{}` cannot be added", new.name));
+        }
+        fixed
+    }
+}
+
+/// Whether two vifs of one name are the same card to their guest.
+fn same_card(old: &Vif, new: &Vif) -> bool {
+    (&old.link, &old.socket, old.connect, old.queues) == (&new.link, &new.socket, new.connect, new.queues)
+}
+
+fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {
+    let link = || new.name.clone();
+    if old.rate != new.rate {
+        changes.push(Change::Rate { link: link(), rate: new.rate });
+    }
+    if old.scheduler != new.scheduler {
+        changes.push(Change::Scheduler { link: link(), scheduler: new.scheduler });
+    }
+    if old.delay != new.delay {
+        changes.push(Change::Delay { link: link(), delay: new.delay });
+    }
+    if old.isolate != new.isolate {
+        changes.push(Change::Isolate { link: link(), isolate: new.isolate });
+    }
+}
+
+fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
+    if old.share != new.share {
+        changes.push(Change::Share { vif: new.name.clone(), share: new.share });
+    }
+    if (old.mac, &old.addresses) != (new.mac, &new.addresses) {
+        changes.push(Change::Pins { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });
+    }
+}
+
+/// An uplink as a sentence names it.
+fn uplink(uplink: &Uplink) -> String {
+    match uplink {
+        Uplink::None => "none".to_owned(),
+        Uplink::Tap { name } => format!("tap `{name}`"),
+        Uplink::Wire { to, delay, queue, backpressure } => {
+            let (delay, queue) = (super::units::format_duration(*delay), super::units::format_size(*queue));
+            format!("a wire to `{to}` (delay {delay}, queue {queue}, backpressure {backpressure})")
+        }
+    }
+}

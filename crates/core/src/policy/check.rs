@@ -1,0 +1,163 @@
+//! What must hold between the parts of a policy: names, wires, guarantees.
+
+use super::problem::unknown_name;
+use super::units::format_rate;
+use super::{Link, Policy, SchedulerKind, Uplink};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// A part of a policy, by its place in the list.
+pub(super) enum Part {
+    File,
+    Link(usize),
+    Vif(usize),
+}
+
+/// Two parts of a policy that do not go together.
+pub(super) struct Conflict {
+    /// The part to be changed.
+    pub(super) part: Part,
+    /// Its key, dotted where it is inside another.
+    pub(super) key: &'static str,
+    /// What is wrong, as a sentence of its own.
+    pub(super) message: String,
+}
+
+/// Says that a scheduler has no such key, and which has.
+pub(super) fn belongs_to(key: &str, owner: &str, kind: SchedulerKind) -> Result<(), String> {
+    let name = kind.name();
+    (owner == name)
+        .then_some(())
+        .ok_or_else(|| format!("{key} belongs to scheduler \"{owner}\", this link has \"{name}\""))
+}
+
+/// Everything in a policy that does not go together. Empty names and paths stand for missing ones and are passed over.
+pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
+    let mut found = Vec::new();
+    if policy.links.is_empty() {
+        let message = "no [[link]]: a policy has at least one".to_owned();
+        found.push(Conflict { part: Part::File, key: "link", message });
+    }
+    names(policy, &mut found);
+    sockets(policy, &mut found);
+    pinned_macs(policy, &mut found);
+    uplinks(policy, &mut found);
+    rates(policy, &mut found);
+    found
+}
+
+fn names(policy: &Policy, found: &mut Vec<Conflict>) {
+    let mut links = HashSet::new();
+    for (i, link) in policy.links.iter().enumerate() {
+        if !links.insert(link.name.as_str()) && !link.name.is_empty() {
+            let message = format!("name `{}` is taken by another link", link.name);
+            found.push(Conflict { part: Part::Link(i), key: "name", message });
+        }
+    }
+    let mut vifs = HashSet::new();
+    for (i, vif) in policy.vifs.iter().enumerate() {
+        if !vifs.insert(vif.name.as_str()) && !vif.name.is_empty() {
+            let message = format!("name `{}` is taken by another vif", vif.name);
+            found.push(Conflict { part: Part::Vif(i), key: "name", message });
+        }
+        // A link without a name may be the one that is meant.
+        if !links.contains("") && !vif.link.is_empty() && !links.is_empty() && !links.contains(vif.link.as_str()) {
+            let known = policy.links.iter().map(|link| link.name.as_str());
+            let message = unknown_name("link", &vif.link, known);
+            found.push(Conflict { part: Part::Vif(i), key: "link", message });
+        }
+    }
+}
+
+fn sockets(policy: &Policy, found: &mut Vec<Conflict>) {
+    let mut owners: HashMap<&Path, String> =
+        HashMap::from([(policy.control.as_path(), "the control socket".to_owned())]);
+    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| !vif.socket.as_os_str().is_empty()) {
+        if let Some(owner) = owners.get(vif.socket.as_path()) {
+            let message = format!("socket {:?} is taken by {owner}", vif.socket);
+            found.push(Conflict { part: Part::Vif(i), key: "socket", message });
+        } else {
+            owners.insert(&vif.socket, format!("vif `{}`", vif.name));
+        }
+    }
+}
+
+fn pinned_macs(policy: &Policy, found: &mut Vec<Conflict>) {
+    let mut owners = HashMap::new();
+    for (i, vif) in policy.vifs.iter().enumerate() {
+        let Some(mac) = vif.mac else { continue };
+        if let Some(owner) = owners.get(&mac) {
+            let message = format!("mac is pinned to vif `{owner}` already");
+            found.push(Conflict { part: Part::Vif(i), key: "mac", message });
+        } else {
+            owners.insert(mac, &vif.name);
+        }
+    }
+}
+
+fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
+    let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
+    let mut taps = HashMap::new();
+    let mut far_ends = HashMap::new();
+    for (i, link) in policy.links.iter().enumerate() {
+        let (key, message) = match &link.uplink {
+            Uplink::None => continue,
+            Uplink::Tap { name } => match taps.insert(name, &link.name) {
+                None => continue,
+                Some(owner) => ("uplink.tap", format!("tap `{name}` is taken by link `{owner}`")),
+            },
+            Uplink::Wire { to, .. } => {
+                let message = match links.get(to.as_str()) {
+                    _ if *to == link.name => {
+                        format!("the wire of link `{to}` leads back to it, it must lead to another")
+                    }
+                    None if links.contains_key("") => continue,
+                    None => unknown_name("link", to, policy.links.iter().map(|link| link.name.as_str())),
+                    Some(far) if far.uplink != Uplink::None => {
+                        format!("link `{to}` has an uplink of its own, the far end of a wire must have none")
+                    }
+                    Some(_) => match far_ends.insert(to, &link.name) {
+                        None => continue,
+                        Some(owner) => format!("link `{to}` is the far end of the wire of link `{owner}` already"),
+                    },
+                };
+                ("uplink.wire", message)
+            }
+        };
+        found.push(Conflict { part: Part::Link(i), key, message });
+    }
+}
+
+/// Guarantees must be kept, all at once: no rate above the link's, no sum above it, and a scheduler that keeps them.
+fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
+    let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
+    let mut promised: HashMap<&str, (u64, bool)> = HashMap::new();
+    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.share.min_rate > 0) {
+        let min_rate = vif.share.min_rate;
+        let shown = format_rate(min_rate);
+        let mut conflict = |message| found.push(Conflict { part: Part::Vif(i), key: "min_rate", message });
+        if let Some(max_rate) = vif.share.max_rate.filter(|max_rate| min_rate > *max_rate) {
+            conflict(format!("min_rate {shown} of vif `{}` is above its max_rate {}", vif.name, format_rate(max_rate)));
+        }
+        let Some(link) = links.get(vif.link.as_str()).filter(|link| !link.name.is_empty()) else { continue };
+        if let Err(message) = belongs_to("min_rate", "fair", link.scheduler) {
+            conflict(message);
+        }
+        let over = link.rate.filter(|rate| min_rate > *rate);
+        if let Some(rate) = over {
+            let (name, rate) = (&link.name, format_rate(rate));
+            conflict(format!("min_rate {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
+        }
+        let (sum, told) = promised.entry(&vif.link).or_default();
+        *sum = sum.saturating_add(min_rate);
+        *told |= over.is_some();
+    }
+    for (i, link) in policy.links.iter().enumerate() {
+        let (sum, told) = promised.get(link.name.as_str()).copied().unwrap_or_default();
+        if let Some(rate) = link.rate.filter(|rate| sum > *rate && !told) {
+            let (sum, rate, name) = (format_rate(sum), format_rate(rate), &link.name);
+            let message = format!("the min_rates on link `{name}` add up to {sum}, above its rate {rate}");
+            found.push(Conflict { part: Part::Link(i), key: "rate", message });
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! From the text of a policy file to a [`Policy`], or to everything that is wrong with it.
+
+use super::check::{Part, belongs_to, conflicts};
+use super::problem::{Problem, Problems};
+use super::section::Section;
+use super::{Link, Policy, SchedulerKind, Uplink, Vif, rules};
+use crate::sched::Share;
+use crate::time::Nanos;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use toml::de::DeTable;
+
+pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
+pub(super) const LINK_KEYS: &[&str] =
+    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink"];
+pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
+pub(super) const VIF_KEYS: &[&str] =
+    &["name", "link", "socket", "connect", "queues", "weight", "min_rate", "max_rate", "burst", "mac", "addresses"];
+const CONTROL: &str = "/run/fairlane/control.sock";
+
+impl Policy {
+    /// Reads the text of a policy file; problems carry `file_name`.
+    ///
+    /// # Errors
+    /// All problems, in the order of the file. A file that is not TOML is told only where it is not.
+    pub fn parse(file_name: &str, text: &str) -> Result<Policy, Vec<Problem>> {
+        let mut problems = Problems::new(file_name, text);
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let mut lines = HashSet::new();
+        for error in errors {
+            // What follows the first error of a line is mostly its consequence.
+            let span = error.span().unwrap_or_default();
+            if lines.insert(problems.line(span.start)) {
+                problems.add(span, error.message());
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems.sorted());
+        }
+
+        let file = Section::new("the file", FILE_KEYS, document.get_ref(), 0..0, &mut problems);
+        let link_tables = file.tables("link", LINK_KEYS, &mut problems);
+        let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
+        // A wrong value is reported and stands as its default, so that what does not depend on it is still checked.
+        let links: Vec<Link> = link_tables.iter().map(|table| link(table, &mut problems)).collect();
+        let policy = Policy {
+            control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
+            metrics: file.read("metrics", rules::metrics, &mut problems),
+            vifs: vif_tables.iter().map(|table| vif(table, &links, &mut problems)).collect(),
+            links,
+        };
+        for conflict in conflicts(&policy) {
+            // Links that could not be read were told already.
+            if matches!(conflict.part, Part::File) && file.has("link") && !problems.is_empty() {
+                continue;
+            }
+            let section = match conflict.part {
+                Part::File => &file,
+                Part::Link(i) => &link_tables[i],
+                Part::Vif(i) => &vif_tables[i],
+            };
+            problems.add(section.span(conflict.key), conflict.message);
+        }
+        if problems.is_empty() { Ok(policy) } else { Err(problems.sorted()) }
+    }
+}
+
+fn link(section: &Section, problems: &mut Problems) -> Link {
+    Link {
+        name: section.need("name", rules::name, problems).unwrap_or_default(),
+        rate: section.read("rate", rules::rate, problems).flatten(),
+        scheduler: scheduler(section, problems),
+        delay: section.read("delay", rules::delay, problems).unwrap_or(rules::DELAY),
+        isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
+        cpu: section.read("cpu", rules::cpu, problems),
+        uplink: uplink(section, problems),
+    }
+}
+
+fn scheduler(section: &Section, problems: &mut Problems) -> SchedulerKind {
+    let named = section.read("scheduler", rules::scheduler, problems);
+    let kind = named.unwrap_or(SchedulerKind::Fair);
+    let prioritize = section.read("prioritize", rules::flag, problems);
+    let refill = section.read("refill", rules::refill, problems);
+    if named.is_some() || !section.has("scheduler") {
+        for (key, owner) in [("prioritize", "wrr"), ("refill", "netback")] {
+            if let (true, Err(message)) = (section.has(key), belongs_to(key, owner, kind)) {
+                problems.add(section.span(key), message);
+            }
+        }
+    }
+    match kind {
+        SchedulerKind::Fair => SchedulerKind::Fair,
+        SchedulerKind::Wrr { prioritize: default } => SchedulerKind::Wrr { prioritize: prioritize.unwrap_or(default) },
+        SchedulerKind::Netback { refill: default } => SchedulerKind::Netback { refill: refill.unwrap_or(default) },
+    }
+}
+
+fn uplink(link: &Section, problems: &mut Problems) -> Uplink {
+    let Some(value) = link.get("uplink") else { return Uplink::None };
+    let Some(section) = Section::open("uplink", UPLINK_KEYS, value, problems) else { return Uplink::None };
+    let tap = section.read("tap", rules::tap, problems);
+    let to = section.read("wire", rules::name, problems);
+    let delay = section.read("delay", rules::wire_delay, problems).unwrap_or(Nanos(0));
+    let queue = section.read("queue", rules::queue, problems).unwrap_or(rules::QUEUE);
+    let backpressure = section.read("backpressure", rules::flag, problems).unwrap_or(true);
+    match (section.has("tap"), section.has("wire")) {
+        (true, true) => problems.add(section.span("tap"), "uplink must be a tap or a wire, not both"),
+        (false, false) => problems.add(value.span(), "uplink must name a tap or a wire, such as { tap = \"fl0\" }"),
+        (false, true) => {}
+        (true, false) => {
+            for key in ["delay", "queue", "backpressure"].into_iter().filter(|key| section.has(key)) {
+                problems.add(section.span(key), format!("{key} belongs to a wire, this uplink is a tap"));
+            }
+        }
+    }
+    match (tap, to) {
+        (Some(name), _) => Uplink::Tap { name },
+        (None, Some(to)) => Uplink::Wire { to, delay, queue, backpressure },
+        (None, None) => Uplink::None,
+    }
+}
+
+fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
+    let link = match links {
+        [only] if !section.has("link") => only.name.clone(),
+        [_, _, ..] if !section.has("link") => {
+            let names = links.iter().map(|link| link.name.as_str()).filter(|name| !name.is_empty());
+            let names: Vec<_> = names.take(8).collect();
+            problems.add(section.header.clone(), format!("link is missing, the links are {}", names.join(", ")));
+            String::new()
+        }
+        _ => section.read("link", rules::name, problems).unwrap_or_default(),
+    };
+    let max_rate = section.read("max_rate", rules::rate, problems).flatten();
+    Vif {
+        name: section.need("name", rules::name, problems).unwrap_or_default(),
+        link,
+        socket: section.need("socket", rules::socket, problems).unwrap_or_default(),
+        connect: section.read("connect", rules::flag, problems).unwrap_or(false),
+        queues: section.read("queues", rules::queues, problems).unwrap_or(1),
+        share: Share {
+            weight: section.read("weight", rules::weight, problems).unwrap_or(rules::WEIGHT),
+            min_rate: section.read("min_rate", rules::min_rate, problems).unwrap_or(0),
+            max_rate,
+            burst: section.read("burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
+        },
+        mac: section.read("mac", rules::mac, problems),
+        addresses: section.each("addresses", rules::address, problems),
+    }
+}

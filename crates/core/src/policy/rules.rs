@@ -1,0 +1,224 @@
+//! What each key may hold: one function a kind of value, the same for a file and for `ctl set`.
+//!
+//! An error completes a sentence that begins with the key: `must be 1 to 10000, not 0`.
+
+use super::SchedulerKind;
+use super::units::{format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
+use crate::packet::Mac;
+use crate::time::{Nanos, SECOND};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use toml::de::DeValue;
+
+/// The weight of a vif that names none.
+pub(super) const WEIGHT: u32 = 100;
+/// The inactivity period of a link that names none.
+pub(super) const DELAY: Nanos = Nanos::from_millis(100);
+/// Linux netback's credit interval, where xenstore's `rate` names none.
+pub(super) const REFILL: Nanos = Nanos::from_millis(50);
+/// A wire's queue, in bytes.
+pub(super) const QUEUE: u64 = 256 << 10;
+
+/// The burst of a vif that names none: 10 ms of its `max_rate`, but room for one large frame.
+pub(super) fn default_burst(max_rate: Option<u64>) -> u64 {
+    (max_rate.unwrap_or(0) / 800).max(64 << 10)
+}
+
+/// A value as a message quotes it.
+pub(super) fn shown(value: &DeValue) -> String {
+    match value {
+        DeValue::String(text) if text.chars().count() > 40 => {
+            format!("{:?}...", text.chars().take(40).collect::<String>())
+        }
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+pub(super) fn text(value: &DeValue) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("must be text in quotes, not {}", shown(value)))
+}
+
+pub(super) fn flag(value: &DeValue) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("must be true or false, not {}", shown(value)))
+}
+
+/// `value` if it is in the range, in the words of `show` if it is not.
+fn within<T: PartialOrd + Copy, D: Display>(
+    value: T,
+    range: RangeInclusive<T>,
+    given: &DeValue,
+    show: impl Fn(T) -> D,
+) -> Result<T, String> {
+    let (low, high) = (show(*range.start()), show(*range.end()));
+    range.contains(&value).then_some(value).ok_or_else(|| format!("must be {low} to {high}, not {}", shown(given)))
+}
+
+fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, String> {
+    let Some(given) = value.as_integer() else {
+        let (low, high) = range.into_inner();
+        return Err(format!("must be a whole number, {low} to {high}, not {}", shown(value)));
+    };
+    // A number that does not fit is out of any range.
+    let number = i64::from_str_radix(given.as_str(), given.radix()).unwrap_or(i64::MIN);
+    within(number, range, value, |bound| bound)
+}
+
+/// The text of a quantity; a bare number is passed on, so that the error names the unit it lacks.
+fn quantity<'a>(value: &'a DeValue) -> Result<&'a str, String> {
+    match value {
+        DeValue::String(text) => Ok(text),
+        DeValue::Integer(number) => Ok(number.as_str()),
+        DeValue::Float(number) => Ok(number.as_str()),
+        other => Err(format!("must be text in quotes, not {}", shown(other))),
+    }
+}
+
+fn size(value: &DeValue) -> Result<u64, String> {
+    // From one full Ethernet frame.
+    within(parse_size(quantity(value)?)?, 1514..=1 << 30, value, format_size)
+}
+
+fn duration(value: &DeValue, shortest: Nanos, longest: Nanos) -> Result<Nanos, String> {
+    within(parse_duration(quantity(value)?)?, shortest..=longest, value, format_duration)
+}
+
+/// A rate in bits a second, or `"none"`.
+pub(super) fn rate(value: &DeValue) -> Result<Option<u64>, String> {
+    if value.as_str() == Some("none") {
+        return Ok(None);
+    }
+    let rate = parse_rate(quantity(value)?);
+    let rate = rate.and_then(|rate| within(rate, 1_000..=10_000_000_000_000, value, format_rate));
+    rate.map(Some).map_err(|wrong| wrong.replacen(", not ", " or \"none\", not ", 1))
+}
+
+/// A guaranteed rate, 0 for `"none"`.
+pub(super) fn min_rate(value: &DeValue) -> Result<u64, String> {
+    rate(value).map(|rate| rate.unwrap_or(0))
+}
+
+pub(super) fn weight(value: &DeValue) -> Result<u32, String> {
+    number(value, 1..=10_000).map(|weight| weight as u32)
+}
+
+pub(super) fn queues(value: &DeValue) -> Result<u16, String> {
+    number(value, 1..=16).map(|queues| queues as u16)
+}
+
+/// A core's number, below Linux's CPU_SETSIZE.
+pub(super) fn cpu(value: &DeValue) -> Result<usize, String> {
+    number(value, 0..=1023).map(|cpu| cpu as usize)
+}
+
+pub(super) fn burst(value: &DeValue) -> Result<u64, String> {
+    size(value)
+}
+
+pub(super) fn queue(value: &DeValue) -> Result<u64, String> {
+    size(value)
+}
+
+pub(super) fn delay(value: &DeValue) -> Result<Nanos, String> {
+    duration(value, Nanos::from_micros(1), Nanos(60 * SECOND))
+}
+
+pub(super) fn refill(value: &DeValue) -> Result<Nanos, String> {
+    duration(value, Nanos::from_millis(1), Nanos(10 * SECOND))
+}
+
+pub(super) fn wire_delay(value: &DeValue) -> Result<Nanos, String> {
+    duration(value, Nanos(0), Nanos(10 * SECOND))
+}
+
+pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, String> {
+    match value.as_str() {
+        Some("fair") => Ok(SchedulerKind::Fair),
+        Some("wrr") => Ok(SchedulerKind::Wrr { prioritize: true }),
+        Some("netback") => Ok(SchedulerKind::Netback { refill: REFILL }),
+        _ => Err(format!("must be \"fair\", \"wrr\" or \"netback\", not {}", shown(value))),
+    }
+}
+
+fn word(value: &DeValue, longest: usize) -> Result<String, String> {
+    let word = text(value)?;
+    let right = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if word.is_empty() || word.len() > longest || !word.chars().all(right) {
+        let given = shown(value);
+        return Err(format!("must be 1 to {longest} letters, digits, \"_\", \".\" or \"-\", not {given}"));
+    }
+    Ok(word)
+}
+
+pub(super) fn name(value: &DeValue) -> Result<String, String> {
+    word(value, 32)
+}
+
+/// A network interface's name: IFNAMSIZ less its final zero, and no name of a directory (`dev_valid_name`).
+pub(super) fn tap(value: &DeValue) -> Result<String, String> {
+    let name = word(value, 15)?;
+    if name == "." || name == ".." {
+        return Err(format!("must be the name of a network interface, not {name:?}"));
+    }
+    Ok(name)
+}
+
+/// The path of a Unix socket: `sun_path` less its final zero.
+pub(super) fn socket(value: &DeValue) -> Result<PathBuf, String> {
+    let path = text(value)?;
+    if path.is_empty() || path.contains('\0') {
+        return Err(format!("must be the path of a socket, not {}", shown(value)));
+    }
+    match path.len() {
+        0..=107 => Ok(PathBuf::from(path)),
+        long => Err(format!("must be at most 107 bytes, the longest path of a Unix socket, not {long} bytes")),
+    }
+}
+
+pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, String> {
+    let address: Option<SocketAddr> = value.as_str().and_then(|text| text.parse().ok());
+    let loopback = address.filter(|address| address.ip().is_loopback());
+    loopback.ok_or_else(|| {
+        format!("must be a loopback address and a port, such as \"127.0.0.1:9477\", not {}", shown(value))
+    })
+}
+
+/// A guest's address: neither all zeros nor a group's.
+pub(super) fn mac(value: &DeValue) -> Result<Mac, String> {
+    let Some(mac) = value.as_str().and_then(parse_mac) else {
+        return Err(format!("must be a MAC address such as \"52:54:00:12:34:56\", not {}", shown(value)));
+    };
+    if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+        return Err(format!("must be one card's address, neither multicast nor zero, not {}", shown(value)));
+    }
+    Ok(mac)
+}
+
+fn parse_mac(text: &str) -> Option<Mac> {
+    let mut parts = text.split(':');
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit()))?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(Mac(mac))
+}
+
+/// A guest's IP address: one host's.
+pub(super) fn address(value: &DeValue) -> Result<IpAddr, String> {
+    let Some(address) = value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) else {
+        let given = shown(value);
+        return Err(format!("must be IP addresses such as \"10.0.0.1\" or \"fd00::1\", without a prefix, not {given}"));
+    };
+    if address.is_multicast() || address.is_unspecified() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        return Err(format!("must be addresses of one host, not {}", shown(value)));
+    }
+    Ok(address)
+}

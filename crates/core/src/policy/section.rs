@@ -1,0 +1,130 @@
+//! One table of a policy file: its keys checked against a list, its values read by rules, each problem on its line.
+
+use super::problem::{Problems, nearest};
+use super::rules::shown;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A table, and where its header stands.
+pub(super) struct Section<'a> {
+    table: &'a DeTable<'a>,
+    pub(super) header: Range<usize>,
+}
+
+impl<'a> Section<'a> {
+    /// Takes a table and reports keys that are not in `keys`. `title` is how the file writes the table.
+    pub(super) fn new(
+        title: &str,
+        keys: &[&'static str],
+        table: &'a DeTable<'a>,
+        header: Range<usize>,
+        problems: &mut Problems,
+    ) -> Self {
+        for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
+            let given = key.get_ref();
+            let hint = nearest(given, keys.iter().copied());
+            let hint = hint.map_or(String::new(), |name| format!(", did you mean `{name}`?"));
+            let (given, keys) = (given.escape_debug(), keys.join(", "));
+            problems.add(key.span(), format!("unknown key `{given}` in {title}{hint} (its keys are {keys})"));
+        }
+        Section { table, header }
+    }
+
+    /// Takes a value that must be a table.
+    pub(super) fn open(
+        title: &str,
+        keys: &[&'static str],
+        value: &'a Spanned<DeValue<'a>>,
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section::new(title, keys, table, value.span(), problems)),
+            other => {
+                problems.add(value.span(), format!("{title} must be a table, not {}", shown(other)));
+                None
+            }
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Where the value at a dotted path stands, or as much of the path as there is.
+    pub(super) fn span(&self, path: &str) -> Range<usize> {
+        let mut span = self.header.clone();
+        let mut table = Some(self.table);
+        for key in path.split('.') {
+            let Some(value) = table.and_then(|table| table.get(key)) else { break };
+            span = value.span();
+            table = value.get_ref().as_table();
+        }
+        span
+    }
+
+    /// Reads a value by a rule, whose errors complete a sentence that begins with the key. None if absent or wrong.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        rule: impl FnOnce(&DeValue) -> Result<T, String>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        let value = self.get(key)?;
+        rule(value.get_ref()).map_err(|wrong| problems.add(value.span(), format!("{key} {wrong}"))).ok()
+    }
+
+    /// Reads a value that must be there.
+    pub(super) fn need<T>(
+        &self,
+        key: &str,
+        rule: impl FnOnce(&DeValue) -> Result<T, String>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        if !self.has(key) {
+            problems.add(self.header.clone(), format!("{key} is missing"));
+        }
+        self.read(key, rule, problems)
+    }
+
+    /// Reads every element of an array by a rule, each with its own line.
+    pub(super) fn each<T>(
+        &self,
+        key: &str,
+        rule: impl Fn(&DeValue) -> Result<T, String>,
+        problems: &mut Problems,
+    ) -> Vec<T> {
+        let Some(value) = self.get(key) else { return Vec::new() };
+        let Some(array) = value.get_ref().as_array() else {
+            problems.add(value.span(), format!("{key} must be a list in brackets, not {}", shown(value.get_ref())));
+            return Vec::new();
+        };
+        let mut read = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            match rule(element.get_ref()) {
+                Ok(item) => read.push(item),
+                Err(wrong) => problems.add(element.span(), format!("{key} {wrong}")),
+            }
+        }
+        read
+    }
+
+    /// The tables that the file writes as `[[key]]`.
+    pub(super) fn tables(&self, key: &str, keys: &[&'static str], problems: &mut Problems) -> Vec<Section<'a>> {
+        let title = format!("[[{key}]]");
+        let Some(value) = self.get(key) else { return Vec::new() };
+        match value.get_ref() {
+            DeValue::Array(array) => {
+                array.iter().filter_map(|element| Section::open(&title, keys, element, problems)).collect()
+            }
+            _ => {
+                problems.add(value.span(), format!("a {key} is written {title}, with two brackets on each side"));
+                Vec::new()
+            }
+        }
+    }
+}

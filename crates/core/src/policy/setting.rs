@@ -1,0 +1,148 @@
+//! What `ctl set` may change while the backend runs: one key of one vif or link, by the rules of the file.
+
+use super::check::{belongs_to, conflicts};
+use super::problem::{nearest, unknown_name};
+use super::{Link, Policy, SchedulerKind, rules};
+use crate::sched::Share;
+use crate::time::Nanos;
+use toml::de::DeValue;
+
+/// A key of a running policy with its new value. No key is both a vif's and a link's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Of a vif.
+    Vif(VifSetting),
+    /// Of a link.
+    Link(LinkSetting),
+}
+
+/// A vif's setting. Rates are bits a second, sizes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VifSetting {
+    /// `weight`.
+    Weight(u32),
+    /// `min_rate`; 0 for none.
+    MinRate(u64),
+    /// `max_rate`; none for no limit. A burst that was the default for the old rate becomes the default for the new one.
+    MaxRate(Option<u64>),
+    /// `burst`.
+    Burst(u64),
+}
+
+/// A link's setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSetting {
+    /// `rate` in bits a second; none for as fast as it goes.
+    Rate(Option<u64>),
+    /// `scheduler`, with the defaults of what is its own.
+    Scheduler(SchedulerKind),
+    /// `prioritize` (scheduler `wrr`).
+    Prioritize(bool),
+    /// `refill` (scheduler `netback`).
+    Refill(Nanos),
+    /// `delay`, the inactivity period.
+    Delay(Nanos),
+    /// `isolate`.
+    Isolate(bool),
+}
+
+const VIF_SETTINGS: [&str; 4] = ["weight", "min_rate", "max_rate", "burst"];
+const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
+
+impl Setting {
+    /// Reads a setting from a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
+    ///
+    /// # Errors
+    /// The sentence that a policy file would be told.
+    pub fn parse(key: &str, value: &str) -> Result<Setting, String> {
+        // A number or a flag as TOML writes them; all else is text, which the command line gives without quotes.
+        let value = match DeValue::parse(value).map(|value| value.into_inner()) {
+            Ok(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))) => value,
+            _ => DeValue::String(value.into()),
+        };
+        let setting = match key {
+            "weight" => rules::weight(&value).map(VifSetting::Weight).map(Setting::Vif),
+            "min_rate" => rules::min_rate(&value).map(VifSetting::MinRate).map(Setting::Vif),
+            "max_rate" => rules::rate(&value).map(VifSetting::MaxRate).map(Setting::Vif),
+            "burst" => rules::burst(&value).map(VifSetting::Burst).map(Setting::Vif),
+            "rate" => rules::rate(&value).map(LinkSetting::Rate).map(Setting::Link),
+            "scheduler" => rules::scheduler(&value).map(LinkSetting::Scheduler).map(Setting::Link),
+            "prioritize" => rules::flag(&value).map(LinkSetting::Prioritize).map(Setting::Link),
+            "refill" => rules::refill(&value).map(LinkSetting::Refill).map(Setting::Link),
+            "delay" => rules::delay(&value).map(LinkSetting::Delay).map(Setting::Link),
+            "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
+            _ => return Err(unknown_setting(key)),
+        };
+        setting.map_err(|wrong| format!("{key} {wrong}"))
+    }
+}
+
+fn unknown_setting(key: &str) -> String {
+    let known = VIF_SETTINGS.iter().chain(&LINK_SETTINGS).copied();
+    let hint = nearest(key, known).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
+    let (vif, link) = (VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", "));
+    format!("`{}` cannot be set{hint} (of a vif: {vif}; of a link: {link})", key.escape_debug())
+}
+
+impl Policy {
+    /// Changes one setting of the vif or link named `target`; which of the two, the setting tells.
+    ///
+    /// # Errors
+    /// What is wrong with the policy as it would become; nothing is changed then.
+    pub fn apply(&mut self, target: &str, setting: Setting) -> Result<(), String> {
+        let mut next = self.clone();
+        match setting {
+            Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
+                Some(vif) => setting.apply(&mut vif.share),
+                None => return Err(unknown_name("vif", target, self.vifs.iter().map(|vif| vif.name.as_str()))),
+            },
+            Setting::Link(setting) => match next.links.iter_mut().find(|link| link.name == target) {
+                Some(link) => setting.apply(link)?,
+                None => return Err(unknown_name("link", target, self.links.iter().map(|link| link.name.as_str()))),
+            },
+        }
+        let found = conflicts(&next);
+        if !found.is_empty() {
+            return Err(found.into_iter().map(|conflict| conflict.message).collect::<Vec<_>>().join("; "));
+        }
+        *self = next;
+        Ok(())
+    }
+}
+
+impl VifSetting {
+    fn apply(self, share: &mut Share) {
+        match self {
+            VifSetting::Weight(weight) => share.weight = weight,
+            VifSetting::MinRate(rate) => share.min_rate = rate,
+            VifSetting::MaxRate(rate) => {
+                if share.burst == rules::default_burst(share.max_rate) {
+                    share.burst = rules::default_burst(rate);
+                }
+                share.max_rate = rate;
+            }
+            VifSetting::Burst(burst) => share.burst = burst,
+        }
+    }
+}
+
+impl LinkSetting {
+    fn apply(self, link: &mut Link) -> Result<(), String> {
+        match self {
+            LinkSetting::Rate(rate) => link.rate = rate,
+            LinkSetting::Scheduler(kind) if kind.name() == link.scheduler.name() => {}
+            LinkSetting::Scheduler(kind) => link.scheduler = kind,
+            LinkSetting::Prioritize(prioritize) => {
+                belongs_to("prioritize", "wrr", link.scheduler)?;
+                link.scheduler = SchedulerKind::Wrr { prioritize };
+            }
+            LinkSetting::Refill(refill) => {
+                belongs_to("refill", "netback", link.scheduler)?;
+                link.scheduler = SchedulerKind::Netback { refill };
+            }
+            LinkSetting::Delay(delay) => link.delay = delay,
+            LinkSetting::Isolate(isolate) => link.isolate = isolate,
+        }
+        Ok(())
+    }
+}

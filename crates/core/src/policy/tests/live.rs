@@ -1,0 +1,165 @@
+use super::{executed, ordered, parse};
+use crate::policy::*;
+
+const TWO: &str = r#"
+    [[link]]
+    name = "lan"
+    rate = "100Mbit/s"
+    [[link]]
+    name = "old"
+    scheduler = "wrr"
+    [[vif]]
+    name = "web"
+    link = "lan"
+    socket = "web"
+    min_rate = "60Mbit/s"
+    [[vif]]
+    name = "db"
+    link = "lan"
+    socket = "db"
+    max_rate = "1Gbit/s"
+    [[vif]]
+    name = "box"
+    link = "old"
+    socket = "box"
+"#;
+
+fn set(policy: &mut Policy, target: &str, key: &str, value: &str) -> Result<(), String> {
+    policy.apply(target, Setting::parse(key, value)?)
+}
+
+#[test]
+fn a_setting_changes_what_it_names() {
+    let mut policy = parse(TWO);
+    for (target, key, value) in [
+        ("web", "weight", "300"),
+        ("web", "min_rate", "20Mbit/s"),
+        ("web", "max_rate", "50Mbit/s"),
+        ("web", "burst", "128KiB"),
+        ("lan", "delay", "20ms"),
+        ("lan", "isolate", "true"),
+        ("lan", "rate", "1Gbit/s"),
+        ("old", "prioritize", "false"),
+    ] {
+        set(&mut policy, target, key, value).unwrap();
+    }
+    let web = policy.vifs[0].share;
+    assert_eq!((web.weight, web.min_rate, web.max_rate, web.burst), (300, 20_000_000, Some(50_000_000), 131_072));
+    let lan = policy.link("lan").unwrap();
+    assert_eq!((lan.delay, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
+    assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
+    set(&mut policy, "old", "scheduler", "wrr").unwrap();
+    assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
+    set(&mut policy, "old", "scheduler", "netback").unwrap();
+    set(&mut policy, "old", "refill", "10ms").unwrap();
+    assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Netback { refill: Nanos::from_millis(10) });
+    set(&mut policy, "web", "min_rate", "none").unwrap();
+    set(&mut policy, "web", "max_rate", "none").unwrap();
+    set(&mut policy, "lan", "rate", "none").unwrap();
+    assert_eq!((policy.vifs[0].share.min_rate, policy.vifs[0].share.max_rate), (0, None));
+    assert_eq!(policy.link("lan").unwrap().rate, None);
+}
+
+#[test]
+fn a_default_burst_follows_the_rate_and_a_chosen_one_stays() {
+    let mut policy = parse(TWO);
+    assert_eq!(policy.vifs[1].share.burst, 1_250_000);
+    set(&mut policy, "db", "max_rate", "2Gbit/s").unwrap();
+    assert_eq!(policy.vifs[1].share.burst, 2_500_000);
+    set(&mut policy, "db", "burst", "100KiB").unwrap();
+    set(&mut policy, "db", "max_rate", "1Gbit/s").unwrap();
+    assert_eq!(policy.vifs[1].share.burst, 102_400);
+}
+
+#[test]
+fn a_wrong_setting_says_why_and_changes_nothing() {
+    let mut policy = parse(TWO);
+    let before = policy.clone();
+    for (target, key, value, message) in [
+        ("web", "weight", "0", "weight must be 1 to 10000, not 0"),
+        ("web", "weight", "heavy", "weight must be a whole number, 1 to 10000, not \"heavy\""),
+        (
+            "web",
+            "max_rate",
+            "100",
+            "max_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", \
+             not \"100\"",
+        ),
+        ("web", "max_rate", "0Mbit/s", "max_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"0Mbit/s\""),
+        ("web", "max_rate", "50Mbit/s", "min_rate 60Mbit/s of vif `web` is above its max_rate 50Mbit/s"),
+        ("db", "min_rate", "50Mbit/s", "the min_rates on link `lan` add up to 110Mbit/s, above its rate 100Mbit/s"),
+        ("web", "min_rate", "200Mbit/s", "min_rate 200Mbit/s of vif `web` is above the rate 100Mbit/s of link `lan`"),
+        ("lan", "rate", "50Mbit/s", "min_rate 60Mbit/s of vif `web` is above the rate 50Mbit/s of link `lan`"),
+        ("box", "min_rate", "1Mbit/s", "min_rate belongs to scheduler \"fair\", this link has \"wrr\""),
+        ("lan", "scheduler", "wrr", "min_rate belongs to scheduler \"fair\", this link has \"wrr\""),
+        ("lan", "prioritize", "true", "prioritize belongs to scheduler \"wrr\", this link has \"fair\""),
+        ("old", "refill", "1ms", "refill belongs to scheduler \"netback\", this link has \"wrr\""),
+        ("old", "prioritize", "yes", "prioritize must be true or false, not \"yes\""),
+        ("lan", "delay", "0ms", "delay must be 1us to 60s, not \"0ms\""),
+        ("wbe", "weight", "1", "no vif is named `wbe`, did you mean `web`?"),
+        ("lan", "weight", "1", "no vif is named `lan`, the vifs are web, db, box"),
+        ("web", "delay", "1ms", "no link is named `web`, the links are lan, old"),
+        (
+            "web",
+            "wieght",
+            "1",
+            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst; \
+             of a link: rate, scheduler, prioritize, refill, delay, isolate)",
+        ),
+    ] {
+        assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
+        assert_eq!(policy, before);
+    }
+}
+
+#[test]
+fn a_reload_tells_its_steps() {
+    let old = parse(TWO);
+    let newer = TWO
+        .replace("min_rate = \"60Mbit/s\"", "mac = \"02:00:00:00:00:01\"\n min_rate = \"70Mbit/s\"")
+        .replace("scheduler = \"wrr\"", "scheduler = \"netback\"\ndelay = \"1s\"\nisolate = true")
+        .replace("name = \"box\"", "name = \"crate\"")
+        .replace("socket = \"db\"", "socket = \"db2\"");
+    let newer = parse(&newer);
+    let changes = old.changes(&newer).unwrap();
+    let [web, db, crate_] = &newer.vifs[..] else { panic!("{newer:?}") };
+    let expected = vec![
+        Change::RemoveVif { vif: "db".into() },
+        Change::RemoveVif { vif: "box".into() },
+        Change::Scheduler { link: "old".into(), scheduler: SchedulerKind::Netback { refill: Nanos::from_millis(50) } },
+        Change::Delay { link: "old".into(), delay: Nanos::from_millis(1000) },
+        Change::Isolate { link: "old".into(), isolate: true },
+        Change::Share { vif: "web".into(), share: web.share },
+        Change::Pins { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
+        Change::AddVif(db.clone()),
+        Change::AddVif(crate_.clone()),
+    ];
+    assert_eq!(changes, expected);
+    assert_eq!(ordered(executed(&old, changes)), ordered(newer));
+}
+
+#[test]
+fn what_needs_a_restart_is_told_whole() {
+    let old = parse(TWO);
+    let newer = r#"
+        control = "/tmp/control"
+        metrics = "127.0.0.1:1"
+        [[link]]
+        name = "lan"
+        cpu = 1
+        uplink = { wire = "far" }
+        [[link]]
+        name = "far"
+    "#;
+    let told = old.changes(&parse(newer)).unwrap_err();
+    let expected = [
+        "control cannot change from /run/fairlane/control.sock to /tmp/control while running, restart to change it",
+        "metrics cannot change from none to 127.0.0.1:1 while running, restart to change it",
+        "the uplink of link `lan` cannot change from none to a wire to `far` (delay 0us, queue 256KiB, backpressure true) \
+         while running, restart to change it",
+        "cpu of link `lan` cannot change from none to 1 while running, restart to change it",
+        "link `old` cannot be removed while running, restart to change it",
+        "link `far` cannot be added while running, restart to change it",
+    ];
+    assert_eq!(told, expected);
+}

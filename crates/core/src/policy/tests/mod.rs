@@ -1,0 +1,109 @@
+mod live;
+mod properties;
+mod read;
+mod reference;
+mod units;
+mod wrong;
+
+use super::{Change, Policy, Uplink};
+
+/// The example that administrators start from.
+const EXAMPLE: &str = include_str!("../../../../../examples/policy.toml");
+
+fn parse(text: &str) -> Policy {
+    Policy::parse("p", text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"))
+}
+
+/// What `Policy::parse` says of a text, a line a problem.
+fn problems(text: &str) -> Vec<String> {
+    Policy::parse("p", text).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |_| Vec::new())
+}
+
+/// A policy as an engine has it after the changes.
+fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
+    let mut policy = old.clone();
+    for change in changes {
+        match change {
+            Change::RemoveVif { vif } => policy.vifs.retain(|other| other.name != vif),
+            Change::Rate { link, rate } => link_mut(&mut policy, &link).rate = rate,
+            Change::Scheduler { link, scheduler } => link_mut(&mut policy, &link).scheduler = scheduler,
+            Change::Delay { link, delay } => link_mut(&mut policy, &link).delay = delay,
+            Change::Isolate { link, isolate } => link_mut(&mut policy, &link).isolate = isolate,
+            Change::Share { vif, share } => vif_mut(&mut policy, &vif).share = share,
+            Change::Pins { vif, mac, addresses } => {
+                let vif = vif_mut(&mut policy, &vif);
+                (vif.mac, vif.addresses) = (mac, addresses);
+            }
+            Change::AddVif(vif) => {
+                let taken = policy.vifs.iter().any(|other| other.name == vif.name || other.socket == vif.socket);
+                assert!(!taken, "{} is added before it was removed", vif.name);
+                policy.vifs.push(vif);
+            }
+        }
+    }
+    policy
+}
+
+fn link_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Link {
+    policy.links.iter_mut().find(|link| link.name == name).expect("a known link")
+}
+
+fn vif_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Vif {
+    policy.vifs.iter_mut().find(|vif| vif.name == name).expect("a known vif")
+}
+
+/// The same policy with links and vifs in the order of their names.
+fn ordered(mut policy: Policy) -> Policy {
+    policy.links.sort_by(|a, b| a.name.cmp(&b.name));
+    policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
+    policy
+}
+
+/// A policy as a file, every key written.
+fn written(policy: &Policy) -> String {
+    use super::SchedulerKind;
+    use super::units::{format_duration, format_rate, format_size};
+    use std::fmt::Write;
+
+    let mut text = format!("control = {:?}\n", policy.control);
+    if let Some(metrics) = policy.metrics {
+        writeln!(text, "metrics = \"{metrics}\"").unwrap();
+    }
+    let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
+    for link in &policy.links {
+        writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
+        writeln!(text, "delay = {:?}\nisolate = {}", format_duration(link.delay), link.isolate).unwrap();
+        writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
+        match link.scheduler {
+            SchedulerKind::Fair => {}
+            SchedulerKind::Wrr { prioritize } => writeln!(text, "prioritize = {prioritize}").unwrap(),
+            SchedulerKind::Netback { refill } => writeln!(text, "refill = {:?}", format_duration(refill)).unwrap(),
+        }
+        if let Some(cpu) = link.cpu {
+            writeln!(text, "cpu = {cpu}").unwrap();
+        }
+        match &link.uplink {
+            Uplink::None => {}
+            Uplink::Tap { name } => writeln!(text, "uplink = {{ tap = {name:?} }}").unwrap(),
+            Uplink::Wire { to, delay, queue, backpressure } => {
+                let (delay, queue) = (format_duration(*delay), format_size(*queue));
+                writeln!(text, "[link.uplink]\nwire = {to:?}\ndelay = {delay:?}\nqueue = {queue:?}").unwrap();
+                writeln!(text, "backpressure = {backpressure}").unwrap();
+            }
+        }
+    }
+    for vif in &policy.vifs {
+        let share = vif.share;
+        writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}\nsocket = {:?}", vif.name, vif.link, vif.socket).unwrap();
+        writeln!(text, "connect = {}\nqueues = {}\nweight = {}", vif.connect, vif.queues, share.weight).unwrap();
+        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
+        writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
+        writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
+        if let Some(crate::packet::Mac([a, b, c, d, e, f])) = vif.mac {
+            writeln!(text, "mac = \"{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\"").unwrap();
+        }
+        let addresses: Vec<_> = vif.addresses.iter().map(ToString::to_string).collect();
+        writeln!(text, "addresses = {addresses:?}").unwrap();
+    }
+    text
+}

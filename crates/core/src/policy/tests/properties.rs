@@ -1,0 +1,205 @@
+use super::{EXAMPLE, executed, ordered, parse, written};
+use crate::packet::Mac;
+use crate::policy::*;
+use crate::sched::Share;
+use proptest::collection::{hash_set, vec};
+use proptest::prelude::*;
+
+fn scheduler() -> impl Strategy<Value = SchedulerKind> {
+    prop_oneof![
+        Just(SchedulerKind::Fair),
+        any::<bool>().prop_map(|prioritize| SchedulerKind::Wrr { prioritize }),
+        (1u64..=10_000).prop_map(|millis| SchedulerKind::Netback { refill: Nanos::from_millis(millis) }),
+    ]
+}
+
+fn uplink(place: usize) -> impl Strategy<Value = Uplink> {
+    let wire = (0..=10_000_000_000u64, 1514..=1u64 << 30, any::<bool>()).prop_map(|(delay, queue, backpressure)| {
+        Uplink::Wire { to: "far".into(), delay: Nanos(delay), queue, backpressure }
+    });
+    match place {
+        0 => Just(Uplink::None).boxed(),
+        1 => wire.boxed(),
+        _ => Just(Uplink::Tap { name: format!("fl{place}") }).boxed(),
+    }
+}
+
+/// The first link is the far end of the second's wire, the others have taps.
+fn link(place: usize) -> impl Strategy<Value = Link> {
+    let rate = proptest::option::of(1_000..=10_000_000_000_000u64);
+    let parts = (rate, scheduler(), 1_000..=60_000_000_000u64, any::<bool>(), uplink(place));
+    parts.prop_map(move |(rate, scheduler, delay, isolate, uplink)| Link {
+        name: ["far", "near", "lan", "wan"][place].into(),
+        rate,
+        scheduler,
+        delay: Nanos(delay),
+        isolate,
+        cpu: Some(place).filter(|place| *place > 2),
+        uplink,
+    })
+}
+
+/// A vif whose place in the file gives name, socket and MAC. Its guarantee is a tenth of the least its link can keep.
+fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
+    let fair = link.scheduler == SchedulerKind::Fair;
+    let most = if fair { link.rate.unwrap_or(1_000_000_000_000) / 10 } else { 0 };
+    let guarantee = if most < 1_000 { Just(0).boxed() } else { prop_oneof![Just(0), 1_000..=most].boxed() };
+    let share = (1..=10_000u32, guarantee, proptest::option::of(0..1_000_000_000u64), 1514..=1u64 << 30);
+    let addresses = vec(prop_oneof![(1..=0x7fff_ffffu32).prop_map(|bits| IpAddr::V4(bits.into()))], 0..3);
+    let parts = (share, any::<bool>(), 1..=16u16, any::<bool>(), addresses, 0..2u8);
+    parts.prop_map(move |(share, connect, queues, pinned, addresses, socket)| {
+        let (weight, min_rate, above, burst) = share;
+        let max_rate = above.map(|above| min_rate.max(1_000) + above);
+        Vif {
+            name: format!("vif-{place}"),
+            link: link.name.clone(),
+            // Names and sockets pair up anew now and then, so that a socket moves between vifs.
+            socket: format!("/run/{}.sock", place ^ socket).into(),
+            connect,
+            queues,
+            share: Share { weight, min_rate, max_rate, burst },
+            mac: pinned.then_some(Mac([2, 0, 0, 0, 0, place])),
+            addresses,
+        }
+    })
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let links = (link(0), link(1), link(2), link(3)).prop_map(|(a, b, c, d)| vec![a, b, c, d]);
+    links.prop_flat_map(|links| {
+        let places = hash_set(0u8..10, 0..10);
+        let choice = links.clone();
+        let vifs = places.prop_flat_map(move |places| {
+            let vifs: Vec<_> = places
+                .into_iter()
+                .map(|place| proptest::sample::select(choice.clone()).prop_flat_map(move |link| vif(place, link)))
+                .collect();
+            vifs
+        });
+        vifs.prop_map(move |mut vifs: Vec<Vif>| {
+            let mut sockets = std::collections::HashSet::new();
+            vifs.retain(|vif| sockets.insert(vif.socket.clone()));
+            let control = "/run/control".into();
+            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), vifs }
+        })
+    })
+}
+
+/// A key and a value of which most are right.
+fn setting() -> impl Strategy<Value = (String, String)> {
+    let keys =
+        ["weight", "min_rate", "max_rate", "burst", "rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
+    let values = vec![
+        "1", "250", "10000", "0", "none", "5Mbit/s", "70Mbit/s", "2Gbit/s", "64KiB", "20ms", "true", "false", "fair",
+        "wrr", "netback",
+    ];
+    let key = proptest::sample::select(keys.to_vec());
+    (key, proptest::sample::select(values)).prop_map(|(key, value)| (key.to_owned(), value.to_owned()))
+}
+
+/// A valid file with some of its parts cut out, doubled or overwritten.
+fn mutated() -> impl Strategy<Value = String> {
+    let pieces = [
+        "",
+        "\"",
+        "[",
+        "]]",
+        "=",
+        "\n",
+        "0",
+        "-1",
+        "none",
+        "name",
+        "[[vif]]\n",
+        "{",
+        "}",
+        "#",
+        ".",
+        "\u{0}",
+        "ß",
+        "1e9",
+    ];
+    let edit = (any::<prop::sample::Index>(), 0..12usize, proptest::sample::select(pieces.to_vec()));
+    vec(edit, 1..8).prop_map(|edits| {
+        let mut text: Vec<char> = EXAMPLE.chars().collect();
+        for (place, length, piece) in edits {
+            let start = place.index(text.len());
+            let end = (start + length).min(text.len());
+            text.splice(start..end, piece.chars());
+        }
+        text.into_iter().collect()
+    })
+}
+
+/// Every problem names a line of the file and the file.
+fn told_rightly(text: &str) -> Result<(), TestCaseError> {
+    if let Err(problems) = Policy::parse("p", text) {
+        prop_assert!(!problems.is_empty());
+        let lines = text.split('\n').count();
+        for problem in &problems {
+            prop_assert!((1..=lines).contains(&problem.line), "{problem}");
+            prop_assert!(!problem.to_string().contains('\n'), "{problem:?}");
+        }
+        prop_assert!(problems.is_sorted_by_key(|problem| problem.line));
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text: String) {
+        told_rightly(&text)?;
+    }
+
+    #[test]
+    fn a_damaged_file_is_read_or_refused(text in mutated()) {
+        told_rightly(&text)?;
+    }
+
+    #[test]
+    fn every_policy_can_be_written(policy in policy()) {
+        prop_assert_eq!(parse(&written(&policy)), policy);
+    }
+
+    #[test]
+    fn any_setting_is_read_or_refused(key: String, value: String, known in setting()) {
+        let _ = Setting::parse(&key, &value);
+        let _ = Setting::parse(&known.0, &value);
+    }
+
+    /// A setting changes one thing, to what the file could say; a refused one changes nothing.
+    #[test]
+    fn a_setting_keeps_a_policy_right(mut policy in policy(), settings in vec((setting(), any::<prop::sample::Index>()), 1..20)) {
+        for ((key, value), target) in settings {
+            let Ok(setting) = Setting::parse(&key, &value) else { continue };
+            let names: Vec<String> = match setting {
+                Setting::Vif(_) => policy.vifs.iter().map(|vif| vif.name.clone()).collect(),
+                Setting::Link(_) => policy.links.iter().map(|link| link.name.clone()).collect(),
+            };
+            if names.is_empty() {
+                continue;
+            }
+            let before = policy.clone();
+            match policy.apply(&names[target.index(names.len())], setting) {
+                Err(_) => prop_assert_eq!(&policy, &before),
+                Ok(()) => {
+                    prop_assert_eq!(parse(&written(&policy)), policy.clone());
+                    let changes = before.changes(&policy).expect("a setting needs no restart");
+                    prop_assert!(changes.len() <= 1, "{:?}", changes);
+                    prop_assert_eq!(executed(&before, changes), policy.clone());
+                }
+            }
+        }
+    }
+
+    /// The steps lead to the newer policy, and from a policy to itself there are none.
+    #[test]
+    fn changes_lead_to_the_newer_policy(old in policy(), mut newer in policy()) {
+        for (new, old) in newer.links.iter_mut().zip(&old.links) {
+            new.uplink = old.uplink.clone();
+        }
+        let changes = old.changes(&newer).expect("nothing needs a restart");
+        prop_assert_eq!(ordered(executed(&old, changes)), ordered(newer.clone()));
+        prop_assert_eq!(newer.changes(&newer), Ok(Vec::new()));
+    }
+}

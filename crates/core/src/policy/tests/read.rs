@@ -1,0 +1,99 @@
+use super::{EXAMPLE, parse, problems, written};
+use crate::packet::Mac;
+use crate::policy::*;
+use crate::sched::Share;
+
+#[test]
+fn the_example_is_right() {
+    let policy = parse(EXAMPLE);
+    assert_eq!(policy.metrics, Some("127.0.0.1:9477".parse().unwrap()));
+    let [lan, near, far] = &policy.links[..] else { panic!("{:?}", policy.links) };
+    assert_eq!((lan.rate, lan.scheduler), (Some(1_000_000_000), SchedulerKind::Fair));
+    assert_eq!(lan.uplink, Uplink::Tap { name: "fl0".into() });
+    assert_eq!(near.scheduler, SchedulerKind::Wrr { prioritize: true });
+    let (delay, queue) = (Nanos::from_millis(1), 256 << 10);
+    assert_eq!(near.uplink, Uplink::Wire { to: "far".into(), delay, queue, backpressure: true });
+    assert_eq!(far.scheduler, SchedulerKind::Netback { refill: Nanos::from_millis(50) });
+    let web = &policy.vifs[0];
+    let max_rate = Some(800_000_000);
+    assert_eq!(web.share, Share { weight: 200, min_rate: 200_000_000, max_rate, burst: 1 << 20 });
+    assert_eq!(web.mac, Some(Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56])));
+    assert_eq!(web.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
+    assert_eq!(parse(&written(&policy)), policy);
+}
+
+/// A reader who removes the "#" of a default must get what was there before.
+#[test]
+fn the_defaults_that_the_example_shows_are_the_defaults() {
+    let shown = ["scheduler = \"fair\"", "delay = \"100ms\"", "isolate = false", "connect = false", "queues = 1"];
+    let mut text = EXAMPLE.to_owned();
+    for key in shown {
+        assert_eq!(text.matches(&format!("\n# {key}\n")).count(), 1, "{key}");
+        text = text.replace(&format!("\n# {key}\n"), &format!("\n{key}\n"));
+    }
+    assert_eq!(parse(&text), parse(EXAMPLE));
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let policy = parse("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n");
+    let link = Link {
+        name: "l".into(),
+        rate: None,
+        scheduler: SchedulerKind::Fair,
+        delay: Nanos::from_millis(100),
+        isolate: false,
+        cpu: None,
+        uplink: Uplink::None,
+    };
+    let vif = Vif {
+        name: "v".into(),
+        link: "l".into(),
+        socket: "s".into(),
+        connect: false,
+        queues: 1,
+        share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
+        mac: None,
+        addresses: Vec::new(),
+    };
+    let control = "/run/fairlane/control.sock".into();
+    assert_eq!(policy, Policy { control, metrics: None, links: vec![link], vifs: vec![vif] });
+}
+
+#[test]
+fn a_burst_is_ten_milliseconds_or_one_large_frame() {
+    let burst = |max_rate: &str| {
+        let text =
+            format!("link = [{{ name = 'l' }}]\nvif = [{{ name = 'v', socket = 's', max_rate = '{max_rate}' }}]");
+        parse(&text).vifs[0].share.burst
+    };
+    assert_eq!(burst("none"), 65536);
+    assert_eq!(burst("50Mbit/s"), 65536);
+    assert_eq!(burst("1Gbit/s"), 1_250_000);
+}
+
+#[test]
+fn a_bound_is_inside() {
+    let right = r#"
+        [[link]]
+        name = "abcdefghijklmnopqrstuvwxyz_.-012"
+        rate = "10Tbit/s"
+        delay = "1us"
+        cpu = 1023
+        uplink = { tap = "abcdefghijklmno" }
+        [[vif]]
+        name = "1"
+        socket = "@107"
+        weight = 1
+        queues = 16
+        min_rate = "1kbit/s"
+        max_rate = "1kbit/s"
+        burst = "1514B"
+        [[vif]]
+        name = "2"
+        socket = "2"
+        weight = 10000
+        burst = "1GiB"
+    "#;
+    assert_eq!(problems(&right.replace("@107", &"s".repeat(107))), [""; 0]);
+}

@@ -1,0 +1,344 @@
+//! Every kind of mistake, with the line and the words it is told in.
+
+use super::problems;
+
+/// A right file of ten lines that the mistakes follow; `L` stands for a link, `V` for a vif.
+const BASE: &str = r#"# line 1
+control = "/run/c"
+
+[[link]]
+name = "lan"
+rate = "100Mbit/s"
+
+[[vif]]
+name = "web"
+socket = "web"
+"#;
+
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(problems(text), expected, "\n{text}");
+}
+
+/// What is told of `text` where it follows the right file, from line 11 on.
+fn after(text: &str, expected: &[&str]) {
+    check(&format!("{BASE}{text}"), expected);
+}
+
+/// What is told of a key of the vif, on line 11.
+fn vif(key: &str, message: &str) {
+    after(key, &[&format!("p:11: {message}")]);
+}
+
+/// What is told of a key of the link, on line 7.
+fn link(key: &str, message: &str) {
+    check(&BASE.replacen("Mbit/s\"\n", &format!("Mbit/s\"\n{key}"), 1), &[&format!("p:7: {message}")]);
+}
+
+/// What is told of a key of the file, on line 3.
+fn file(key: &str, message: &str) {
+    check(&BASE.replacen("\n\n", &format!("\n{key}\n"), 1), &[&format!("p:3: {message}")]);
+}
+
+#[test]
+fn the_base_is_right() {
+    after("", &[]);
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    let unclosed = ["p:1: invalid basic string, expected `\"`", "p:2: unclosed array table, expected `]]`"];
+    check("name = \"lan\n[[link\nx = 1", &unclosed);
+    let unquoted = ["p:2: string values must be quoted, expected literal string", "p:4: duplicate key"];
+    check("a = 1\r\nb = lan\r\n\r\na = 2", &unquoted);
+    check("[[link]]\nname = \"l\"\nrate = [\n", &["p:3: unclosed array, expected `]`"]);
+    check("[[link]]\nname = \"l\"\nname = \"m\"\n", &["p:3: duplicate key"]);
+}
+
+#[test]
+fn tables_of_the_wrong_shape() {
+    check("", &["p:1: no [[link]]: a policy has at least one"]);
+    check(
+        "\n[link]\nname = \"l\"\n[vif]\n",
+        &[
+            "p:2: a link is written [[link]], with two brackets on each side",
+            "p:4: a vif is written [[vif]], with two brackets on each side",
+        ],
+    );
+    check(
+        "link = [\n{ name = \"l\" },\n3]\nvif = 1\n",
+        &["p:3: [[link]] must be a table, not 3", "p:4: a vif is written [[vif]], with two brackets on each side"],
+    );
+    after(
+        "[[vif]]\n[[vif]]\n\n",
+        &["p:11: name is missing", "p:11: socket is missing", "p:12: name is missing", "p:12: socket is missing"],
+    );
+    check(
+        "[[link]]\n\n[[link]]\nname = \"m\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n",
+        &["p:1: name is missing", "p:5: link is missing, the links are m"],
+    );
+}
+
+#[test]
+fn unknown_keys() {
+    vif(
+        "wieght = 1",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+    );
+    vif(
+        "zzz = 1",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+    );
+    vif(
+        "\"a\\nb\" = 1",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+    );
+    link(
+        "rates = 1\n",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink)",
+    );
+    link(
+        "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
+        "unknown key `tpa` in uplink, did you mean `tap`? (its keys are tap, wire, delay, queue, backpressure)",
+    );
+    file(
+        "contrl = 1",
+        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, link, vif)",
+    );
+}
+
+#[test]
+fn wrong_types() {
+    file("metrics = 1", "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not 1");
+    file(
+        "metrics = { a = 1 }",
+        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not a table",
+    );
+    link("scheduler = true\n", "scheduler must be \"fair\", \"wrr\" or \"netback\", not true");
+    link("delay = 1.5\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"1.5\"");
+    link("delay = true\n", "delay must be text in quotes, not true");
+    link("isolate = \"no\"\n", "isolate must be true or false, not \"no\"");
+    link("cpu = \"1\"\n", "cpu must be a whole number, 0 to 1023, not \"1\"");
+    link("uplink = \"fl0\"\n", "uplink must be a table, not \"fl0\"");
+    vif("connect = 1", "connect must be true or false, not 1");
+    vif("link = 1", "link must be text in quotes, not 1");
+    vif("queues = 1.0", "queues must be a whole number, 1 to 16, not 1.0");
+    vif("weight = \"100\"", "weight must be a whole number, 1 to 10000, not \"100\"");
+    vif("weight = 1979-05-27", "weight must be a whole number, 1 to 10000, not 1979-05-27");
+    vif("weight = [1]", "weight must be a whole number, 1 to 10000, not a list");
+    vif(
+        "max_rate = 100",
+        "max_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"100\"",
+    );
+    vif("max_rate = {}", "max_rate must be text in quotes, not a table");
+    vif("mac = 0x525400123456", "mac must be a MAC address such as \"52:54:00:12:34:56\", not 0x525400123456");
+    vif("addresses = \"10.0.0.1\"", "addresses must be a list in brackets, not \"10.0.0.1\"");
+    after(
+        "addresses = [\n  \"10.0.0.1\",\n  1,\n  \"::1\"]",
+        &["p:13: addresses must be IP addresses such as \"10.0.0.1\" or \"fd00::1\", without a prefix, not 1"],
+    );
+}
+
+#[test]
+fn wrong_units() {
+    vif(
+        "max_rate = \"100Mbps\"",
+        "max_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"100Mbps\"",
+    );
+    vif("max_rate = \"99999999999999Tbit/s\"", "max_rate is too large: \"99999999999999Tbit/s\"");
+    vif("min_rate = \"0.5bit/s\"", "min_rate must be a whole number of bits a second or \"none\", not \"0.5bit/s\"");
+    vif("burst = \"64K\"", "burst must be a number and a unit (B, KiB, MiB, GiB), such as \"64KiB\", not \"64K\"");
+    link("delay = \"100\"\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"100\"");
+    link("delay = \"1min\"\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"1min\"");
+}
+
+#[test]
+fn values_out_of_range() {
+    link("delay = \"0ms\"\n", "delay must be 1us to 60s, not \"0ms\"");
+    link("delay = \"61s\"\n", "delay must be 1us to 60s, not \"61s\"");
+    link("refill = \"999us\"\nscheduler = \"netback\"\n", "refill must be 1ms to 10s, not \"999us\"");
+    let near = "link = \"lan\"\n[[link]]\nname = \"near\"\nuplink = { wire = \"lan\", delay = \"11s\" }\n";
+    after(near, &["p:14: delay must be 0us to 10s, not \"11s\""]);
+    after(&near.replace("delay = \"11s\"", "queue = \"1kB\""), &["p:14: queue must be 1514B to 1GiB, not \"1kB\""]);
+    link("cpu = -1\n", "cpu must be 0 to 1023, not -1");
+    link("cpu = 1024\n", "cpu must be 0 to 1023, not 1024");
+    vif("weight = 0", "weight must be 1 to 10000, not 0");
+    vif("weight = 10001", "weight must be 1 to 10000, not 10001");
+    vif("weight = 99999999999999999999", "weight must be 1 to 10000, not 99999999999999999999");
+    vif("weight = 0x2711", "weight must be 1 to 10000, not 0x2711");
+    vif("queues = 0", "queues must be 1 to 16, not 0");
+    vif("queues = 17", "queues must be 1 to 16, not 17");
+    vif("min_rate = \"0Mbit/s\"", "min_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"0Mbit/s\"");
+    vif("max_rate = \"0bit/s\"", "max_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"0bit/s\"");
+    vif("max_rate = \"11Tbit/s\"", "max_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"11Tbit/s\"");
+    vif("burst = \"0B\"", "burst must be 1514B to 1GiB, not \"0B\"");
+    vif("burst = \"2GiB\"", "burst must be 1514B to 1GiB, not \"2GiB\"");
+}
+
+#[test]
+fn wrong_names() {
+    let long = "n".repeat(33);
+    check(
+        &BASE.replace("\"web\"\nsocket", &format!("\"{long}\"\nsocket")),
+        &[
+            "p:9: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\"",
+        ],
+    );
+    check(
+        &BASE.replace("\"web\"\nsocket", "\"\"\nsocket"),
+        &["p:9: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"\""],
+    );
+    check(
+        &BASE.replace("\"web\"\nsocket", "\"my web\"\nsocket"),
+        &["p:9: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"my web\""],
+    );
+    check(
+        &BASE.replace("\"lan\"", "\"länger\""),
+        &["p:5: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"länger\""],
+    );
+    link("uplink = { tap = \"\" }\n", "tap must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"\"");
+    link("uplink = { tap = \"..\" }\n", "tap must be the name of a network interface, not \"..\"");
+    link(
+        "uplink = { tap = \"sixteen-bytes-16\" }\n",
+        "tap must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"sixteen-bytes-16\"",
+    );
+    link("scheduler = \"drr\"\n", "scheduler must be \"fair\", \"wrr\" or \"netback\", not \"drr\"");
+}
+
+#[test]
+fn wrong_sockets_and_addresses() {
+    let long = "s".repeat(108);
+    check(
+        &BASE.replace("\"/run/c\"", &format!("\"{long}\"")),
+        &["p:2: control must be at most 107 bytes, the longest path of a Unix socket, not 108 bytes"],
+    );
+    check(&BASE.replace("\"/run/c\"", "\"\""), &["p:2: control must be the path of a socket, not \"\""]);
+    check(
+        &BASE.replace("socket = \"web\"", "socket = \"a\\u0000b\""),
+        &["p:10: socket must be the path of a socket, not \"a\\0b\""],
+    );
+    file(
+        "metrics = \"0.0.0.0:9477\"",
+        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not \"0.0.0.0:9477\"",
+    );
+    file(
+        "metrics = \"localhost:9477\"",
+        "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not \"localhost:9477\"",
+    );
+    vif(
+        "mac = \"01:00:5e:00:00:01\"",
+        "mac must be one card's address, neither multicast nor zero, not \"01:00:5e:00:00:01\"",
+    );
+    vif(
+        "mac = \"00:00:00:00:00:00\"",
+        "mac must be one card's address, neither multicast nor zero, not \"00:00:00:00:00:00\"",
+    );
+    vif(
+        "mac = \"52-54-00-12-34-56\"",
+        "mac must be a MAC address such as \"52:54:00:12:34:56\", not \"52-54-00-12-34-56\"",
+    );
+    vif(
+        "mac = \"52:54:00:12:34:56:78\"",
+        "mac must be a MAC address such as \"52:54:00:12:34:56\", not \"52:54:00:12:34:56:78\"",
+    );
+    vif(
+        "mac = \"52:54:00:12:34:+6\"",
+        "mac must be a MAC address such as \"52:54:00:12:34:56\", not \"52:54:00:12:34:+6\"",
+    );
+    vif(
+        "addresses = [\"10.0.0.0/8\"]",
+        "addresses must be IP addresses such as \"10.0.0.1\" or \"fd00::1\", without a prefix, not \"10.0.0.0/8\"",
+    );
+    vif("addresses = [\"224.0.0.1\"]", "addresses must be addresses of one host, not \"224.0.0.1\"");
+    vif("addresses = [\"::\"]", "addresses must be addresses of one host, not \"::\"");
+    vif("addresses = [\"255.255.255.255\"]", "addresses must be addresses of one host, not \"255.255.255.255\"");
+}
+
+#[test]
+fn keys_of_another_kind() {
+    link("prioritize = true\n", "prioritize belongs to scheduler \"wrr\", this link has \"fair\"");
+    link("refill = \"50ms\"\n", "refill belongs to scheduler \"netback\", this link has \"fair\"");
+    check(
+        &BASE.replace("rate =", "scheduler = \"netback\"\nprioritize = false\nrate ="),
+        &["p:7: prioritize belongs to scheduler \"wrr\", this link has \"netback\""],
+    );
+    link("uplink = {}\n", "uplink must name a tap or a wire, such as { tap = \"fl0\" }");
+    link("uplink = { tap = \"fl0\", wire = \"x\" }\n", "uplink must be a tap or a wire, not both");
+    link("uplink = { tap = \"fl0\", queue = \"1MiB\" }\n", "queue belongs to a wire, this uplink is a tap");
+    check(
+        &BASE.replace("rate =", "scheduler = \"wrr\"\nrate =").replace("socket", "min_rate = \"1Mbit/s\"\nsocket"),
+        &["p:11: min_rate belongs to scheduler \"fair\", this link has \"wrr\""],
+    );
+}
+
+#[test]
+fn what_is_there_twice() {
+    after("[[vif]]\nsocket = \"x\"\nname = \"web\"\n", &["p:13: name `web` is taken by another vif"]);
+    after("[[vif]]\nname = \"x\"\n\nsocket = \"web\"\n", &["p:14: socket \"web\" is taken by vif `web`"]);
+    after(
+        "[[vif]]\nname = \"x\"\n\nsocket = \"/run/./c\"\n",
+        &["p:14: socket \"/run/./c\" is taken by the control socket"],
+    );
+    after(
+        "mac = \"02:00:00:00:00:01\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nmac = \"02:00:00:00:00:01\"\n",
+        &["p:15: mac is pinned to vif `web` already"],
+    );
+    check(
+        "[[link]]\nname = \"a\"\nuplink.tap = \"fl0\"\n[[link]]\nname = \"a\"\n[link.uplink]\n# tap\ntap = \"fl0\"\n",
+        &["p:5: name `a` is taken by another link", "p:8: tap `fl0` is taken by link `a`"],
+    );
+}
+
+#[test]
+fn links_that_are_not_there() {
+    vif("link = \"lna\"", "no link is named `lna`, did you mean `lan`?");
+    vif("link = \"wan\"", "no link is named `wan`, did you mean `lan`?");
+    vif("link = \"\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"\"");
+    check(
+        "[[link]]\nname = \"l l\"\nuplink.wire = \"a\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n",
+        &["p:2: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"l l\""],
+    );
+    vif("link = \"x y\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"x y\"");
+    check("link = []\n", &["p:1: no [[link]]: a policy has at least one"]);
+    check("[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n", &["p:1: no [[link]]: a policy has at least one"]);
+    after("[[link]]\nname = \"far\"\n", &["p:8: link is missing, the links are lan, far"]);
+}
+
+#[test]
+fn wires_that_lead_nowhere() {
+    link("uplink = { wire = \"lan\" }\n", "the wire of link `lan` leads back to it, it must lead to another");
+    link("uplink = { wire = \"alb\" }\n", "no link is named `alb`, the links are lan");
+    let far = "link = \"lan\"\n[[link]]\nname = \"far\"\nuplink = { tap = \"fl0\" }\n[[link]]\nname = \"near\"\nuplink = {\n  wire = \"far\" }\n";
+    after(far, &["p:18: link `far` has an uplink of its own, the far end of a wire must have none"]);
+    let two = "link = \"lan\"\n[[link]]\nname = \"a\"\nuplink = { wire = \"lan\" }\n[[link]]\nname = \"b\"\nuplink = { wire = \"lan\" }\n";
+    after(two, &["p:17: link `lan` is the far end of the wire of link `a` already"]);
+}
+
+#[test]
+fn guarantees_that_cannot_be_kept() {
+    after(
+        "max_rate = \"10Mbit/s\"\nmin_rate = \"20Mbit/s\"\n",
+        &["p:12: min_rate 20Mbit/s of vif `web` is above its max_rate 10Mbit/s"],
+    );
+    vif("min_rate = \"101Mbit/s\"\n", "min_rate 101Mbit/s of vif `web` is above the rate 100Mbit/s of link `lan`");
+    after(
+        "min_rate = \"60Mbit/s\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nmin_rate = \"60Mbit/s\"\n",
+        &["p:6: the min_rates on link `lan` add up to 120Mbit/s, above its rate 100Mbit/s"],
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+    let text = "metrics = 1\n[[vif]]\nlink = \"lan\"\nsocket = \"\"\nweight = 0\nqueues = 0\ncolour = 1\n\n[[link]]\nrate = \"1\"\nname = \"lan\"\n";
+    check(
+        text,
+        &[
+            "p:1: metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not 1",
+            "p:2: name is missing",
+            "p:4: socket must be the path of a socket, not \"\"",
+            "p:5: weight must be 1 to 10000, not 0",
+            "p:6: queues must be 1 to 16, not 0",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+            "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
+        ],
+    );
+}

@@ -1,0 +1,218 @@
+//! Weighted fair sharing with guarantees: the default.
+//!
+//! Three parts, asked in this order: [`Throttle`] holds back who is above its `max_rate`; [`Guarantee`] serves who is
+//! below its `min_rate`; [`Queue`] shares the rest by weight. A port in service is in none of them.
+//!
+//! # What is shared
+//! A service costs the larger of two times: that which its bytes take on the uplink, and that which the backend spent on
+//! it. This is the dominant share of dominant resource fairness, in its memoryless form for packets (Ghodsi et al.,
+//! "Multi-Resource Fair Queueing for Packet Processing", SIGCOMM 2012, section 5): both times pass in one second a
+//! second, so of two ports of the same weight, one with 64 KB frames that fills the link and one with tiny frames that
+//! fills the core, each gets the same share of what it needs most. A flood of tiny frames cannot buy more of the backend
+//! than its weight, and frames that stay on the host are not free. A link without a rate shares backend time alone. A
+//! service without any time (the time was not measured, as in tests) counts its bytes as nanoseconds.
+//!
+//! Costs are known only after the service, so a service is a budget, [`GRANT_BYTES`], which the last frame may exceed;
+//! L, the dearest regular service, is that and one frame of the largest size.
+
+mod guarantee;
+mod queue;
+
+use super::throttle::Throttle;
+use super::{After, Cost, GRANT_BYTES, GRANT_FRAMES, Grant, Next, Scheduler, Share, State};
+use crate::PortId;
+use crate::time::{Nanos, SECOND};
+use guarantee::Guarantee;
+use queue::Queue;
+
+/// Bytes of the largest frame: 64 KiB of IP with an Ethernet header (segmentation offload).
+const MAX_FRAME: u64 = 65_550;
+
+/// Bytes of the largest service.
+const MAX_SERVICE: u64 = GRANT_BYTES + MAX_FRAME;
+
+/// Fixed point of [`Fair::byte_time`].
+const BYTE_TIME_FRACTION: u32 = 20;
+
+/// A visit to a ring costs at least this, in nanoseconds, even if nothing was found.
+const LEAST_COST: u64 = 64;
+
+/// Byte-accurate weighted fair sharing with `min_rate`, `max_rate` and bounded lag.
+pub struct Fair {
+    /// The uplink's time for a byte, in nanoseconds.
+    byte_time: u64,
+    delay: Nanos,
+    vifs: Vec<Vif>,
+    throttle: Throttle,
+    guarantee: Guarantee,
+    queue: Queue,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Vif {
+    state: State,
+    /// Has a `max_rate`.
+    limited: bool,
+    /// Has a `min_rate`.
+    guaranteed: bool,
+    /// The service under way was owed by its `min_rate`.
+    owed: bool,
+    /// Waits for its destination, so that its place does not age.
+    blocked: bool,
+}
+
+impl Fair {
+    /// No ports, and a link of this many bits a second. A port that returns within `delay` is given what it had not used
+    /// of its last grant.
+    pub fn new(link_rate: Option<u64>, delay: Nanos) -> Fair {
+        let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
+        let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
+        Fair {
+            byte_time,
+            delay,
+            vifs: Vec::new(),
+            throttle: Throttle::default(),
+            guarantee: Guarantee::default(),
+            queue: Queue::new(most),
+        }
+    }
+
+    /// The time of the resource that a service took most of, in nanoseconds.
+    fn dominant(&self, cost: Cost) -> u32 {
+        let time = link_time(cost.uplink_bytes, self.byte_time).max(cost.nanos);
+        let time = if time == 0 { cost.bytes } else { time };
+        u32::try_from(time.max(LEAST_COST)).unwrap_or(u32::MAX)
+    }
+
+    fn vif(&mut self, port: PortId, state: State) -> Option<&mut Vif> {
+        self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
+    }
+
+    /// Lets an active port that is in no queue wait for its rate, or for its turn. A place in the queue that is older
+    /// than `grace` has lost what it was owed.
+    fn enter(&mut self, port: u32, now: Nanos, grace: Nanos) {
+        let vif = &mut self.vifs[port as usize];
+        if vif.limited && self.throttle.room(port, now) == 0 {
+            vif.state = State::Held;
+            self.throttle.hold(port);
+            return;
+        }
+        vif.state = State::Ready;
+        self.queue.join(port, now, grace);
+        if vif.guaranteed {
+            self.guarantee.resume(port, now);
+            self.guarantee.enter(port, now);
+        }
+    }
+
+    /// Takes a port out of whatever it is in.
+    fn withdraw(&mut self, port: u32, now: Nanos) {
+        let vif = self.vifs[port as usize];
+        match vif.state {
+            State::Ready => {
+                self.queue.leave(port, now);
+                self.guarantee.leave(port);
+            }
+            State::Serving => self.queue.leave(port, now),
+            State::Held => self.throttle.unhold(port),
+            State::Unknown | State::Idle => {}
+        }
+    }
+
+    fn serve(&mut self, port: u32, owed: bool, now: Nanos) -> Next {
+        let vif = &mut self.vifs[port as usize];
+        (vif.state, vif.owed) = (State::Serving, owed);
+        let room = if vif.limited { self.throttle.room(port, now) } else { u64::MAX };
+        Next::Serve(PortId(port), Grant { bytes: room.min(GRANT_BYTES), frames: GRANT_FRAMES })
+    }
+}
+
+/// Nanoseconds that bytes take at a time for a byte.
+fn link_time(bytes: u64, byte_time: u64) -> u64 {
+    bytes.saturating_mul(byte_time) >> BYTE_TIME_FRACTION
+}
+
+impl Scheduler for Fair {
+    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
+        if self.vifs.len() <= port.index() {
+            self.vifs.resize(port.index() + 1, Vif::default());
+        }
+        let state = self.vifs[port.index()].state;
+        let waits = state == State::Ready || state == State::Held;
+        if waits {
+            self.withdraw(port.0, now);
+        }
+        self.queue.configure(port.0, share.weight, now);
+        let limited = self.throttle.configure(port.0, &share, now);
+        let guaranteed = self.guarantee.configure(port.0, &share, now);
+        let vif = &mut self.vifs[port.index()];
+        (vif.limited, vif.guaranteed) = (limited, guaranteed);
+        if waits {
+            self.enter(port.0, now, Nanos::NEVER);
+        } else if state == State::Unknown {
+            vif.state = State::Idle;
+            self.queue.reset(port.0, now);
+        }
+    }
+
+    fn remove(&mut self, port: PortId) {
+        if port.index() >= self.vifs.len() {
+            return;
+        }
+        self.withdraw(port.0, Nanos(0));
+        self.throttle.remove(port.0);
+        self.vifs[port.index()] = Vif::default();
+    }
+
+    fn activate(&mut self, port: PortId, now: Nanos) {
+        let delay = self.delay;
+        let Some(vif) = self.vif(port, State::Idle) else { return };
+        let grace = if std::mem::take(&mut vif.blocked) { Nanos::NEVER } else { delay };
+        self.enter(port.0, now, grace);
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        while let Some(port) = self.throttle.release(now) {
+            self.enter(port, now, Nanos::NEVER);
+        }
+        if let Some(port) = self.guarantee.next(now) {
+            self.queue.take(port);
+            return self.serve(port, true, now);
+        }
+        if let Some(port) = self.queue.select() {
+            if self.vifs[port as usize].guaranteed {
+                self.guarantee.leave(port);
+            }
+            return self.serve(port, false, now);
+        }
+        self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil)
+    }
+
+    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        let nanos = self.dominant(cost);
+        let Some(&mut vif) = self.vif(port, State::Serving) else { return };
+        self.queue.charge(port.0, nanos, vif.owed);
+        if vif.limited {
+            self.throttle.take(port.0, cost.bytes, now);
+        }
+        if vif.guaranteed {
+            self.guarantee.charge(port.0, cost.bytes, now);
+        }
+        let throttled = vif.limited && self.throttle.room(port.0, now) == 0;
+        let vif = &mut self.vifs[port.index()];
+        if after == After::Backlogged && !throttled {
+            vif.state = State::Ready;
+            self.queue.put_back(port.0);
+            if vif.guaranteed {
+                self.guarantee.enter(port.0, now);
+            }
+            return;
+        }
+        self.queue.leave(port.0, now);
+        vif.blocked = after == After::Blocked;
+        vif.state = if after == After::Backlogged { State::Held } else { State::Idle };
+        if after == After::Backlogged {
+            self.throttle.hold(port.0);
+        }
+    }
+}

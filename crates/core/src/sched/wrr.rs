@@ -1,0 +1,143 @@
+//! The weighted round robin of seed 002, section VII ("On the Performance Isolation Across Virtual Network Adapters in
+//! Xen", Adamczyk and Chydzinski).
+//!
+//! A weight is the frames a vif may send in its turn; when they are sent it goes to the end of the round. A vif whose
+//! ring runs empty is passed over, but for `delay` it keeps its place, and what is left of its turn: if frames arrive in
+//! time it is the next to be served. Later it begins at the end, with a fresh turn. A vif that waits for its destination
+//! or for its `max_rate` keeps both however long it waits. So between two visits to the end of the round a vif sends at
+//! most its weight, and a turn may be interrupted but is never lost or doubled. `min_rate` means nothing here.
+
+use super::list::{Links, List};
+use super::throttle::Throttle;
+use super::{After, Cost, GRANT_FRAMES, Grant, Next, Scheduler, Share, State};
+use crate::PortId;
+use crate::time::Nanos;
+
+/// Weighted round robin, counted in frames.
+pub struct Wrr {
+    prioritize: bool,
+    delay: Nanos,
+    vifs: Vec<Vif>,
+    links: Links,
+    round: List,
+    throttle: Throttle,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Vif {
+    state: State,
+    limited: bool,
+    weight: u32,
+    /// Frames left of the turn; zero means that the next turn begins at the end of the round.
+    left: u32,
+    /// Until when an idle vif keeps its place.
+    place_until: Nanos,
+}
+
+impl Wrr {
+    /// An empty round. Unless `prioritize`, every weight counts as 1; an idle vif keeps its place for `delay`.
+    pub fn new(prioritize: bool, delay: Nanos) -> Wrr {
+        Wrr {
+            prioritize,
+            delay,
+            vifs: Vec::new(),
+            links: Links::default(),
+            round: List::EMPTY,
+            throttle: Throttle::default(),
+        }
+    }
+
+    fn vif(&mut self, port: PortId, state: State) -> Option<&mut Vif> {
+        self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
+    }
+
+    /// To the head of the round with a turn that is not over, else to its end with a fresh one.
+    fn enter(&mut self, port: u32) {
+        let vif = &mut self.vifs[port as usize];
+        vif.state = State::Ready;
+        if vif.left > 0 {
+            self.links.push_front(&mut self.round, port);
+        } else {
+            vif.left = vif.weight;
+            self.links.push_back(&mut self.round, port);
+        }
+    }
+}
+
+impl Scheduler for Wrr {
+    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
+        let ports = port.index() + 1;
+        if self.vifs.len() < ports {
+            self.vifs.resize(ports, Vif::default());
+            self.links.grow(ports);
+        }
+        let weight = if self.prioritize { share.weight.max(1) } else { 1 };
+        let limited = self.throttle.configure(port.0, &share, now);
+        let vif = &mut self.vifs[port.index()];
+        let sent = vif.weight - vif.left;
+        (vif.limited, vif.weight, vif.left) = (limited, weight, weight.saturating_sub(sent));
+        if vif.state == State::Unknown {
+            (vif.state, vif.left) = (State::Idle, 0);
+        }
+        if vif.state == State::Held {
+            self.throttle.unhold(port.0);
+            self.enter(port.0);
+        }
+    }
+
+    fn remove(&mut self, port: PortId) {
+        let Some(vif) = self.vifs.get_mut(port.index()) else { return };
+        if std::mem::take(vif).state == State::Ready {
+            self.links.remove(&mut self.round, port.0);
+        }
+        self.throttle.remove(port.0);
+    }
+
+    fn activate(&mut self, port: PortId, now: Nanos) {
+        let Some(vif) = self.vif(port, State::Idle) else { return };
+        if now > vif.place_until {
+            vif.left = 0;
+        }
+        self.enter(port.0);
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        while let Some(port) = self.throttle.release(now) {
+            self.enter(port);
+        }
+        while let Some(port) = self.round.head() {
+            self.links.remove(&mut self.round, port);
+            let vif = &mut self.vifs[port as usize];
+            if vif.left == 0 {
+                // Its weight was lowered below what it had sent already.
+                self.enter(port);
+                continue;
+            }
+            let bytes = if vif.limited { self.throttle.room(port, now) } else { u64::MAX };
+            if bytes == 0 {
+                vif.state = State::Held;
+                self.throttle.hold(port);
+                continue;
+            }
+            vif.state = State::Serving;
+            return Next::Serve(PortId(port), Grant { bytes, frames: vif.left.min(GRANT_FRAMES) });
+        }
+        self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil)
+    }
+
+    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        let delay = self.delay;
+        let Some(vif) = self.vif(port, State::Serving) else { return };
+        // A service that took nothing counts as a frame, so that no port can hold the round.
+        vif.left = vif.left.saturating_sub(u32::try_from(cost.frames.max(1)).unwrap_or(u32::MAX));
+        vif.state = State::Idle;
+        vif.place_until = if after == After::Empty { now + delay } else { Nanos::NEVER };
+        let limited = vif.limited;
+        if limited {
+            self.throttle.take(port.0, cost.bytes, now);
+        }
+        if after == After::Backlogged {
+            self.enter(port.0);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Steps from one policy to the next, taken by a worker between two rounds: no frame is lost, and none sees half a change.
+
+use crate::bridge::Bridge;
+use crate::clock::Clock;
+use crate::ports;
+use crate::worker::Work;
+use fairlane_core::policy::{Change, Link, Policy, Vif};
+use fairlane_core::sched;
+use fairlane_core::switch::{Config, Pins};
+use fairlane_port::Port;
+use std::collections::HashMap;
+
+/// A bridge for a link, without ports.
+pub(crate) fn bridge(policy: &Policy, link: &Link) -> Bridge {
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
+    let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay);
+    Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler)
+}
+
+/// What a vif may send as.
+pub(crate) fn pins(vif: &Vif) -> Pins {
+    Pins { mac: vif.mac, addresses: vif.addresses.clone() }
+}
+
+impl Work {
+    /// Takes all steps to `policy` that are this worker's. `opened` has the ports of new vifs.
+    ///
+    /// # Errors
+    /// What could not be done; everything else was.
+    pub(crate) fn apply(
+        &mut self,
+        changes: Vec<Change>,
+        policy: &Policy,
+        mut opened: HashMap<String, Box<dyn Port>>,
+    ) -> Result<(), String> {
+        // An address may pass from one vif to another: all are let go before one is taken.
+        for change in &changes {
+            if let Change::Pins { vif, .. } = change
+                && let Some((bridge, port)) = self.vif(vif)
+            {
+                let _ = self.bridges[bridge].set_pins(port, Pins::default());
+            }
+        }
+        let mut failed = Vec::new();
+        for change in changes {
+            if let Err(sentence) = self.step(change, policy, &mut opened) {
+                failed.push(sentence);
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    }
+
+    fn step(
+        &mut self,
+        change: Change,
+        policy: &Policy,
+        opened: &mut HashMap<String, Box<dyn Port>>,
+    ) -> Result<(), String> {
+        let now = self.clock.now();
+        match change {
+            Change::RemoveVif { vif } => {
+                if let Some((bridge, port)) = self.vif(&vif) {
+                    self.bridges[bridge].remove(port, now);
+                }
+            }
+            // Links that share a worker are the two ends of a wire, and the rate is the wire's.
+            Change::Rate { rate, .. } => {
+                for bridge in &mut self.bridges {
+                    bridge.set_rate(rate, now);
+                }
+                self.reschedule(policy);
+            }
+            Change::Scheduler { .. } | Change::Delay { .. } => self.reschedule(policy),
+            Change::Isolate { link, isolate } => {
+                if let Some(bridge) = self.find(&link) {
+                    self.bridges[bridge].set_isolate(isolate);
+                }
+            }
+            Change::Share { vif, share } => {
+                if let Some((bridge, port)) = self.vif(&vif) {
+                    self.bridges[bridge].set_share(port, share, now);
+                }
+            }
+            Change::Pins { vif, mac, addresses } => {
+                if let Some((bridge, port)) = self.vif(&vif) {
+                    let pinned = self.bridges[bridge].set_pins(port, Pins { mac, addresses });
+                    pinned.map_err(|error| format!("vif `{vif}`: {error}"))?;
+                }
+            }
+            Change::AddVif(vif) => {
+                let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
+                let port = opened.remove(&vif.name).map_or_else(|| ports::vif(&vif), Ok)?;
+                let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
+                let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(&vif), now);
+                self.register(bridge, added.map_err(|error| said(&error))?).map_err(|error| said(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every bridge a new scheduler, as the policy says.
+    fn reschedule(&mut self, policy: &Policy) {
+        let now = self.clock.now();
+        for bridge in &mut self.bridges {
+            if let Some(link) = policy.link(bridge.name()) {
+                bridge.set_scheduler(sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay), now);
+            }
+        }
+    }
+
+    /// Where a vif is.
+    pub(crate) fn vif(&self, name: &str) -> Option<(usize, fairlane_core::PortId)> {
+        let mut bridges = self.bridges.iter().enumerate();
+        bridges.find_map(|(index, bridge)| Some((index, bridge.find(name)?)))
+    }
+}

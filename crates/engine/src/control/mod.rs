@@ -1,0 +1,11 @@
+//! How a running backend is asked and told: lines of JSON over a Unix socket that only its owner may use.
+//!
+//! `docs/control-protocol.md` describes the protocol for those who speak it from elsewhere.
+
+mod client;
+mod protocol;
+mod server;
+
+pub use client::{Client, Error};
+pub use protocol::{CaptureReport, LINE, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture};
+pub use server::{Answer, Server};

@@ -1,0 +1,124 @@
+//! The words of the control protocol.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The protocol's version. A server refuses requests of another one.
+pub const PROTOCOL: u32 = 1;
+
+/// Bytes of a line at most; a longer one ends the connection.
+pub const LINE: usize = 4 << 20;
+
+/// A request with the version it is written in: one line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Call {
+    pub protocol: u32,
+    pub request: Request,
+}
+
+/// What may be asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Answered with a [`crate::snapshot::Snapshot`].
+    Show,
+    /// Changes one setting of a vif or link. Answered with null.
+    Set(Set),
+    /// Replaces the policy. Answered with the number of changes made.
+    Reload(Reload),
+    /// Records a vif's frames in a file. Answered with null.
+    StartCapture(StartCapture),
+    /// Ends a capture. Answered with a [`CaptureReport`].
+    StopCapture(StopCapture),
+    /// Ends the backend. Answered with null before it does.
+    Stop,
+}
+
+/// A setting as in a policy file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// Name of a vif or link.
+    pub target: String,
+    /// For example `weight` or `rate`.
+    pub key: String,
+    /// The value's text, for example `30` or `20Mbit/s`.
+    pub value: String,
+}
+
+/// A whole policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reload {
+    /// What problems call the file.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// What to record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartCapture {
+    /// Name of the vif.
+    pub vif: String,
+    /// Where to write, an absolute path. An existing file is not touched.
+    pub file: PathBuf,
+    /// Bytes recorded of a frame at most; all if absent.
+    #[serde(default)]
+    pub snap: Option<u32>,
+}
+
+/// What to record no longer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopCapture {
+    /// Name of the vif.
+    pub vif: String,
+}
+
+/// What a capture came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaptureReport {
+    /// Frames in the file.
+    pub frames: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Why it ended before it was stopped (a full disk); none if it did not.
+    pub ended: Option<String>,
+}
+
+/// The answer to a request: one line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply<T> {
+    /// Done; what it says depends on the request.
+    Ok(T),
+    /// Not done, and why: a sentence.
+    Error(String),
+}
+
+impl Call {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn parse(line: &[u8]) -> Result<Request, String> {
+        // The version first: what else a later version says need not be understood.
+        #[derive(Deserialize)]
+        struct Version {
+            protocol: u32,
+        }
+        let version: Version = serde_json::from_slice(line).map_err(|error| misread(&error))?;
+        if version.protocol != PROTOCOL {
+            return Err(format!("the request is in protocol {}, this backend speaks {PROTOCOL}", version.protocol));
+        }
+        let call: Call = serde_json::from_slice(line).map_err(|error| misread(&error))?;
+        Ok(call.request)
+    }
+}
+
+fn misread(error: &serde_json::Error) -> String {
+    format!(r#"the request is not understood: {error}; a request looks like {{"protocol":1,"request":"show"}}"#)
+}

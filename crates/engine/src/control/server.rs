@@ -1,0 +1,165 @@
+//! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
+
+use super::protocol::{Call, LINE, Reply, Request};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::stat::{Mode, fchmod};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections at a time; further ones are told so and closed.
+const CONNECTIONS: usize = 16;
+
+/// A connection that says nothing, or takes no answer, for this long is closed.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Answers requests: a value, or a sentence that says why not.
+pub type Answer = Arc<dyn Fn(Request) -> Result<serde_json::Value, String> + Send + Sync>;
+
+/// A control socket that is served until it is dropped.
+pub struct Server {
+    path: PathBuf,
+    bell: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Makes the socket and serves it. A socket left behind by a process that ended is replaced.
+    ///
+    /// # Errors
+    /// A sentence: the path is in use, is something else, or cannot be made.
+    pub fn start(path: &Path, answer: Answer) -> Result<Server, String> {
+        let said = |error: &dyn std::fmt::Display| format!("cannot make control socket {}: {error}", path.display());
+        clear(path)?;
+        let listener = listen_privately(path).map_err(|error| said(&error))?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
+        let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
+        let bell = server.bell.clone();
+        let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
+        let thread = thread.spawn(move || accept(&listener, &bell, &answer)).map_err(|error| said(&error))?;
+        server.thread = Some(thread);
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let (Ok(_), Some(thread)) = (self.bell.write(1), self.thread.take()) {
+            // It only panics if there was a defect, and was reported then.
+            let _ = thread.join();
+        }
+        // Gone already, or not ours to complain about while ending.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Makes way for a socket, if only a stale one is in it.
+fn clear(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("cannot look at control socket {shown}: {error}")),
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(format!("control socket {shown} exists and is not a socket: remove it or name another path"))
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+                .map_err(|error| format!("cannot remove stale control socket {shown}: {error}")),
+            Err(error) => Err(format!("control socket {shown} cannot be tried: {error}")),
+            Ok(_) => {
+                Err(format!("control socket {shown} is in use by a running process: stop it or name another path"))
+            }
+        },
+    }
+}
+
+/// Listens on a socket of mode 0600. On Linux a socket's mode at `bind` is that of its descriptor, so it is never wider.
+fn listen_privately(path: &Path) -> Result<UnixListener, Errno> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&fd, Backlog::new(CONNECTIONS as i32)?)?;
+    Ok(UnixListener::from(fd))
+}
+
+/// Meets clients until the bell rings.
+fn accept(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    loop {
+        let mut ready =
+            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            Err(error) => return tracing::error!(%error, "the control socket is no longer served"),
+            Ok(_) if ready[1].any() == Some(true) => return,
+            Ok(_) => {}
+        }
+        let Ok((stream, _)) = listener.accept() else { continue };
+        let place = Place::take(&connections);
+        let answer = answer.clone();
+        let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
+        let spawned = thread.spawn(move || {
+            // A client that leaves is nobody's error.
+            let _ = match place {
+                Some(_place) => converse(&stream, &answer),
+                None => reply(&stream, Err(format!("{CONNECTIONS} clients are connected already; try again later"))),
+            };
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "a control client could not be served");
+        }
+    }
+}
+
+/// One of the places for connections, given back when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// A place if one is free. Relaxed: the count orders nothing else, and one thread takes.
+    fn take(places: &Arc<AtomicUsize>) -> Option<Place> {
+        let taken = places.fetch_add(1, Ordering::Relaxed);
+        let place = Place(places.clone());
+        (taken < CONNECTIONS).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers line after line.
+fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        lines.by_ref().take(LINE as u64).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        if line.len() == LINE && line.last() != Some(&b'\n') {
+            return reply(stream, Err(format!("a request has at most {LINE} bytes")));
+        }
+        reply(stream, Call::parse(&line).and_then(|request| answer(request)))?;
+    }
+}
+
+fn reply(mut stream: &UnixStream, answer: Result<serde_json::Value, String>) -> io::Result<()> {
+    let reply = answer.map_or_else(Reply::Error, Reply::Ok);
+    let mut line = serde_json::to_vec(&reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

@@ -1,0 +1,328 @@
+//! A policy at work: its ports, the workers that serve them, and who may ask and tell.
+
+use crate::change;
+use crate::clock::{Clock, Monotonic};
+use crate::control::{self, CaptureReport, Reload, Request, Set, StartCapture};
+use crate::metrics;
+use crate::ports;
+use crate::snapshot::{LinkState, Snapshot};
+use crate::worker::{Gone, Worker};
+use fairlane_core::policy::{Change, Link, Policy, Setting, Uplink};
+use fairlane_port::Port;
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Why something was not done: a sentence for whoever asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(String);
+
+impl From<Gone> for Error {
+    fn from(gone: Gone) -> Error {
+        Error(gone.to_string())
+    }
+}
+
+impl From<String> for Error {
+    fn from(sentence: String) -> Error {
+        Error(sentence)
+    }
+}
+
+/// A running backend. Dropping it ends its threads and removes its sockets.
+pub struct Engine {
+    shared: Arc<Shared>,
+    /// Only held: they serve until dropped, which is before the workers end.
+    _control: control::Server,
+    metrics: Option<metrics::Server>,
+}
+
+/// What control and metrics reach too.
+struct Shared {
+    policy: Mutex<Policy>,
+    workers: Vec<Worker>,
+    /// The worker of each link.
+    places: HashMap<String, usize>,
+    clock: Monotonic,
+    stopping: Mutex<bool>,
+    stop: Condvar,
+}
+
+impl Engine {
+    /// Opens all that a policy names and starts to serve it.
+    ///
+    /// # Errors
+    /// What could not be opened; then nothing runs and nothing is left behind.
+    pub fn start(policy: Policy) -> Result<Engine, Error> {
+        let clock = Monotonic::new();
+        let mut uplinks = ports::uplinks(&policy.links)?;
+        let mut workers = Vec::new();
+        let mut places = HashMap::new();
+        for group in groups(&policy.links) {
+            let mut bridges = Vec::new();
+            for link in &group {
+                let mut bridge = change::bridge(&policy, link);
+                if let Some(port) = uplinks.remove(&link.name) {
+                    bridge.set_uplink(port);
+                }
+                for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
+                    let port = ports::vif(vif)?;
+                    let added = bridge.add(&vif.name, port, vif.share, change::pins(vif), clock.now());
+                    added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
+                }
+                places.insert(link.name.clone(), workers.len());
+                bridges.push(bridge);
+            }
+            let cpu = group.iter().find_map(|link| link.cpu);
+            let said = |error| format!("cannot start the worker of link `{}`: {error}", group[0].name);
+            workers.push(Worker::start(bridges, clock, cpu).map_err(said)?);
+        }
+        let (socket, page) = (policy.control.clone(), policy.metrics);
+        let (stopping, stop) = (Mutex::new(false), Condvar::new());
+        let shared = Arc::new(Shared { policy: Mutex::new(policy), workers, places, clock, stopping, stop });
+        let told = shared.clone();
+        let control = control::Server::start(&socket, Arc::new(move |request| told.answer(request)))?;
+        let asked = shared.clone();
+        let source: metrics::Source = Arc::new(move || asked.snapshot().map_err(|error| error.to_string()));
+        let metrics = page.map(|address| metrics::Server::start(address, source)).transpose()?;
+        Ok(Engine { shared, _control: control, metrics })
+    }
+
+    /// Changes one setting of a vif or link, as a policy file would say it: `("web", "weight", "30")`.
+    ///
+    /// # Errors
+    /// What is wrong with it; then nothing changed.
+    pub fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
+        self.shared.set(target, key, value)
+    }
+
+    /// Goes over to a newer policy. Returns the number of changes.
+    ///
+    /// # Errors
+    /// What cannot change while running, or could not be opened; then nothing changed. Only where a new vif takes over
+    /// the socket of an old one, and fails, the old one is gone.
+    pub fn reload(&self, newer: Policy) -> Result<usize, Error> {
+        self.shared.advance(&mut self.shared.policy(), newer)
+    }
+
+    /// State and counters of everything.
+    ///
+    /// # Errors
+    /// A worker has ended.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        self.shared.snapshot()
+    }
+
+    /// The policy as it is now.
+    pub fn policy(&self) -> Policy {
+        self.shared.policy().clone()
+    }
+
+    /// Where metrics are served.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(metrics::Server::address)
+    }
+
+    /// A function that ends [`Engine::wait`], for who handles signals.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.request_stop()
+    }
+
+    /// Waits until a control client or a [`Engine::stopper`] says to stop.
+    pub fn wait(&self) {
+        let mut stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*stopping {
+            stopping = self.shared.stop.wait(stopping).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for worker in &self.shared.workers {
+            worker.end();
+        }
+    }
+}
+
+impl Shared {
+    /// A thread that panicked in the midst of a change is no reason to refuse all others.
+    fn policy(&self) -> MutexGuard<'_, Policy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
+        let setting = Setting::parse(key, value)?;
+        let mut policy = self.policy();
+        let mut newer = policy.clone();
+        newer.apply(target, setting)?;
+        self.advance(&mut policy, newer)?;
+        Ok(())
+    }
+
+    /// Takes all steps from the policy to a newer one.
+    fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
+        let changes = policy.changes(&newer).map_err(|sentences| sentences.join("; "))?;
+        let count = changes.len();
+        let mut opened: Vec<HashMap<String, Box<dyn Port>>> = self.workers.iter().map(|_| HashMap::new()).collect();
+        let mut steps: Vec<Vec<Change>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for change in changes {
+            let worker = self.place(policy, &newer, &change)?;
+            if let Change::AddVif(vif) = &change
+                && policy.vifs.iter().all(|old| old.socket != vif.socket)
+            {
+                opened[worker].insert(vif.name.clone(), ports::vif(vif)?);
+            }
+            steps[worker].push(change);
+        }
+        let mut failed = Vec::new();
+        for ((worker, steps), opened) in self.workers.iter().zip(steps).zip(opened) {
+            if !steps.is_empty() {
+                let newer = newer.clone();
+                failed.extend(worker.ask(move |work| work.apply(steps, &newer, opened))?.err());
+            }
+        }
+        *policy = newer;
+        if failed.is_empty() { Ok(count) } else { Err(Error(failed.join("; "))) }
+    }
+
+    /// The worker that takes a step.
+    fn place(&self, policy: &Policy, newer: &Policy, change: &Change) -> Result<usize, Error> {
+        let of_vif = |policy: &Policy, name: &str| {
+            policy.vifs.iter().find(|vif| vif.name == name).map_or(String::new(), |vif| vif.link.clone())
+        };
+        let link = match change {
+            Change::RemoveVif { vif } => of_vif(policy, vif),
+            Change::Share { vif, .. } | Change::Pins { vif, .. } => of_vif(newer, vif),
+            Change::AddVif(vif) => vif.link.clone(),
+            Change::Rate { link, .. }
+            | Change::Scheduler { link, .. }
+            | Change::Delay { link, .. }
+            | Change::Isolate { link, .. } => link.clone(),
+        };
+        self.places.get(&link).copied().ok_or_else(|| Error(format!("no link is named `{link}`")))
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        let policy = self.policy();
+        let mut uplinks = HashMap::new();
+        let mut vifs = Vec::new();
+        for worker in &self.workers {
+            let seen = worker.ask(|work| {
+                let now = work.clock.now();
+                let bridges = work.bridges.iter_mut();
+                bridges.map(|bridge| (bridge.name().to_owned(), bridge.snapshot(now))).collect::<Vec<_>>()
+            })?;
+            for (link, (uplink, seen)) in seen {
+                uplinks.insert(link, uplink);
+                vifs.extend(seen);
+            }
+        }
+        let places: HashMap<&str, usize> =
+            policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
+        vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
+        let link = |link: &Link| LinkState {
+            name: link.name.clone(),
+            scheduler: link.scheduler.name().to_owned(),
+            rate: ports::rate(&policy.links, link),
+            delay: link.delay.0,
+            isolate: link.isolate,
+            cpu: link.cpu,
+            uplink: uplinks.get(&link.name).cloned().flatten(),
+        };
+        Ok(Snapshot { time: self.clock.now().0, links: policy.links.iter().map(link).collect(), vifs })
+    }
+
+    /// Answers a control client.
+    fn answer(&self, request: Request) -> Result<serde_json::Value, String> {
+        let json = |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| error.to_string());
+        let said = |error: Error| error.to_string();
+        match request {
+            Request::Show => json(serde_json::to_value(self.snapshot().map_err(said)?)),
+            Request::Set(Set { target, key, value }) => {
+                self.set(&target, &key, &value).map_err(said)?;
+                Ok(serde_json::Value::Null)
+            }
+            Request::Reload(Reload { name, text }) => {
+                let newer = Policy::parse(&name, &text)
+                    .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+                self.advance(&mut self.policy(), newer).map(serde_json::Value::from).map_err(said)
+            }
+            Request::StartCapture(start) => {
+                self.start_capture(&start).map_err(said)?;
+                Ok(serde_json::Value::Null)
+            }
+            Request::StopCapture(stop) => json(serde_json::to_value(self.stop_capture(&stop.vif).map_err(said)?)),
+            Request::Stop => {
+                self.request_stop();
+                Ok(serde_json::Value::Null)
+            }
+        }
+    }
+
+    fn start_capture(&self, start: &StartCapture) -> Result<(), Error> {
+        let worker = self.worker_of(&start.vif)?;
+        let file = create(&start.file)?;
+        let (vif, snap) = (start.vif.clone(), start.snap.unwrap_or(u32::MAX));
+        let started = worker.ask(move |work| {
+            let (bridge, port) = work.vif(&vif)?;
+            Some(work.bridges[bridge].start_capture(port, file, snap))
+        })?;
+        if started == Some(true) {
+            return Ok(());
+        }
+        // Nothing was written to it.
+        let _ = std::fs::remove_file(&start.file);
+        Err(Error(format!("vif `{}` is under capture already: stop that one first", start.vif)))
+    }
+
+    fn stop_capture(&self, vif: &str) -> Result<CaptureReport, Error> {
+        let worker = self.worker_of(vif)?;
+        let name = vif.to_owned();
+        let report = worker.ask(move |work| {
+            let (bridge, port) = work.vif(&name)?;
+            work.bridges[bridge].stop_capture(port)
+        })?;
+        let report = report.ok_or_else(|| Error(format!("vif `{vif}` is not under capture")))?;
+        Ok(CaptureReport { frames: report.frames, bytes: report.bytes, ended: report.error })
+    }
+
+    fn worker_of(&self, vif: &str) -> Result<&Worker, Error> {
+        let policy = self.policy();
+        let found = policy.vifs.iter().find(|known| known.name == vif);
+        let found = found.ok_or_else(|| {
+            let names: Vec<&str> = policy.vifs.iter().map(|vif| vif.name.as_str()).take(8).collect();
+            Error(format!("no vif is named `{vif}`, the vifs are {}", names.join(", ")))
+        })?;
+        Ok(&self.workers[self.places[&found.link]])
+    }
+
+    fn request_stop(&self) {
+        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.notify_all();
+    }
+}
+
+/// A new file that only its owner may read.
+fn create(path: &Path) -> Result<std::fs::File, Error> {
+    let said = |error: &dyn std::fmt::Display| Error(format!("cannot write a capture to {}: {error}", path.display()));
+    if !path.is_absolute() {
+        return Err(said(&"the path must begin with /"));
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| said(&error))
+}
+
+/// The links that share a worker: one alone, or the two ends of a wire.
+fn groups(links: &[Link]) -> Vec<Vec<&Link>> {
+    let far = |link: &Link| match &link.uplink {
+        Uplink::Wire { to, .. } => links.iter().find(|other| other.name == *to),
+        _ => None,
+    };
+    let is_far = |link: &&Link| links.iter().any(|other| far(other).is_some_and(|far| far.name == link.name));
+    links.iter().filter(|link| !is_far(link)).map(|link| std::iter::once(link).chain(far(link)).collect()).collect()
+}

@@ -1,0 +1,203 @@
+//! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver says.
+
+use crate::slot::Slot;
+use fairlane_core::PortId;
+use fairlane_core::stats::{DropReason, Drops};
+use fairlane_core::switch::{Switch, Verdict};
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Batch, Refusal, Status};
+use std::ops::Range;
+
+/// The uplink's number on every bridge. Guests count from 1.
+pub const UPLINK: PortId = PortId(0);
+
+/// How long a guest may take nothing before frames for it are dropped instead of waiting.
+pub const PATIENCE: Nanos = Nanos::from_millis(20);
+
+/// How often the uplink gets new patience.
+const PATIENCE_PERIOD: Nanos = Nanos::from_millis(320);
+
+/// What is left of the uplink's patience with guests.
+///
+/// Frames from the uplink are for many guests, and one that waits holds up all behind it. So while a guest may make another
+/// guest wait as long as it makes progress, all guests together hold the uplink up for at most [`PATIENCE`] of each 320 ms.
+#[derive(Default)]
+pub(crate) struct Patience {
+    left: Nanos,
+    renewed: Option<Nanos>,
+    /// Since when the uplink waits.
+    since: Option<Nanos>,
+}
+
+impl Patience {
+    /// Starts to wait; false if there is no patience left.
+    fn begin(&mut self, now: Nanos) -> bool {
+        if self.renewed.is_none_or(|renewed| now.since(renewed) >= PATIENCE_PERIOD) {
+            self.left = PATIENCE;
+            self.renewed = Some(now);
+        }
+        if self.left > Nanos(0) {
+            self.since = Some(now);
+        }
+        self.since.is_some()
+    }
+
+    /// When the present wait must end.
+    pub fn deadline(&self) -> Nanos {
+        self.since.map_or(Nanos::NEVER, |since| since + self.left)
+    }
+
+    /// Ends a wait.
+    pub fn end(&mut self, now: Nanos) {
+        if let Some(since) = self.since.take() {
+            self.left = self.left - now.since(since);
+        }
+    }
+}
+
+/// A batch on its way.
+pub(crate) struct Sending<'a> {
+    pub from: PortId,
+    pub batch: Batch<'a>,
+    pub now: Nanos,
+    /// Frames dealt with, from the first on: given to a receiver or dropped.
+    pub done: usize,
+    /// What was dropped of them.
+    pub drops: &'a mut Drops,
+    /// Bytes that went to the uplink.
+    pub uplink_bytes: u64,
+}
+
+/// The switch and the ports behind it. The sender of a burst is out of the table while it is served.
+pub(crate) struct Fabric {
+    pub switch: Switch,
+    pub slots: Vec<Option<Box<Slot>>>,
+    /// Ports to flush at the end of the round.
+    pub touched: Vec<PortId>,
+    pub patience: Patience,
+}
+
+impl Fabric {
+    /// A port that is there.
+    #[inline]
+    pub fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
+        self.slots.get_mut(port.index())?.as_deref_mut()
+    }
+
+    /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
+    pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
+        let mut verdicts = [Verdict::Flood; BURST];
+        for (verdict, frame) in verdicts.iter_mut().zip(sending.batch.frames()) {
+            *verdict = self.switch.forward(sending.from, frame.head(), sending.now);
+        }
+        let verdicts = &verdicts[..sending.batch.len()];
+        while let Some(&verdict) = verdicts.get(sending.done) {
+            let equal = verdicts[sending.done..].iter().take_while(|next| **next == verdict).count();
+            let run = sending.done..sending.done + equal;
+            match verdict {
+                Verdict::Drop(reason) => sending.drop(run.clone(), reason),
+                Verdict::To(to) => self.deliver(sending, to, run.end),
+                Verdict::Flood => self.flood(sending, run.end),
+            }
+            if sending.done < run.end {
+                return Some(if let Verdict::To(to) = verdict { to } else { UPLINK });
+            }
+        }
+        None
+    }
+
+    /// Gives the frames before `end` to one port, until one must wait for room.
+    fn deliver(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
+        let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else {
+            return sending.drop(sending.done..end, DropReason::ReceiverDown);
+        };
+        let before = slot.counters.received_bytes;
+        sending.done = slot.take(sending, to, sending.done..end, &mut self.touched);
+        if to == UPLINK {
+            sending.uplink_bytes += slot.counters.received_bytes - before;
+        }
+        if sending.done == end {
+            return;
+        }
+        let now = sending.now;
+        let refusing = *slot.refusing.get_or_insert(now);
+        if slot.port.status() != Status::Up {
+            sending.drop(sending.done..end, DropReason::ReceiverDown);
+        } else if to != UPLINK {
+            let stalled = now.since(refusing) >= PATIENCE;
+            if stalled || (sending.from == UPLINK && !self.patience.begin(now)) {
+                sending.drop(sending.done..end, DropReason::ReceiverStalled);
+            }
+        }
+    }
+
+    /// Gives copies of the frames before `end` to all that may hear their sender, until one must wait for the uplink.
+    ///
+    /// The uplink comes first: where it has no room, a frame waits as a whole, before anyone has a copy. A guest that has no
+    /// room misses its copy.
+    fn flood(&mut self, sending: &mut Sending<'_>, end: usize) {
+        let start = sending.done;
+        if self.switch.flood(sending.from).any(|to| to == UPLINK) {
+            self.deliver(sending, UPLINK, end);
+        } else {
+            sending.done = end;
+        }
+        let run = start..sending.done;
+        for to in self.switch.flood(sending.from).filter(|to| *to != UPLINK) {
+            let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else { continue };
+            let next = slot.take(sending, to, run.clone(), &mut self.touched);
+            if next < run.end {
+                let up = slot.port.status() == Status::Up;
+                let reason = if up { DropReason::ReceiverStalled } else { DropReason::ReceiverDown };
+                sending.drops.add(reason, (run.end - next) as u64);
+            }
+        }
+    }
+}
+
+impl Sending<'_> {
+    /// Drops frames; the next one to deal with is the one behind them.
+    fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
+        self.drops.add(reason, frames.len() as u64);
+        self.done = frames.end;
+    }
+}
+
+impl Slot {
+    /// Puts a run into the port, past frames that it will never take. Returns the first frame that found it full.
+    fn take(&mut self, sending: &mut Sending<'_>, id: PortId, run: Range<usize>, touched: &mut Vec<PortId>) -> usize {
+        let mut next = run.start;
+        while next < run.end {
+            let put = self.port.put(&sending.batch, next..run.end, sending.now);
+            if put.accepted > 0 {
+                self.counters.received_frames += put.accepted as u64;
+                self.counters.received_bytes += bytes(&sending.batch, next..next + put.accepted);
+                self.refusing = None;
+                self.touch(id, touched);
+                next += put.accepted;
+            }
+            match put.refusal {
+                Some(Refusal::Never(reason)) => {
+                    sending.drops.add(reason, 1);
+                    next += 1;
+                }
+                Some(Refusal::Full) | None => break,
+            }
+        }
+        next
+    }
+
+    /// Has the port flushed at the end of the round.
+    pub fn touch(&mut self, id: PortId, touched: &mut Vec<PortId>) {
+        if !self.touched {
+            self.touched = true;
+            touched.push(id);
+        }
+    }
+}
+
+/// Bytes of some frames of a batch.
+#[inline]
+pub(crate) fn bytes(batch: &Batch<'_>, frames: Range<usize>) -> u64 {
+    frames.map(|index| batch.frame(index).bytes()).sum()
+}

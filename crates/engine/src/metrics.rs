@@ -1,0 +1,203 @@
+//! Prometheus metrics over HTTP: each scrape takes a snapshot.
+
+use crate::slot::Waiting;
+use crate::snapshot::{PortState, Snapshot, VifState};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tiny_http::{Header, Method, Response};
+
+/// The media type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Shorter waits share a bucket: 2^10 ns is a microsecond.
+const FIRST_BUCKET: usize = 10;
+
+/// Where snapshots come from: one, or a sentence that says why there is none.
+pub type Source = Arc<dyn Fn() -> Result<Snapshot, String> + Send + Sync>;
+
+/// An HTTP server that answers `GET /metrics` until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    http: Arc<tiny_http::Server>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on a loopback address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// A sentence: not loopback, or in use.
+    pub fn start(address: SocketAddr, source: Source) -> Result<Server, String> {
+        if !address.ip().is_loopback() {
+            return Err(format!("metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"));
+        }
+        let said = |error: &dyn fmt::Display| format!("cannot serve metrics on {address}: {error}");
+        let http = Arc::new(tiny_http::Server::http(address).map_err(|error| said(&error))?);
+        let address = http.server_addr().to_ip().unwrap_or(address);
+        let served = http.clone();
+        let thread = std::thread::Builder::new().name("fairlane-metrics".to_owned());
+        let thread = thread.spawn(move || serve(&served, &source)).map_err(|error| said(&error))?;
+        Ok(Server { address, http, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.http.unblock();
+        if let Some(thread) = self.thread.take() {
+            // It only panics if there was a defect, and was reported then.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(http: &tiny_http::Server, source: &Source) {
+    for request in http.incoming_requests() {
+        let response = match (request.method(), request.url()) {
+            (Method::Get, "/metrics") => match source() {
+                Ok(snapshot) => Response::from_string(page(snapshot)).with_header(open_metrics()),
+                Err(sentence) => Response::from_string(sentence).with_status_code(503),
+            },
+            (Method::Get, _) => Response::from_string("metrics are at /metrics\n").with_status_code(404),
+            _ => Response::from_string("only GET is answered\n").with_status_code(405),
+        };
+        // A client that left is nobody's error.
+        let _ = request.respond(response);
+    }
+}
+
+fn open_metrics() -> Header {
+    Header::from_bytes("Content-Type", OPEN_METRICS).expect("a header of plain ASCII")
+}
+
+/// A snapshot as OpenMetrics text.
+pub fn page(snapshot: Snapshot) -> String {
+    let mut registry = Registry::with_prefix("fairlane");
+    registry.register_collector(Box::new(Page(snapshot)));
+    let mut page = String::new();
+    text::encode(&mut page, &registry).expect("a string takes all that is written");
+    page
+}
+
+#[derive(Debug)]
+struct Page(Snapshot);
+
+/// The labels of one series.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let vifs = || self.0.vifs.iter().map(|vif| (vif_labels(vif), &vif.port));
+        traffic(&mut encoder, "vif", vifs)?;
+        let uplinks = || {
+            let links = self.0.links.iter();
+            links.filter_map(|link| Some((vec![("link", link.name.as_str())], link.uplink.as_ref()?)))
+        };
+        traffic(&mut encoder, "uplink", uplinks)?;
+
+        let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
+        self.gauge(&mut encoder, "vif_share", help, Some(&Unit::Ratios), |vif| Some(vif.share))?;
+        let help = "Relative share that the policy grants";
+        self.gauge(&mut encoder, "vif_weight", help, None, |vif| Some(f64::from(vif.weight)))?;
+        let unit = Unit::Other("bytes_per_second".to_owned());
+        let rate = |bits: u64| bits as f64 / 8.0;
+        let help = "Rate that the policy guarantees";
+        self.gauge(&mut encoder, "vif_min_rate", help, Some(&unit), |vif| Some(rate(vif.min_rate)))?;
+        let help = "Rate that the policy allows at most; absent without a limit";
+        self.gauge(&mut encoder, "vif_max_rate", help, Some(&unit), |vif| vif.max_rate.map(rate))?;
+
+        let help = "Time that frames waited in their ring to be served";
+        let mut family = encoder.encode_descriptor("vif_waiting", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for vif in &self.0.vifs {
+            waiting(family.encode_family(&vif_labels(vif))?, &vif.waiting)?;
+        }
+        Ok(())
+    }
+}
+
+impl Page {
+    /// One value a vif, for those that have it.
+    fn gauge(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        value: impl Fn(&VifState) -> Option<f64>,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for vif in &self.0.vifs {
+            if let Some(value) = value(vif) {
+                family.encode_family(&vif_labels(vif))?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn vif_labels(vif: &VifState) -> Labels<'_> {
+    vec![("vif", &vif.name), ("link", &vif.link)]
+}
+
+/// What vifs and uplinks have in common: bytes, frames, drops, state.
+fn traffic<'a, I>(encoder: &mut DescriptorEncoder<'_>, kind: &str, ports: impl Fn() -> I) -> fmt::Result
+where
+    I: Iterator<Item = (Labels<'a>, &'a PortState)>,
+{
+    let with = |labels: &Labels<'a>, key, value: &'a str| [labels.as_slice(), &[(key, value)]].concat();
+    let help = "Bytes of frames, by direction as the port's peer sees it";
+    let name = kind.to_owned();
+    let mut family = encoder.encode_descriptor(&name, help, Some(&Unit::Bytes), MetricType::Counter)?;
+    for (labels, port) in ports() {
+        count(&mut family, &with(&labels, "direction", "sent"), port.sent_bytes)?;
+        count(&mut family, &with(&labels, "direction", "received"), port.received_bytes)?;
+    }
+    let help = "Frames, by direction as the port's peer sees it";
+    let name = format!("{kind}_frames");
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    for (labels, port) in ports() {
+        count(&mut family, &with(&labels, "direction", "sent"), port.sent_frames)?;
+        count(&mut family, &with(&labels, "direction", "received"), port.received_frames)?;
+    }
+    let help = "Frames the port's peer sent that were dropped, by reason";
+    let name = format!("{kind}_drops");
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+    for (labels, port) in ports() {
+        for (reason, drops) in &port.drops {
+            count(&mut family, &with(&labels, "reason", reason), *drops)?;
+        }
+    }
+    let help = "1 for the state the port is in";
+    let name = format!("{kind}_state");
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+    for (labels, port) in ports() {
+        family.encode_family(&with(&labels, "state", port.state.name()))?.encode_gauge(&1_i64)?;
+    }
+    Ok(())
+}
+
+fn count(family: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> fmt::Result {
+    family.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+fn waiting(mut encoder: MetricEncoder<'_>, waiting: &Waiting) -> fmt::Result {
+    let (short, longer) = waiting.buckets.split_at(FIRST_BUCKET + 1);
+    let (last, longer) = longer.split_last().unwrap_or((&0, &[]));
+    let bound = |bits: usize| (1_u64 << bits) as f64 / 1e9;
+    let mut buckets = vec![(bound(FIRST_BUCKET), short.iter().sum())];
+    buckets.extend(longer.iter().enumerate().map(|(index, count)| (bound(FIRST_BUCKET + 1 + index), *count)));
+    buckets.push((f64::MAX, *last));
+    let count = waiting.buckets.iter().sum();
+    encoder.encode_histogram::<NoLabelSet>(waiting.sum as f64 / 1e9, count, &buckets, None)
+}

@@ -1,0 +1,139 @@
+//! A port as its bridge keeps it: the port, its counters, and what it waits for.
+
+use fairlane_core::PortId;
+use fairlane_core::sched::Share;
+use fairlane_core::stats::Counters;
+use fairlane_core::time::Nanos;
+use fairlane_port::Port;
+use fairlane_port::capture::Captured;
+use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
+
+/// Buckets of a [`Waiting`] histogram.
+pub const BUCKETS: usize = 36;
+
+/// How long frames waited to be served: bucket `k` counts waits below 2^k ns, and not below half of that.
+///
+/// The last bucket takes all longer ones; its lower end is 17 seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Services in each bucket.
+    pub buckets: Vec<u64>,
+    /// All waits together, in nanoseconds.
+    pub sum: u64,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting { buckets: vec![0; BUCKETS], sum: 0 }
+    }
+}
+
+impl Waiting {
+    /// Counts one wait.
+    #[inline]
+    pub fn record(&mut self, wait: Nanos) {
+        let bucket = (u64::BITS - wait.0.leading_zeros()) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)] += 1;
+        self.sum += wait.0;
+    }
+}
+
+/// Where a port stands with the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Its ring was empty when last seen; it is asked now and then.
+    Idle,
+    /// The scheduler knows of its frames.
+    Active,
+    /// Its next frame waits for room in this port.
+    Parked(PortId),
+}
+
+/// A port as it is, or under capture.
+pub(crate) enum Attached {
+    Plain(Box<dyn Port>),
+    Captured(Box<Captured>),
+}
+
+impl Deref for Attached {
+    type Target = dyn Port;
+
+    #[inline]
+    fn deref(&self) -> &(dyn Port + 'static) {
+        match self {
+            Attached::Plain(port) => &**port,
+            Attached::Captured(port) => &**port,
+        }
+    }
+}
+
+impl DerefMut for Attached {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut (dyn Port + 'static) {
+        match self {
+            Attached::Plain(port) => &mut **port,
+            Attached::Captured(port) => &mut **port,
+        }
+    }
+}
+
+/// A port and all that its bridge knows of it.
+pub(crate) struct Slot {
+    pub name: String,
+    pub port: Attached,
+    pub share: Share,
+    pub counters: Counters,
+    /// Bytes of its frames that went to the uplink.
+    pub uplink_bytes: u64,
+    pub waiting: Waiting,
+    pub turn: Turn,
+    /// Since when its next frame waits for service.
+    pub since: Nanos,
+    /// Ports whose next frame is for this one, which was full.
+    pub waiters: Vec<PortId>,
+    /// Since when it took nothing although frames were there; none if it took the last one.
+    pub refusing: Option<Nanos>,
+    /// Its part of the link in the last whole second, and the bytes that count at the second's start.
+    pub part: f64,
+    pub marked: u64,
+    /// Whether something is to be flushed.
+    pub touched: bool,
+}
+
+impl Slot {
+    pub fn new(name: String, port: Box<dyn Port>, share: Share) -> Slot {
+        Slot {
+            name,
+            port: Attached::Plain(port),
+            share,
+            counters: Counters::default(),
+            uplink_bytes: 0,
+            waiting: Waiting::default(),
+            turn: Turn::Idle,
+            since: Nanos(0),
+            waiters: Vec::new(),
+            refusing: None,
+            part: 0.0,
+            marked: 0,
+            touched: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_fall_into_their_buckets() {
+        let mut waiting = Waiting::default();
+        for (wait, bucket) in [(0, 0), (1, 1), (2, 2), (3, 2), (1024, 11), (u64::from(u32::MAX), 32), (1 << 60, 35)] {
+            let before = waiting.buckets[bucket];
+            waiting.sum = 0;
+            waiting.record(Nanos(wait));
+            assert_eq!(waiting.buckets[bucket], before + 1, "{wait}");
+            assert_eq!(waiting.sum, wait);
+        }
+    }
+}

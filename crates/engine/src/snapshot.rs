@@ -1,0 +1,127 @@
+//! What is shown of a running backend: to `ctl`, to `top`, to metrics.
+//!
+//! Rates are bits a second, sizes bytes, times nanoseconds. Counters only grow: who wants rates takes two snapshots.
+
+use crate::slot::Waiting;
+use fairlane_core::stats::Counters;
+use fairlane_port::Status;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything, at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Nanoseconds since the backend started.
+    pub time: u64,
+    /// The links, in the policy's order.
+    pub links: Vec<LinkState>,
+    /// The vifs, in the policy's order.
+    pub vifs: Vec<VifState>,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkState {
+    /// Its name.
+    pub name: String,
+    /// The scheduler's name in a policy.
+    pub scheduler: String,
+    /// Rate of the uplink; none for as fast as it goes.
+    pub rate: Option<u64>,
+    /// A vif without a frame for this long counts as inactive.
+    pub delay: u64,
+    /// Whether guests reach the uplink only.
+    pub isolate: bool,
+    /// The core its worker is pinned to.
+    pub cpu: Option<usize>,
+    /// Its uplink; none if guests reach only each other. `sent` is what came from outside.
+    pub uplink: Option<PortState>,
+}
+
+/// A guest's card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VifState {
+    /// Its name.
+    pub name: String,
+    /// Its link's name.
+    pub link: String,
+    /// Relative share.
+    pub weight: u32,
+    /// Guaranteed rate; 0 for none.
+    pub min_rate: u64,
+    /// Highest rate.
+    pub max_rate: Option<u64>,
+    /// Bytes that `max_rate` lets pass at once after a silence.
+    pub burst: u64,
+    /// Its part, 0 to 1, of all that the link's vifs sent to the uplink in the last whole second (or longer, where the link
+    /// was asleep). Where there is no uplink: of all they sent.
+    pub share: f64,
+    /// The port or uplink that its next frame waits for.
+    pub waits_for: Option<String>,
+    /// How long frames waited to be served.
+    pub waiting: Waiting,
+    /// State and traffic.
+    #[serde(flatten)]
+    pub port: PortState,
+}
+
+/// State and traffic of a port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortState {
+    /// Whether it carries frames.
+    #[serde(flatten)]
+    pub state: State,
+    /// Frames taken from it.
+    pub sent_frames: u64,
+    /// Bytes of those.
+    pub sent_bytes: u64,
+    /// Frames put into it.
+    pub received_frames: u64,
+    /// Bytes of those.
+    pub received_bytes: u64,
+    /// Frames it sent that were dropped, by reason; reasons that did not occur are left out.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// Whether a port carries frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// No frontend is connected.
+    Waiting,
+    /// Carries frames.
+    Up,
+    /// Its frontend broke a rule.
+    Disabled {
+        /// Which.
+        reason: String,
+    },
+}
+
+impl State {
+    /// The name in JSON and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Up => "up",
+            State::Disabled { .. } => "disabled",
+        }
+    }
+}
+
+impl PortState {
+    pub(crate) fn new(status: Status, counters: &Counters) -> PortState {
+        PortState {
+            state: match status {
+                Status::Waiting => State::Waiting,
+                Status::Up => State::Up,
+                Status::Disabled(reason) => State::Disabled { reason },
+            },
+            sent_frames: counters.sent_frames,
+            sent_bytes: counters.sent_bytes,
+            received_frames: counters.received_frames,
+            received_bytes: counters.received_bytes,
+            drops: counters.drops.iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A thread that carries the frames of one or more bridges: busy while there is work, asleep when there is none.
+//!
+//! Orders come as functions that run between two rounds ([`Worker::ask`]), so none ever finds a frame half way.
+
+use crate::bridge::Bridge;
+use crate::clock::{Clock, Monotonic};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use fairlane_core::PortId;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Burst, Interest, Key, Poller};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::prctl::set_timerslack;
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Without work for this long, the worker sleeps.
+const SPIN: Nanos = Nanos::from_micros(50);
+
+/// While busy, descriptors are looked at this often.
+const POLL: Nanos = Nanos::from_micros(50);
+
+/// How late the system may wake the worker, in nanoseconds; its default of 50 us is three large frames at 10 Gbit/s.
+const SLACK: u64 = 1_000;
+
+/// Names the descriptor of orders in the poller; ports have a bridge and a number.
+const ORDERS: Key = Key(u32::MAX);
+
+/// Bits of a key that are the port's number.
+const PORT_BITS: u32 = 24;
+
+/// What a worker works on, and what an order may change.
+pub struct Work {
+    /// The bridges.
+    pub bridges: Vec<Bridge>,
+    /// The clock of all times that the bridges are told.
+    pub clock: Monotonic,
+    poller: Poller,
+    stop: bool,
+}
+
+impl Work {
+    /// Has a port of a bridge wake the worker.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn register(&mut self, bridge: usize, port: PortId) -> io::Result<()> {
+        let key = Key((bridge as u32) << PORT_BITS | port.0);
+        match self.bridges[bridge].port(port) {
+            Some(port) => port.register(&self.poller, key),
+            None => Ok(()),
+        }
+    }
+
+    /// The bridge of this name, by its place.
+    pub fn find(&self, link: &str) -> Option<usize> {
+        self.bridges.iter().position(|bridge| bridge.name() == link)
+    }
+
+    fn event(&mut self, key: Key, number: u32) {
+        let port = PortId(key.0 & ((1 << PORT_BITS) - 1));
+        let now = self.clock.now();
+        if let Some(port) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize).and_then(|bridge| bridge.port(port)) {
+            port.event(number, &self.poller, now);
+        }
+    }
+
+    /// Sleeps until a port has something or the time has come.
+    fn sleep(&mut self, next: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
+        let mut awake = false;
+        let mut next = next;
+        for bridge in &mut self.bridges {
+            awake |= bridge.arm();
+            next = next.min(bridge.next_event());
+        }
+        let timeout = match next {
+            _ if awake => Nanos(0),
+            Nanos::NEVER => Nanos::NEVER,
+            next => next.since(self.clock.now()),
+        };
+        let slept = self.poller.wait(timeout, ready);
+        for bridge in &mut self.bridges {
+            bridge.disarm();
+        }
+        slept
+    }
+}
+
+type Order = Box<dyn FnOnce(&mut Work) + Send>;
+
+/// A running worker.
+pub struct Worker {
+    name: String,
+    orders: Sender<Order>,
+    bell: Arc<EventFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A worker that does not answer: its thread ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the worker of {0} has ended")]
+pub struct Gone(String);
+
+impl Worker {
+    /// Starts the thread, on one core if given, and has all ports wake it.
+    ///
+    /// # Errors
+    /// What the system says: no such core, no descriptors left.
+    pub fn start(bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
+        let names: Vec<&str> = bridges.iter().map(Bridge::name).collect();
+        let name = names.join(", ");
+        let poller = Poller::new()?;
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        poller.add(bell.as_fd(), ORDERS, 0, Interest::Read)?;
+        let mut work = Work { bridges, clock, poller, stop: false };
+        for bridge in 0..work.bridges.len() {
+            for port in work.bridges[bridge].ports() {
+                work.register(bridge, port)?;
+            }
+        }
+        let (orders, received) = unbounded();
+        let (started, outcome) = bounded(1);
+        let ring = bell.clone();
+        let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
+            let settled = settle_on(cpu);
+            let failed = settled.is_err();
+            // The receiver waits for it.
+            let _ = started.send(settled);
+            if !failed && let Err(error) = run(work, &received, &ring) {
+                tracing::error!(%error, "a worker ended");
+            }
+        })?;
+        outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
+        Ok(Worker { name, orders, bell, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Has the worker run a function between two rounds, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`Gone`] if the thread ended.
+    pub fn ask<R: Send + 'static>(&self, order: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
+        let (answer, answered) = bounded(1);
+        let order: Order = Box::new(move |work| {
+            // Who asked waits below; nobody else can miss the answer.
+            let _ = answer.send(order(work));
+        });
+        let gone = || Gone(self.name.clone());
+        self.orders.send(order).map_err(|_| gone())?;
+        self.bell.write(1).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())
+    }
+
+    /// Ends the thread and closes its ports. Frames that were not taken stay in their rings.
+    pub fn end(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // If it ended by itself there is nothing to stop.
+            let _ = self.ask(|work| work.stop = true);
+            if thread.join().is_err() {
+                tracing::error!(worker = self.name, "a worker panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Makes the present thread fit for the work.
+fn settle_on(cpu: Option<usize>) -> io::Result<()> {
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu)?;
+        sched_setaffinity(Pid::from_raw(0), &set)
+            .map_err(|error| io::Error::other(format!("cannot pin a worker to cpu {cpu}: {error}")))?;
+    }
+    set_timerslack(SLACK)?;
+    Ok(())
+}
+
+/// Rounds until told to stop.
+fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd) -> io::Result<()> {
+    let mut burst = Burst::new();
+    let mut ready = Vec::new();
+    let mut worked = work.clock.now();
+    let mut polled = worked;
+    while !work.stop {
+        let mut frames = 0;
+        let mut next = Nanos::NEVER;
+        for bridge in &mut work.bridges {
+            let round = bridge.round(&mut burst, &work.clock);
+            frames += round.frames;
+            next = next.min(round.next);
+        }
+        let now = work.clock.now();
+        if frames > 0 {
+            worked = now;
+        }
+        if now.since(worked) >= SPIN {
+            work.sleep(next, &mut ready)?;
+        } else if now.since(polled) >= POLL {
+            polled = now;
+            work.poller.wait(Nanos(0), &mut ready)?;
+        } else {
+            std::hint::spin_loop();
+        }
+        for (key, number) in ready.drain(..) {
+            if key == ORDERS {
+                // Only resets the bell: whether it rang is known.
+                let _ = bell.read();
+                for order in orders.try_iter() {
+                    order(&mut work);
+                }
+            } else {
+                work.event(key, number);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The way of frames through a bridge, in virtual time.
+
+mod support;
+
+use fairlane_core::PortId;
+use fairlane_core::packet::Offload;
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use fairlane_engine::PATIENCE;
+use fairlane_engine::clock::Clock;
+use support::{BROADCAST, Link, Turns, frame, mac, weight};
+
+#[test]
+fn frames_reach_whom_they_are_for_in_order() {
+    let mut link = Link::new(Turns::of(4), 3, 1000);
+    for number in 0..100 {
+        link.send(1, 2, number);
+        link.send(1, 0, number);
+        link.send(0, 3, number);
+    }
+    link.settle();
+    let all: Vec<u64> = (0..100).collect();
+    assert_eq!((link.received(2), link.received(0), link.received(3)), (all.clone(), all.clone(), all));
+    assert!(link.received(1).is_empty());
+    assert_eq!(link.counters(1).drops.total(), 0);
+}
+
+#[test]
+fn a_broadcast_reaches_everyone_else() {
+    let mut link = Link::new(Turns::of(32), 3, 1000);
+    link.peers[2].send(&frame(BROADCAST, mac(2), 7, 60), Offload::default());
+    link.settle();
+    assert_eq!([0, 1, 2, 3].map(|at| link.received(at)), [vec![7], vec![7], vec![], vec![7]]);
+}
+
+#[test]
+fn a_full_guest_misses_only_its_copy_of_a_broadcast() {
+    let mut link = Link::new(Turns::of(32), 3, 5);
+    for number in 0..8 {
+        link.peers[2].send(&frame(BROADCAST, mac(2), number, 60), Offload::default());
+        link.settle();
+        link.received(0);
+        link.received(1);
+    }
+    assert_eq!(link.received(3), [0, 1, 2, 3, 4]);
+    assert_eq!(link.counters(2).drops.iter().collect::<Vec<_>>(), [(DropReason::ReceiverStalled, 3)]);
+}
+
+#[test]
+fn a_broadcast_waits_for_the_uplink_before_anyone_has_a_copy() {
+    let mut link = Link::new(Turns::of(32), 2, 3);
+    for number in 0..5 {
+        link.peers[1].send(&frame(BROADCAST, mac(1), number, 60), Offload::default());
+    }
+    link.settle();
+    assert_eq!(link.received(2), [0, 1, 2]);
+    assert_eq!(link.received(0), [0, 1, 2]);
+    link.settle();
+    assert_eq!((link.received(2), link.received(0)), (vec![3, 4], vec![3, 4]));
+    assert_eq!(link.counters(1).drops.total(), 0);
+}
+
+#[test]
+fn a_spoofed_source_is_dropped_and_counted_on_its_sender() {
+    let mut link = Link::new(Turns::of(32), 2, 100);
+    link.peers[1].send(&frame(mac(0), mac(2), 1, 60), Offload::default());
+    link.send(1, 0, 2);
+    link.settle();
+    assert_eq!(link.received(0), [2]);
+    assert_eq!(link.counters(1).drops.iter().collect::<Vec<_>>(), [(DropReason::SpoofedMac, 1)]);
+    assert_eq!(link.counters(2).drops.total(), 0);
+}
+
+#[test]
+fn backpressure_loses_nothing() {
+    let mut link = Link::new(Turns::of(8), 3, 7);
+    for number in 0..500 {
+        for guest in 1..=3 {
+            link.send(guest, 0, number * 10 + u64::from(guest));
+        }
+    }
+    let mut arrived = Vec::new();
+    while arrived.len() < 1500 {
+        link.settle();
+        let batch = link.received(0);
+        assert!(!batch.is_empty() && batch.len() <= 7);
+        arrived.extend(batch);
+        link.clock.advance(Nanos::from_millis(100));
+    }
+    for guest in 1..=3 {
+        let own: Vec<u64> = arrived.iter().copied().filter(|number| number % 10 == u64::from(guest)).collect();
+        assert!(own.is_sorted() && own.len() == 500);
+        assert_eq!(link.counters(guest).drops.total(), 0);
+    }
+}
+
+#[test]
+fn a_stalled_guest_blocks_nobody_and_its_frames_drop_after_the_bounded_wait() {
+    let mut link = Link::new(Turns::of(8), 3, 10);
+    for number in 0..30 {
+        link.send(1, 3, number);
+        link.send(2, 0, number);
+    }
+    link.settle();
+    // Guest 3 is full: guest 1 waits with the rest in its ring, guest 2 is not held up.
+    assert_eq!(link.peers[3].unsent() + link.counters(1).drops.total() as usize, 0);
+    assert_eq!(link.received(0).len(), 10);
+    link.settle();
+    assert_eq!(link.received(0).len(), 10);
+    let sent = link.counters(1).sent_frames;
+    link.clock.advance(Nanos(PATIENCE.0 - 1));
+    link.settle();
+    assert_eq!(link.counters(1).sent_frames, sent);
+    link.clock.advance(Nanos(1));
+    link.settle();
+    let counters = link.counters(1);
+    assert_eq!(counters.drops.iter().collect::<Vec<_>>(), [(DropReason::ReceiverStalled, 20)]);
+    // As long as it takes nothing, frames for it drop at once; then it is served again.
+    link.send(1, 3, 98);
+    link.settle();
+    assert_eq!(link.counters(1).drops.get(DropReason::ReceiverStalled), 21);
+    assert_eq!(link.received(3), (0..10).collect::<Vec<_>>());
+    link.send(1, 3, 99);
+    link.settle();
+    assert_eq!(link.received(3), [99]);
+    assert_eq!(link.counters(1).drops.total(), 21);
+}
+
+#[test]
+fn a_slow_guest_makes_other_guests_wait_without_a_drop() {
+    let mut link = Link::new(Turns::of(8), 2, 1);
+    for number in 0..50 {
+        link.send(1, 2, number);
+    }
+    for number in 0..50 {
+        link.settle();
+        assert_eq!(link.received(2), [number]);
+        link.clock.advance(Nanos(PATIENCE.0 - 1));
+    }
+    assert_eq!(link.counters(1).drops.total(), 0);
+}
+
+#[test]
+fn slow_guests_hold_the_uplink_up_for_a_bounded_part_of_the_time() {
+    let mut link = Link::new(Turns::of(8), 1, 1);
+    link.add(2, weight(1), 1000);
+    link.introduce();
+    // The uplink's frames alternate between a guest that takes one frame each 10 ms and one that takes all at once.
+    for number in 0..2000 {
+        link.send(0, 1 + number as u32 % 2, number);
+    }
+    let mut quick = 0;
+    for millisecond in 0..1000 {
+        for _ in 0..100 {
+            link.round();
+            quick += link.received(2).len();
+        }
+        if millisecond % 10 == 0 {
+            link.received(1);
+        }
+        link.clock.advance(Nanos::from_millis(1));
+    }
+    assert_eq!(quick, 1000);
+    assert!(link.counters(0).drops.get(DropReason::ReceiverStalled) > 900);
+}
+
+#[test]
+fn removing_a_port_leaves_its_neighbours_alone() {
+    let mut link = Link::new(Turns::of(8), 3, 5);
+    for number in 0..20 {
+        link.send(1, 3, number);
+        link.send(2, 0, 100 + number);
+        link.send(3, 1, number);
+    }
+    link.settle();
+    assert!(link.bridge.remove(PortId(3), link.clock.now()).is_some());
+    assert_eq!(link.received(1).len(), 5);
+    let mut arrived = Vec::new();
+    for _ in 0..20 {
+        link.settle();
+        arrived.extend(link.received(0).into_iter().filter(|number| *number >= 100));
+    }
+    assert_eq!(arrived, (100..120).collect::<Vec<_>>());
+    // Frames for the port that left: flooded or dropped, never stuck.
+    assert_eq!(link.peers[1].unsent(), 0);
+    assert_eq!(link.counters(1).sent_frames, 21);
+    assert_eq!(link.bridge.find("guest3"), None);
+    assert!(link.bridge.remove(PortId(3), Nanos(0)).is_none());
+    assert!(link.bridge.remove(PortId(77), Nanos(0)).is_none());
+}
+
+#[test]
+fn a_new_scheduler_finds_the_ports_as_they_are() {
+    let mut link = Link::new(Turns::of(8), 3, 5);
+    for number in 0..40 {
+        link.send(1, 0, number);
+        link.send(2, 3, number);
+    }
+    let (mut uplink, mut third) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        link.round();
+        let now = link.clock.now();
+        link.bridge.set_scheduler(Turns::of(3), now);
+        link.settle();
+        uplink.extend(link.received(0));
+        third.extend(link.received(3));
+    }
+    let all: Vec<u64> = (0..40).collect();
+    assert_eq!((uplink, third), (all.clone(), all));
+}

@@ -1,0 +1,144 @@
+//! What the bridge's tests share: a link on memory ports, a clock set by hand, a plain scheduler.
+
+use fairlane_core::PortId;
+use fairlane_core::packet::{Mac, Offload};
+use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::switch::{Config, Pins};
+use fairlane_core::time::Nanos;
+use fairlane_engine::clock::Manual;
+use fairlane_engine::{Bridge, Round};
+use fairlane_port::Burst;
+use fairlane_port::memory::{self, Peer};
+use std::collections::VecDeque;
+
+/// Serves active ports in turn, some frames each.
+pub struct Turns {
+    queue: VecDeque<PortId>,
+    frames: u32,
+}
+
+impl Turns {
+    pub fn of(frames: u32) -> Box<dyn Scheduler> {
+        Box::new(Turns { queue: VecDeque::new(), frames })
+    }
+}
+
+impl Scheduler for Turns {
+    fn configure(&mut self, _port: PortId, _share: Share, _now: Nanos) {}
+
+    fn remove(&mut self, port: PortId) {
+        self.queue.retain(|queued| *queued != port);
+    }
+
+    fn activate(&mut self, port: PortId, _now: Nanos) {
+        if !self.queue.contains(&port) {
+            self.queue.push_back(port);
+        }
+    }
+
+    fn next(&mut self, _now: Nanos) -> Next {
+        let grant = Grant { bytes: u64::MAX, frames: self.frames };
+        self.queue.pop_front().map_or(Next::Idle, |port| Next::Serve(port, grant))
+    }
+
+    fn charge(&mut self, port: PortId, _cost: Cost, after: After, now: Nanos) {
+        if after == After::Backlogged {
+            self.activate(port, now);
+        }
+    }
+}
+
+/// A share of some weight and nothing else.
+pub fn weight(weight: u32) -> Share {
+    Share { weight, min_rate: 0, max_rate: None, burst: 100_000 }
+}
+
+/// The MAC address of the guest with some number; 0 is a host behind the uplink.
+pub fn mac(number: u32) -> Mac {
+    let [_, a, b, c] = number.to_be_bytes();
+    Mac([0x52, 0x54, 0, a, b, c])
+}
+
+/// A frame of `len` bytes that carries a number, from one to another.
+pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&from.0);
+    frame[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
+    frame[14..22].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// Every station.
+pub const BROADCAST: Mac = Mac([0xff; 6]);
+
+/// A link whose guests 1.. and uplink (0) are memory ports; all are known to the switch.
+pub struct Link {
+    pub bridge: Bridge,
+    pub clock: Manual,
+    burst: Box<Burst>,
+    pub peers: Vec<Peer>,
+}
+
+impl Link {
+    /// A link with a memory port as uplink; every port holds `room` received frames.
+    pub fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
+        let mut bridge = Bridge::new("lan", Config::default(), scheduler);
+        let (port, peer) = memory::pair(room);
+        bridge.set_uplink(Box::new(port));
+        let mut link = Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] };
+        for number in 1..=guests {
+            link.add(number, weight(1), room);
+        }
+        link.introduce();
+        link
+    }
+
+    /// Adds a guest that must use its own MAC address.
+    pub fn add(&mut self, number: u32, share: Share, room: usize) {
+        let (port, peer) = memory::pair(room);
+        let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
+        let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, pins, Nanos(0));
+        assert_eq!(id, Ok(PortId(number)));
+        self.peers.push(peer);
+    }
+
+    /// Lets the switch hear everyone once, and forgets that.
+    pub fn introduce(&mut self) {
+        for number in 0..self.peers.len() {
+            self.peers[number].send(&frame(BROADCAST, mac(number as u32), 0, 60), Offload::default());
+            self.settle();
+            for peer in &self.peers {
+                while peer.receive().is_some() {}
+            }
+        }
+    }
+
+    /// Sends a numbered frame of 60 bytes.
+    pub fn send(&self, from: u32, to: u32, number: u64) {
+        self.peers[from as usize].send(&frame(mac(to), mac(from), number, 60), Offload::default());
+    }
+
+    /// Numbers of the frames that a peer received.
+    pub fn received(&self, at: u32) -> Vec<u64> {
+        std::iter::from_fn(|| self.peers[at as usize].receive())
+            .map(|(frame, _)| u64::from_be_bytes(frame[14..22].try_into().unwrap()))
+            .collect()
+    }
+
+    /// One round.
+    pub fn round(&mut self) -> Round {
+        self.bridge.round(&mut self.burst, &self.clock)
+    }
+
+    /// Rounds until nothing moves at this moment.
+    pub fn settle(&mut self) {
+        while self.round().frames > 0 {}
+        while self.round().frames > 0 {}
+    }
+
+    /// What the bridge counted at a port.
+    pub fn counters(&mut self, port: u32) -> fairlane_core::stats::Counters {
+        self.bridge.counters(PortId(port)).expect("the port is there")
+    }
+}

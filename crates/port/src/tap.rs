@@ -1,0 +1,277 @@
+//! A tap device: the host's network stack as a port's peer, with checksums and segmentation left to do on both ways.
+//!
+//! A tap never pushes back of itself. `write` hands the frame to the stack at once (linux/drivers/net/tun.c,
+//! `tun_get_user`) and says that all is well even if the stack then drops it, for instance because the bridge's other
+//! side is slower: whoever wants a tap that pushes back gives it the rate of the link behind, with
+//! [`Paced`](crate::paced::Paced). Only where an administrator bounded the tap's send buffer (TUNSETSNDBUF) is a
+//! frame refused, and then it is full here too. Toward us frames wait in the device's own queue (`txqueuelen`), and are
+//! dropped there by the stack when we are slow.
+
+mod device;
+
+use crate::vnet;
+use crate::{BURST, Batch, Burst, Frame, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The tap's form of virtio's header: without `num_buffers`.
+const HEADER: usize = 10;
+
+/// Bytes of the largest frame and its header, and one more, to notice what would be larger.
+const BUFFER: usize = HEADER + 65_536 + 22 + 1;
+
+/// Pieces that one `writev` takes; a frame of more is put together first. 64 KiB of pages are 17.
+const PIECES: usize = 32;
+
+/// An empty tap is not asked again for so long, as asking is a system call: a busy worker would make one each round.
+const PAUSE: Nanos = Nanos::from_micros(4);
+
+/// When to try again after the system had no room.
+const RETRY: Nanos = Nanos::from_micros(100);
+
+/// Why there is no tap.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name is not one.
+    #[error("{0:?} is no interface name: 1 to 15 bytes, without '/', '%' and spaces")]
+    Name(String),
+    /// The kernel has no taps, or hides them.
+    #[error("cannot open /dev/net/tun ({0}): load the module (`modprobe tun`), or give this process the device")]
+    Device(io::Error),
+    /// Not allowed.
+    #[error(
+        "not allowed to use tap {name}: create it once with `ip tuntap add {name} mode tap user $USER`, \
+         or run with CAP_NET_ADMIN"
+    )]
+    NotAllowed {
+        /// The interface.
+        name: String,
+    },
+    /// Another process has it.
+    #[error("tap {name} is in use by another process: stop that, or name another tap")]
+    Busy {
+        /// The interface.
+        name: String,
+    },
+    /// It is down, and setting it up is not allowed.
+    #[error("tap {name} is down: set it up with `ip link set {name} up`, or run with CAP_NET_ADMIN")]
+    Down {
+        /// The interface.
+        name: String,
+    },
+    /// Anything else.
+    #[error("cannot set tap {name} up: {step}: {error}")]
+    Step {
+        /// The interface.
+        name: String,
+        /// The system call that failed.
+        step: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// A tap that this process holds. One that was not there before vanishes with it.
+pub struct Tap {
+    file: File,
+    /// Room for a burst of frames with their headers. The memory is the system's until a frame needs it.
+    buffers: Box<[u8]>,
+    /// Frames read and not consumed: a ring over `buffers`.
+    frames: [Waiting; BURST],
+    first: usize,
+    count: usize,
+    /// When to ask the tap again.
+    ask: Nanos,
+    /// When to try again to write.
+    retry: Nanos,
+    scratch: Vec<u8>,
+    refused: u64,
+    status: Status,
+}
+
+/// A frame that was read.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    len: usize,
+    offload: Offload,
+}
+
+impl Tap {
+    /// Opens a tap, creates it if it is not there, and sets it up.
+    ///
+    /// # Errors
+    /// See [`Error`]: each says what to do.
+    pub fn open(name: &str) -> Result<Tap, Error> {
+        let file = device::open(name)?;
+        Ok(Tap {
+            file,
+            buffers: vec![0; BURST * BUFFER].into_boxed_slice(),
+            frames: [Waiting::default(); BURST],
+            first: 0,
+            count: 0,
+            ask: Nanos(0),
+            retry: Nanos(0),
+            scratch: Vec::new(),
+            refused: 0,
+            status: Status::Up,
+        })
+    }
+
+    /// Frames from the tap that were dropped because their header was wrong or they were too large. The kernel sends none.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Reads until `wanted` frames wait or the tap is empty.
+    fn fill(&mut self, wanted: usize, now: Nanos) {
+        while self.count < wanted.min(BURST) && now >= self.ask && self.status == Status::Up {
+            let place = (self.first + self.count) % BURST;
+            let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
+            match self.file.read(buffer) {
+                Ok(read) => match waiting(&buffer[..read]) {
+                    Ok(frame) => {
+                        self.frames[place] = frame;
+                        self.count += 1;
+                    }
+                    Err(rule) => {
+                        self.refused += 1;
+                        tracing::warn!("dropped a frame from a tap: {rule}");
+                    }
+                },
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.ask = now + PAUSE;
+                    self.note(&error);
+                }
+            }
+        }
+    }
+
+    /// Writes a frame straight from its sender's memory.
+    fn write(&mut self, frame: &Frame<'_>) -> io::Result<()> {
+        let header = vnet::encode(frame.offload(), 0);
+        let pieces = frame.body();
+        if pieces.len() > PIECES {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&header[..HEADER]);
+            frame.read(&mut self.scratch);
+            return self.file.write(&self.scratch).map(drop);
+        }
+        let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+        let mut vectors = [vector(std::ptr::null(), 0); 2 + PIECES];
+        vectors[0] = vector(header.as_ptr(), HEADER);
+        vectors[1] = vector(frame.head().as_ptr(), frame.head().len());
+        for (to, piece) in vectors[2..].iter_mut().zip(pieces) {
+            *to = vector(piece.start, piece.len as usize);
+        }
+        // SAFETY: the first `2 + pieces.len()` vectors are readable: the header and head are ours, and the pieces are
+        // readable as long as the frame lives. The kernel only reads them, once.
+        let written =
+            unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr(), (2 + pieces.len()) as libc::c_int) };
+        if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Remembers that the device is gone, if that is what an error means.
+    fn note(&mut self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::EBADFD) {
+            self.status = Status::Disabled("the tap was deleted: create it again and restart".into());
+        }
+    }
+}
+
+/// Checks what was read from a tap.
+fn waiting(read: &[u8]) -> Result<Waiting, &'static str> {
+    let Some((header, frame)) = read.split_at_checked(HEADER) else { return Err("it is shorter than its header") };
+    if read.len() == BUFFER {
+        return Err("it is larger than 64 KiB of IP");
+    }
+    let offload = vnet::decode(header, frame.len() as u32, &frame[..frame.len().min(crate::HEAD)])?;
+    Ok(Waiting { len: frame.len(), offload })
+}
+
+impl Port for Tap {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        let wanted = BURST.min(grant.frames as usize);
+        self.fill(wanted, now);
+        let mut filler = burst.fill();
+        let mut bytes = 0;
+        for index in 0..wanted.min(self.count) {
+            let place = (self.first + index) % BURST;
+            let Waiting { len, offload } = self.frames[place];
+            if bytes >= grant.bytes || !filler.push(&self.buffers[place * BUFFER + HEADER..][..len], offload) {
+                break;
+            }
+            bytes += len as u64;
+        }
+        filler.done()
+    }
+
+    fn consume(&mut self, frames: usize) {
+        assert!(frames <= self.count, "no more frames are consumed than were offered");
+        self.first = (self.first + frames) % BURST;
+        self.count -= frames;
+    }
+
+    fn waiting(&mut self, now: Nanos) -> bool {
+        self.fill(1, now);
+        self.count > 0
+    }
+
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        let mut accepted = 0;
+        for index in frames {
+            if let Err(error) = self.write(&batch.frame(index)) {
+                self.note(&error);
+                let refusal = match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.retry = now + RETRY;
+                        Refusal::Full
+                    }
+                    Some(libc::EINVAL) => Refusal::Never(DropReason::Malformed),
+                    Some(libc::EMSGSIZE) => Refusal::Never(DropReason::TooLarge),
+                    // EIO: the interface is down. EBADFD: it is gone.
+                    _ => Refusal::Never(DropReason::ReceiverDown),
+                };
+                return Put { accepted, refusal: Some(refusal) };
+            }
+            accepted += 1;
+        }
+        Put { accepted, refusal: None }
+    }
+
+    fn room(&mut self, now: Nanos) -> Room {
+        if now >= self.retry { Room::Now } else { Room::At(self.retry) }
+    }
+
+    /// Nothing: a tap is told of each frame.
+    fn flush(&mut self, _now: Nanos) {}
+
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        // The poller tells of each arrival once, so it must be known that nothing arrived before.
+        self.ask = Nanos(0);
+        wanted.frames && self.waiting(Nanos(0))
+    }
+
+    fn disarm(&mut self) {}
+
+    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
+        poller.add(self.file.as_fd(), key, 0, Interest::Arrival)
+    }
+
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
+        self.ask = Nanos(0);
+    }
+
+    fn status(&self) -> Status {
+        self.status.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! A guest's card over vhost-user: its frontend (QEMU, User-Mode Linux, DPDK's virtio-user) shares memory and rings over
+//! a Unix socket, and frames are then exchanged without it.
+//!
+//! The backend listens, or connects to a frontend that does; whichever of the two restarts, the other carries on, as all
+//! that must be known of a queue is in the guest's memory.
+
+mod features;
+mod message;
+mod session;
+mod socket;
+
+use crate::burst::{Batch, Burst};
+use crate::poller::{Key, Poller, Watcher};
+use crate::virtqueue::{Receive, Violation};
+use crate::{Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::packet::{Checksum, GsoKind, Offload};
+use fairlane_core::sched::Grant;
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use features::Features;
+use message::Channel;
+use session::{FIRST_KICK, Session};
+use socket::Socket;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use tracing::{info, warn};
+
+/// The port's own number of the connection in its poller; the socket's are below, kicks above.
+const CONNECTION: u32 = 8;
+
+/// A vhost-user network device's backend.
+pub struct VhostUser {
+    name: String,
+    queues: u16,
+    socket: Socket,
+    watcher: Option<Watcher>,
+    peer: Option<Peer>,
+    /// Why the last frontend was turned away, until the next one comes.
+    refused: Option<String>,
+    /// The transmit queue last offered from.
+    turn: usize,
+    /// Where frames are completed for a guest that left it to us.
+    scratch: Vec<u8>,
+}
+
+/// A connected frontend and its device.
+struct Peer {
+    channel: Channel,
+    session: Session,
+}
+
+impl VhostUser {
+    /// A device with `queues` queue pairs that listens on `path`. Frontends may come, leave and come again. `name` is
+    /// what the log calls it.
+    ///
+    /// # Errors
+    /// A sentence: the path is in use, or cannot be made.
+    pub fn listen(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
+        Ok(VhostUser::new(name, Socket::listen(path)?, queues))
+    }
+
+    /// The same, but the frontend listens on `path`, and the backend connects whenever it can.
+    ///
+    /// # Errors
+    /// What the system says; that nobody listens yet is none.
+    pub fn connect(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
+        Ok(VhostUser::new(name, Socket::connect(path)?, queues))
+    }
+
+    fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
+        let name = name.to_owned();
+        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn: 0, scratch: Vec::new() }
+    }
+
+    /// Meets a frontend, if one is there and none was.
+    fn greet(&mut self) {
+        let Some(watcher) = self.watcher.as_ref().filter(|_| self.peer.is_none()) else { return };
+        let Some(stream) = self.socket.accept() else { return };
+        let met = Channel::new(stream).and_then(|channel| {
+            watcher.add(channel.socket(), CONNECTION)?;
+            Ok(channel)
+        });
+        match met {
+            Ok(channel) => {
+                info!(vif = %self.name, "frontend connected");
+                self.socket.pause(watcher);
+                self.refused = None;
+                self.peer = Some(Peer { channel, session: Session::new(self.queues, watcher.clone()) });
+            }
+            Err(error) => warn!(vif = %self.name, %error, "a frontend could not be met"),
+        }
+    }
+
+    /// Handles a few messages; a frontend with more to say is asked again, so that it holds nobody up.
+    fn converse(&mut self) {
+        const AT_ONCE: usize = 8;
+        for _ in 0..AT_ONCE {
+            let Some(peer) = &mut self.peer else { return };
+            match peer.answer() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => self.part(&error),
+            }
+        }
+    }
+
+    /// Ends the connection, and waits for the next.
+    fn part(&mut self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            info!(vif = %self.name, "frontend left");
+        } else {
+            warn!(vif = %self.name, reason = %error, "frontend turned away");
+            self.refused = Some(error.to_string());
+        }
+        let Some(watcher) = &self.watcher else { return };
+        if let Some(peer) = self.peer.take() {
+            watcher.remove(peer.channel.socket());
+        }
+        if let Err(error) = self.socket.wait(watcher) {
+            warn!(vif = %self.name, %error, "no frontend can be met any more");
+        }
+    }
+}
+
+impl Peer {
+    /// Carries out the next message. False if there is none now.
+    fn answer(&mut self) -> io::Result<bool> {
+        let Some(message) = self.channel.receive()? else { return Ok(false) };
+        let (request, need_reply) = (message.request, message.need_reply);
+        let outcome = self.session.handle(message);
+        let replied = match &outcome {
+            Ok(Some(payload)) => self.channel.reply(request, payload),
+            _ if need_reply && self.session.acknowledges() => {
+                self.channel.reply(request, &u64::from(outcome.is_err()).to_ne_bytes())
+            }
+            _ => Ok(()),
+        };
+        outcome.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+        replied.map(|()| true)
+    }
+
+    /// Disables the device because its driver broke a rule.
+    fn disable(&mut self, name: &str, violation: Violation) {
+        warn!(vif = %name, reason = %violation, "disabled");
+        self.session.disable(violation.to_string());
+    }
+}
+
+impl Port for VhostUser {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+        let mut filler = burst.fill();
+        let Some(peer) = &mut self.peer else { return filler.done() };
+        let (_, transmit, memory) = peer.session.queues();
+        let pairs = transmit.len();
+        for step in 1..=pairs {
+            let index = (self.turn + step) % pairs;
+            let Some(queue) = transmit[index].as_mut().filter(|queue| queue.ring.waiting()) else { continue };
+            self.turn = index;
+            if let Err(violation) = queue.offer(memory, &mut filler, grant) {
+                filler.clear();
+                peer.disable(&self.name, violation);
+            }
+            break;
+        }
+        filler.done()
+    }
+
+    fn consume(&mut self, frames: usize) {
+        let Some(peer) = &mut self.peer else { return };
+        let (_, transmit, _) = peer.session.queues();
+        if let Some(queue) = &mut transmit[self.turn] {
+            queue.consume(frames);
+        }
+    }
+
+    fn waiting(&mut self, _now: Nanos) -> bool {
+        let Some(peer) = &mut self.peer else { return false };
+        let (_, transmit, _) = peer.session.queues();
+        transmit.iter().flatten().any(|queue| queue.ring.waiting())
+    }
+
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        const DOWN: Option<Refusal> = Some(Refusal::Never(DropReason::ReceiverDown));
+        let Range { start, end } = frames;
+        let Some(peer) = &mut self.peer else { return Put { accepted: 0, refusal: DOWN } };
+        let features = peer.session.features();
+        let (receive, _, memory) = peer.session.queues();
+        for index in start..end {
+            let frame = batch.frame(index);
+            let accepted = index - start;
+            let Some(queue) = choose(receive, frame.head()) else { return Put { accepted, refusal: DOWN } };
+            let outcome = if takes(features, frame.offload()) {
+                queue.put(memory, &frame)
+            } else {
+                {
+                    self.scratch.clear();
+                    frame.read(&mut self.scratch);
+                    queue.put_plain(memory, &self.scratch)
+                }
+            };
+            match outcome {
+                Ok(None) => {}
+                Ok(refusal) => return Put { accepted, refusal },
+                Err(violation) => {
+                    peer.disable(&self.name, violation);
+                    return Put { accepted, refusal: DOWN };
+                }
+            }
+        }
+        Put { accepted: end - start, refusal: None }
+    }
+
+    fn room(&mut self, _now: Nanos) -> Room {
+        let Some(peer) = &mut self.peer else { return Room::Now };
+        let (receive, _, _) = peer.session.queues();
+        let mut running = receive.iter_mut().flatten().peekable();
+        // Where nobody can receive, or a ring is broken, the next put says so.
+        if running.peek().is_none() || running.any(|queue| queue.has_room().unwrap_or(true)) {
+            Room::Now
+        } else {
+            Room::Unknown
+        }
+    }
+
+    fn flush(&mut self, _now: Nanos) {
+        let Some(peer) = &mut self.peer else { return };
+        let (receive, transmit, memory) = peer.session.queues();
+        receive.iter_mut().flatten().for_each(|queue| queue.ring.publish());
+        transmit.iter_mut().flatten().for_each(|queue| queue.ring.publish());
+        if memory.torn() && peer.session.broken().is_none() {
+            peer.disable(&self.name, Violation::Torn);
+        }
+    }
+
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        let Some(peer) = &mut self.peer else { return false };
+        let (receive, transmit, _) = peer.session.queues();
+        let mut there = false;
+        if wanted.frames {
+            transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.arm(0));
+        }
+        if wanted.room {
+            receive.iter_mut().flatten().for_each(|queue| there |= queue.arm());
+        }
+        there
+    }
+
+    fn disarm(&mut self) {
+        let Some(peer) = &mut self.peer else { return };
+        let (receive, transmit, _) = peer.session.queues();
+        receive.iter_mut().flatten().for_each(|queue| queue.ring.disarm());
+        transmit.iter_mut().flatten().for_each(|queue| queue.ring.disarm());
+    }
+
+    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
+        let watcher = Watcher { poller: poller.clone(), key };
+        self.socket.wait(&watcher)?;
+        self.watcher = Some(watcher);
+        self.greet();
+        Ok(())
+    }
+
+    fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
+        match number {
+            CONNECTION => self.converse(),
+            FIRST_KICK.. => self.peer.iter().for_each(|peer| peer.session.kicked(number)),
+            _ => self.socket.event(),
+        }
+        self.greet();
+    }
+
+    fn status(&self) -> Status {
+        let reason = match &self.peer {
+            Some(peer) => peer.session.broken(),
+            None => self.refused.as_deref(),
+        };
+        match reason {
+            Some(reason) => Status::Disabled(reason.to_owned()),
+            None if self.peer.as_ref().is_some_and(|peer| peer.session.up()) => Status::Up,
+            None => Status::Waiting,
+        }
+    }
+}
+
+/// The receive queue for a frame: flows stay on theirs, as their order must not change.
+#[inline]
+fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<&'a mut Receive> {
+    if let [only] = queues {
+        return only.as_mut();
+    }
+    let running = queues.iter().flatten().count();
+    if running == 0 {
+        return None;
+    }
+    // From the MAC addresses to the transport's ports, over the fields that a flow does not change.
+    let flow = [0..12, 26..38].into_iter().filter_map(|part| head.get(part)).flatten();
+    let hash = flow.fold(0u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    queues.iter_mut().flatten().nth(((u64::from(hash) * running as u64) >> 32) as usize)
+}
+
+/// Whether the guest's driver does what was left to do on a frame.
+#[inline]
+fn takes(features: Features, offload: Offload) -> bool {
+    if offload == Offload::default() {
+        return true;
+    }
+    let [tso4, tso6, ecn] = features.guest_segmentation();
+    let segments =
+        offload.gso.is_none_or(|gso| (if gso.kind == GsoKind::Tcp4 { tso4 } else { tso6 }) && (ecn || !gso.ecn));
+    segments && (features.guest_checksum() || offload.checksum == Checksum::Present)
+}

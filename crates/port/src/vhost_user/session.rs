@@ -1,0 +1,336 @@
+//! What a frontend has told about its device, and the queues that run by it.
+//!
+//! A queue runs while everything it needs is there: features, memory, size, addresses, a kick, and enabled. Whatever
+//! changes one of these stops the queues it touches and starts them again; what a queue had done is in guest memory.
+
+use super::features::{self, Features};
+use super::message::Message;
+use crate::poller::Watcher;
+use crate::virtqueue::{GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, Violation};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures};
+
+/// Numbers of a port's descriptors in its poller from here on are kicks.
+pub const FIRST_KICK: u32 = 16;
+
+/// The place of one queue's settings; queues come in pairs: what the guest receives, what it transmits.
+#[derive(Default)]
+struct Vring {
+    size: u16,
+    /// Descriptor table, driver area, device area, in the frontend's addresses.
+    addresses: Option<[u64; 3]>,
+    /// Given, if only to say that there is none and the ring is to be polled.
+    kicked: bool,
+    kick: Option<Arc<File>>,
+    call: Option<Arc<File>>,
+    error: Option<File>,
+    enabled: bool,
+    /// Where GET_VRING_BASE found it, while it stands.
+    base: u16,
+}
+
+/// A device in service.
+pub struct Session {
+    watcher: Watcher,
+    offered: Features,
+    taken: Option<Features>,
+    protocol: VhostUserProtocolFeatures,
+    status: u8,
+    memory: GuestMemory,
+    vrings: Vec<Vring>,
+    /// The frontend's end for requests of ours; never used, but User-Mode Linux drops a device whose end is closed.
+    _backend_requests: Option<File>,
+    /// Running queues, one place a pair.
+    receive: Vec<Option<Receive>>,
+    transmit: Vec<Option<Transmit>>,
+    /// Why no queue may run any more.
+    broken: Option<String>,
+}
+
+impl Session {
+    /// A device with this many queue pairs, of which nothing is known yet.
+    pub fn new(queues: u16, watcher: Watcher) -> Session {
+        let pairs = usize::from(queues);
+        Session {
+            watcher,
+            offered: Features::offered(queues),
+            taken: None,
+            protocol: VhostUserProtocolFeatures::empty(),
+            status: 0,
+            memory: GuestMemory::default(),
+            vrings: (0..2 * pairs).map(|_| Vring::default()).collect(),
+            _backend_requests: None,
+            receive: (0..pairs).map(|_| None).collect(),
+            transmit: (0..pairs).map(|_| None).collect(),
+            broken: None,
+        }
+    }
+
+    /// What the guest's driver took.
+    pub fn features(&self) -> Features {
+        self.taken.unwrap_or_default()
+    }
+
+    /// The running queues, with the memory they lie in.
+    #[inline]
+    pub fn queues(&mut self) -> (&mut [Option<Receive>], &mut [Option<Transmit>], &GuestMemory) {
+        (&mut self.receive, &mut self.transmit, &self.memory)
+    }
+
+    /// Whether a guest can receive.
+    pub fn up(&self) -> bool {
+        self.receive.iter().any(Option::is_some)
+    }
+
+    /// Why the device was disabled, if it was.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Stops all queues for good, and tells the frontend by its error descriptors.
+    pub fn disable(&mut self, reason: String) {
+        self.stop_all();
+        self.broken = Some(reason);
+        for mut error in self.vrings.iter().filter_map(|vring| vring.error.as_ref()) {
+            // It does not block; a frontend that does not listen is none the worse.
+            let _ = error.write(&1u64.to_ne_bytes());
+        }
+    }
+
+    /// Carries out a message. The answer is the payload of a reply, where the request has one of its own.
+    ///
+    /// # Errors
+    /// What is wrong with the message.
+    pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, String> {
+        let long = |value: u64| Ok(Some(value.to_ne_bytes().to_vec()));
+        match message.request {
+            Request::GET_FEATURES => return long(self.offered.bits()),
+            Request::GET_PROTOCOL_FEATURES => return long(features::protocol().bits()),
+            Request::GET_QUEUE_NUM => return long(self.receive.len() as u64),
+            Request::GET_MAX_MEM_SLOTS => return long(MAX_REGIONS as u64),
+            Request::GET_STATUS => return long(self.status.into()),
+            Request::GET_VRING_BASE => {
+                let index = self.index(message.word(0)?.into())?;
+                self.stop(index);
+                let vring = &mut self.vrings[index];
+                // The protocol: the ring is stopped until it is kicked off anew.
+                (vring.kicked, vring.kick) = (false, None);
+                let answer = [index as u32, vring.base.into()];
+                return Ok(Some(answer.iter().flat_map(|word| word.to_ne_bytes()).collect()));
+            }
+            Request::SET_OWNER | Request::SET_VRING_ENDIAN => {}
+            Request::RESET_OWNER | Request::RESET_DEVICE => self.reset(),
+            Request::SET_FEATURES => {
+                let taken = self.offered.acknowledge(message.long(0)?)?;
+                if self.taken != Some(taken) {
+                    self.stop_all();
+                    self.taken = Some(taken);
+                }
+            }
+            Request::SET_PROTOCOL_FEATURES => {
+                let bits = message.long(0)? & features::protocol().bits();
+                self.protocol = VhostUserProtocolFeatures::from_bits_truncate(bits);
+            }
+            Request::SET_STATUS => {
+                self.status = message.long(0)? as u8;
+                if self.status == 0 {
+                    self.reset();
+                }
+            }
+            Request::SET_BACKEND_REQ_FD => self._backend_requests = message.files.into_iter().next(),
+            Request::SET_MEM_TABLE => self.set_memory(&message)?,
+            Request::ADD_MEM_REG => {
+                self.stop_all();
+                let file = message.files.first().ok_or("ADD_MEM_REG without a descriptor")?;
+                self.memory.add(region(&message, 8)?, file)?;
+            }
+            Request::REM_MEM_REG => {
+                self.stop_all();
+                let region = region(&message, 8)?;
+                if !self.memory.remove(region) {
+                    return Err(format!("REM_MEM_REG of {:#x}, where there is no such region", region.guest));
+                }
+            }
+            Request::SET_VRING_NUM => {
+                let size = message.word(4)?;
+                let index = self.index(message.word(0)?.into())?;
+                let right = size.is_power_of_two() && size <= MAX_SIZE.into();
+                let size = u16::try_from(size).ok().filter(|_| right);
+                let size = size.ok_or_else(|| Violation::RingSize(message.word(4).unwrap_or(0) as u16).to_string())?;
+                self.stop(index);
+                self.vrings[index].size = size;
+            }
+            Request::SET_VRING_BASE => {
+                // Where the frontend believes the ring is; the truth is `used.idx`, as completion is in order.
+                self.index(message.word(0)?.into())?;
+            }
+            Request::SET_VRING_ADDR => {
+                let index = self.index(message.word(0)?.into())?;
+                let addresses = [message.long(8)?, message.long(24)?, message.long(16)?];
+                if self.vrings[index].addresses != Some(addresses) {
+                    self.stop(index);
+                    self.vrings[index].addresses = Some(addresses);
+                }
+            }
+            Request::SET_VRING_ENABLE => {
+                let index = self.index(message.word(0)?.into())?;
+                self.vrings[index].enabled = message.word(4)? != 0;
+                if !self.vrings[index].enabled {
+                    self.stop(index);
+                }
+            }
+            Request::SET_VRING_KICK => {
+                let (index, file) = self.notifier(message)?;
+                self.stop(index);
+                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file.map(Arc::new));
+            }
+            Request::SET_VRING_CALL => {
+                let (index, file) = self.notifier(message)?;
+                self.stop(index);
+                self.vrings[index].call = file.map(Arc::new);
+            }
+            Request::SET_VRING_ERR => {
+                let (index, file) = self.notifier(message)?;
+                self.vrings[index].error = file;
+            }
+            other => return Err(format!("{other:?} belongs to a feature that was not offered")),
+        }
+        self.start()?;
+        Ok(None)
+    }
+
+    /// Whether a request without a reply of its own is answered because the frontend asked for it.
+    pub fn acknowledges(&self) -> bool {
+        self.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK)
+    }
+
+    /// A kick came in: forgets it. The work it announces is found in the ring.
+    pub fn kicked(&self, number: u32) {
+        let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
+        if let Some(mut kick) = vring.and_then(|vring| vring.kick.as_deref()) {
+            // It does not block, and that nothing was there is no error.
+            let _ = kick.read(&mut [0; 8]);
+        }
+    }
+
+    fn index(&self, index: u64) -> Result<usize, String> {
+        let have = self.vrings.len();
+        let index = usize::try_from(index).ok().filter(|index| *index < have);
+        index.ok_or_else(|| format!("a ring beyond the {have} that the device has"))
+    }
+
+    /// The ring that a kick, call or error descriptor is for, and the descriptor if there is one.
+    fn notifier(&self, message: Message) -> Result<(usize, Option<File>), String> {
+        /// VHOST_USER_VRING_NOFD_MASK
+        const NO_FD: u64 = 1 << 8;
+        let word = message.long(0)?;
+        let index = self.index(word & 0xff)?;
+        let file = message.files.into_iter().next();
+        if word & NO_FD != 0 {
+            return Ok((index, None));
+        }
+        let file = file.ok_or_else(|| format!("{:?} for ring {index} without a descriptor", message.request))?;
+        let info = file.metadata().map_err(|error| format!("{:?}: {error}", message.request))?;
+        if info.is_file() || info.is_dir() {
+            return Err(format!("{:?} for ring {index} with a file; it must be an eventfd or a pipe", message.request));
+        }
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        // A worker must never wait for a frontend.
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK | OFlag::O_RDWR))
+            .map_err(|error| format!("{:?}: {error}", message.request))?;
+        Ok((index, Some(file)))
+    }
+
+    fn set_memory(&mut self, message: &Message) -> Result<(), String> {
+        self.stop_all();
+        let regions = message.word(0)? as usize;
+        if regions != message.files.len() {
+            return Err(format!("SET_MEM_TABLE of {regions} regions with {} descriptors", message.files.len()));
+        }
+        let mut memory = GuestMemory::default();
+        for (index, file) in message.files.iter().enumerate() {
+            memory.add(region(message, 8 + 32 * index)?, file)?;
+        }
+        self.memory = memory;
+        Ok(())
+    }
+
+    /// Starts every queue that has all it needs and does not run.
+    fn start(&mut self) -> Result<(), String> {
+        let Some(features) = self.taken.filter(|_| self.broken.is_none()) else { return Ok(()) };
+        for index in 0..self.vrings.len() {
+            let vring = &mut self.vrings[index];
+            let Some([descriptors, available, used]) = vring.addresses else { continue };
+            let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
+            let runs =
+                if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
+            // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
+            if !ready || runs || self.memory.user(used, 1).is_none() {
+                continue;
+            }
+            let layout = Layout { size: vring.size, descriptors, available, used, event_idx: features.event_idx() };
+            let ring = Ring::new(layout, vring.call.clone(), &self.memory).map_err(|error| error.to_string())?;
+            if let Some(kick) = vring.kick.as_deref() {
+                let watched = self.watcher.add(kick, FIRST_KICK + index as u32);
+                watched.map_err(|error| format!("the kick of ring {index}: {error}"))?;
+            }
+            // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
+            // when it ended.
+            ring.call();
+            if index % 2 == 0 {
+                self.receive[index / 2] = Some(Receive::new(ring, features.mergeable()));
+            } else {
+                self.transmit[index / 2] = Some(Transmit::new(ring));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops a queue if it runs: what it completed is published, and its kick no longer heard.
+    fn stop(&mut self, index: usize) {
+        let ring = if index.is_multiple_of(2) {
+            self.receive[index / 2].take().map(|queue| queue.ring)
+        } else {
+            self.transmit[index / 2].take().map(|queue| queue.ring)
+        };
+        let Some(mut ring) = ring else { return };
+        ring.publish();
+        let vring = &mut self.vrings[index];
+        vring.base = ring.base();
+        if let Some(kick) = vring.kick.as_deref() {
+            self.watcher.remove(kick);
+        }
+    }
+
+    fn stop_all(&mut self) {
+        for index in 0..self.vrings.len() {
+            self.stop(index);
+        }
+    }
+
+    /// Back to a device of which only the memory and the features are known (virtio 1.2, section 2.4).
+    fn reset(&mut self) {
+        self.stop_all();
+        for vring in &mut self.vrings {
+            *vring = Vring::default();
+        }
+    }
+}
+
+/// A region's description at byte `at` of a message.
+fn region(message: &Message, at: usize) -> Result<Region, String> {
+    Ok(Region {
+        guest: message.long(at)?,
+        len: message.long(at + 8)?,
+        user: message.long(at + 16)?,
+        offset: message.long(at + 24)?,
+    })
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}

@@ -1,0 +1,115 @@
+//! The socket at which frontend and backend meet: one listens, the other connects.
+
+use crate::poller::Watcher;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a frontend that is not there is looked for.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The socket's number in the port's poller.
+const SOCKET: u32 = 0;
+
+enum Role {
+    Listener(UnixListener),
+    /// Connects each time the timer fires.
+    Caller(TimerFd),
+}
+
+/// A listening socket, removed when dropped, or the place of one to connect to.
+pub struct Socket {
+    path: PathBuf,
+    role: Role,
+}
+
+impl Socket {
+    /// Listens on `path`. A socket that a dead process left there is replaced.
+    ///
+    /// # Errors
+    /// A sentence that names the path.
+    pub fn listen(path: &Path) -> io::Result<Socket> {
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
+        let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
+        if stale {
+            if UnixStream::connect(path).is_ok() {
+                let why = format!("socket {} is in use by another process; end it or name another", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            }
+            std::fs::remove_file(path).map_err(at)?;
+        }
+        let listener = UnixListener::bind(path).map_err(at)?;
+        listener.set_nonblocking(true).map_err(at)?;
+        Ok(Socket { path: path.to_owned(), role: Role::Listener(listener) })
+    }
+
+    /// Will connect to `path` whenever somebody listens there.
+    ///
+    /// # Errors
+    /// What the system says of a timer.
+    pub fn connect(path: &Path) -> io::Result<Socket> {
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        Ok(Socket { path: path.to_owned(), role: Role::Caller(timer) })
+    }
+
+    /// A frontend, if one is there now.
+    pub fn accept(&self) -> Option<UnixStream> {
+        match &self.role {
+            Role::Listener(listener) => listener.accept().ok().map(|(stream, _)| stream),
+            Role::Caller(_) => connect(&self.path).ok(),
+        }
+    }
+
+    /// Handles the socket's own event.
+    pub fn event(&self) {
+        if let Role::Caller(timer) = &self.role {
+            // It fired, or it did not: then the next try only comes sooner.
+            let _ = timer.wait();
+        }
+    }
+
+    /// Stops waiting: there is a frontend. Others wait in the socket's own queue.
+    pub fn pause(&self, watcher: &Watcher) {
+        match &self.role {
+            Role::Listener(listener) => watcher.remove(listener),
+            Role::Caller(timer) => watcher.remove(timer),
+        }
+    }
+
+    /// Waits for a frontend.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&self, watcher: &Watcher) -> io::Result<()> {
+        match &self.role {
+            Role::Listener(listener) => watcher.add(listener, SOCKET),
+            Role::Caller(timer) => {
+                timer.set(Expiration::Interval(TimeSpec::from_duration(RETRY)), TimerSetTimeFlags::empty())?;
+                watcher.add(timer, SOCKET)
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if matches!(self.role, Role::Listener(_)) {
+            // Whoever removed it before did what was to be done.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Connects without waiting: who does not accept now is asked again later.
+fn connect(path: &Path) -> nix::Result<UnixStream> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(socket.into())
+}

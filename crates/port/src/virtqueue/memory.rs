@@ -1,0 +1,149 @@
+//! A guest's memory as its frontend shares it: mapped files, and the way from a guest's address to bytes.
+//!
+//! Everything in it may change at any moment. So it is only reached through raw pointers that were checked against a
+//! region, never as a Rust slice, and each thing that a decision rests on is read once.
+
+use super::guard::Guard;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Regions of one guest at most: what virtio-user and QEMU use, with room for hot-plug.
+pub const MAX_REGIONS: usize = 32;
+
+/// One piece of guest memory, as vhost-user describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The guest's physical address of the first byte.
+    pub guest: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The frontend's own address of the first byte.
+    pub user: u64,
+    /// Where the first byte is in the file.
+    pub offset: u64,
+}
+
+struct Mapping {
+    region: Region,
+    /// The region's first byte in this process.
+    start: *mut u8,
+    /// Dropped before `_map`, as it must not outlive the range.
+    guard: Guard,
+    _map: Map,
+}
+
+/// A mapped file, unmapped when dropped.
+struct Map {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+impl Map {
+    /// Maps the first `len` bytes of a file.
+    fn of(file: &File, len: usize) -> io::Result<Map> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Map { start, len }) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: these are what `mmap` returned and was given; nothing uses the mapping any more, as every pointer into
+        // it is used under a borrow of the `GuestMemory` that owns it.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+/// All of a guest's memory that its frontend shared.
+#[derive(Default)]
+pub struct GuestMemory {
+    mappings: Vec<Mapping>,
+}
+
+// SAFETY: the pointers are to memory that this value owns and that any thread may use.
+unsafe impl Send for GuestMemory {}
+
+impl GuestMemory {
+    /// Maps one more region.
+    ///
+    /// # Errors
+    /// A sentence: too many regions, an impossible or overlapping one, a file too short for it, or what `mmap` says.
+    pub fn add(&mut self, region: Region, file: &File) -> Result<(), String> {
+        let refuse = |why: &str| Err(format!("memory region at {:#x} of {:#x} bytes: {why}", region.guest, region.len));
+        if self.mappings.len() == MAX_REGIONS {
+            return refuse(&format!("there are {MAX_REGIONS} regions already, which is the most"));
+        }
+        let ends = [region.guest, region.user, region.offset].map(|start| start.checked_add(region.len));
+        let (Some(_), Some(_), Some(end), false) = (ends[0], ends[1], ends[2], region.len == 0) else {
+            return refuse("it is empty or ends past the end of its address space");
+        };
+        let overlaps = |other: &Mapping| {
+            let apart = |a: u64, b: u64| a + region.len <= b || b + other.region.len <= a;
+            !apart(region.guest, other.region.guest)
+        };
+        if self.mappings.iter().any(overlaps) {
+            return refuse("it overlaps another region");
+        }
+        let info = file.metadata().map_err(|error| format!("memory region's file: {error}"))?;
+        if info.is_file() && info.len() < end {
+            return refuse(&format!("its file has {} bytes and the region ends at {end}", info.len()));
+        }
+        let Ok(mapped) = usize::try_from(end) else { return refuse("it is larger than this machine's address space") };
+        // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
+        let map = match Map::of(file, mapped) {
+            Ok(map) => map,
+            Err(error) => return refuse(&format!("mmap: {error}")),
+        };
+        let Some(guard) = Guard::over(map.start as usize, mapped) else {
+            return refuse("this process serves as many regions as it can guard already");
+        };
+        // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
+        let start = unsafe { map.start.cast::<u8>().add(region.offset as usize) };
+        self.mappings.push(Mapping { region, start, guard, _map: map });
+        Ok(())
+    }
+
+    /// Unmaps the region with these addresses and length. False if there is none.
+    pub fn remove(&mut self, region: Region) -> bool {
+        let before = self.mappings.len();
+        self.mappings
+            .retain(|m| (m.region.guest, m.region.user, m.region.len) != (region.guest, region.user, region.len));
+        self.mappings.len() < before
+    }
+
+    /// Whether the frontend took memory away under us (truncated its file); what is read since is zeros.
+    #[inline]
+    pub fn torn(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.guard.torn())
+    }
+
+    /// Where a guest's physical address is, and how many of the `len` bytes wanted lie there in one piece.
+    ///
+    /// `None` if the address is in no region. The pointer is valid for that many bytes while `self` is borrowed.
+    #[inline]
+    pub fn guest(&self, address: u64, len: u32) -> Option<(*mut u8, u32)> {
+        for mapping in &self.mappings {
+            let offset = address.wrapping_sub(mapping.region.guest);
+            if offset < mapping.region.len {
+                let left = (mapping.region.len - offset).min(u64::from(len)) as u32;
+                // SAFETY: `offset` is inside the mapping.
+                return Some((unsafe { mapping.start.add(offset as usize) }, left));
+            }
+        }
+        None
+    }
+
+    /// Where `len` bytes at an address of the frontend's are, if one region holds them all.
+    pub fn user(&self, address: u64, len: u64) -> Option<*mut u8> {
+        self.mappings.iter().find_map(|mapping| {
+            let offset = address.wrapping_sub(mapping.region.user);
+            let fits = offset < mapping.region.len && len <= mapping.region.len - offset;
+            // SAFETY: `offset` is inside the mapping.
+            fits.then(|| unsafe { mapping.start.add(offset as usize) })
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! Split virtqueues: guest memory, the ring itself, and a burst of frames out of one or into one.
+
+mod guard;
+mod memory;
+mod receive;
+mod ring;
+mod transmit;
+mod violation;
+
+pub(crate) use memory::{GuestMemory, MAX_REGIONS, Region};
+pub(crate) use receive::Receive;
+pub(crate) use ring::{Layout, MAX_SIZE, Ring};
+pub(crate) use transmit::Transmit;
+pub(crate) use violation::Violation;

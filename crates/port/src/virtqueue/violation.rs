@@ -1,0 +1,93 @@
+//! What a frontend can do against the rules of a virtqueue. Any of it disables the port, with this as the reason.
+
+use thiserror::Error;
+
+/// A broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// Virtio 1.2, section 2.7.
+    #[error("a ring of {0} entries; it must be a power of two, 1 to 32768")]
+    RingSize(u16),
+    /// A part of the ring is not in shared memory.
+    #[error("the {part} at {address:#x} is not wholly inside one shared memory region")]
+    RingPlace {
+        /// Which part.
+        part: &'static str,
+        /// Its address in the frontend.
+        address: u64,
+    },
+    /// Virtio 1.2, section 2.7: 16, 2 and 4 bytes.
+    #[error("the {part} at {address:#x} is not aligned")]
+    RingAlignment {
+        /// Which part.
+        part: &'static str,
+        /// Its address in the frontend.
+        address: u64,
+    },
+    /// The driver's index ran.
+    #[error("the available index {index} is not within a ring's size after {next}")]
+    AvailableIndex {
+        /// The index read.
+        index: u16,
+        /// The entry it must not run away from, nor fall behind.
+        next: u16,
+    },
+    /// An available entry names no descriptor.
+    #[error("an available entry names descriptor {head} of a ring of {size}")]
+    Head {
+        /// What it names.
+        head: u16,
+        /// Entries there are.
+        size: u16,
+    },
+    /// A chain leads out of its table.
+    #[error("a descriptor's next is {next} in a table of {entries}")]
+    Next {
+        /// Where it leads.
+        next: u16,
+        /// Entries there are.
+        entries: u32,
+    },
+    /// A chain with more descriptors than its table.
+    #[error("a chain of descriptors without end")]
+    EndlessChain,
+    /// Virtio 1.2, section 2.7.5.3: not nested, not chained on, whole descriptors.
+    #[error(
+        "an indirect table of {len} bytes with flags {flags:#x}; it must be whole descriptors, neither nested nor followed"
+    )]
+    Indirect {
+        /// Flags of the descriptor that names it.
+        flags: u16,
+        /// Bytes.
+        len: u32,
+    },
+    /// A buffer outside the guest's memory.
+    #[error("a buffer of {len} bytes at {address:#x} is not in shared memory")]
+    Buffer {
+        /// Guest physical address.
+        address: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// A transmit buffer marked writable or a receive buffer that is not.
+    #[error("a buffer is {} the device", if *.wanted_writable { "not writable by" } else { "writable by" })]
+    Direction {
+        /// What the queue needs.
+        wanted_writable: bool,
+    },
+    /// No frame fits.
+    #[error("a chain of {0} bytes has no room for the packet header")]
+    NoHeader(u32),
+    /// More than the largest frame.
+    #[error("a frame of more than {0} bytes")]
+    TooLong(u32),
+    /// A frame in more pieces than a burst carries.
+    #[error("a frame in more pieces than any driver makes")]
+    TooManyPieces,
+    /// An impossible packet header.
+    #[error("packet header: {0}")]
+    Header(&'static str),
+    /// Memory went away.
+    #[error("the frontend truncated its guest's memory while it was in use")]
+    Torn,
+}

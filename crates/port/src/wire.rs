@@ -1,0 +1,207 @@
+//! An in-process link with a rate, a delay and a queue: what joins guests where there is no card and no root.
+//!
+//! Each direction is a [`Lane`]: frames are copied into its ring when they are put at one end, and lie there until they
+//! are consumed at the other. When a frame is put it is known when its last bit will have left (the rate and what is queued
+//! before it say so) and when that arrives (`delay` later), so a lane is a queue of frames with their times, and needs
+//! no thread and no timer of its own. The ends may live on different threads.
+//!
+//! A frame to be segmented passes whole, and takes the link's time for the bytes it has.
+
+mod lane;
+
+use crate::rate::Link;
+use crate::{Batch, Burst, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::sched::Grant;
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::{Nanos, SECOND};
+use lane::{Lane, Receiver, Sender};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+/// Bytes of the largest frame a wire carries: 64 KiB of IP, an Ethernet header and room for VLAN tags.
+pub const FRAME: u64 = 65_550;
+
+/// Bytes that arrived frames may take up beyond the queue and the bits on the way: a receiver that is late by so much
+/// does not slow the sender.
+const ARRIVED: u64 = 8 * FRAME;
+
+/// The most memory that one direction may need.
+const STORAGE: u64 = 1 << 30;
+
+/// What a wire is like, the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bits a second, more than 0; `None` passes every frame at once.
+    pub rate: Option<u64>,
+    /// From a frame's last bit leaving to its arrival, in nanoseconds.
+    pub delay: Nanos,
+    /// Bytes that may wait for their turn. An empty queue takes one frame whatever its size. With no rate: bytes that may be
+    /// on the way or unconsumed.
+    pub queue: u64,
+    /// Whether a full queue refuses frames until there is room; else it drops them.
+    pub backpressure: bool,
+}
+
+/// Why a wire cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A rate of 0.
+    #[error("a wire's rate is 0 bit/s; leave the rate out for a wire without one")]
+    NoRate,
+    /// Too much on the way.
+    #[error("a wire's queue and rate * delay come to {0} bytes; at most {STORAGE} are kept")]
+    TooLong(u128),
+    /// No descriptor for waking the other end.
+    #[error("cannot make an eventfd for a wire: {0}")]
+    Wake(#[from] io::Error),
+}
+
+/// One end of a wire.
+pub struct End {
+    link: Link,
+    backpressure: bool,
+    delay: Nanos,
+    outward: Sender,
+    inward: Receiver,
+    /// Wakes this end, and the other.
+    bells: [Arc<EventFd>; 2],
+    /// Whether the other end sleeps and wants to know of something that was done since the last flush.
+    ring: bool,
+    /// The latest time this end was told.
+    seen: Nanos,
+    /// A frame of this many bytes found no memory at the last refusal.
+    short: u64,
+}
+
+/// The two ends of a new wire.
+///
+/// # Errors
+/// See [`Error`].
+pub fn pair(options: Options) -> Result<(End, End), Error> {
+    if options.rate == Some(0) {
+        return Err(Error::NoRate);
+    }
+    let flight = u128::from(options.rate.unwrap_or(0)) * u128::from(options.delay.0) / 8 / u128::from(SECOND);
+    let storage = u128::from(options.queue) + flight + u128::from(ARRIVED);
+    let storage = u64::try_from(storage).ok().filter(|bytes| *bytes <= STORAGE).ok_or(Error::TooLong(storage))?;
+    let bell = || Ok::<_, io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?));
+    let bells = [bell()?, bell()?];
+    let (to_right, from_left) = Lane::pair(storage as usize);
+    let (to_left, from_right) = Lane::pair(storage as usize);
+    let end = |outward, inward, bells| End {
+        link: Link::new(options.rate, options.queue),
+        backpressure: options.backpressure,
+        delay: options.delay,
+        outward,
+        inward,
+        bells,
+        ring: false,
+        seen: Nanos(0),
+        short: 0,
+    };
+    let [left, right] = bells;
+    Ok((end(to_right, from_right, [left.clone(), right.clone()]), end(to_left, from_left, [right, left])))
+}
+
+impl End {
+    fn refuse(&self) -> Refusal {
+        if self.backpressure { Refusal::Full } else { Refusal::Never(DropReason::UplinkFull) }
+    }
+}
+
+impl Port for End {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        self.seen = self.seen.max(now);
+        self.inward.offer(burst, grant, now)
+    }
+
+    fn consume(&mut self, frames: usize) {
+        self.ring |= self.inward.consume(frames);
+    }
+
+    fn waiting(&mut self, now: Nanos) -> bool {
+        self.seen = self.seen.max(now);
+        self.inward.next().is_some_and(|arrival| arrival <= now)
+    }
+
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        self.seen = self.seen.max(now);
+        let mut accepted = 0;
+        let mut refusal = None;
+        for index in frames {
+            let frame = batch.frame(index);
+            if frame.bytes() > FRAME {
+                refusal = Some(Refusal::Never(DropReason::TooLarge));
+                break;
+            }
+            if !self.outward.fits(frame.bytes()) {
+                self.short = frame.bytes();
+                refusal = Some(self.refuse());
+                break;
+            }
+            let Some(finish) = self.link.admit(frame.bytes(), now) else {
+                refusal = Some(self.refuse());
+                break;
+            };
+            self.outward.push(&frame, finish + self.delay);
+            accepted += 1;
+        }
+        self.ring |= self.outward.publish();
+        Put { accepted, refusal }
+    }
+
+    fn room(&mut self, now: Nanos) -> Room {
+        self.seen = self.seen.max(now);
+        if self.outward.fits(self.short) { self.link.room(now) } else { Room::Unknown }
+    }
+
+    fn flush(&mut self, _now: Nanos) {
+        if std::mem::take(&mut self.ring) {
+            // Only a counter at its maximum refuses, and then the other end has long been woken.
+            let _ = self.bells[1].write(1);
+        }
+    }
+
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        // Both are asked, without short circuit: each also notes that this end sleeps.
+        let frames = wanted.frames && self.inward.arm().is_some_and(|arrival| arrival <= self.seen);
+        let room = wanted.room && self.outward.arm(self.short) && self.link.room(self.seen) == Room::Now;
+        frames || room
+    }
+
+    fn disarm(&mut self) {
+        self.inward.disarm();
+        self.outward.disarm();
+    }
+
+    /// The next arrival. A frame that arrived already is no event to come: [`Port::waiting`] tells of it.
+    fn next_event(&self) -> Nanos {
+        self.inward.next().filter(|arrival| *arrival > self.seen).unwrap_or(Nanos::NEVER)
+    }
+
+    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
+        // SAFETY: the eventfd is open as long as `self.bells`, which outlives the borrow.
+        let bell = unsafe { BorrowedFd::borrow_raw(self.bells[0].as_raw_fd()) };
+        poller.add(bell, key, 0, Interest::Read)
+    }
+
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
+        // Empty if it was read before: nothing to do then.
+        let _ = self.bells[0].read();
+    }
+
+    fn status(&self) -> Status {
+        if self.inward.alone() { Status::Waiting } else { Status::Up }
+    }
+
+    /// Of this direction. What is in the queue passes at the new rate.
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.link.set_rate(rate, now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,388 @@
+//! What a guest's card does for a frontend that keeps the rules.
+
+mod frontend;
+
+use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::{Port, Refusal, Room, Status, Wanted};
+use frontend::*;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+const NO_HEADER: [u8; HEADER] = [0; HEADER];
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    (dir, path)
+}
+
+fn connected(features: u64, size: u16) -> (tempfile::TempDir, PathBuf, Backend, Frontend) {
+    let (dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, size);
+    frontend.set_up(features, 2);
+    backend.until_up();
+    (dir, path, backend, frontend)
+}
+
+#[test]
+fn offers_what_it_serves() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 2);
+    let mut frontend = Frontend::connect(&path, 8);
+    for request in [GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM] {
+        frontend.send(request, 1, &[], &[]);
+    }
+    backend.settle();
+    let (features, protocol) = (frontend.reply_long(), frontend.reply_long());
+    // MRG_RXBUF, CSUM, TSO, INDIRECT, EVENT_IDX, VERSION_1, IN_ORDER, MQ; never the control queue (17).
+    for bit in [15, 0, 1, 7, 8, 11, 12, 28, 29, 32, 35, 22, 30] {
+        assert!(features & 1 << bit != 0, "feature {bit} is not offered");
+    }
+    assert_eq!(features & 1 << 17, 0);
+    // MQ, REPLY_ACK, BACKEND_REQ, CONFIGURE_MEM_SLOTS, STATUS
+    assert_eq!(protocol, 1 << 0 | 1 << 3 | 1 << 5 | 1 << 15 | 1 << 16);
+    assert_eq!(frontend.reply_long(), 2);
+}
+
+#[test]
+fn one_queue_is_offered_without_mq() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.send(GET_FEATURES, 1, &[], &[]);
+    backend.settle();
+    assert_eq!(frontend.reply_long() & 1 << 22, 0);
+}
+
+#[test]
+fn frames_leave_in_order_and_are_completed() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    let sent: Vec<_> = (0..5).map(|seed| frame(seed, 60 + 300 * seed as usize)).collect();
+    for (index, frame) in sent.iter().enumerate() {
+        frontend.transmit(index as u16, NO_HEADER, frame);
+    }
+    let taken = backend.take();
+    assert_eq!(taken, sent.into_iter().map(|frame| (frame, Offload::default())).collect::<Vec<_>>());
+    assert_eq!(frontend.completed(1), (0..5).map(|head| (head, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_not_consumed_is_offered_again() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    for seed in 0..4 {
+        frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100));
+    }
+    let batch = backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+    assert_eq!(batch.len(), 4);
+    backend.port.consume(1);
+    backend.port.consume(1);
+    backend.port.flush(Nanos(0));
+    assert_eq!(frontend.completed(1), [(0, 0), (1, 0)]);
+    assert_eq!(backend.take(), [(frame(2, 100), Offload::default()), (frame(3, 100), Offload::default())]);
+}
+
+#[test]
+fn a_grant_bounds_what_is_offered() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    for seed in 0..4 {
+        frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 1000));
+    }
+    for (bytes, frames, expected) in [(1, 32, 1), (1000, 32, 1), (1001, 32, 2), (u64::MAX, 3, 3)] {
+        let grant = fairlane_core::sched::Grant { bytes, frames };
+        assert_eq!(backend.port.offer(&mut backend.burst, grant, Nanos(0)).len(), expected);
+    }
+}
+
+/// The header may be spread over descriptors and data begin anywhere: "never assume a descriptor layout".
+#[test]
+fn any_layout_of_a_chain_is_read() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 64);
+    let wanted = frame(7, 300);
+    let mut bytes = NO_HEADER.to_vec();
+    bytes.extend(&wanted);
+    for cuts in [vec![12], vec![5, 12], vec![1, 2, 3, 13, 140], vec![12, 12, 140, 140, 299]] {
+        frontend.write(BUFFERS, &bytes);
+        let ends = cuts.iter().copied().chain([bytes.len()]);
+        let mut start = 0;
+        for (index, end) in ends.enumerate() {
+            let last = index == cuts.len();
+            let flags = if last { 0 } else { NEXT };
+            frontend.descriptor(1, index as u16, BUFFERS + start as u64, (end - start) as u32, flags, index as u16 + 1);
+            start = end;
+        }
+        frontend.push(1, 0);
+        assert_eq!(backend.take(), [(wanted.clone(), Offload::default())], "cut at {cuts:?}");
+    }
+}
+
+#[test]
+fn an_indirect_table_is_read() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    let wanted = frame(9, 500);
+    frontend.write(BUFFERS, &NO_HEADER);
+    frontend.write(BUFFERS + 0x1000, &wanted);
+    let table = BUFFERS + 0x4008; // aligned to nothing in particular
+    frontend.write(table, &descriptor(GUEST + BUFFERS, 12, NEXT, 1));
+    frontend.write(table + 16, &descriptor(GUEST + BUFFERS + 0x1000, 200, NEXT, 2));
+    frontend.write(table + 32, &descriptor(GUEST + BUFFERS + 0x1000 + 200, 300, 0, 0));
+    frontend.descriptor(1, 3, table, 48, INDIRECT, 0);
+    frontend.push(1, 3);
+    assert_eq!(backend.take(), [(wanted, Offload::default())]);
+    assert_eq!(frontend.completed(1), [(3, 0)]);
+}
+
+#[test]
+fn a_buffer_may_cross_from_one_region_into_the_next() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.send_longs(SET_FEATURES, &[RICH], &[]);
+    let half = MEMORY / 2;
+    let fd = frontend.memory.as_raw_fd();
+    // Neighbours for the guest, apart for the frontend.
+    let regions = [2, GUEST, half, USER, 0, GUEST + half, half, USER + 2 * MEMORY, half];
+    frontend.send_longs(SET_MEM_TABLE, &regions, &[fd, fd]);
+    (0..2).for_each(|queue| frontend.set_up_ring(queue));
+    backend.until_up();
+    let wanted = frame(1, 900);
+    frontend.write(half - 100, &[NO_HEADER.to_vec(), wanted.clone()].concat());
+    frontend.descriptor(1, 0, half - 100, 912, 0, 0);
+    frontend.push(1, 0);
+    assert_eq!(backend.take(), [(wanted, Offload::default())]);
+}
+
+#[test]
+fn a_frame_arrives_in_a_lent_buffer() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    frontend.lend(2, 2048);
+    let put = backend.put(&frame(3, 700), Offload::default());
+    assert_eq!((put.accepted, put.refusal), (1, None));
+    assert_eq!(frontend.completed(0), [(2, 712)]);
+    let got = frontend.lent(2, 712);
+    // num_buffers is 1.
+    assert_eq!(got[..HEADER], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(got[HEADER..], frame(3, 700));
+}
+
+#[test]
+fn a_large_frame_takes_several_buffers_and_keeps_its_offload() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 32);
+    for index in 0..20 {
+        frontend.lend(index, 4096);
+    }
+    let checksum = Checksum::Partial { start: 34, offset: 16 };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1448, header: 54 };
+    let sent = frame(5, 65_000);
+    let put = backend.put(&sent, Offload { checksum, gso: Some(gso) });
+    assert_eq!((put.accepted, put.refusal), (1, None));
+    let completed = frontend.completed(0);
+    assert_eq!(completed.len(), (65_000 + HEADER).div_ceil(4096));
+    let got: Vec<u8> = completed.iter().flat_map(|(head, len)| frontend.lent(*head, *len)).collect();
+    assert_eq!(got[HEADER..], sent);
+    assert_eq!(got[..HEADER], [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, completed.len() as u8, 0]);
+}
+
+#[test]
+fn a_full_ring_makes_frames_wait() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    frontend.lend(0, 1000);
+    assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, Some(Refusal::Full));
+    assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
+    assert!(!backend.port.arm(Wanted { frames: false, room: true }));
+    frontend.lend(1, 1000);
+    assert!(backend.port.arm(Wanted { frames: false, room: true }), "there is room before anybody slept");
+    assert_eq!(backend.port.room(Nanos(0)), Room::Now);
+    assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, None);
+    assert_eq!(frontend.completed(0), [(0, 1000), (1, 512)]);
+}
+
+#[test]
+fn a_frame_that_never_fits_is_refused() {
+    let too_large = Some(Refusal::Never(DropReason::TooLarge));
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 4);
+    (0..4).for_each(|index| frontend.lend(index, 1000));
+    assert_eq!(backend.put(&frame(0, 5000), Offload::default()).refusal, too_large, "larger than the whole ring");
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN, 4);
+    (0..4).for_each(|index| frontend.lend(index, 1000));
+    assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, too_large, "buffers are not mergeable");
+    assert_eq!(backend.put(&frame(0, 988), Offload::default()).refusal, None);
+}
+
+#[test]
+fn nobody_there_is_a_receiver_that_is_down() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let put = backend.put(&frame(0, 100), Offload::default());
+    assert_eq!(put.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
+    assert_eq!(backend.port.status(), Status::Waiting);
+}
+
+fn calls(frontend: &Frontend, queue: usize) -> u64 {
+    frontend.calls[queue].read().unwrap_or(0)
+}
+
+#[test]
+fn one_call_a_burst_and_none_if_not_wanted() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    calls(&frontend, 1); // the one at the start
+    (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 80)));
+    backend.take();
+    assert_eq!(calls(&frontend, 1), 1);
+    frontend.write(ring(1)[1], &1u16.to_le_bytes()); // VRING_AVAIL_F_NO_INTERRUPT
+    frontend.transmit(3, NO_HEADER, &frame(3, 80));
+    backend.take();
+    assert_eq!(calls(&frontend, 1), 0);
+}
+
+#[test]
+fn with_event_idx_calls_come_at_the_index_that_was_named() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH | F_EVENT_IDX, 8);
+    calls(&frontend, 1);
+    let used_event = ring(1)[1] + 4 + 2 * 8;
+    frontend.write(used_event, &2u16.to_le_bytes());
+    for (seed, expected) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
+        frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 80));
+        backend.take();
+        assert_eq!(calls(&frontend, 1), expected, "after frame {seed}");
+    }
+}
+
+#[test]
+fn kicks_are_asked_for_only_before_sleep() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    let flags = |frontend: &Frontend| frontend.read(ring(1)[2], 2);
+    assert_eq!(flags(&frontend), [1, 0]); // VRING_USED_F_NO_NOTIFY
+    assert!(!backend.port.arm(Wanted { frames: true, room: false }));
+    assert_eq!(flags(&frontend), [0, 0]);
+    backend.port.disarm();
+    assert_eq!(flags(&frontend), [1, 0]);
+    frontend.transmit(0, NO_HEADER, &frame(0, 80));
+    assert!(backend.port.arm(Wanted { frames: true, room: false }), "a frame came before anybody slept");
+}
+
+#[test]
+fn a_frontend_that_comes_back_goes_on_where_it_was() {
+    let (_dir, path, mut backend, mut frontend) = connected(RICH, 8);
+    for seed in 0..4 {
+        frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100));
+    }
+    backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+    backend.port.consume(2);
+    backend.port.flush(Nanos(0));
+    let mut frontend = frontend.reconnect(&path);
+    frontend.set_up(RICH, 2);
+    backend.until(|port| port.status() != Status::Up);
+    backend.until_up();
+    assert_eq!(backend.take(), [(frame(2, 100), Offload::default()), (frame(3, 100), Offload::default())]);
+    assert_eq!(frontend.completed(1).len(), 4);
+}
+
+#[test]
+fn a_backend_that_restarts_goes_on_where_it_was() {
+    let (_dir, path, mut backend, mut frontend) = connected(RICH, 8);
+    frontend.transmit(0, NO_HEADER, &frame(0, 100));
+    assert_eq!(backend.take().len(), 1);
+    frontend.transmit(1, NO_HEADER, &frame(1, 100));
+    drop(backend);
+    let mut backend = Backend::listen(&path, 1);
+    let mut frontend = frontend.reconnect(&path);
+    frontend.set_up(RICH, 2);
+    backend.until_up();
+    assert_eq!(backend.take(), [(frame(1, 100), Offload::default())]);
+    assert_eq!(frontend.completed(1).len(), 2);
+}
+
+#[test]
+fn it_connects_to_a_frontend_that_listens_now_or_later() {
+    let (_dir, path) = place();
+    let mut backend = Backend::new(VhostUser::connect("test", &path, 1).unwrap());
+    backend.settle();
+    let listener = UnixListener::bind(&path).unwrap();
+    let memory = {
+        let (_dir, path) = place();
+        let _listener = UnixListener::bind(&path).unwrap();
+        Frontend::connect(&path, 8).memory
+    };
+    for _ in 0..2 {
+        // The second time the frontend was restarted.
+        listener.set_nonblocking(true).unwrap();
+        let stream = std::cell::RefCell::new(None);
+        backend.until(|_| {
+            let mut stream = stream.borrow_mut();
+            *stream = stream.take().or_else(|| listener.accept().ok());
+            stream.is_some()
+        });
+        let (stream, _) = stream.into_inner().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let frontend = Frontend::over(stream, memory.try_clone().unwrap(), 8);
+        frontend.set_up(RICH, 2);
+        backend.until_up();
+        drop(frontend);
+        backend.until(|port| port.status() == Status::Waiting);
+    }
+}
+
+#[test]
+fn stopping_a_ring_tells_where_it_is() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
+    backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+    backend.port.consume(2);
+    // Not flushed: stopping publishes.
+    frontend.send_words(GET_VRING_BASE, &[1, 0]);
+    backend.settle();
+    assert_eq!(frontend.reply(), [1u32.to_ne_bytes(), 2u32.to_ne_bytes()].concat());
+    assert_eq!(frontend.completed(1).len(), 2);
+    assert!(backend.take().is_empty(), "a stopped ring offers nothing");
+    frontend.set_up_ring(1);
+    backend.settle();
+    assert_eq!(backend.take(), [(frame(2, 100), Offload::default())]);
+}
+
+#[test]
+fn memory_comes_and_goes_in_slots() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    let extra = [0, GUEST + MEMORY, 4096, USER + MEMORY, 0];
+    frontend.send_longs(ADD_MEM_REG, &extra, &[frontend.memory.as_raw_fd()]);
+    backend.settle();
+    frontend.transmit(0, NO_HEADER, &frame(0, 100));
+    assert_eq!(backend.take().len(), 1);
+    frontend.send_longs(REM_MEM_REG, &extra, &[]);
+    backend.settle();
+    frontend.transmit(1, NO_HEADER, &frame(1, 100));
+    assert_eq!(backend.take().len(), 1, "the rings outlive a region that is not theirs");
+}
+
+#[test]
+fn two_queue_pairs_carry_frames() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 2);
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH | 1 << 22, 4);
+    backend.until_up();
+    for (queue, seed) in [(1, 1), (3, 3)] {
+        frontend.write(BUFFERS + 0x2000 * u64::from(seed), &[NO_HEADER.to_vec(), frame(seed, 90)].concat());
+        frontend.descriptor(queue, 0, BUFFERS + 0x2000 * u64::from(seed), 102, 0, 0);
+        frontend.push(queue, 0);
+    }
+    let mut taken: Vec<_> = (0..2).flat_map(|_| backend.take()).map(|(frame, _)| frame[0]).collect();
+    taken.sort();
+    assert_eq!(taken, [1, 3]);
+}
+
+#[test]
+fn a_socket_in_use_is_named_and_a_stale_one_replaced() {
+    let (_dir, path) = place();
+    let _backend = Backend::listen(&path, 1);
+    let error = VhostUser::listen("second", &path, 1).err().unwrap().to_string();
+    assert!(error.contains("is in use by another process") && error.contains("vif.sock"), "{error}");
+    let (_dir, path) = place();
+    drop(UnixListener::bind(&path).unwrap());
+    VhostUser::listen("test", &path, 1).unwrap();
+    assert!(!path.exists(), "a port that ends removes its socket");
+}

@@ -1,0 +1,122 @@
+//! Reading and writing result files: whole or not at all, with errors that name the place.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tempfile::NamedTempFile;
+
+use crate::html;
+use crate::json;
+use crate::result::{ResultFile, SCHEMA};
+
+/// Why a result file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused.
+    #[error("cannot {action} {}: {cause}", path.display())]
+    Io {
+        /// `read`, `write` or `create`.
+        action: &'static str,
+        /// What.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A file of another version, or no result file.
+    #[error("{file}: schema is `{found}`; this version knows `{SCHEMA}`")]
+    Schema {
+        /// Which file.
+        file: String,
+        /// What it calls itself.
+        found: String,
+    },
+    /// The file is not JSON of the right shape.
+    #[error("{file}: {place}: {cause}")]
+    Shape {
+        /// Which file.
+        file: String,
+        /// Where in it, as a path such as `series[2].points[7]`.
+        place: String,
+        /// What is wrong, with line and column.
+        cause: serde_json::Error,
+    },
+    /// The file has the right shape but contradicts itself.
+    #[error("{file}: {place}: {problem}")]
+    Invalid {
+        /// Which file.
+        file: String,
+        /// Where in it, as a path such as `series[2].points[7]`.
+        place: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
+impl ResultFile {
+    /// Reads and checks the file at `path`; for a directory, `result.json` in it.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let path = if path.is_dir() { path.join("result.json") } else { path.to_owned() };
+        let text =
+            fs::read_to_string(&path).map_err(|cause| Error::Io { action: "read", path: path.clone(), cause })?;
+        Self::from_json(&text, &path.display().to_string())
+    }
+
+    /// Reads and checks JSON text; `file` is what errors call it.
+    pub fn from_json(text: &str, file: &str) -> Result<Self, Error> {
+        let shape = |place: String, cause| Error::Shape { file: file.to_owned(), place, cause };
+        // The version comes first: another version's shape would be blamed on its fields.
+        let head: Head = serde_json::from_str(text).map_err(|cause| shape("schema".to_owned(), cause))?;
+        if head.schema != SCHEMA {
+            return Err(Error::Schema { file: file.to_owned(), found: head.schema });
+        }
+        let mut json = serde_json::Deserializer::from_str(text);
+        let result: Self = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| shape(error.path().to_string(), error.into_inner()))?;
+        result.checked(file)?;
+        Ok(result)
+    }
+
+    /// The file's text: a series, a metric or a claim a line.
+    pub fn to_json(&self) -> String {
+        json::lines(self)
+    }
+
+    /// Checks the result, then writes `result.json` and `report.html` into `dir`, which is created if need be.
+    /// Each file is complete or, after an error, as it was before.
+    pub fn write(&self, dir: &Path) -> Result<(), Error> {
+        self.checked("result.json")?;
+        fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })?;
+        replace(&dir.join("result.json"), &self.to_json())?;
+        replace(&dir.join("report.html"), &html::page(&[self]))
+    }
+
+    fn checked(&self, file: &str) -> Result<(), Error> {
+        self.check().map_err(|broken| Error::Invalid {
+            file: file.to_owned(),
+            place: broken.place,
+            problem: broken.problem,
+        })
+    }
+}
+
+/// Puts `text` at `path` in one step, by renaming a file written beside it.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let write = || -> io::Result<()> {
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as for any file
+        let mut file: NamedTempFile = builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|cause| Error::Io { action: "write", path: path.to_owned(), cause })
+}

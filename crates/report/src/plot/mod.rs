@@ -1,0 +1,268 @@
+//! Figures as SVG: drawn by hand, coloured by the custom properties of `theme.css`, in two widths.
+//!
+//! This file lays a figure out and draws what all kinds share: axes, legend, marks. A module a kind draws its data.
+
+mod axis;
+mod bars;
+mod cdf;
+mod legend;
+mod lines;
+
+use std::ops::RangeInclusive;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::label::{clean, shorten};
+use crate::result::{At, Figure, Kind, ResultFile, Role, Series};
+use axis::Scale;
+use legend::width;
+
+/// The colours, light and dark, as custom properties of `:root`.
+pub(crate) const THEME: &str = include_str!("theme.css");
+/// How the parts of a figure use them.
+pub(crate) const STYLE: &str = include_str!("plot.css");
+
+/// How many colours the theme has for series.
+const COLOURS: usize = 7;
+
+/// The width a figure is drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A desk: 960 by 330.
+    Wide,
+    /// A phone: 360 by 300.
+    Narrow,
+}
+
+impl Size {
+    fn pixels(self) -> (f64, f64) {
+        match self {
+            Self::Wide => (960.0, 330.0),
+            Self::Narrow => (360.0, 300.0),
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Wide => "plot wide",
+            Self::Narrow => "plot narrow",
+        }
+    }
+}
+
+/// A figure of the result as an SVG element, for a page that has the styles.
+pub(crate) fn svg(result: &ResultFile, figure: &Figure, size: Size) -> Markup {
+    draw(result, figure, size, None)
+}
+
+/// A figure of the result as an SVG file that carries its own styles.
+pub fn standalone(result: &ResultFile, figure: &Figure, size: Size) -> String {
+    let style = format!("{THEME}{STYLE}");
+    draw(result, figure, size, Some(&style)).into_string()
+}
+
+/// A series as one figure shows it.
+struct Entry<'a> {
+    series: &'a Series,
+    label: String,
+    /// Which colour and marker; none for what is expected of nobody in particular.
+    index: Option<usize>,
+}
+
+impl Entry<'_> {
+    /// The class that gives the colour, and dashes to what is expected.
+    fn class(&self) -> String {
+        let colour = self.index.map_or("plain".to_owned(), |index| format!("c{}", index % COLOURS));
+        if self.expected() { colour + " expected" } else { colour }
+    }
+
+    fn expected(&self) -> bool {
+        self.series.role == Role::Expected
+    }
+
+    /// A sample in words, for whoever points at it.
+    fn tip(&self, value: f64, x: &str) -> String {
+        let expected = if self.expected() { " (expected)" } else { "" };
+        format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
+    }
+}
+
+/// Where data are drawn, and by which scales.
+struct View {
+    x: Scale,
+    y: Scale,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+/// The series of a figure. One label has one colour throughout a result: its place among all labels.
+fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
+    let mut labels: Vec<&str> = Vec::new();
+    for series in result.series.iter().filter(|series| series.role == Role::Measured || series.group.is_some()) {
+        if !labels.contains(&series.label()) {
+            labels.push(series.label());
+        }
+    }
+    let of = |series: &'a Series| Entry {
+        series,
+        label: clean(series.label()),
+        index: labels.iter().position(|label| *label == series.label()),
+    };
+    figure.series.iter().filter_map(|name| result.find(name)).map(of).collect()
+}
+
+fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -> Markup {
+    let entries = entries(result, figure);
+    let (wide, high) = size.pixels();
+    let places = bars::places(&entries);
+    let (x_range, y_range) = match figure.kind {
+        Kind::Lines => lines::ranges(&entries),
+        Kind::Bars => bars::ranges(&entries, &places),
+        Kind::Cdf => cdf::ranges(&entries),
+    };
+    let (x_range, y_range) = with_marks(figure, x_range, y_range);
+    let y_range = axis::rounded(y_range, 5.0);
+
+    let unit = entries.first().map_or("", |entry| entry.series.unit.as_str());
+    let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
+
+    // Lines are named at their ends where there is room for it, else in the legend.
+    let named = |entry: &&Entry| !entry.expected() || entry.index.is_none();
+    let at_ends = size == Size::Wide && figure.kind == Kind::Lines && entries.iter().filter(named).count() <= 8;
+    let legend = legend::rows(&entries, figure.kind, at_ends, wide);
+    let longest = entries.iter().filter(named).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
+
+    let upright = figure.kind != Kind::Bars && figure.marks.iter().any(|mark| matches!(mark.at, At::X(_)));
+    let top = 34.0 + legend.height + if upright { 18.0 } else { 0.0 };
+    let bottom = high - if x_title.is_empty() { 28.0 } else { 46.0 };
+    let y = Scale::new(y_range, bottom, top);
+    let y_ticks = y.ticks(5.0);
+    let left = y_ticks.iter().map(|(_, text)| width(text)).fold(0.0, f64::max) + 12.0;
+    let right = wide - if at_ends && longest > 0.0 { longest + 16.0 } else { 18.0 };
+    let view = View { x: Scale::new(x_range, left, right), y, left, right, top, bottom };
+
+    let empty = entries.iter().all(|entry| entry.series.values().is_empty());
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" class=(size.class()) role="img"
+            viewBox=(format!("0 0 {wide} {high}")) aria-label=(clean(&figure.title)) {
+            @if let Some(style) = style { style { (PreEscaped(style)) } }
+            title { (clean(&figure.title)) }
+            desc { (clean(&figure.caption)) }
+            (legend.markup)
+            text.name x="0" y=(px(legend.height + 12.0)) { (shorten(&y_title, (wide / 7.5) as usize)) }
+            @for (value, text) in &y_ticks {
+                @let at = px(view.y.px(*value));
+                line.grid x1=(px(left)) x2=(px(right)) y1=(at) y2=(at) {}
+                text.tick x=(px(left - 8.0)) y=(at) dy="0.35em" text-anchor="end" { (text) }
+            }
+            @if figure.kind == Kind::Bars {
+                (bars::names(&view, figure, &places, &entries))
+            } @else {
+                (x_ticks(&view))
+            }
+            line.base x1=(px(left)) x2=(px(right)) y1=(px(bottom)) y2=(px(bottom)) {}
+            text.name x=(px((left + right) / 2.0)) y=(px(high - 6.0)) text-anchor="middle" {
+                (shorten(&x_title, (wide / 8.0) as usize))
+            }
+            @if empty {
+                text.none x=(px((left + right) / 2.0)) y=(px((top + bottom) / 2.0)) text-anchor="middle" {
+                    "nothing was measured"
+                }
+            }
+            (marks(&view, figure))
+            g.data {
+                @match figure.kind {
+                    Kind::Lines => (lines::draw(&view, &entries, at_ends)),
+                    Kind::Bars => (bars::draw(&view, figure, &places, &entries)),
+                    Kind::Cdf => (cdf::draw(&view, &entries)),
+                }
+            }
+        }
+    }
+}
+
+type Ranges = (RangeInclusive<f64>, RangeInclusive<f64>);
+
+/// The ranges widened to hold the figure's marks. Bars have places across, not values.
+fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -> Ranges {
+    let ats = |upright: bool| {
+        figure.marks.iter().filter_map(move |mark| match mark.at {
+            At::X(at) if upright => Some(at),
+            At::Y(at) if !upright => Some(at),
+            _ => None,
+        })
+    };
+    let ends = |range: &RangeInclusive<f64>| [*range.start(), *range.end()].into_iter();
+    let wider = axis::range(ends(&x).chain(ats(true)), false);
+    (if figure.kind == Kind::Bars { x } else { wider }, axis::range(ends(&y).chain(ats(false)), false))
+}
+
+/// What the axes are called: a quantity, and its unit in brackets.
+fn titles(figure: &Figure, first: Option<&Series>, unit: &str) -> (String, String) {
+    let title = |name: &str, unit: &str| match (clean(name), clean(unit)) {
+        (name, unit) if unit.is_empty() => name,
+        (name, unit) if name.is_empty() => unit,
+        (name, unit) => format!("{name} ({unit})"),
+    };
+    let (x, x_unit) = first.map_or(("", ""), |series| (&series.x.name, &series.x.unit));
+    let x = if figure.x_label.is_empty() { x } else { &figure.x_label };
+    match figure.kind {
+        Kind::Lines => (title(x, x_unit), title(&figure.y_label, unit)),
+        Kind::Bars if figure.categories.is_empty() => (title(x, x_unit), title(&figure.y_label, unit)),
+        Kind::Bars => (clean(&figure.x_label), title(&figure.y_label, unit)),
+        Kind::Cdf => (title(&figure.x_label, unit), "share of samples".to_owned()),
+    }
+}
+
+fn x_ticks(view: &View) -> Markup {
+    let want = ((view.right - view.left) / 55.0).clamp(2.0, 10.0);
+    html! {
+        @for (value, text) in view.x.ticks(want) {
+            @let at = px(view.x.px(value));
+            line.base x1=(at) x2=(at) y1=(px(view.bottom)) y2=(px(view.bottom + 4.0)) {}
+            text.tick x=(at) y=(px(view.bottom + 19.0)) text-anchor="middle" { (text) }
+        }
+    }
+}
+
+/// The figure's marks. A label that would run into the one before it is left to the pointer.
+fn marks(view: &View, figure: &Figure) -> Markup {
+    let mut free = 0.0;
+    let mut upright = Vec::new();
+    let mut level = Vec::new();
+    for mark in &figure.marks {
+        let text = clean(&mark.text);
+        let short = shorten(&text, 28);
+        match mark.at {
+            At::X(_) if figure.kind == Kind::Bars => {}
+            At::X(at) => {
+                let x = view.x.px(at);
+                let start = (x - 3.0).min(view.right - width(&short));
+                let label = (start >= free).then_some((start, short));
+                free = label.as_ref().map_or(free, |(start, short)| start + width(short) + 6.0);
+                upright.push((x, text, label));
+            }
+            At::Y(at) => level.push((view.y.px(at), text, short)),
+        }
+    }
+    html! {
+        @for (x, text, label) in upright {
+            line.mark x1=(px(x)) x2=(px(x)) y1=(px(view.top - 6.0)) y2=(px(view.bottom)) { title { (text) } }
+            @if let Some((start, short)) = label {
+                text.mark x=(px(start)) y=(px(view.top - 10.0)) { (short) }
+            }
+        }
+        @for (y, text, short) in level {
+            line.mark x1=(px(view.left)) x2=(px(view.right)) y1=(px(y)) y2=(px(y)) { title { (text) } }
+            text.mark x=(px(view.left + 6.0)) y=(px((y - 5.0).max(view.top + 11.0))) { (short) }
+        }
+    }
+}
+
+/// A length in the picture, to a tenth of a pixel.
+fn px(length: f64) -> String {
+    let text = format!("{length:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}

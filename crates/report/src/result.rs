@@ -1,0 +1,443 @@
+//! What a result file holds: raw samples, how to draw them, the figures of merit, and the claims judged by them.
+//!
+//! The schema and its version rule are in `docs/result-file.md`. A number that was not measured is `NaN` in memory
+//! and `null` in the file.
+
+use std::collections::BTreeMap;
+
+use jiff::{Timestamp, Unit};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::{Host, stats};
+
+/// The schema this version writes, and the only one it reads.
+pub const SCHEMA: &str = "fairlane-result/1";
+
+/// One run of one experiment, with everything its tables and plots are computed from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultFile {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// What was run: the experiment's name.
+    pub experiment: String,
+    /// When it began. RFC 3339, UTC.
+    pub started: Timestamp,
+    /// Where it ran.
+    pub host: Host,
+    /// How it was set up: whatever someone needs to run it again.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
+    /// The raw samples.
+    #[serde(default)]
+    pub series: Vec<Series>,
+    /// How to draw them, in the order of the page.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// Single numbers with their uncertainty.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, Metric>,
+    /// What was claimed, and whether the data bear it out.
+    #[serde(default)]
+    pub claims: Vec<Claim>,
+}
+
+/// The raw samples of one quantity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Unique in the file; figures refer to it.
+    pub name: String,
+    /// Who it is about, such as a guest. Series of one group have one colour in every figure, and its name in legends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether it was measured, or says what should have been.
+    #[serde(default)]
+    pub role: Role,
+    /// The unit of each sample's value; empty for a pure number.
+    pub unit: String,
+    /// What the samples are taken along.
+    pub x: Axis,
+    /// `[x, value]`, a sample each. The value may be `NaN`.
+    #[serde(deserialize_with = "points_or_nan")]
+    pub points: Vec<[f64; 2]>,
+}
+
+/// Where a series comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Samples.
+    #[default]
+    Measured,
+    /// What the policy or a model says; drawn dashed.
+    Expected,
+}
+
+/// What samples are taken along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    /// The quantity, such as `time`.
+    pub name: String,
+    /// Its unit, such as `s`; empty for a pure number.
+    pub unit: String,
+}
+
+/// A plot of some series of the file. It holds no data of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Unique in the file; claims refer to it.
+    pub title: String,
+    /// What a reader should see in it.
+    #[serde(default)]
+    pub caption: String,
+    /// The way it is drawn.
+    pub kind: Kind,
+    /// The series it shows, by name. All have the same units.
+    pub series: Vec<String>,
+    /// The quantity on the horizontal axis, without its unit; the series' own when empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub x_label: String,
+    /// The quantity on the vertical axis, without its unit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub y_label: String,
+    /// For bars: the name of x = 0, of x = 1 and so on. When empty, x is shown as a number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// Lines across the plot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
+}
+
+/// The ways to draw a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Values along x, a line a series.
+    Lines,
+    /// For each x the median of the values there, with its 95% interval; a bar a series.
+    Bars,
+    /// The share of a series' values that is at most so large; x is not used.
+    Cdf,
+}
+
+/// A labelled line across a plot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Where.
+    #[serde(flatten)]
+    pub at: At,
+    /// Its label.
+    pub text: String,
+}
+
+/// The place of a mark, in the axis' unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// An upright line.
+    X(f64),
+    /// A level line.
+    Y(f64),
+}
+
+/// One number, with its uncertainty and the samples it was computed from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// The estimate; `NaN` when nothing was measured.
+    #[serde(deserialize_with = "or_nan")]
+    pub value: f64,
+    /// Its unit; empty for a pure number.
+    pub unit: String,
+    /// How many samples were measured.
+    pub n: usize,
+    /// The 95% confidence interval, where the samples allow one.
+    pub ci95: Option<[f64; 2]>,
+    /// How value and interval follow from the samples.
+    pub estimate: Estimate,
+    /// The samples; empty when the value was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "samples_or_nan")]
+    pub samples: Vec<f64>,
+}
+
+/// How a metric's value and interval follow from its samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimate {
+    /// The value was given as it is.
+    Given,
+    /// [`stats::median`], with a bootstrap interval.
+    Median,
+    /// [`stats::mean`], with a bootstrap interval.
+    Mean,
+    /// [`stats::mean`], with Student's interval: for few samples that are close to normal.
+    MeanStudent,
+}
+
+/// Something that was said before the measurement, and what the measurement says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Whether a miss is a failure of ours, or a finding about a source.
+    pub about: About,
+    /// Who says so and where, such as `seed 002, figure 7`.
+    pub source: String,
+    /// What is claimed, as a sentence.
+    pub text: String,
+    /// The figure claimed, with its unit.
+    pub expected: String,
+    /// The figure measured, with its unit.
+    pub measured: String,
+    /// Whether the data bear the claim out.
+    pub holds: bool,
+    /// The title of the figure that shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<String>,
+}
+
+/// Whom a claim is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// Our own promise: a miss is a failure.
+    Fairlane,
+    /// A source's statement: a miss is a finding.
+    Source,
+}
+
+impl ResultFile {
+    /// An empty result of this machine, started now (to the second).
+    pub fn new(experiment: &str) -> Self {
+        let now = Timestamp::now();
+        Self {
+            schema: SCHEMA.to_owned(),
+            experiment: experiment.to_owned(),
+            started: now.round(Unit::Second).unwrap_or(now),
+            host: Host::of_this_machine(),
+            settings: BTreeMap::new(),
+            series: Vec::new(),
+            figures: Vec::new(),
+            metrics: BTreeMap::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// Keeps a setting; a second one of the same name replaces it.
+    pub fn setting(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
+        self.settings.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds a series.
+    pub fn series(&mut self, series: Series) -> &mut Self {
+        self.series.push(series);
+        self
+    }
+
+    /// Adds a figure.
+    pub fn figure(&mut self, figure: Figure) -> &mut Self {
+        self.figures.push(figure);
+        self
+    }
+
+    /// Adds the median of samples, with its interval. Samples that are not finite count as not measured.
+    pub fn metric(&mut self, name: &str, samples: &[f64], unit: &str) -> &mut Self {
+        self.metrics.insert(name.to_owned(), Metric::median(samples, unit));
+        self
+    }
+
+    /// Adds a number that is no statistic of samples.
+    pub fn value(&mut self, name: &str, value: f64, unit: &str) -> &mut Self {
+        self.metrics.insert(name.to_owned(), Metric::given(value, unit));
+        self
+    }
+
+    /// Adds a claim.
+    pub fn claim(&mut self, claim: Claim) -> &mut Self {
+        self.claims.push(claim);
+        self
+    }
+
+    /// Whether every claim about Fairlane holds: what the exit status of a run says.
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds || claim.about == About::Source)
+    }
+
+    /// The series of this name.
+    pub fn find(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.name == name)
+    }
+}
+
+impl Series {
+    /// An empty measured series.
+    pub fn new(name: &str, unit: &str, x: Axis) -> Self {
+        Self { name: name.to_owned(), group: None, role: Role::Measured, unit: unit.to_owned(), x, points: Vec::new() }
+    }
+
+    /// Says whom it is about.
+    pub fn group(mut self, group: &str) -> Self {
+        self.group = Some(group.to_owned());
+        self
+    }
+
+    /// Makes it what should be, rather than what was measured.
+    pub fn expected(mut self) -> Self {
+        self.role = Role::Expected;
+        self
+    }
+
+    /// Adds a sample.
+    pub fn point(mut self, x: f64, value: f64) -> Self {
+        self.points.push([x, value]);
+        self
+    }
+
+    /// Adds samples.
+    pub fn points(mut self, points: impl IntoIterator<Item = [f64; 2]>) -> Self {
+        self.points.extend(points);
+        self
+    }
+
+    /// What legends call it.
+    pub fn label(&self) -> &str {
+        self.group.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The measured values, in order.
+    pub fn values(&self) -> Vec<f64> {
+        self.points.iter().map(|point| point[1]).filter(|value| value.is_finite()).collect()
+    }
+}
+
+impl Axis {
+    /// An axis for a quantity in a unit.
+    pub fn new(name: &str, unit: &str) -> Self {
+        Self { name: name.to_owned(), unit: unit.to_owned() }
+    }
+
+    /// Seconds since the start.
+    pub fn time() -> Self {
+        Self::new("time", "s")
+    }
+}
+
+impl Figure {
+    fn new(title: &str, kind: Kind) -> Self {
+        Self {
+            title: title.to_owned(),
+            caption: String::new(),
+            kind,
+            series: Vec::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            categories: Vec::new(),
+            marks: Vec::new(),
+        }
+    }
+
+    /// A figure of [`Kind::Lines`].
+    pub fn lines(title: &str) -> Self {
+        Self::new(title, Kind::Lines)
+    }
+
+    /// A figure of [`Kind::Bars`].
+    pub fn bars(title: &str) -> Self {
+        Self::new(title, Kind::Bars)
+    }
+
+    /// A figure of [`Kind::Cdf`].
+    pub fn cdf(title: &str) -> Self {
+        Self::new(title, Kind::Cdf)
+    }
+
+    /// Says what to see in it.
+    pub fn caption(mut self, caption: &str) -> Self {
+        self.caption = caption.to_owned();
+        self
+    }
+
+    /// Shows these series too.
+    pub fn series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.series.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Names the horizontal quantity.
+    pub fn x(mut self, label: &str) -> Self {
+        self.x_label = label.to_owned();
+        self
+    }
+
+    /// Names the vertical quantity.
+    pub fn y(mut self, label: &str) -> Self {
+        self.y_label = label.to_owned();
+        self
+    }
+
+    /// Names the places of bars.
+    pub fn categories<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.categories.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Draws a line across.
+    pub fn mark(mut self, at: At, text: &str) -> Self {
+        self.marks.push(Mark { at, text: text.to_owned() });
+        self
+    }
+}
+
+impl Metric {
+    /// The median of samples. Samples that are not finite count as not measured.
+    pub fn median(samples: &[f64], unit: &str) -> Self {
+        let ci95 = stats::bootstrap(samples, stats::median);
+        Self::of(samples, unit, Estimate::Median, stats::median(samples), ci95)
+    }
+
+    /// The mean of samples. Samples that are not finite count as not measured.
+    pub fn mean(samples: &[f64], unit: &str) -> Self {
+        let ci95 = stats::bootstrap(samples, stats::mean);
+        Self::of(samples, unit, Estimate::Mean, stats::mean(samples), ci95)
+    }
+
+    /// The mean of few samples that are close to normal. Samples that are not finite count as not measured.
+    pub fn mean_student(samples: &[f64], unit: &str) -> Self {
+        Self::of(samples, unit, Estimate::MeanStudent, stats::mean(samples), stats::student(samples))
+    }
+
+    fn of(samples: &[f64], unit: &str, estimate: Estimate, value: Option<f64>, ci95: Option<[f64; 2]>) -> Self {
+        Self {
+            value: value.unwrap_or(f64::NAN),
+            unit: unit.to_owned(),
+            n: samples.iter().filter(|sample| sample.is_finite()).count(),
+            ci95,
+            estimate,
+            samples: samples.to_vec(),
+        }
+    }
+
+    /// A number that is no statistic of samples.
+    pub fn given(value: f64, unit: &str) -> Self {
+        Self {
+            value,
+            unit: unit.to_owned(),
+            n: usize::from(value.is_finite()),
+            ci95: None,
+            estimate: Estimate::Given,
+            samples: Vec::new(),
+        }
+    }
+}
+
+fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+fn samples_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let samples = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(samples.into_iter().map(|sample| sample.unwrap_or(f64::NAN)).collect())
+}
+
+fn points_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<[f64; 2]>, D::Error> {
+    let points = Vec::<[Option<f64>; 2]>::deserialize(from)?;
+    Ok(points.into_iter().map(|point| point.map(|number| number.unwrap_or(f64::NAN))).collect())
+}

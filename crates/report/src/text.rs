@@ -1,0 +1,50 @@
+//! A result as plain text for a terminal.
+
+use std::fmt::Write;
+
+use crate::html::interval;
+use crate::label::{clean, quantity};
+use crate::result::{About, ResultFile};
+
+/// Claims with their verdicts, then metrics, in aligned columns.
+pub fn summary(result: &ResultFile) -> String {
+    let mut text = format!("{}, {}\n", clean(&result.experiment), result.started);
+    let claims = result.claims.iter().map(|claim| {
+        let verdict = match (claim.holds, claim.about) {
+            (true, _) => "ok",
+            (false, About::Fairlane) => "FAILS",
+            (false, About::Source) => "differs",
+        };
+        [verdict.to_owned(), clean(&claim.text), clean(&claim.expected), clean(&claim.measured)]
+    });
+    table(&mut text, ["", "claim", "expected", "measured"], [false; 4], claims.collect());
+    let metrics = result.metrics.iter().map(|(name, metric)| {
+        let value = quantity(metric.value, &clean(&metric.unit));
+        [clean(name), value, interval(metric), metric.n.to_string()]
+    });
+    table(&mut text, ["metric", "value", "95% interval", "n"], [false, true, true, true], metrics.collect());
+    if !result.claims.is_empty() {
+        let held = result.claims.iter().filter(|claim| claim.holds).count();
+        let _ = writeln!(text, "\n{held} of {} claims hold", result.claims.len());
+    }
+    text
+}
+
+/// Appends a table, if it has rows. `right` says which columns align to the right.
+fn table<const N: usize>(text: &mut String, head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) {
+    if rows.is_empty() {
+        return;
+    }
+    text.push('\n');
+    let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in &rows {
+        let cells =
+            row.iter().zip(widths).zip(right).map(|((cell, width), right)| {
+                if right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}

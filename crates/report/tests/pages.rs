@@ -1,0 +1,92 @@
+//! The page and the text of a realistic result, and of a hostile one.
+#![forbid(unsafe_code)]
+
+mod sample;
+
+use std::path::Path;
+
+use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, html, text};
+
+/// The JSON that a page carries.
+fn data(page: &str) -> Vec<ResultFile> {
+    let (_, rest) = page.split_once("<script id=\"results\" type=\"application/json\">").expect("the data block");
+    let (json, _) = rest.split_once("</script>").expect("its end");
+    serde_json::from_str(json).expect("results")
+}
+
+#[test]
+fn a_run_is_written_and_read_again() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo");
+    let result = sample::demo();
+    result.write(&dir).unwrap();
+    result.write(&dir).unwrap();
+    assert_eq!(ResultFile::read(&dir).unwrap(), result);
+    let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["report.html", "result.json"], "nothing is left beside them");
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert_eq!(data(&page), [result]);
+}
+
+#[test]
+fn the_page_says_what_the_result_says() {
+    let (one, mut two) = (sample::demo(), sample::demo());
+    two.experiment = "again".to_owned();
+    two.claims[1].holds = false;
+    let page = html::page(&[&one, &two]);
+    assert!(page.contains("All 4 claims about Fairlane hold.") && page.contains("3 of 4 claims about Fairlane hold."));
+    assert!(page.contains("1 of 2 claims about other work hold."));
+    for claim in &one.claims {
+        for part in [&claim.text, &claim.expected, &claim.measured, &claim.source] {
+            assert!(page.contains(part.as_str()), "{part}");
+        }
+    }
+    // Each claim has a chip in the table and one at its figure; the second result fails one of ours.
+    assert_eq!(page.matches("✗ fails").count(), 2);
+    assert_eq!(page.matches("≠ differs").count(), 4);
+    assert_eq!(page.matches("<svg").count(), 2 * 2 * one.figures.len());
+    for outside in ["href=", "src=", "url(", "@import"] {
+        assert!(!page.contains(outside), "the page needs nothing else, yet has {outside}");
+    }
+}
+
+#[test]
+fn hostile_names_stay_names() {
+    let evil = "</script><img src=x onerror=alert(1)>\"'&]]>\u{1b}[2J\u{202e}";
+    let mut result = ResultFile::new(evil);
+    result.setting(evil, evil).setting("nested", serde_json::json!({ evil: [evil] }));
+    result.series(Series::new(evil, evil, Axis::new(evil, evil)).group(evil).point(0.0, 1.0));
+    for (figure, title) in [(Figure::lines as fn(&str) -> Figure, "1"), (Figure::bars, "2"), (Figure::cdf, "3")] {
+        let figure = figure(&format!("{title}{evil}")).caption(evil).x(evil).y(evil).series([evil]).categories([evil]);
+        result.figure(figure);
+    }
+    result.metric(evil, &[1.0, 2.0], evil);
+    let own = || evil.to_owned();
+    result.claim(Claim {
+        about: About::Source,
+        source: own(),
+        text: own(),
+        expected: own(),
+        measured: own(),
+        holds: false,
+        figure: Some(format!("1{evil}")),
+    });
+    result.host.versions.insert(own(), own());
+    let page = html::page(&[&result]);
+    assert_eq!(page.matches("</script").count(), 1);
+    assert!(!page.contains("<img"));
+    assert!(!page.contains('\u{1b}') && !page.contains("onerror=alert(1)>"));
+    assert_eq!(data(&page), [result.clone()]);
+    let text = text::summary(&result);
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
+}
+
+#[test]
+fn the_text_is_aligned() {
+    let text = text::summary(&sample::demo());
+    let lines: Vec<_> = text.lines().collect();
+    let column = lines[2].find("measured").unwrap();
+    assert!(lines[3..9].iter().all(|line| line.as_bytes()[column - 1] == b' ' && line.as_bytes()[column] != b' '));
+    assert!(lines[6].starts_with("differs") && lines[3].starts_with("ok"));
+    assert!(text.ends_with("5 of 6 claims hold\n"));
+}
