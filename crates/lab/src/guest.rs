@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Shutdown},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt},
@@ -17,10 +17,6 @@ use std::{
 };
 
 use fairlane_agent::{Command, Message, Outcome, Request, encode};
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
 
 use crate::{
     error::{Error, IoContext},
@@ -109,10 +105,7 @@ pub(crate) struct Machine {
 pub struct Guest {
     name: String,
     process: Process,
-    console: UnixStream,
     switchboard: Arc<Mutex<Switchboard>>,
-    /// The guest's own files on the host; removed with it.
-    _home: tempfile::TempDir,
 }
 
 impl Guest {
@@ -122,47 +115,48 @@ impl Guest {
     /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
     pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
         spec.check()?;
-        let home =
-            tempfile::Builder::new().prefix("fairlane-").tempdir().doing(|| "a temporary directory".to_owned())?;
         let agent = image::agent()?;
         let machine = match spec.kind {
-            Kind::Uml => uml::machine(spec, &agent, home.path())?,
+            Kind::Uml => uml::machine(spec, &agent)?,
             Kind::Qemu => qemu::machine(spec, &agent)?,
         };
-        Guest::start(spec, &agent, machine, home)
+        Guest::start(spec, &agent, machine)
     }
 
-    pub(crate) fn start(
-        spec: &GuestSpec,
-        agent: &Path,
-        machine: Machine,
-        home: tempfile::TempDir,
-    ) -> Result<Guest, Error> {
+    /// Starts a machine and waits until its agent serves.
+    pub(crate) fn start(spec: &GuestSpec, agent: &Path, machine: Machine) -> Result<Guest, Error> {
+        let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
+        let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
         let log = File::create(&spec.log).doing(|| spec.log.display().to_string())?;
         let errors = log.try_clone().doing(|| spec.log.display().to_string())?;
         let child = Program::new(agent)
             .arg("keep")
+            .arg(home.path())
             .arg(&machine.program)
             .args(&machine.arguments)
+            .current_dir(home.path())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(log)
             .stderr(errors)
+            // A group of its own: an interrupt from the terminal is for this process to handle.
             .process_group(0)
             .spawn()
             .doing(|| agent.display().to_string())?;
-        let process = Process(child);
+        // The directory is the keeper's to remove, so that it goes even where this process is killed.
+        let _ = home.keep();
+        let process = Process { keeper: child, console };
 
         let mut switchboard = Switchboard::default();
         let deadline = Instant::now() + machine.limit;
         let ready = Job::new(spec.name.clone(), switchboard.connect(0), deadline, machine.limit);
         let switchboard = Arc::new(Mutex::new(switchboard));
-        let lines = console.try_clone().doing(|| "the guest's console".to_owned())?;
+        let lines = process.console.try_clone().doing(|| "the guest's console".to_owned())?;
         thread::spawn({
             let switchboard = switchboard.clone();
             move || listen(lines, &switchboard)
         });
-        let guest = Guest { name: spec.name.clone(), process, console, switchboard, _home: home };
+        let guest = Guest { name: spec.name.clone(), process, switchboard };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
             guest: spec.name.clone(),
             image: machine.image,
@@ -181,11 +175,6 @@ impl Guest {
         &self.name
     }
 
-    /// The process group all its processes belong to.
-    pub fn process_group(&self) -> u32 {
-        self.process.0.id()
-    }
-
     /// Gives the guest work, and does not wait for it.
     ///
     /// # Errors
@@ -197,7 +186,7 @@ impl Guest {
         let id = switchboard.unused_id();
         let events = switchboard.connect(id);
         // Written under the lock, so that lines do not mix.
-        (&self.console)
+        (&self.process.console)
             .write_all(&encode(&Request { id, run }))
             .map_err(|_| Error::Gone { guest: self.name.clone() })?;
         Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
@@ -219,7 +208,7 @@ impl Guest {
         self.run(Command::PowerOff)?;
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5) {
-            if self.process.0.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
+            if self.process.keeper.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
@@ -228,14 +217,17 @@ impl Guest {
     }
 }
 
-/// The leader of a guest's process group, the agent as keeper. Killed with all the group when dropped.
-struct Process(Child);
+/// A guest's processes, all ended when dropped.
+struct Process {
+    keeper: Child,
+    /// What the keeper watches as well: its end is the guest's.
+    console: UnixStream,
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Before it is waited for, its id cannot name another group.
-        let _ = killpg(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);
-        let _ = self.0.wait();
+        let _ = self.console.shutdown(Shutdown::Both);
+        let _ = self.keeper.wait();
     }
 }
 
@@ -282,13 +274,13 @@ pub(crate) fn find_program(program: &str, what: &str, package: &str) -> Result<P
 }
 
 /// Runs a program to its end; answers what it printed.
-pub(crate) fn output(program: &Path, arguments: &[&str]) -> Result<String, Error> {
-    let output = Program::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.doing(|| program.display().to_string())?;
+pub(crate) fn output(program: &mut Program) -> Result<String, Error> {
+    let output = program.stdin(Stdio::null()).output();
+    let output = output.doing(|| format!("{program:?}"))?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let what = format!("{} {}", program.display(), arguments.join(" "));
-        return Err(Error::Io { what, source: std::io::Error::other(format!("{}: {errors}", output.status)) });
+        let source = std::io::Error::other(format!("{}: {errors}", output.status));
+        return Err(Error::Io { what: format!("{program:?}"), source });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
