@@ -10,7 +10,7 @@ all: agent
 
 # The guests' first program, linked statically: it is alone in its initramfs.
 agent:
-	CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static" \
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
 		$(CARGO) build --quiet --profile agent --target $(HOST) --package fairlane-agent
 
 # What the guests are made of, installed only where it is missing.
