@@ -46,7 +46,7 @@ proptest! {
             let total: u64 = sim.guests.iter().map(|guest| guest.time).sum();
             for (guest, (weight, _)) in sim.guests.iter().zip(&guests) {
                 let lag = (total as f64 * f64::from(*weight) / sum - guest.time as f64) / most();
-                prop_assert!(lag <= BEHIND && lag >= -AHEAD, "lag {lag} of weight {weight}");
+                prop_assert!((-AHEAD..=BEHIND).contains(&lag), "lag {lag} of weight {weight}");
             }
         }
     }
@@ -86,7 +86,7 @@ proptest! {
                     if complete {
                         for (port, guest) in sim.guests.iter().enumerate() {
                             let lag = (fluid.served[port] - guest.time as f64) / most();
-                            prop_assert!(lag <= BEHIND && lag >= -BEHIND, "lag {lag} of weight {}", weights[port]);
+                            prop_assert!((-BEHIND..=BEHIND).contains(&lag), "lag {lag} of weight {}", weights[port]);
                         }
                     }
                 }
@@ -147,7 +147,7 @@ proptest! {
         let services = sim.run_until(Nanos(2 * SECOND));
         for (port, rate) in rates.into_iter().enumerate() {
             let short = worst_shortfall(&services, port, rate, Nanos(0), sim.now);
-            // One grant, one frame, and what the floor allows while another's service is under way.
+            // Two services of its own, and what the floor allows while another's is under way.
             let bound = 2.0 * MOST as f64 + rate as f64 / LINK as f64 * MOST as f64;
             prop_assert!(short <= bound, "port {port} with {rate} bit/s is {short} bytes short");
         }
@@ -340,7 +340,7 @@ fn a_blocked_port_keeps_its_place_and_no_more() {
         let after = if port == PortId(0) { After::Blocked } else { After::Backlogged };
         blocked |= after == After::Blocked;
         scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 1_514, frames: 1, nanos: 0 }, after, now);
-        if blocked && (step < 2_000 || step >= 3_000) {
+        if blocked && !(2_000..3_000).contains(&step) {
             scheduler.activate(PortId(0), now);
             blocked = false;
         }
