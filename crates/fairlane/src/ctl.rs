@@ -28,9 +28,9 @@ pub struct Args {
 enum Command {
     /// Show links and vifs: their settings, state and share
     Show,
-    /// Change settings of a vif or link, as in the policy file: fairlane ctl set web weight=30
+    /// Change settings of a vif or link, as in the policy file
     ///
-    /// Of a vif: weight, min_rate, max_rate, burst. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
     /// One after the other, up to the first that is refused. The policy file is not written.
     Set {
         /// The vif or link

@@ -142,14 +142,35 @@ fn a_young_backend_has_no_minute_yet() {
 #[test]
 fn draws_links_vifs_and_their_minute() {
     let expected = "\
-fairlane: 1 links, 3 vifs, up 1m
+fairlane: 1 link, 3 vifs, up 0:01:40
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif   link state           sent    received share   due drops/s   p50 <   p99 < last min
+web   lan  up        75.0Mbit/s      0bit/s 0.750 0.750       0       -       - ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆
+batch lan  up        25.0Mbit/s      0bit/s 0.250 0.250       7 131.1us 131.1us ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂
+idle  lan  waiting       0bit/s      0bit/s 0.000     -       0       -       -
+web: weight 30
+q quit  s sort (by policy)  p pause  arrows select
 ";
     assert_eq!(screen(&mut watching(100), 120, 10), expected);
 }
 
 #[test]
 fn a_narrow_screen_does_without_some_columns() {
-    assert_eq!(screen(&mut watching(100), 80, 10), "");
+    let expected = "\
+fairlane: 1 link, 3 vifs, up 0:01:40
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif   state           sent    received share   due drops/s   p99 < last min
+web   up        75.0Mbit/s      0bit/s 0.750 0.750       0       - ▆▆▆▆▆▆▆▆▆▆
+batch up        25.0Mbit/s      0bit/s 0.250 0.250       7 131.1us ▂▂▂▂▂▂▂▂▂▂
+idle  waiting       0bit/s      0bit/s 0.000     -       0       -
+web: weight 30
+q quit  s sort (by policy)  p pause  arrows select
+";
+    assert_eq!(screen(&mut watching(100), 80, 10), expected);
 }
 
 #[test]
@@ -160,7 +181,7 @@ fn a_disabled_vif_says_why() {
         seen.vifs[1].port.state = State::Disabled { reason: "a descriptor points outside its memory".to_owned() };
         app.take(Ok(seen));
     }
-    assert!(screen(&mut app, 100, 10).contains("batch  lan   disabled"));
+    assert!(screen(&mut app, 100, 10).contains("\nbatch lan  disabled"));
     press(&mut app, KeyCode::Down);
     let shown = screen(&mut app, 100, 10);
     assert!(shown.contains("\nbatch is disabled: a descriptor points outside its memory\n"), "{shown}");
@@ -224,7 +245,16 @@ fn the_selection_stays_within_the_table() {
 #[test]
 fn plain_text_has_the_same_figures() {
     let text = words::plain(&Reading::between(&busy(1), &busy(2)).unwrap());
-    assert_eq!(text, "");
+    let expected = "\
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif    link  state          sent  received  share    due  drops/s    p50 <    p99 <
+web    lan   up       75.0Mbit/s    0bit/s  0.750  0.750        0        -        -
+batch  lan   up       25.0Mbit/s    0bit/s  0.250  0.250        7  131.1us  131.1us
+idle   lan   waiting      0bit/s    0bit/s  0.000      -        0        -        -
+";
+    assert_eq!(text, expected);
 }
 
 proptest! {

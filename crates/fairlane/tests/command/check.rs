@@ -13,13 +13,20 @@ wieght = 30
 "#;
 
 const WRONG_LINES: &str = r#"policy.toml:4: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as "100Mbit/s" or "none", not "100Mbps"
-policy.toml:8: unknown key `wieght`, did you mean `weight`?
+policy.toml:8: unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)
 "#;
 
 #[test]
 fn a_good_policy_is_summed_up() {
     let place = Place::with_policy();
-    assert_done(&place.run("check policy.toml"), "");
+    let expected = "\
+policy.toml: ok
+
+link  scheduler       rate       min_rates  vifs  uplink
+near  fair       100Mbit/s  20Mbit/s (20%)     1  wire to far
+far   fair            none            none     0  none
+";
+    assert_done(&place.run("check policy.toml"), expected);
 }
 
 #[test]

@@ -6,10 +6,24 @@ use crate::place::{POLICY, Place, assert_done, assert_refused};
 fn shows_settings_and_states() {
     let place = Place::with_policy();
     let _backend = place.up();
-    assert_done(&place.ctl("show"), "");
+    let expected = "\
+link  scheduler       rate  delay  isolate  cpu  uplink
+near  fair       100Mbit/s  100ms  false    any  up
+far   fair       100Mbit/s  100ms  false    any  up
+
+vif  link  state    weight  share  min_rate  max_rate  burst  waits for
+web  near  waiting      30  0.000  20Mbit/s      none  64KiB
+";
+    assert_done(&place.ctl("show"), expected);
     let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
     assert_eq!((&shown["vifs"][0]["name"], &shown["vifs"][0]["state"]), (&"web".into(), &"waiting".into()));
-    assert_done(&place.ctl("stats"), "");
+    let expected = "\
+port            sent frames  bytes  received frames  bytes  waited p50 <  p99 <  drops
+web                       0     0B                0     0B             -      -  none
+uplink of near            0     0B                0     0B             -      -  none
+uplink of far             0     0B                0     0B             -      -  none
+";
+    assert_done(&place.ctl("stats"), expected);
     assert_eq!(place.run("ctl stats --json --control DIR/control.sock").code, Some(0));
 }
 
@@ -23,7 +37,9 @@ fn sets_what_may_change() {
     assert!(shown.contains("web  near  waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
 
     assert_refused(&place.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
-    assert_refused(&place.ctl("set web weight=8 min_rate=60Mbit/s burst=9MiB"), 1, "");
+    // In their order, up to the first that is refused.
+    let above = "min_rate 60Mbit/s of vif `web` is above its max_rate 50Mbit/s (weight=8 is set)\n";
+    assert_refused(&place.ctl("set web weight=8 min_rate=60Mbit/s burst=9MiB"), 1, above);
     let ran = place.ctl("set web weight");
     assert_eq!(ran.code, Some(2));
     assert!(ran.err.contains("must be KEY=VALUE, such as weight=30"), "{}", ran.err);
@@ -54,7 +70,7 @@ fn captures_a_vif_into_a_new_file() {
     assert!(place.path("web.pcap").exists());
     let again = "vif `web` is under capture already: stop that one first\n";
     assert_refused(&place.ctl("capture web other.pcap"), 1, again);
-    assert_done(&place.ctl("capture web --stop"), "0 frames, 24B\n");
+    assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
     assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
     assert_refused(
         &place.ctl("capture web web.pcap"),
@@ -70,7 +86,15 @@ fn captures_a_vif_into_a_new_file() {
 fn prints_one_table_of_rates() {
     let place = Place::with_policy();
     let _backend = place.up();
-    assert_done(&place.run("top --once --interval 100ms --control DIR/control.sock"), "");
+    let expected = "\
+link  scheduler       rate     out  used      in  uplink
+near  fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
+far   fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
+
+vif  link  state      sent  received  share  due  drops/s  p50 <  p99 <
+web  near  waiting  0bit/s    0bit/s  0.000    -        0      -      -
+";
+    assert_done(&place.run("top --once --interval 100ms --control DIR/control.sock"), expected);
 }
 
 #[test]

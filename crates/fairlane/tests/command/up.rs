@@ -20,7 +20,13 @@ fn a_wrong_policy_starts_nothing() {
 #[test]
 fn a_socket_in_use_is_left_to_its_owner() {
     let place = Place::with_policy();
-    for (name, sentence) in [("control.sock", ""), ("web.sock", "")] {
+    for (name, sentence) in [
+        (
+            "control.sock",
+            "control socket DIR/control.sock is in use by a running process: stop it or name another path\n",
+        ),
+        ("web.sock", "vif `web`: socket DIR/web.sock is in use by another process; end it or name another\n"),
+    ] {
         let owner = UnixListener::bind(place.path(name)).unwrap();
         assert_refused(&place.run("up policy.toml"), 1, sentence);
         let mut left = [name, "policy.toml"];
@@ -35,9 +41,11 @@ fn a_socket_in_use_is_left_to_its_owner() {
 fn a_directory_that_is_missing_is_told() {
     let place = Place::new();
     place.write("policy.toml", &POLICY.replace("DIR/web.sock", "DIR/gone/web.sock"));
-    assert_refused(&place.run("up policy.toml"), 1, "");
+    let sentence = "vif `web`: socket DIR/gone/web.sock: No such file or directory (os error 2)\n";
+    assert_refused(&place.run("up policy.toml"), 1, sentence);
     place.write("policy.toml", &POLICY.replace("DIR/control.sock", "DIR/gone/control.sock"));
-    assert_refused(&place.run("up policy.toml"), 1, "");
+    let sentence = "cannot make control socket DIR/gone/control.sock: ENOENT: No such file or directory\n";
+    assert_refused(&place.run("up policy.toml"), 1, sentence);
     assert_eq!(place.names(), ["policy.toml"]);
 }
 
