@@ -46,6 +46,10 @@ impl Scheduler for Turns {
             self.activate(port, now);
         }
     }
+
+    fn defer(&mut self, port: PortId, _now: Nanos) {
+        self.queue.push_front(port);
+    }
 }
 
 /// A share of some weight and nothing else.

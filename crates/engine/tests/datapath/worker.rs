@@ -1,7 +1,6 @@
 //! Workers on real threads.
 
-mod support;
-
+use crate::support::{Turns, frame, mac, weight};
 use fairlane_core::packet::Offload;
 use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
@@ -10,7 +9,6 @@ use fairlane_engine::clock::Monotonic;
 use fairlane_engine::worker::Worker;
 use fairlane_port::memory::{self, Peer};
 use fairlane_port::{Port, wire};
-use support::{Turns, frame, mac, weight};
 
 /// A worker of one link with one guest.
 fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (Worker, Peer) {

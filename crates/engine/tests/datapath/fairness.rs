@@ -1,7 +1,6 @@
 //! Shares of a paced uplink in virtual time, with the real schedulers.
 
-mod support;
-
+use crate::support::{Link, frame, mac, weight};
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{self, Share};
 use fairlane_core::switch::Config;
@@ -11,7 +10,6 @@ use fairlane_engine::clock::Clock;
 use fairlane_port::memory;
 use fairlane_port::paced::Paced;
 use fairlane_port::sink::Sink;
-use support::{Link, frame, mac, weight};
 
 const RATE: u64 = 100_000_000;
 

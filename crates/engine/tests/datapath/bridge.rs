@@ -1,7 +1,6 @@
 //! The way of frames through a bridge, in virtual time.
 
-mod support;
-
+use crate::support::{BROADCAST, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
@@ -9,7 +8,6 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::PATIENCE;
 use fairlane_engine::clock::Clock;
 use proptest::prelude::*;
-use support::{BROADCAST, Link, Turns, frame, mac, weight};
 
 #[test]
 fn frames_reach_whom_they_are_for_in_order() {
