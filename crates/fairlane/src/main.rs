@@ -1,5 +1,57 @@
 //! The network path of virtual machines, measured, shared fairly, kept fast.
+//!
+//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage or a wrong policy.
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod backend;
+mod check;
+mod completions;
+mod ctl;
+mod figures;
+mod man;
+mod out;
+mod policy_file;
+mod top;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The network path of virtual machines, shared fairly
+#[derive(Parser)]
+#[command(name = "fairlane", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Args),
+    Check(check::Args),
+    Ctl(ctl::Args),
+    Top(top::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Up(args) => up::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Ctl(args) => ctl::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where nobody reads it, the exit status must do.
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::from(if error.is::<policy_file::Unfit>() { 2 } else { 1 })
+        }
+    }
+}
