@@ -10,10 +10,11 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use toml::de::DeTable;
 
-const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
-const LINK_KEYS: &[&str] = &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink"];
-const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
-const VIF_KEYS: &[&str] =
+pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
+pub(super) const LINK_KEYS: &[&str] =
+    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink"];
+pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
+pub(super) const VIF_KEYS: &[&str] =
     &["name", "link", "socket", "connect", "queues", "weight", "min_rate", "max_rate", "burst", "mac", "addresses"];
 const CONTROL: &str = "/run/fairlane/control.sock";
 

@@ -1,6 +1,7 @@
 mod live;
 mod properties;
 mod read;
+mod reference;
 mod units;
 mod wrong;
 

@@ -1,0 +1,51 @@
+//! `docs/policy.md` says what the code does.
+
+use super::problems;
+use crate::policy::Setting;
+use crate::policy::parse::{FILE_KEYS, LINK_KEYS, UPLINK_KEYS, VIF_KEYS};
+
+const REFERENCE: &str = include_str!("../../../../../docs/policy.md");
+
+/// The part of the reference under a heading, up to the next.
+fn part(heading: &str) -> &'static str {
+    let (_, rest) = REFERENCE.split_once(&format!("\n{heading}\n")).expect(heading);
+    rest.split("\n#").next().unwrap_or(rest)
+}
+
+#[test]
+fn every_key_has_a_row() {
+    // [[link]] and [[vif]] have parts of their own.
+    let file = FILE_KEYS.iter().filter(|key| !["link", "vif"].contains(key));
+    let rows = file.map(|key| ("## The file", key));
+    let rows = rows.chain(LINK_KEYS.iter().map(|key| ("## `[[link]]`", key)));
+    let rows = rows.chain(UPLINK_KEYS.iter().map(|key| ("### `uplink`", key)));
+    for (heading, key) in rows.chain(VIF_KEYS.iter().map(|key| ("## `[[vif]]`", key))) {
+        assert_eq!(part(heading).matches(&format!("\n| `{key}` |")).count(), 1, "{key} under {heading}");
+    }
+}
+
+#[test]
+fn every_range_is_the_one_that_problems_tell() {
+    let of_link = ["rate = \"0bit/s\"", "delay = \"0ms\"", "refill = \"0ms\"", "cpu = -1"];
+    let of_uplink = ["uplink.delay = \"1000s\"", "uplink.queue = \"0B\""];
+    let of_vif = ["queues = 0", "weight = 0", "min_rate = \"0bit/s\"", "max_rate = \"0bit/s\"", "burst = \"0B\""];
+    let cases = of_link.map(|line| ("## `[[link]]`", "link", line)).into_iter();
+    let cases = cases.chain(of_uplink.map(|line| ("### `uplink`", "link", line)));
+    for (heading, table, line) in cases.chain(of_vif.map(|line| ("## `[[vif]]`", "vif", line))) {
+        let key = line.split(" =").next().unwrap().trim_start_matches("uplink.");
+        let told = problems(&format!("[[{table}]]\n{line}\n"));
+        let told = told.iter().find_map(|problem| problem.strip_prefix(&format!("p:2: {key} must be "))).expect(line);
+        let range = told.split(',').next().unwrap().trim_end_matches(" or \"none\"");
+        let row = part(heading).lines().find(|row| row.starts_with(&format!("| `{key}` |"))).expect(key);
+        assert!(row.contains(&format!("| {range} |")), "{row}\n{range}");
+    }
+}
+
+#[test]
+fn every_setting_is_listed() {
+    let known = Setting::parse("", "").unwrap_err();
+    let (vif, link) = known.split_once("; of a link: ").unwrap();
+    let quoted = |list: &str| list.split(", ").map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    let (vif, link) = (quoted(vif.split_once("of a vif: ").unwrap().1), quoted(link.trim_end_matches(')')));
+    assert!(part("## Changes while it runs").contains(&format!("| {vif} | {link} |")), "{vif} | {link}");
+}
