@@ -29,7 +29,7 @@ const BUFFER: usize = HEADER + 65_536 + 22 + 1;
 /// Pieces that one `writev` takes; a frame of more is put together first. 64 KiB of pages are 17.
 const PIECES: usize = 32;
 
-/// An empty tap is not asked again for so long, as asking is a system call: one every 4 us costs a busy worker some percent.
+/// An empty tap is not asked again for so long, as asking is a system call: a busy worker would make one each round.
 const PAUSE: Nanos = Nanos::from_micros(4);
 
 /// When to try again after the system had no room.

@@ -159,7 +159,7 @@ mod tests {
         }
         let tcp = frame.len();
         frame.extend([0; 12]);
-        frame.push(((20 + options * 4) / 4 << 4) as u8);
+        frame.push(((5 + options) << 4) as u8);
         frame.extend(vec![0; 7 + options * 4 + payload]);
         (frame, tcp)
     }
