@@ -1,14 +1,11 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
-use fairlane_core::policy::{Link, Uplink, Vif};
+use fairlane_core::policy::{Link, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Port, wire};
 use std::collections::HashMap;
-
-/// Bytes that pass into a tap ahead of its link's rate: enough for a worker that is late by 0.2 ms at 10 Gbit/s.
-const TAP_QUEUE: u64 = 256 << 10;
 
 /// Opens a guest's card.
 ///
@@ -34,7 +31,7 @@ pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, String>
             Uplink::None => {}
             Uplink::Tap { name } => {
                 let tap = Tap::open(name).map_err(|error| said(&error))?;
-                let paced = Paced::new(tap, link.rate.unwrap_or(0), TAP_QUEUE, true);
+                let paced = Paced::new(tap, link.rate.unwrap_or(0), uplink_queue(link.rate), true);
                 uplinks.insert(link.name.clone(), Box::new(paced));
             }
             Uplink::Wire { to, delay, queue, backpressure } => {

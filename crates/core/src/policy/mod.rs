@@ -114,6 +114,15 @@ pub enum Uplink {
     },
 }
 
+/// Bytes that wait before an uplink of this rate unless the policy says otherwise: 2 ms of it, 16 KiB to 256 KiB.
+///
+/// What waits there is out of the scheduler's hands, and filling it takes a guest's ring far down; what does not wait there
+/// is missing when the worker is late.
+pub fn uplink_queue(rate: Option<u64>) -> u64 {
+    const MOST: u64 = 256 << 10;
+    rate.map_or(MOST, |rate| (rate / 8 / 500).clamp(16 << 10, MOST))
+}
+
 /// A guest's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {

@@ -3,7 +3,7 @@
 use super::check::{Part, belongs_to, conflicts};
 use super::problem::{Problem, Problems};
 use super::section::Section;
-use super::{Link, Policy, SchedulerKind, Uplink, Vif, rules};
+use super::{Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::sched::Share;
 use crate::time::Nanos;
 use std::collections::HashSet;
@@ -67,14 +67,16 @@ impl Policy {
 }
 
 fn link(section: &Section, problems: &mut Problems) -> Link {
+    let name = section.need("name", rules::name, problems).unwrap_or_default();
+    let rate = section.read("rate", rules::rate, problems).flatten();
     Link {
-        name: section.need("name", rules::name, problems).unwrap_or_default(),
-        rate: section.read("rate", rules::rate, problems).flatten(),
+        name,
+        rate,
         scheduler: scheduler(section, problems),
         delay: section.read("delay", rules::delay, problems).unwrap_or(rules::DELAY),
         isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
         cpu: section.read("cpu", rules::cpu, problems),
-        uplink: uplink(section, problems),
+        uplink: uplink(section, rate, problems),
     }
 }
 
@@ -97,13 +99,13 @@ fn scheduler(section: &Section, problems: &mut Problems) -> SchedulerKind {
     }
 }
 
-fn uplink(link: &Section, problems: &mut Problems) -> Uplink {
+fn uplink(link: &Section, rate: Option<u64>, problems: &mut Problems) -> Uplink {
     let Some(value) = link.get("uplink") else { return Uplink::None };
     let Some(section) = Section::open("uplink", UPLINK_KEYS, value, problems) else { return Uplink::None };
     let tap = section.read("tap", rules::tap, problems);
     let to = section.read("wire", rules::name, problems);
     let delay = section.read("delay", rules::wire_delay, problems).unwrap_or(Nanos(0));
-    let queue = section.read("queue", rules::queue, problems).unwrap_or(rules::QUEUE);
+    let queue = section.read("queue", rules::queue, problems).unwrap_or_else(|| uplink_queue(rate));
     let backpressure = section.read("backpressure", rules::flag, problems).unwrap_or(true);
     match (section.has("tap"), section.has("wire")) {
         (true, true) => problems.add(section.span("tap"), "uplink must be a tap or a wire, not both"),

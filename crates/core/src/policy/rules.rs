@@ -18,8 +18,6 @@ pub(super) const WEIGHT: u32 = 100;
 pub(super) const DELAY: Nanos = Nanos::from_millis(100);
 /// Linux netback's credit interval, where xenstore's `rate` names none.
 pub(super) const REFILL: Nanos = Nanos::from_millis(50);
-/// A wire's queue, in bytes.
-pub(super) const QUEUE: u64 = 256 << 10;
 
 /// The burst of a vif that names none: 10 ms of its `max_rate`, but room for one large frame.
 pub(super) fn default_burst(max_rate: Option<u64>) -> u64 {

@@ -61,6 +61,15 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn a_wire_waits_for_two_milliseconds_of_its_rate() {
+    for (rate, queue) in [("1Mbit/s", 16 << 10), ("100Mbit/s", 25_000), ("500Mbit/s", 125_000), ("none", 256 << 10)] {
+        let near = format!("[[link]]\nname = \"near\"\nrate = \"{rate}\"\nuplink = {{ wire = \"far\" }}\n");
+        let policy = parse(&format!("{near}[[link]]\nname = \"far\"\n"));
+        assert!(matches!(policy.links[0].uplink, Uplink::Wire { queue: found, .. } if found == queue), "{rate}");
+    }
+}
+
+#[test]
 fn a_burst_is_ten_milliseconds_or_one_large_frame() {
     let burst = |max_rate: &str| {
         let text =
