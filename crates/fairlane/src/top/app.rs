@@ -8,6 +8,9 @@ use ratatui::widgets::TableState;
 /// Rows that a page key goes.
 const PAGE: u16 = 20;
 
+/// Said until there are two snapshots to compare.
+const FIRST: &str = "waiting for the first figures";
+
 /// By what the vifs are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -69,7 +72,7 @@ impl App {
         App {
             reading: None,
             history: History::default(),
-            notice: "waiting for the first figures".to_owned(),
+            notice: FIRST.to_owned(),
             order: Order::Policy,
             paused: false,
             table: TableState::new().with_selected(0),
@@ -89,7 +92,7 @@ impl App {
                     (Some(last), Some(reading)) => self.history.add(last.time, reading),
                     _ => {
                         self.history = History::default();
-                        self.notice = "waiting for the first figures".to_owned();
+                        self.notice = FIRST.to_owned();
                     }
                 }
                 self.last = Some(snapshot);
