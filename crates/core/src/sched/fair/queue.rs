@@ -10,9 +10,9 @@
 //! To find it in constant time ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling
 //! with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w, and keeps its
 //! ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the order of what is
-//! due, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups: looking at each of them
-//! costs less than the four bitmaps by which QFQ finds the group, and allows V to be the exact mean, also when ports come
-//! and go or change their weight. Slots are narrower than QFQ's: delta = sigma / 8 instead of sigma.
+//! due, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups, few enough to look at each;
+//! QFQ finds the group by four bitmaps instead, whose upkeep asks that V never moves back. Here V is the exact mean, also
+//! when ports come and go or change their weight. Slots are narrower than QFQ's: delta = sigma / 8 instead of sigma.
 //!
 //! A port that runs empty while it is ahead of the fluid would, in the fluid, still be served until V reaches its S. So
 //! long it stays a member and in its slot, and is dropped when its turn comes. (Dropped at once, its lead would be
@@ -28,6 +28,8 @@
 //! ahead of V(t0), and each service they are given from then on begins before D - sigma - delta and costs at most
 //! sigma w; together they cannot take more than W (D - V(t0)), so V is not past D but for the one service begun at t0.
 //! (The argument of EEVDF's theorem 1 with QFQ's rounding.) A service dearer than L is not lost: S grows by all of it.
+//! A port that becomes active during a service is seen after it, and what is owed to a port that returns within its grace
+//! is at most L: each adds up to L for the ports it touches.
 
 use super::super::list::{Links, List};
 use crate::time::{Nanos, SECOND};
