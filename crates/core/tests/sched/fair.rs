@@ -1,13 +1,11 @@
 //! The `fair` scheduler against the fluid server, its guarantees and its limits.
 
-mod sched_sim;
-
+use crate::sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use std::collections::VecDeque;
 
 const ONE_SECOND: Nanos = Nanos(SECOND);
