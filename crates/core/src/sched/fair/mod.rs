@@ -109,14 +109,11 @@ impl Fair {
     fn withdraw(&mut self, port: u32, now: Nanos) {
         let vif = self.vifs[port as usize];
         match vif.state {
-            State::Ready => {
-                self.queue.leave(port, now);
-                self.guarantee.leave(port);
-            }
-            State::Serving => self.queue.leave(port, now),
+            State::Ready => self.guarantee.leave(port),
             State::Held => self.throttle.unhold(port),
-            State::Unknown | State::Idle => {}
+            State::Serving | State::Unknown | State::Idle => {}
         }
+        self.queue.withdraw(port, now);
     }
 
     fn serve(&mut self, port: u32, owed: bool, now: Nanos) -> Next {
@@ -156,7 +153,7 @@ impl Scheduler for Fair {
     }
 
     fn remove(&mut self, port: PortId) {
-        if port.index() >= self.vifs.len() {
+        if self.vifs.get(port.index()).is_none_or(|vif| vif.state == State::Unknown) {
             return;
         }
         self.withdraw(port.0, Nanos(0));

@@ -10,9 +10,14 @@
 //! To find it in constant time ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling
 //! with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w, and keeps its
 //! ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the order of what is
-//! due, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups: looking at each of them
-//! costs less than the four bitmaps by which QFQ finds the group, and allows V to be the exact mean, also when ports come
-//! and go or change their weight. Slots are narrower than QFQ's: delta = sigma / 8 instead of sigma.
+//! due, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups, few enough to look at each;
+//! QFQ finds the group by four bitmaps instead, whose upkeep asks that V never moves back. Here V is the exact mean, also
+//! when ports come and go or change their weight. Slots are narrower than QFQ's: delta = sigma / 8 instead of sigma.
+//!
+//! A port that runs empty while it is ahead of the fluid would, in the fluid, still be served until V reaches its S. So
+//! long it stays a member and in its slot, and is dropped when its turn comes. (Dropped at once, its lead would be
+//! forgiven: ten thousand ports with one frame each would all pass before a heavy one.) Each service leaves at most one
+//! such port behind, so the cost of dropping them is constant for each service too.
 //!
 //! # Bound
 //! Among ports that stay, a service of cost C <= L keeps every lag between
@@ -23,6 +28,8 @@
 //! ahead of V(t0), and each service they are given from then on begins before D - sigma - delta and costs at most
 //! sigma w; together they cannot take more than W (D - V(t0)), so V is not past D but for the one service begun at t0.
 //! (The argument of EEVDF's theorem 1 with QFQ's rounding.) A service dearer than L is not lost: S grows by all of it.
+//! A port that becomes active during a service is seen after it, and what is owed to a port that returns within its grace
+//! is at most L: each adds up to L for the ports it touches.
 
 use super::super::list::{Links, List};
 use crate::time::{Nanos, SECOND};
@@ -90,6 +97,8 @@ struct Port {
     member: bool,
     /// In a slot, not in service.
     queued: bool,
+    /// Has nothing to send, and is a member only until V reaches its start.
+    leaving: bool,
 }
 
 impl Queue {
@@ -110,52 +119,66 @@ impl Queue {
         }
     }
 
-    /// Adds a port that is not yet a member, or changes the weight of one that is not in a slot. Its lag stays, so nothing
-    /// is owed or forgiven.
+    /// Adds a port, or changes the weight of one that is not waiting for its turn. Its lag stays, so nothing is owed or
+    /// forgiven.
     pub fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         let group = (log2_ceil(self.most / u64::from(weight)) - FINE - self.shift) as u8;
         if self.ports.len() <= port as usize {
             let start = self.virtual_time;
-            let (slot, member, queued) = (0, false, false);
-            let new = Port { start, left: now, weight, carry: 0, group, slot, member, queued };
+            let (slot, member, queued, leaving) = (0, false, false, false);
+            let new = Port { start, left: now, weight, carry: 0, group, slot, member, queued, leaving };
             self.ports.resize(port as usize + 1, new);
             self.links.grow(port as usize + 1);
         }
-        let Port { weight: old, member, .. } = self.ports[port as usize];
-        let behind = if member { self.detach(port) } else { self.behind(port) };
-        let behind = (i128::from(behind) * i128::from(old) / i128::from(weight)) as i64;
+        let Port { weight: old, member, queued, .. } = self.ports[port as usize];
+        self.take(port);
+        self.detach(port);
+        let behind = (i128::from(self.behind(port)) * i128::from(old) / i128::from(weight)) as i64;
         let entry = &mut self.ports[port as usize];
         (entry.weight, entry.group, entry.carry) = (weight, group, 0);
         entry.start = self.virtual_time.wrapping_sub(behind as u64);
-        if member {
+        if member && !queued {
             self.attach(port, behind);
         }
     }
 
-    /// Forgets what a port used and was owed; it must not be a member.
+    /// Ends a port's membership at once, and forgets what it used and was owed.
     pub fn reset(&mut self, port: u32, now: Nanos) {
+        self.withdraw(port, now);
         let entry = &mut self.ports[port as usize];
-        (entry.start, entry.left, entry.carry) = (self.virtual_time, now, 0);
+        (entry.start, entry.carry) = (self.virtual_time, 0);
     }
 
     /// Makes a port a member, and queues it. What it used ahead of the fluid still counts; what it was behind only if it
     /// left less than `grace` ago, and at most one service's worth.
     pub fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
-        let away = now.since(self.ports[port as usize].left);
-        let weight = u64::from(self.ports[port as usize].weight);
-        let credit = if away <= grace { (self.most / weight) as i64 } else { 0 };
+        let entry = &mut self.ports[port as usize];
+        if std::mem::take(&mut entry.leaving) {
+            return;
+        }
+        let away = now.since(entry.left);
+        let credit = if away <= grace { (self.most / u64::from(entry.weight)) as i64 } else { 0 };
         let behind = if away <= FORGET { self.behind(port).min(credit) } else { 0 };
         self.attach(port, behind);
         self.link(port);
     }
 
-    /// Ends a port's membership, queued or in service.
+    /// Ends the membership of a port in service, which has nothing to send; at once only if it is not ahead.
     pub fn leave(&mut self, port: u32, now: Nanos) {
-        self.take(port);
-        let behind = self.detach(port);
+        if self.behind(port) >= 0 {
+            return self.withdraw(port, now);
+        }
         let entry = &mut self.ports[port as usize];
-        (entry.start, entry.left) = (self.virtual_time.wrapping_sub(behind as u64), now);
+        (entry.leaving, entry.left) = (true, now);
+        self.link(port);
+    }
+
+    /// Ends a port's membership at once, queued or in service.
+    pub fn withdraw(&mut self, port: u32, now: Nanos) {
+        self.take(port);
+        self.detach(port);
+        self.ports[port as usize].left = now;
     }
 
     /// Takes out the port to be served next; it remains a member.
@@ -168,11 +191,14 @@ impl Queue {
             let port = group.slots[slot_of(group.first, self.shift + index as u32)].head()?;
             let beyond = self.ports[port as usize].start.wrapping_sub(group.first) as i64;
             self.unlink(port);
-            if beyond < delta as i64 {
+            if beyond >= delta as i64 {
+                // It was too far ahead for the slots; it has come nearer and finds a better one now.
+                self.link(port);
+            } else if self.ports[port as usize].leaving {
+                self.detach(port);
+            } else {
                 return Some(port);
             }
-            // It was too far ahead for the slots; it has come nearer and finds a better one now.
-            self.link(port);
         }
         None
     }
@@ -235,21 +261,24 @@ impl Queue {
         self.virtual_time.wrapping_sub(self.ports[port as usize].start) as i64
     }
 
-    /// Takes a member out of the mean; returns how far it was behind.
-    fn detach(&mut self, port: u32) -> i64 {
+    /// Takes a member out of the mean. Its start moves with the mean, so that it stays as far from it.
+    fn detach(&mut self, port: u32) {
         let behind = self.behind(port);
         let entry = &mut self.ports[port as usize];
-        entry.member = false;
+        if !std::mem::take(&mut entry.member) {
+            return;
+        }
+        entry.leaving = false;
         self.weights -= u64::from(entry.weight);
         if self.weights == 0 {
             self.remainder = 0;
-            return behind;
+            return;
         }
         let sum = i128::from(self.remainder) + i128::from(behind) * i128::from(entry.weight);
         let weights = i128::from(self.weights);
         self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);
         self.remainder = sum.rem_euclid(weights) as u64;
-        behind
+        entry.start = self.virtual_time.wrapping_sub(behind as u64);
     }
 
     /// Takes a port into the mean, so that it is then `behind` that far. Alone it is the mean.
@@ -260,7 +289,7 @@ impl Queue {
         if self.weights == 0 {
             entry.start = self.virtual_time;
         } else {
-            // The mean moves back by `shift` = behind w / W, rounded so that the remainder is not negative.
+            // The mean moves back by behind w / W, so that the port is then behind it as far as it should be.
             let sum = i128::from(self.remainder) - i128::from(behind) * i128::from(weight);
             let weights = i128::from(self.weights);
             self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);

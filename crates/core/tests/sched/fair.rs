@@ -1,13 +1,11 @@
 //! The `fair` scheduler against the fluid server, its guarantees and its limits.
 
-mod sched_sim;
-
+use crate::sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use std::collections::VecDeque;
 
 const ONE_SECOND: Nanos = Nanos(SECOND);
@@ -51,7 +49,8 @@ proptest! {
         }
     }
 
-    /// The same for ports that come and go, against a fluid server that is given the same frames.
+    /// The same for ports that come and go, against a fluid server that is given the same frames. The fluid serves a frame
+    /// when it arrives, the scheduler hears of it after the service under way: one service more, either way.
     #[test]
     fn lag_is_bounded_as_ports_come_and_go(
         weights in prop::collection::vec(weight(), 2..8),
@@ -86,7 +85,7 @@ proptest! {
                     if complete {
                         for (port, guest) in sim.guests.iter().enumerate() {
                             let lag = (fluid.served[port] - guest.time as f64) / most();
-                            prop_assert!((-BEHIND..=BEHIND).contains(&lag), "lag {lag} of weight {}", weights[port]);
+                            prop_assert!((-AHEAD - 1.0..=BEHIND + 1.0).contains(&lag), "lag {lag} of weight {}", weights[port]);
                         }
                     }
                 }
@@ -207,6 +206,21 @@ fn a_heavy_port_does_not_wait_for_ten_thousand_light_ones() {
     let total: u64 = sim.guests.iter().map(|guest| guest.bytes).sum();
     let part = sim.guests[heavy].bytes as f64 / total as f64;
     assert!((part - 0.5).abs() < 0.001, "{part}");
+}
+
+#[test]
+fn ten_thousand_ports_with_one_frame_do_not_all_pass_first() {
+    let mut sim = Sim::new(SchedulerKind::Fair, 10_000_000_000);
+    for _ in 0..10_000 {
+        sim.add(share(1), Load::Finite(VecDeque::from([65_550])));
+    }
+    let heavy = sim.flood(share(10_000), 1_514);
+    let most = (MOST * 8 / 10) as f64;
+    while sim.guests[..heavy].iter().any(|guest| guest.frames == 0) {
+        sim.step();
+        let lag = sim.now.0 as f64 / 2.0 - sim.guests[heavy].time as f64;
+        assert!(lag <= BEHIND * most, "{} services late", lag / most);
+    }
 }
 
 #[test]

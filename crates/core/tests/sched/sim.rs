@@ -1,7 +1,5 @@
 //! A link in virtual time: ports with frames to send, one scheduler, and the fluid server it is measured against.
 
-#![allow(dead_code)] // Each test program uses its part.
-
 use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};

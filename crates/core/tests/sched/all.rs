@@ -1,13 +1,11 @@
 //! What every scheduler promises, under arbitrary sequences of calls.
 
-mod sched_sim;
-
+use crate::sim::{DELAY, LINK, Load, Sim, Step, cases, share, worst_excess};
 use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, LINK, Load, Sim, Step, cases, share, worst_excess};
 use std::collections::VecDeque;
 
 const PORTS: usize = 6;

@@ -1,13 +1,11 @@
 //! The two round robins: the seed's weighted one, and netback's.
 
-mod sched_sim;
-
+use crate::sim::{DELAY, LINK, Load, Sim, Step, cases, share};
 use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, LINK, Load, Sim, Step, cases, share};
 use std::collections::VecDeque;
 
 const WRR: SchedulerKind = SchedulerKind::Wrr { prioritize: true };
