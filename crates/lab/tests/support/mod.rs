@@ -1,6 +1,10 @@
 //! What tests with real guests share.
 
-use std::{env, fs, process, time::Instant};
+use std::{
+    env, fs, process,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
 
 use fairlane_lab::{Error, Guest, GuestSpec, Kind};
 use libtest_mimic::{Completion, Failed, Trial};
@@ -18,9 +22,10 @@ pub fn guest_test(name: &str, test: fn() -> Result<(), Error>) -> Trial {
     })
 }
 
-/// A guest without a network card, its name made one of this process.
+/// A guest without a network card, its name made one that no other guest has.
 pub fn spec(kind: Kind, name: &str) -> GuestSpec {
-    let name = format!("{name}-{}", process::id());
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
     GuestSpec { name, kind, memory_mib: 128, nic: None, log }
 }
