@@ -7,8 +7,11 @@
 mod backend;
 #[path = "../../core/benches/decision/mod.rs"]
 mod decision;
+mod forward;
+mod guest;
 mod interrupt;
 mod machine;
+mod ovs;
 mod process;
 mod rounds;
 mod rx;
@@ -47,8 +50,12 @@ struct Options {
 enum Part {
     /// Frames of 64 bytes from a guest into the backend.
     Rx,
+    /// Frames of 64 bytes from guest to guest.
+    Forward,
     /// Nanoseconds a scheduling decision.
     Sched,
+    /// TCP between two guests.
+    Guest,
 }
 
 /// What a part needs to run.
@@ -61,6 +68,7 @@ pub struct Run {
     pub rounds: usize,
     /// Seconds a contestant is measured in a round.
     pub seconds: u32,
+    skipped: Vec<String>,
     progress: ProgressBar,
 }
 
@@ -73,6 +81,12 @@ impl Run {
     /// Tells a line that stays.
     pub fn tell(&self, line: &str) {
         self.progress.suspend(|| eprintln!("{line}"));
+    }
+
+    /// Says loudly what is not measured, and why; the result says so too.
+    pub fn skip(&mut self, what: &str) {
+        self.tell(&format!("SKIPPED: {what}"));
+        self.skipped.push(what.to_owned());
     }
 
     /// Claims that a metric is at least, or at most, some value.
@@ -129,26 +143,26 @@ fn run(options: Options) -> Result<bool> {
         machine: Machine::look(),
         rounds: options.repeats as usize,
         seconds: options.seconds,
+        skipped: Vec::new(),
         progress,
     };
     run.result.setting("rounds", options.repeats).setting("seconds", options.seconds);
     run.result.setting("real_time", run.machine.real_time);
     let parts: Vec<Part> = if options.parts.is_empty() { Part::value_variants().to_vec() } else { options.parts };
-    let (mut skipped, mut failed) = (Vec::new(), 0);
+    let mut failed = 0;
     for part in &parts {
         let name = part.to_possible_value().expect("no part is hidden").get_name().to_owned();
         let outcome = match part {
             Part::Rx => rx::measure(&mut run),
 
+            Part::Forward => forward::measure(&mut run),
             Part::Sched => sched::measure(&mut run),
+            Part::Guest => guest::measure(&mut run),
         };
         match outcome {
             Ok(()) => {}
             Err(error) if error.is::<interrupt::Interrupted>() => return Err(error),
-            Err(error) if error.is::<Missing>() => {
-                run.tell(&format!("SKIPPED part {name}: {error}"));
-                skipped.push(format!("{name}: {error}"));
-            }
+            Err(error) if error.is::<Missing>() => run.skip(&format!("part {name}: {error}")),
             Err(error) => {
                 run.tell(&format!("FAILED part {name}: {error:#}"));
                 failed += 1;
@@ -156,10 +170,11 @@ fn run(options: Options) -> Result<bool> {
         }
     }
     run.progress.finish_and_clear();
-    run.result.setting("skipped", skipped.clone());
+    run.result.setting("skipped", run.skipped.clone());
     run.result.write(&options.out).context("the result")?;
     print!("{}", text::summary(&run.result));
-    println!("{} of {} parts skipped, {failed} failed", skipped.len(), parts.len());
+    println!("{} parts run, {failed} failed, {} comparisons skipped", parts.len(), run.skipped.len());
+    run.skipped.iter().for_each(|what| println!("  skipped: {what}"));
     println!("{}", options.out.join("report.html").display());
     Ok(failed == 0 && run.result.holds())
 }

@@ -14,8 +14,11 @@ use std::hint::black_box;
 
 const LINK_RATE: u64 = 10_000_000_000;
 
+/// Makes a scheduler without ports.
+type Build = fn() -> Box<dyn Scheduler>;
+
 /// Those that are measured: a name each, and how it is built.
-pub const SCHEDULERS: [(&str, fn() -> Box<dyn Scheduler>); 4] = [
+pub const SCHEDULERS: [(&str, Build); 4] = [
     ("fair", || build(SchedulerKind::Fair, Some(LINK_RATE), Nanos::from_millis(10))),
     ("wrr", || build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), Nanos::from_millis(10))),
     ("netback", || {
