@@ -60,3 +60,12 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, Missing> {
         .find(|file| file.is_file())
         .ok_or_else(|| Missing(format!("{program} is not installed: `apt-get install {package}` brings it")))
 }
+
+/// Packages that take part, and their versions as far as they are installed from packages.
+pub fn versions() -> Vec<(&'static str, String)> {
+    let version = |package| {
+        let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output().ok()?;
+        query.status.success().then(|| (package, String::from_utf8_lossy(&query.stdout).into_owned()))
+    };
+    ["dpdk-dev", "openvswitch-switch-dpdk", "user-mode-linux"].into_iter().filter_map(version).collect()
+}

@@ -146,6 +146,8 @@ fn run(options: Options) -> Result<bool> {
         skipped: Vec::new(),
         progress,
     };
+    let versions = machine::versions().into_iter().map(|(package, version)| (package.to_owned(), version));
+    run.result.host.versions.extend(versions);
     run.result.setting("rounds", options.repeats).setting("seconds", options.seconds);
     run.result.setting("real_time", run.machine.real_time);
     let parts: Vec<Part> = if options.parts.is_empty() { Part::value_variants().to_vec() } else { options.parts };

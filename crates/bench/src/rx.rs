@@ -25,16 +25,16 @@ pub fn measure(run: &mut Run) -> Result<()> {
             Contestant::new("fairlane", || ours(ports, seconds, real_time)),
             Contestant::new("dpdk", || theirs(ports, seconds, real_time)),
         ];
-        let figures = compete(run, &format!("rx, {ports} ports"), run.rounds, contestants)?;
+        let figures = compete(run, &format!("rx, {ports} guests"), run.rounds, contestants)?;
         figures.keep(run, "rx", place, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
         let ratio = if ports == 1 { "rx_64b_vs_dpdk".to_owned() } else { format!("rx_64b_vs_dpdk_{ports}") };
         run.result.metric(&ratio, &figures.ratios("dpdk"), "");
     }
     run.result.figure(
         Figure::bars(TITLE)
-            .caption("Fairlane with switch, pinned addresses and the fair scheduler; DPDK's vhost backend only takes and frees. Same guests, same core.")
+            .caption("Fairlane with switch (an unknown address: its slowest answer), pinned sources and the fair scheduler, and a copy of each frame; DPDK's vhost backend only takes and frees. Same guests, same core.")
             .y("frames taken")
-            .categories(PORTS.map(|ports| format!("{ports} ports")))
+            .categories(PORTS.map(|ports| if ports == 1 { "1 guest".to_owned() } else { format!("{ports} guests") }))
             .series(["rx/fairlane", "rx/dpdk"]),
     );
     let text = "Fairlane takes frames at least 0.8 times as fast as DPDK's vhost backend on the same core";
