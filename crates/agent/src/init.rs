@@ -1,8 +1,9 @@
 //! What process 1 does before it serves: mounts, modules, name, network.
 //!
 //! The host's wishes stand on the kernel's command line: `fairlane.console=ttyS0` (the console to serve),
-//! `fairlane.host=NAME`, and for a network card `fairlane.mac=MAC` and `fairlane.ip=ADDRESS/PREFIX`. Kernel modules
-//! lie in `/modules`; the file `order` there names them, a line each, as they are to be loaded.
+//! `fairlane.host=NAME`, and for a network card `fairlane.card=NAME`, `fairlane.mac=MAC` and
+//! `fairlane.ip=ADDRESS/PREFIX`. Kernel modules lie in `/modules`; the file `order` there names them, a line each, as they
+//! are to be loaded.
 
 use std::{
     convert::Infallible,
@@ -75,6 +76,7 @@ struct Wishes {
 
 #[derive(Debug, PartialEq)]
 struct Card {
+    name: String,
     mac: [u8; 6],
     address: Ipv4Addr,
     prefix: u8,
@@ -86,10 +88,10 @@ impl Wishes {
             line.split_whitespace()
                 .find_map(|word| word.strip_prefix("fairlane.")?.strip_prefix(key)?.strip_prefix('='))
         };
-        let card = match (find("mac"), find("ip")) {
-            (None, None) => None,
-            (Some(mac), Some(ip)) => Some(Card::read(mac, ip)?),
-            _ => bail!("fairlane.mac and fairlane.ip go together, and only one is given"),
+        let card = match (find("card"), find("mac"), find("ip")) {
+            (None, None, None) => None,
+            (Some(name), Some(mac), Some(ip)) => Some(Card::read(name, mac, ip)?),
+            _ => bail!("fairlane.card, fairlane.mac and fairlane.ip go together, and not all are given"),
         };
         Ok(Wishes {
             console: find("console").context("fairlane.console is not given: the name of a tty is needed")?.to_owned(),
@@ -100,7 +102,7 @@ impl Wishes {
 }
 
 impl Card {
-    fn read(mac: &str, ip: &str) -> anyhow::Result<Card> {
+    fn read(name: &str, mac: &str, ip: &str) -> anyhow::Result<Card> {
         let bytes: Option<Vec<u8>> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
         let mac = bytes
             .and_then(|bytes| bytes.try_into().ok())
@@ -110,7 +112,7 @@ impl Card {
             .and_then(|(address, prefix)| Some((address.parse().ok()?, prefix.parse().ok()?)))
             .filter(|(_, prefix)| *prefix <= 32)
             .with_context(|| format!("fairlane.ip={ip}: an address and prefix like 10.0.0.1/24 are needed"))?;
-        Ok(Card { mac, address, prefix })
+        Ok(Card { name: name.to_owned(), mac, address, prefix })
     }
 }
 
@@ -140,9 +142,10 @@ fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
     }
     network::bring_up(if_nametoindex("lo")?, None).context("lo")?;
     if let Some(card) = &wishes.card {
-        let index = await_card("eth0")?;
-        network::bring_up(index, Some(card.mac)).context("eth0: MAC address and link up")?;
-        network::add_address(index, card.address, card.prefix).context("eth0: address")?;
+        let name = &card.name;
+        let index = await_card(name)?;
+        network::bring_up(index, Some(card.mac)).with_context(|| format!("{name}: MAC address and link up"))?;
+        network::add_address(index, card.address, card.prefix).with_context(|| format!("{name}: address"))?;
     }
     Ok(())
 }
@@ -178,22 +181,24 @@ mod tests {
 
     #[test]
     fn wishes_are_read() {
-        let line =
-            "mem=64M fairlane.console=ttyS0 fairlane.host=red fairlane.mac=02:00:00:00:00:0a fairlane.ip=10.0.0.1/24\n";
-        let card = Card { mac: [2, 0, 0, 0, 0, 10], address: Ipv4Addr::new(10, 0, 0, 1), prefix: 24 };
+        let line = "mem=64M fairlane.console=ttyS0 fairlane.host=red fairlane.card=eth0 \
+                    fairlane.mac=02:00:00:00:00:0a fairlane.ip=10.0.0.1/24\n";
+        let name = "eth0".to_owned();
+        let card = Card { name, mac: [2, 0, 0, 0, 0, 10], address: Ipv4Addr::new(10, 0, 0, 1), prefix: 24 };
         let wishes = Wishes { console: "ttyS0".to_owned(), host: Some("red".to_owned()), card: Some(card) };
         assert_eq!(Wishes::read(line).unwrap(), wishes);
     }
 
     #[test]
     fn bad_wishes_are_named() {
-        for (line, named) in [
+        for (wishes, named) in [
             ("quiet", "fairlane.console"),
-            ("fairlane.console=t fairlane.ip=10.0.0.1/24", "go together"),
-            ("fairlane.console=t fairlane.mac=02:00 fairlane.ip=10.0.0.1/24", "02:00"),
-            ("fairlane.console=t fairlane.mac=02:00:00:00:00:01 fairlane.ip=10.0.0.1/33", "10.0.0.1/33"),
+            ("console=t ip=10.0.0.1/24", "go together"),
+            ("console=t card=eth0 mac=02:00 ip=10.0.0.1/24", "02:00"),
+            ("console=t card=eth0 mac=02:00:00:00:00:01 ip=10.0.0.1/33", "10.0.0.1/33"),
         ] {
-            let error = Wishes::read(line).unwrap_err().to_string();
+            let line: String = wishes.split(' ').map(|wish| format!("fairlane.{wish} ")).collect();
+            let error = Wishes::read(&line).unwrap_err().to_string();
             assert!(error.contains(named), "{line}: {error}");
         }
     }

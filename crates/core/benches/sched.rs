@@ -1,106 +1,20 @@
 //! Nanoseconds a scheduling decision (`next` and `charge`), all ports backlogged, against a plain deficit round robin.
-//!
-//! Weights are random from 1 to 10000, each service is what a grant makes of random frames of 64 to 1500 bytes. At each
-//! number of ports the schedulers see the same sequence.
+
+mod decision;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use fairlane_core::PortId;
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share, build};
-use fairlane_core::time::{Nanos, SECOND};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use std::collections::VecDeque;
-use std::hint::black_box;
+use decision::{Backlogged, SCHEDULERS};
 
-/// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with nothing else: the least a fair decision can cost.
-#[derive(Default)]
-struct PlainDrr {
-    quantum: Vec<u64>,
-    deficit: Vec<i64>,
-    round: VecDeque<u32>,
-}
-
-impl Scheduler for PlainDrr {
-    fn configure(&mut self, port: PortId, share: Share, _now: Nanos) {
-        assert_eq!(port.index(), self.quantum.len());
-        self.quantum.push(u64::from(share.weight) * 1500);
-        self.deficit.push(0);
-    }
-
-    fn remove(&mut self, _port: PortId) {}
-
-    fn activate(&mut self, port: PortId, _now: Nanos) {
-        self.deficit[port.index()] = self.quantum[port.index()] as i64;
-        self.round.push_back(port.0);
-    }
-
-    fn next(&mut self, _now: Nanos) -> Next {
-        let Some(&port) = self.round.front() else { return Next::Idle };
-        Next::Serve(PortId(port), Grant { bytes: 16_384, frames: 32 })
-    }
-
-    fn charge(&mut self, port: PortId, cost: Cost, _after: After, _now: Nanos) {
-        let deficit = &mut self.deficit[port.index()];
-        *deficit -= cost.bytes as i64;
-        if *deficit <= 0 {
-            *deficit += self.quantum[port.index()] as i64;
-            self.round.rotate_left(1);
-        }
-    }
-
-    /// An offer takes nothing out of the round.
-    fn defer(&mut self, _port: PortId, _now: Nanos) {}
-}
-
-/// What a grant makes of random frames.
-fn services(random: &mut StdRng) -> Vec<Cost> {
-    let service = |_| {
-        let mut cost = Cost::default();
-        while cost.bytes < 16_384 && cost.frames < 32 {
-            cost.bytes += random.random_range(64..=1500);
-            cost.frames += 1;
-        }
-        Cost { uplink_bytes: cost.bytes, nanos: cost.frames * 100, ..cost }
-    };
-    (0..4096).map(service).collect()
-}
-
-fn decision(bench: &mut Criterion) {
-    const LINK_RATE: u64 = 10_000_000_000;
-    let delay = Nanos::from_millis(10);
+fn decisions(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("decision");
-    for ports in [2u32, 100, 1_000, 10_000] {
-        let kinds: [(&str, Box<dyn Scheduler>); 4] = [
-            ("fair", build(SchedulerKind::Fair, Some(LINK_RATE), delay)),
-            ("wrr", build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), delay)),
-            ("netback", build(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, Some(LINK_RATE), delay)),
-            ("plain_drr", Box::new(PlainDrr::default())),
-        ];
-        for (name, mut scheduler) in kinds {
-            let mut random = StdRng::seed_from_u64(u64::from(ports));
-            for port in (0..ports).map(PortId) {
-                let weight = random.random_range(1..=10_000);
-                scheduler.configure(port, Share { weight, min_rate: 0, max_rate: None, burst: 0 }, Nanos(0));
-                scheduler.activate(port, Nanos(0));
-            }
-            let services = services(&mut random);
-            let (mut now, mut turn) = (Nanos(0), 0);
-            let mut decide = || {
-                let Next::Serve(port, grant) = scheduler.next(now) else { unreachable!("all ports are backlogged") };
-                black_box(grant);
-                let cost = services[turn % services.len()];
-                turn += 1;
-                now += Nanos(cost.bytes * 8 * SECOND / LINK_RATE);
-                scheduler.charge(port, cost, After::Backlogged, now);
-            };
-            // Until every port has been served many times.
-            (0..20 * ports).for_each(|_| decide());
-            group.bench_function(BenchmarkId::new(name, ports), |bench| bench.iter(&mut decide));
+    for ports in [2, 100, 1_000, 10_000] {
+        for (name, build) in SCHEDULERS {
+            let mut backlogged = Backlogged::new(build(), ports);
+            group.bench_function(BenchmarkId::new(name, ports), |bench| bench.iter(|| backlogged.decide()));
         }
     }
     group.finish();
 }
 
-criterion_group!(benches, decision);
+criterion_group!(benches, decisions);
 criterion_main!(benches);

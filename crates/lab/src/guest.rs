@@ -43,17 +43,27 @@ pub struct GuestSpec {
     pub kind: Kind,
     /// Its memory, in MiB.
     pub memory_mib: u32,
-    /// Its network card, `eth0`; without one it has its loopback only.
+    /// Its network card; without one it has its loopback only.
     pub nic: Option<Nic>,
     /// The file that keeps what its kernel prints.
     pub log: PathBuf,
 }
 
-/// A guest's network card: a vhost-user frontend.
+/// What serves a guest's network card.
+#[derive(Clone, Debug)]
+pub enum Backend {
+    /// A vhost-user backend by its socket, which listens already.
+    VhostUser(PathBuf),
+    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest. For User-Mode
+    /// Linux only.
+    Tap(String),
+}
+
+/// A guest's network card.
 #[derive(Clone, Debug)]
 pub struct Nic {
-    /// The backend's socket, which listens already.
-    pub socket: PathBuf,
+    /// What serves it.
+    pub backend: Backend,
     /// The MAC address.
     pub mac: [u8; 6],
     /// The IP address.
@@ -76,7 +86,13 @@ impl GuestSpec {
     pub(crate) fn wishes(&self, console: &str) -> String {
         let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);
         if let Some(nic) = &self.nic {
-            wishes += &format!(" fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
+            let card = match nic.backend {
+                Backend::VhostUser(_) => "eth0",
+                // User-Mode Linux's own driver names its first card so.
+                Backend::Tap(_) => "vec0",
+            };
+            wishes +=
+                &format!(" fairlane.card={card} fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
         }
         wishes
     }

@@ -17,5 +17,5 @@ mod uml;
 
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
-pub use guest::{Guest, GuestSpec, Kind, Nic};
+pub use guest::{Backend, Guest, GuestSpec, Kind, Nic};
 pub use job::Job;

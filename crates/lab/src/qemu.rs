@@ -11,7 +11,7 @@ use std::{
 use crate::{
     cache,
     error::{Error, IoContext},
-    guest::{Guest, GuestSpec, Machine, find_program, output},
+    guest::{Backend, Guest, GuestSpec, Machine, find_program, output},
     image, modules,
 };
 
@@ -87,7 +87,12 @@ fn command(
     arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
     arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.wishes("ttyS1"))]);
     if let Some(nic) = &spec.nic {
-        let socket = absolute(&nic.socket).doing(|| nic.socket.display().to_string())?;
+        let Backend::VhostUser(socket) = &nic.backend else {
+            let reason =
+                "a tap wanted, and only User-Mode Linux guests have that; others have a vhost-user card".to_owned();
+            return Err(Error::Orders { guest: spec.name.clone(), reason });
+        };
+        let socket = absolute(socket).doing(|| socket.display().to_string())?;
         arguments.extend([
             "-chardev".to_owned(),
             format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket)),

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     error::{Error, IoContext},
-    guest::{GuestSpec, Machine, find_program, output},
+    guest::{Backend, GuestSpec, Machine, find_program, output},
     image, modules,
 };
 
@@ -41,8 +41,13 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Machine, Error> {
             let reason = format!("{} queues wanted, and User-Mode Linux has one only", nic.queues);
             return Err(Error::Orders { guest: spec.name.clone(), reason });
         }
-        let socket = absolute(&nic.socket).doing(|| nic.socket.display().to_string())?;
-        arguments.push(format!("virtio_uml.device={}:1", word(spec, &socket)?));
+        arguments.push(match &nic.backend {
+            Backend::VhostUser(socket) => {
+                let socket = absolute(socket).doing(|| socket.display().to_string())?;
+                format!("virtio_uml.device={}:1", word(spec, &socket)?)
+            }
+            Backend::Tap(name) => format!("vec0:transport=tap,ifname={name},gro=1"),
+        });
     }
     let image = format!("User-Mode Linux {}, {}", version.trim(), initramfs.display());
     Ok(Machine { program: kernel, arguments, image, limit: Duration::from_secs(30) })

@@ -6,7 +6,7 @@ use std::{net::Ipv4Addr, path::Path, process::ExitCode};
 
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
-use fairlane_lab::{Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
+use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, tcp, udp};
 use libtest_mimic::Arguments;
 use support::{boot, guest_test, spec};
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 
 fn guest(kind: Kind, number: u8, sockets: &Path) -> Result<Guest, Error> {
     let nic = Nic {
-        socket: sockets.join(format!("{number}.sock")),
+        backend: Backend::VhostUser(sockets.join(format!("{number}.sock"))),
         mac: [2, 0, 0, 0, 0, number],
         address: Ipv4Addr::new(10, 0, 0, number),
         prefix: 24,

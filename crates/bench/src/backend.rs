@@ -1,0 +1,79 @@
+//! Fairlane as the contestant: a worker with one bridge, its switch and the `fair` scheduler on.
+
+use crate::machine::REAL_TIME;
+use crate::process;
+use anyhow::{Result, ensure};
+use fairlane_core::packet::Mac;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{self, Share};
+use fairlane_core::switch::{Config, Pins};
+use fairlane_core::time::Nanos;
+use fairlane_engine::Bridge;
+use fairlane_engine::clock::Monotonic;
+use fairlane_engine::worker::Worker;
+use fairlane_port::Port;
+use fairlane_port::sink::Sink;
+use fairlane_port::vhost_user::VhostUser;
+use std::path::PathBuf;
+
+/// What a policy says when it says nothing.
+const DELAY: Nanos = Nanos::from_millis(10);
+
+/// A running backend.
+pub struct Backend(Worker);
+
+/// Where guests may send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Uplink {
+    /// To each other; there is none.
+    None,
+    /// To a sink only, which copies each frame once.
+    Sink,
+}
+
+impl Backend {
+    /// Listens on a socket for each guest, whose MAC address it is pinned to; on one core, or wherever there is time.
+    ///
+    /// # Errors
+    /// A socket or thread cannot be made.
+    pub fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
+        let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
+        let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
+        let mut bridge = Bridge::new("bench", switch, scheduler);
+        if uplink == Uplink::Sink {
+            bridge.set_uplink(Box::new(Sink::new()));
+        }
+        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        for (number, (socket, mac)) in guests.iter().enumerate() {
+            let name = format!("guest{number}");
+            let port: Box<dyn Port> = Box::new(VhostUser::listen(&name, socket, 1)?);
+            let pins = Pins { mac: Some(Mac(*mac)), addresses: Vec::new() };
+            bridge.add(&name, port, share, pins, Nanos(0))?;
+        }
+        Ok(Backend(Worker::start(vec![bridge], Monotonic::new(), core)?))
+    }
+
+    /// Schedules the worker's thread as the peers' are.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn make_real_time(&self) -> Result<()> {
+        let thread = self.0.ask(|_| nix::unistd::gettid())?.to_string();
+        let [chrt, policy, priority] = REAL_TIME;
+        process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
+    }
+
+    /// Makes sure that a rate seen by the guests is one of frames that arrived.
+    ///
+    /// # Errors
+    /// Frames were dropped.
+    pub fn check_drops(&self) -> Result<()> {
+        let drops = self.0.ask(|work| {
+            let bridge = &mut work.bridges[0];
+            let counters = bridge.ports().into_iter().filter_map(|port| bridge.counters(port));
+            counters.map(|counters| counters.drops.total()).sum::<u64>()
+        })?;
+        ensure!(drops == 0, "Fairlane dropped {drops} frames");
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Fairlane beside its peers, in one run on one machine.
+//!
+//! Absolute rates of a shared machine move by half between runs. So contestants run one after the other in short rounds,
+//! and what is reported is the ratio within each round: its median, with a 95% interval.
+#![forbid(unsafe_code)]
+
+mod backend;
+#[path = "../../core/benches/decision/mod.rs"]
+mod decision;
+mod forward;
+mod guest;
+mod interrupt;
+mod machine;
+mod ovs;
+mod process;
+mod rounds;
+mod rx;
+mod sched;
+mod testpmd;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use fairlane_report::{About, Claim, ResultFile, quantity, text};
+use indicatif::{ProgressBar, ProgressStyle};
+use machine::{Machine, Missing};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measures Fairlane beside DPDK, Open vSwitch and the kernel's bridge.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Run this part only; may be given again.
+    #[arg(long = "part", value_name = "NAME")]
+    parts: Vec<Part>,
+    /// Rounds of every comparison; each contestant runs once a round.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// How long each contestant is measured in a round.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Where `result.json` and `report.html` go.
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Frames of 64 bytes from a guest into the backend.
+    Rx,
+    /// Frames of 64 bytes from guest to guest.
+    Forward,
+    /// Nanoseconds a scheduling decision.
+    Sched,
+    /// TCP between two guests.
+    Guest,
+}
+
+/// What a part needs to run.
+pub struct Run {
+    /// Where samples, metrics, figures and claims go.
+    pub result: ResultFile,
+    /// What the machine can do.
+    pub machine: Machine,
+    /// Rounds of every comparison.
+    pub rounds: usize,
+    /// Seconds a contestant is measured in a round.
+    pub seconds: u32,
+    skipped: Vec<String>,
+    progress: ProgressBar,
+}
+
+impl Run {
+    /// Says what is being done.
+    pub fn doing(&self, what: String) {
+        self.progress.set_message(what);
+    }
+
+    /// Tells a line that stays.
+    pub fn tell(&self, line: &str) {
+        self.progress.suspend(|| eprintln!("{line}"));
+    }
+
+    /// Says loudly what is not measured, and why; the result says so too.
+    pub fn skip(&mut self, what: &str) {
+        self.tell(&format!("SKIPPED: {what}"));
+        self.skipped.push(what.to_owned());
+    }
+
+    /// Claims that a metric is at least, or at most, some value.
+    pub fn claim(&mut self, metric: &str, text: &str, bound: Bound, figure: &str) {
+        let Some(measured) = self.result.metrics.get(metric) else { return };
+        let (holds, words, limit) = match bound {
+            Bound::AtLeast(limit) => (measured.value >= limit, "at least", limit),
+            Bound::AtMost(limit) => (measured.value <= limit, "at most", limit),
+        };
+        let claim = Claim {
+            about: About::Fairlane,
+            source: "issue 2".to_owned(),
+            text: text.to_owned(),
+            expected: format!("{words} {}", quantity(limit, &measured.unit)),
+            measured: quantity(measured.value, &measured.unit),
+            holds,
+            figure: Some(figure.to_owned()),
+        };
+        self.result.claim(claim);
+    }
+}
+
+/// What a metric should reach.
+pub enum Bound {
+    /// No less.
+    AtLeast(f64),
+    /// No more.
+    AtMost(f64),
+}
+
+fn main() -> ExitCode {
+    match run(Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            eprintln!("fairlane-bench: interrupted; nothing is written");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("fairlane-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the parts; whether every part ran to its end and every claim holds.
+fn run(options: Options) -> Result<bool> {
+    interrupt::watch()?;
+    let progress =
+        ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}")?);
+    progress.enable_steady_tick(Duration::from_millis(200));
+    let mut run = Run {
+        result: ResultFile::new("bench"),
+        machine: Machine::look(),
+        rounds: options.repeats as usize,
+        seconds: options.seconds,
+        skipped: Vec::new(),
+        progress,
+    };
+    let versions = machine::versions().into_iter().map(|(package, version)| (package.to_owned(), version));
+    run.result.host.versions.extend(versions);
+    run.result.setting("rounds", options.repeats).setting("seconds", options.seconds);
+    run.result.setting("real_time", run.machine.real_time);
+    let parts: Vec<Part> = if options.parts.is_empty() { Part::value_variants().to_vec() } else { options.parts };
+    let mut failed = 0;
+    for part in &parts {
+        let name = part.to_possible_value().expect("no part is hidden").get_name().to_owned();
+        let outcome = match part {
+            Part::Rx => rx::measure(&mut run),
+
+            Part::Forward => forward::measure(&mut run),
+            Part::Sched => sched::measure(&mut run),
+            Part::Guest => guest::measure(&mut run),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.is::<interrupt::Interrupted>() => return Err(error),
+            Err(error) if error.is::<Missing>() => run.skip(&format!("part {name}: {error}")),
+            Err(error) => {
+                run.tell(&format!("FAILED part {name}: {error:#}"));
+                failed += 1;
+            }
+        }
+    }
+    run.progress.finish_and_clear();
+    run.result.setting("skipped", run.skipped.clone());
+    run.result.write(&options.out).context("the result")?;
+    print!("{}", text::summary(&run.result));
+    println!("{} parts run, {failed} failed, {} comparisons skipped", parts.len(), run.skipped.len());
+    run.skipped.iter().for_each(|what| println!("  skipped: {what}"));
+    println!("{}", options.out.join("report.html").display());
+    Ok(failed == 0 && run.result.holds())
+}

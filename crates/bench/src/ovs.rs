@@ -1,0 +1,103 @@
+//! Open vSwitch with its datapath on DPDK, run privately: its database, sockets and logs in one directory, no huge pages.
+
+use crate::machine::{self, REAL_TIME};
+use crate::process::{self, Process};
+use crate::testpmd::BACKEND;
+use anyhow::{Context, Result, ensure};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PACKAGE: &str = "openvswitch-switch-dpdk";
+
+/// The package puts it beside the plain one, which the command on the PATH may be.
+const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running switch, with its database.
+pub struct OpenVSwitch {
+    _switch: Process,
+    _database: Process,
+}
+
+impl OpenVSwitch {
+    /// Starts a switch with a port for each socket, all in one directory, and the NORMAL action: it learns MAC addresses.
+    ///
+    /// # Errors
+    /// Missing programs; a switch that does not come up.
+    pub fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
+        let tool = machine::find("ovsdb-tool", PACKAGE)?;
+        let (server, vsctl) = (machine::find("ovsdb-server", PACKAGE)?, machine::find("ovs-vsctl", PACKAGE)?);
+        let switch =
+            if Path::new(SWITCH).is_file() { SWITCH.into() } else { machine::find("ovs-vswitchd-dpdk", PACKAGE)? };
+        let place = |name: &str| home.join(name).display().to_string();
+        let (file, socket) = (place("conf.db"), place("db.sock"));
+        process::output(&[tool.as_os_str(), OsStr::new("create"), OsStr::new(&file), OsStr::new(SCHEMA)])?;
+
+        let words = [
+            server.display().to_string(),
+            file,
+            format!("--remote=punix:{socket}"),
+            control(home, "db"),
+            NO_CHDIR.to_owned(),
+        ];
+        let mut database = Process::start(&words, &environment(home))?;
+        database.ready("its socket was there", PATIENCE, || Path::new(&socket).exists())?;
+        let configure = |words: &[&str]| {
+            let line = ["--timeout=20", &format!("--db=unix:{socket}")];
+            let vsctl = vsctl.display().to_string();
+            process::output(&[&[vsctl.as_str()], &line[..], words].concat()).context("configure Open vSwitch")
+        };
+        let mask = format!("{:#x}", 1 << BACKEND);
+        configure(&[
+            "--no-wait",
+            "init",
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "other_config:dpdk-init=true",
+            &format!("other_config:pmd-cpu-mask={mask}"),
+            &format!("other_config:dpdk-lcore-mask={mask}"),
+            // A pool that all ports share is larger than the memory.
+            "other_config:per-port-memory=true",
+            // Memory without huge pages is "legacy"; unless told so, the switch asks for the other kind as well.
+            "other_config:dpdk-extra=\"--no-huge --legacy-mem -m 512 --no-pci --no-telemetry --file-prefix=ovs\"",
+        ])?;
+
+        let mut words: Vec<String> = Vec::new();
+        if real_time {
+            words.extend(REAL_TIME.map(str::to_owned));
+        }
+        words.extend([
+            switch.display().to_string(),
+            format!("unix:{socket}"),
+            control(home, "switch"),
+            NO_CHDIR.to_owned(),
+        ]);
+        let mut switch = Process::start(&words, &environment(home))?;
+        configure(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
+        for socket in sockets {
+            let name = socket.file_name().and_then(OsStr::to_str).context("a socket has a name")?;
+            configure(&["add-port", "br0", name, "--", "set", "Interface", name, "type=dpdkvhostuser"])?;
+            let error = configure(&["get", "Interface", name, "error"])?;
+            ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
+        }
+        switch.ready("its ports were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
+        Ok(OpenVSwitch { _switch: switch, _database: database })
+    }
+}
+
+const NO_CHDIR: &str = "--no-chdir";
+
+fn control(home: &Path, name: &str) -> String {
+    format!("--unixctl={}", home.join(format!("{name}.control")).display())
+}
+
+/// Where Open vSwitch and DPDK keep what they would keep in the system's directories.
+fn environment(home: &Path) -> [(&str, &OsStr); 4] {
+    ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "RUNTIME_DIRECTORY"].map(|name| (name, home.as_os_str()))
+}

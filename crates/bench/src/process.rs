@@ -1,0 +1,117 @@
+//! A program that runs beside us: in a process group of its own, its lines read, its group killed at the end.
+
+use crate::interrupt;
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Last lines that are told when the program fails.
+const TAIL: usize = 12;
+
+/// A running program. Killed with its group when dropped, and by the system when this process is killed.
+pub struct Process {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    tail: VecDeque<String>,
+}
+
+impl Process {
+    /// Starts `words`, the first of which is a program, without input.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start<W: AsRef<OsStr>>(words: &[W], environment: &[(&str, &OsStr)]) -> Result<Process> {
+        let name = words[0].as_ref().to_string_lossy().into_owned();
+        let (output, input) = std::io::pipe()?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(words).envs(environment.iter().copied());
+        command.process_group(0).stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+        let child = command.spawn().with_context(|| format!("start {name} with setpriv"))?;
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(output).split(b'\n').map_while(std::io::Result::ok);
+            let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+            // Ends when nobody listens any more.
+            lines.try_for_each(|line| sender.send(line))
+        });
+        Ok(Process { name, child, lines, tail: VecDeque::new() })
+    }
+
+    /// The next line the program prints.
+    ///
+    /// # Errors
+    /// It ended, or printed nothing until `deadline`; or the run was interrupted.
+    pub fn line(&mut self, deadline: Instant) -> Result<String> {
+        loop {
+            interrupt::check()?;
+            match self.lines.recv_timeout(Duration::from_millis(50)) {
+                Ok(line) => {
+                    self.tail.push_back(line.clone());
+                    if self.tail.len() > TAIL {
+                        self.tail.pop_front();
+                    }
+                    return Ok(line);
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => bail!("{} does not do what it should{}", self.name, self.said()),
+                Err(RecvTimeoutError::Disconnected) => bail!("{} ended{}", self.name, self.said()),
+            }
+        }
+    }
+
+    /// Waits for a sign that the program is ready.
+    ///
+    /// # Errors
+    /// It ended, or is not ready in time; or the run was interrupted.
+    pub fn ready(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let mut ended = false;
+        let child = &mut self.child;
+        let came = interrupt::wait(limit, || {
+            ended = !matches!(child.try_wait(), Ok(None));
+            ended || ready()
+        })?;
+        if ended || !came {
+            self.tail.extend(self.lines.try_iter());
+            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
+            let how = if ended { "ended before".to_owned() } else { format!("took over {} s for", limit.as_secs()) };
+            bail!("{} {how} {what}{}", self.name, self.said());
+        }
+        Ok(())
+    }
+
+    fn said(&self) -> String {
+        let lines: Vec<String> = self.tail.iter().map(|line| format!("\n    {line}")).collect();
+        format!("; its last lines:{}", lines.concat())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Before it is waited for, its id cannot name another group.
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program to its end; answers what it printed.
+///
+/// # Errors
+/// It cannot be started, or fails; then its words.
+pub fn output<W: AsRef<OsStr>>(words: &[W]) -> Result<String> {
+    let line = || words.iter().map(|word| word.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let mut command = Command::new(&words[0]);
+    let output = command.args(&words[1..]).stdin(Stdio::null()).output().with_context(line)?;
+    if !output.status.success() {
+        bail!("{}: {}", line(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,64 @@
+//! Part rx: how many frames of 64 bytes a backend takes from guests' rings, one core each for backend and guests.
+
+use crate::backend::{Backend, Uplink};
+use crate::rounds::{Contestant, compete};
+use crate::testpmd::{self, Traffic};
+use crate::{Bound, Run};
+use anyhow::Result;
+use fairlane_report::Figure;
+
+/// Numbers of guests.
+const PORTS: [usize; 3] = [1, 2, 4];
+
+const TITLE: &str = "64-byte frames from guests into the backend";
+
+/// Measures and records.
+///
+/// # Errors
+/// Missing programs; contestants that do not run.
+pub fn measure(run: &mut Run) -> Result<()> {
+    testpmd::find()?;
+    run.machine.two_cores()?;
+    for (place, ports) in PORTS.into_iter().enumerate() {
+        let (seconds, real_time) = (run.seconds, run.machine.real_time);
+        let contestants = vec![
+            Contestant::new("fairlane", || ours(ports, seconds, real_time)),
+            Contestant::new("dpdk", || theirs(ports, seconds, real_time)),
+        ];
+        let figures = compete(run, &format!("rx, {ports} guests"), run.rounds, contestants)?;
+        figures.keep(run, "rx", place, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
+        let ratio = if ports == 1 { "rx_64b_vs_dpdk".to_owned() } else { format!("rx_64b_vs_dpdk_{ports}") };
+        run.result.metric(&ratio, &figures.ratios("dpdk"), "");
+    }
+    run.result.figure(
+        Figure::bars(TITLE)
+            .caption("Fairlane with switch (an unknown address: its slowest answer), pinned sources and the fair scheduler, and a copy of each frame; DPDK's vhost backend only takes and frees. Same guests, same core.")
+            .y("frames taken")
+            .categories(PORTS.map(|ports| if ports == 1 { "1 guest".to_owned() } else { format!("{ports} guests") }))
+            .series(["rx/fairlane", "rx/dpdk"]),
+    );
+    let text = "Fairlane takes frames at least 0.8 times as fast as DPDK's vhost backend on the same core";
+    run.claim("rx_64b_vs_dpdk", text, Bound::AtLeast(0.8), TITLE);
+    Ok(())
+}
+
+fn ours(ports: usize, seconds: u32, real_time: bool) -> Result<f64> {
+    let home = tempfile::tempdir()?;
+    let sockets = testpmd::sockets(home.path(), ports);
+    let guests: Vec<_> =
+        sockets.iter().cloned().enumerate().map(|(guest, socket)| (socket, testpmd::mac(guest))).collect();
+    let backend = Backend::start(&guests, Uplink::Sink, Some(testpmd::BACKEND))?;
+    if real_time {
+        backend.make_real_time()?;
+    }
+    let rate = testpmd::guests(home.path(), &sockets, Traffic::Send, real_time)?.rate(seconds)?;
+    backend.check_drops()?;
+    Ok(rate)
+}
+
+fn theirs(ports: usize, seconds: u32, real_time: bool) -> Result<f64> {
+    let home = tempfile::tempdir()?;
+    let sockets = testpmd::sockets(home.path(), ports);
+    let _backend = testpmd::backend(home.path(), &sockets, "rxonly", real_time)?;
+    testpmd::guests(home.path(), &sockets, Traffic::Send, real_time)?.rate(seconds)
+}

@@ -1,0 +1,54 @@
+//! Part sched: nanoseconds a scheduling decision, all ports backlogged, beside a plain deficit round robin.
+
+use crate::decision::{Backlogged, SCHEDULERS};
+use crate::rounds::{Contestant, compete};
+use crate::{Bound, Run};
+use anyhow::Result;
+use fairlane_report::Figure;
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Numbers of ports.
+const PORTS: [u32; 3] = [2, 100, 10_000];
+
+/// Decisions of one sample.
+const DECISIONS: u32 = 500_000;
+
+const TITLE: &str = "Time of a scheduling decision";
+
+/// Measures and records.
+///
+/// # Errors
+/// The run was interrupted.
+pub fn measure(run: &mut Run) -> Result<()> {
+    for (place, ports) in PORTS.into_iter().enumerate() {
+        let contestants = SCHEDULERS.iter().map(|(name, build)| {
+            let mut backlogged = Backlogged::new(build(), ports);
+            Contestant::new(name, move || sample(&mut backlogged))
+        });
+        // Samples are short: more of them cost nothing.
+        let figures = compete(run, &format!("sched, {ports} ports"), 3 * run.rounds, contestants.collect())?;
+        figures.keep(run, "sched", place, "ns", |name| match name {
+            "fair" => format!("sched_ns_{ports}"),
+            other => format!("sched_{other}_ns_{ports}"),
+        });
+        run.result.metric(&format!("sched_vs_drr_{ports}"), &figures.ratios("drr"), "");
+    }
+    run.result.figure(
+        Figure::bars(TITLE)
+            .caption("Choosing a port and charging it, in the processor's time. A decision serves up to 32 frames.")
+            .y("a decision")
+            .categories(PORTS.map(|ports| format!("{ports} vifs")))
+            .series(SCHEDULERS.map(|(name, _)| format!("sched/{name}"))),
+    );
+    run.claim("sched_ns_10000", "A decision among 10,000 vifs takes at most 50 ns", Bound::AtMost(50.0), TITLE);
+    Ok(())
+}
+
+/// Nanoseconds a decision, of this thread's own time: what else runs here does not count.
+fn sample(backlogged: &mut Backlogged) -> Result<f64> {
+    let start = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
+    (0..DECISIONS).for_each(|_| backlogged.decide());
+    let spent = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?) - start;
+    Ok(spent.as_nanos() as f64 / f64::from(DECISIONS))
+}

@@ -1,0 +1,161 @@
+//! DPDK's test program, as the guests and as the peer.
+//!
+//! The guests are virtio-user frontends of one process on core 1. They are also the one meter for every backend: what a
+//! frontend put in its ring has been taken from it, but for a ring's length, and what it received has been delivered.
+
+use crate::machine::{self, Missing, REAL_TIME};
+use crate::process::Process;
+use anyhow::{Result, ensure};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The core of backends, and that of guests.
+pub const BACKEND: usize = 0;
+const GUESTS: usize = 1;
+
+/// How long a frontend may take until frames move.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Finds DPDK's test program.
+///
+/// # Errors
+/// [`Missing`].
+pub fn find() -> Result<PathBuf, Missing> {
+    machine::find("dpdk-testpmd", "dpdk-dev")
+}
+
+/// The MAC address of a guest, counted from 0.
+pub fn mac(guest: usize) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, guest as u8 + 1]
+}
+
+fn written(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The sockets of some guests in a directory.
+pub fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
+    (0..guests).map(|guest| home.join(format!("vhost{guest}"))).collect()
+}
+
+/// What guests do.
+#[derive(Clone, Copy)]
+pub enum Traffic {
+    /// Every guest sends, and receives nothing.
+    Send,
+    /// The two guests send to each other.
+    Exchange,
+}
+
+/// Starts guests that connect to the sockets.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: bool) -> Result<Guests> {
+    let mut devices = Vec::new();
+    let mut options = vec!["--single-file-segments".to_owned(), "--".to_owned()];
+    for (guest, socket) in sockets.iter().enumerate() {
+        let (path, mac) = (socket.display(), written(mac(guest)));
+        devices.push(format!("net_virtio_user{guest},path={path},queues=1,queue_size=1024,mac={mac}"));
+        if let Traffic::Exchange = traffic {
+            // The guest's forwarding partner makes frames without end, and swallows what the guest received.
+            devices.push(format!("net_null{guest}"));
+        }
+    }
+    match traffic {
+        Traffic::Send => options.push("--forward-mode=txonly".to_owned()),
+        Traffic::Exchange => {
+            options.push("--forward-mode=mac".to_owned());
+            options.extend((0..2).map(|guest| format!("--eth-peer={},{}", 2 * guest, written(mac(1 - guest)))));
+        }
+    }
+    let process = start(home, "guests", GUESTS, devices, options, real_time)?;
+    Ok(Guests { process, count: sockets.len(), traffic })
+}
+
+/// Starts DPDK's own backend, and waits for its sockets.
+///
+/// # Errors
+/// It does not come up.
+pub fn backend(home: &Path, sockets: &[PathBuf], mode: &str, real_time: bool) -> Result<Process> {
+    let device = |(port, socket): (usize, &PathBuf)| format!("net_vhost{port},iface={}", socket.display());
+    let devices = sockets.iter().enumerate().map(device).collect();
+    let options = vec!["--".to_owned(), format!("--forward-mode={mode}")];
+    let mut process = start(home, "backend", BACKEND, devices, options, real_time)?;
+    process.ready("its sockets were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
+    Ok(process)
+}
+
+fn start(
+    home: &Path,
+    prefix: &str,
+    core: usize,
+    devices: Vec<String>,
+    options: Vec<String>,
+    real_time: bool,
+) -> Result<Process> {
+    let mut words: Vec<String> = Vec::new();
+    if real_time {
+        words.extend(REAL_TIME.map(str::to_owned));
+    }
+    words.extend([find()?.display().to_string(), "--lcores".to_owned(), format!("0@{core},1@{core}")]);
+    words.extend(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry"].map(str::to_owned));
+    words.push(format!("--file-prefix={prefix}"));
+    for device in devices {
+        words.extend(["--vdev".to_owned(), device]);
+    }
+    words.extend(options);
+    // The mbufs must fit into the memory.
+    words.extend(["--auto-start", "--total-num-mbufs=32768", "--stats-period", "1"].map(str::to_owned));
+    // Where DPDK keeps its locks, else somewhere in /var/run.
+    Process::start(&words, &[("RUNTIME_DIRECTORY", OsStr::new(home))])
+}
+
+/// Running guests.
+pub struct Guests {
+    process: Process,
+    count: usize,
+    traffic: Traffic,
+}
+
+impl Guests {
+    /// Frames a second, of all guests together, over so many seconds from when frames move steadily.
+    ///
+    /// # Errors
+    /// Nothing moves, or the program ended.
+    pub fn rate(&mut self, seconds: u32) -> Result<f64> {
+        let start = Instant::now();
+        while self.period(start + PATIENCE)? == 0.0 {
+            ensure!(start.elapsed() < PATIENCE, "no frame moved within {} s", PATIENCE.as_secs());
+        }
+        // The first period with frames began without.
+        self.period(Instant::now() + PATIENCE)?;
+        let mut sum = 0.0;
+        for _ in 0..seconds {
+            sum += self.period(Instant::now() + PATIENCE)?;
+        }
+        Ok(sum / f64::from(seconds))
+    }
+
+    /// Frames a second of the next period, about a second long by the program's own clock.
+    fn period(&mut self, deadline: Instant) -> Result<f64> {
+        // Guests' partners are ports as well.
+        let (figure, step) = match self.traffic {
+            Traffic::Send => ("Tx-pps:", 1),
+            Traffic::Exchange => ("Rx-pps:", 2),
+        };
+        let (mut seen, mut sum) = (0, 0.0);
+        while seen < self.count * step {
+            let line = self.process.line(deadline)?;
+            let rate = line.trim_start().strip_prefix(figure).and_then(|rest| rest.split_whitespace().next());
+            if let Some(rate) = rate {
+                if seen % step == 0 {
+                    sum += rate.parse::<f64>()?;
+                }
+                seen += 1;
+            }
+        }
+        Ok(sum)
+    }
+}

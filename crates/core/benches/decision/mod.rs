@@ -1,0 +1,114 @@
+//! The work that schedulers are measured with, and a plain deficit round robin to measure them by.
+//!
+//! Weights are random from 1 to 10000, each service is what a grant makes of random frames of 64 to 1500 bytes. At each
+//! number of ports the schedulers see the same sequence.
+
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share, build};
+use fairlane_core::time::{Nanos, SECOND};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+const LINK_RATE: u64 = 10_000_000_000;
+
+/// Makes a scheduler without ports.
+type Build = fn() -> Box<dyn Scheduler>;
+
+/// Those that are measured: a name each, and how it is built.
+pub const SCHEDULERS: [(&str, Build); 4] = [
+    ("fair", || build(SchedulerKind::Fair, Some(LINK_RATE), Nanos::from_millis(10))),
+    ("wrr", || build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), Nanos::from_millis(10))),
+    ("netback", || {
+        build(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, Some(LINK_RATE), Nanos::from_millis(10))
+    }),
+    ("drr", || Box::new(PlainDrr::default())),
+];
+
+/// A scheduler whose ports are all backlogged.
+pub struct Backlogged {
+    scheduler: Box<dyn Scheduler>,
+    services: Vec<Cost>,
+    turn: usize,
+    now: Nanos,
+}
+
+impl Backlogged {
+    /// Adds the ports, and serves until each has been served many times.
+    pub fn new(mut scheduler: Box<dyn Scheduler>, ports: u32) -> Backlogged {
+        let mut random = StdRng::seed_from_u64(u64::from(ports));
+        for port in (0..ports).map(PortId) {
+            let weight = random.random_range(1..=10_000);
+            scheduler.configure(port, Share { weight, min_rate: 0, max_rate: None, burst: 0 }, Nanos(0));
+            scheduler.activate(port, Nanos(0));
+        }
+        let mut backlogged = Backlogged { scheduler, services: services(&mut random), turn: 0, now: Nanos(0) };
+        (0..20 * ports).for_each(|_| backlogged.decide());
+        backlogged
+    }
+
+    /// One decision: `next` and `charge`.
+    pub fn decide(&mut self) {
+        let Next::Serve(port, grant) = self.scheduler.next(self.now) else { unreachable!("all ports are backlogged") };
+        black_box(grant);
+        let cost = self.services[self.turn % self.services.len()];
+        self.turn += 1;
+        self.now += Nanos(cost.bytes * 8 * SECOND / LINK_RATE);
+        self.scheduler.charge(port, cost, After::Backlogged, self.now);
+    }
+}
+
+/// What a grant makes of random frames.
+fn services(random: &mut StdRng) -> Vec<Cost> {
+    let service = |_| {
+        let mut cost = Cost::default();
+        while cost.bytes < 16_384 && cost.frames < 32 {
+            cost.bytes += random.random_range(64..=1500);
+            cost.frames += 1;
+        }
+        Cost { uplink_bytes: cost.bytes, nanos: cost.frames * 100, ..cost }
+    };
+    (0..4096).map(service).collect()
+}
+
+/// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with nothing else: the least a fair decision can cost.
+#[derive(Default)]
+struct PlainDrr {
+    quantum: Vec<u64>,
+    deficit: Vec<i64>,
+    round: VecDeque<u32>,
+}
+
+impl Scheduler for PlainDrr {
+    fn configure(&mut self, port: PortId, share: Share, _now: Nanos) {
+        assert_eq!(port.index(), self.quantum.len());
+        self.quantum.push(u64::from(share.weight) * 1500);
+        self.deficit.push(0);
+    }
+
+    fn remove(&mut self, _port: PortId) {}
+
+    fn activate(&mut self, port: PortId, _now: Nanos) {
+        self.deficit[port.index()] = self.quantum[port.index()] as i64;
+        self.round.push_back(port.0);
+    }
+
+    fn next(&mut self, _now: Nanos) -> Next {
+        let Some(&port) = self.round.front() else { return Next::Idle };
+        Next::Serve(PortId(port), Grant { bytes: 16_384, frames: 32 })
+    }
+
+    fn charge(&mut self, port: PortId, cost: Cost, _after: After, _now: Nanos) {
+        let deficit = &mut self.deficit[port.index()];
+        *deficit -= cost.bytes as i64;
+        if *deficit <= 0 {
+            *deficit += self.quantum[port.index()] as i64;
+            self.round.rotate_left(1);
+        }
+    }
+
+    /// The port is still the first of the round.
+    fn defer(&mut self, _port: PortId, _now: Nanos) {}
+}
