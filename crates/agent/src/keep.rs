@@ -1,4 +1,4 @@
-//! The keeper: leads a guest's process group, and kills all of it when the host process is gone.
+//! The keeper: starts a guest, and kills all its processes when the host lets go of it or dies.
 //!
 //! A User-Mode Linux guest is several processes, the guest's programs among them, held by tracing. Were only
 //! the first killed, the others would run on, free, on the host. So death is dealt to the whole group at once.
@@ -6,7 +6,10 @@
 use std::{
     ffi::OsString,
     io,
-    os::{fd::AsFd, unix::process::ExitStatusExt},
+    os::{
+        fd::AsFd,
+        unix::process::{CommandExt, ExitStatusExt},
+    },
     process::{Command, ExitCode},
     thread,
 };
@@ -14,30 +17,29 @@ use std::{
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 
-/// Runs `command` with standard input, the console's socket, passed on; ends as it ends. When the other end of the
-/// socket is closed, by intent or by death, the process group is killed, this process included.
-///
-/// The caller starts this as the leader of its own process group.
+/// Runs `command` with standard input, the console's socket, passed on; ends as it ends. When the socket's other
+/// end is shut down or closed, by intent or by death, the command and all of its process group are killed.
 pub fn keep(command: &[OsString]) -> ExitCode {
-    thread::spawn(|| {
-        await_hang_up();
-        // Process 0 names the group.
-        let _ = kill(Pid::from_raw(0), Signal::SIGKILL);
-    });
-    match Command::new(&command[0]).args(&command[1..]).status() {
-        Ok(status) => {
-            let code = status.code().or(status.signal().map(|signal| 128 + signal));
-            ExitCode::from(code.unwrap_or(1) as u8)
-        }
+    // User-Mode Linux makes a session of its own, which as a group's leader it cannot: the group stays this one.
+    let mut guest = match Command::new(&command[0]).args(&command[1..]).process_group(0).spawn() {
+        Ok(guest) => guest,
         Err(error) => {
             eprintln!("{}: {error}", command[0].display());
-            ExitCode::from(127)
+            return ExitCode::from(127);
         }
-    }
+    };
+    let group = Pid::from_raw(guest.id() as i32);
+    thread::spawn(move || {
+        await_hang_up();
+        // A guest that has just ended by itself is no error.
+        let _ = killpg(group, Signal::SIGKILL);
+    });
+    let code = guest.wait().ok().and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
+    ExitCode::from(code.unwrap_or(1) as u8)
 }
 
 /// Waits until the socket's other end is closed. Only that is polled for: the data are the guest's.

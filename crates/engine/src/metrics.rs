@@ -107,7 +107,7 @@ impl Collector for Page {
         traffic(&mut encoder, "uplink", uplinks)?;
 
         let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
-        self.gauge(&mut encoder, "vif_share", help, Some(&Unit::Ratios), |vif| Some(vif.share))?;
+        self.gauge(&mut encoder, "vif_share_ratio", help, None, |vif| Some(vif.share))?;
         let help = "Relative share that the policy grants";
         self.gauge(&mut encoder, "vif_weight", help, None, |vif| Some(f64::from(vif.weight)))?;
         let unit = Unit::Other("bytes_per_second".to_owned());

@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Shutdown},
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt},
@@ -17,10 +17,6 @@ use std::{
 };
 
 use fairlane_agent::{Command, Message, Outcome, Request, encode};
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
 
 use crate::{
     error::{Error, IoContext},
@@ -109,7 +105,6 @@ pub(crate) struct Machine {
 pub struct Guest {
     name: String,
     process: Process,
-    console: UnixStream,
     switchboard: Arc<Mutex<Switchboard>>,
     /// The guest's own files on the host; removed with it.
     _home: tempfile::TempDir,
@@ -148,21 +143,22 @@ impl Guest {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(log)
             .stderr(errors)
+            // A group of its own: an interrupt from the terminal is for this process to handle.
             .process_group(0)
             .spawn()
             .doing(|| agent.display().to_string())?;
-        let process = Process(child);
+        let process = Process { keeper: child, console };
 
         let mut switchboard = Switchboard::default();
         let deadline = Instant::now() + machine.limit;
         let ready = Job::new(spec.name.clone(), switchboard.connect(0), deadline, machine.limit);
         let switchboard = Arc::new(Mutex::new(switchboard));
-        let lines = console.try_clone().doing(|| "the guest's console".to_owned())?;
+        let lines = process.console.try_clone().doing(|| "the guest's console".to_owned())?;
         thread::spawn({
             let switchboard = switchboard.clone();
             move || listen(lines, &switchboard)
         });
-        let guest = Guest { name: spec.name.clone(), process, console, switchboard, _home: home };
+        let guest = Guest { name: spec.name.clone(), process, switchboard, _home: home };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
             guest: spec.name.clone(),
             image: machine.image,
@@ -181,11 +177,6 @@ impl Guest {
         &self.name
     }
 
-    /// The process group all its processes belong to.
-    pub fn process_group(&self) -> u32 {
-        self.process.0.id()
-    }
-
     /// Gives the guest work, and does not wait for it.
     ///
     /// # Errors
@@ -197,7 +188,7 @@ impl Guest {
         let id = switchboard.unused_id();
         let events = switchboard.connect(id);
         // Written under the lock, so that lines do not mix.
-        (&self.console)
+        (&self.process.console)
             .write_all(&encode(&Request { id, run }))
             .map_err(|_| Error::Gone { guest: self.name.clone() })?;
         Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
@@ -219,7 +210,7 @@ impl Guest {
         self.run(Command::PowerOff)?;
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5) {
-            if self.process.0.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
+            if self.process.keeper.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
@@ -228,14 +219,17 @@ impl Guest {
     }
 }
 
-/// The leader of a guest's process group, the agent as keeper. Killed with all the group when dropped.
-struct Process(Child);
+/// A guest's processes, all ended when dropped.
+struct Process {
+    keeper: Child,
+    /// What the keeper watches as well: its end is the guest's.
+    console: UnixStream,
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Before it is waited for, its id cannot name another group.
-        let _ = killpg(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);
-        let _ = self.0.wait();
+        let _ = self.console.shutdown(Shutdown::Both);
+        let _ = self.keeper.wait();
     }
 }
 

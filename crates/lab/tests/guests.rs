@@ -13,7 +13,7 @@ use fairlane_lab::{Command, Error, Event, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::{
-    sys::signal::{Signal, kill, killpg},
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
@@ -50,8 +50,9 @@ fn guest_test(name: &str, test: fn() -> Result<(), Error>) -> Trial {
 }
 
 fn spec(kind: Kind, name: &str) -> GuestSpec {
-    let log = env::temp_dir().join(format!("fairlane-test-{name}-{}.console", process::id()));
-    GuestSpec { name: name.to_owned(), kind, memory_mib: 128, nic: None, log }
+    let name = format!("{name}-{}", process::id());
+    let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
+    GuestSpec { name, kind, memory_mib: 128, nic: None, log }
 }
 
 fn boot(kind: Kind, name: &str) -> Result<Guest, Error> {
@@ -111,18 +112,18 @@ fn streams() -> Result<(), Error> {
 
 fn stopped() -> Result<(), Error> {
     let guest = boot(Kind::Uml, "uml-stopped")?;
-    let group = guest.process_group();
-    assert!(processes_of(group) > 1);
+    let name = guest.name().to_owned();
+    assert!(processes_of(&name).len() > 1);
     guest.stop()?;
-    assert_empty(group);
+    assert_none_left(&name);
     Ok(())
 }
 
 fn dropped() -> Result<(), Error> {
     let guest = boot(Kind::Uml, "uml-dropped")?;
-    let group = guest.process_group();
+    let name = guest.name().to_owned();
     drop(guest);
-    assert_empty(group);
+    assert_none_left(&name);
     Ok(())
 }
 
@@ -133,18 +134,18 @@ fn host_killed() -> Result<(), Error> {
     let mut victim = process::Command::new(program).env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(victim.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let group = line.trim().parse().unwrap();
-    assert!(processes_of(group) > 1);
+    let name = line.trim();
+    assert!(processes_of(name).len() > 1);
     kill(Pid::from_raw(victim.id() as i32), Signal::SIGKILL).unwrap();
     victim.wait().unwrap();
-    assert_empty(group);
+    assert_none_left(name);
     Ok(())
 }
 
-/// Boots a guest, tells its process group, and waits for the end.
+/// Boots a guest, tells its name, and waits for the end.
 fn be_killed() -> ! {
     let guest = boot(Kind::Uml, "uml-victim").unwrap();
-    println!("{}", guest.process_group());
+    println!("{}", guest.name());
     loop {
         thread::park();
     }
@@ -154,7 +155,7 @@ fn too_small() -> Result<(), Error> {
     let spec = GuestSpec { memory_mib: 6, ..spec(Kind::Uml, "uml-small") };
     match Guest::boot(&spec) {
         Err(Error::Boot { guest, image, console, .. }) => {
-            assert_eq!(guest, "uml-small");
+            assert_eq!(guest, spec.name);
             assert!(image.contains("initramfs-"), "{image}");
             assert!(console.lines().count() > 3, "{console}");
         }
@@ -169,29 +170,30 @@ fn gone() -> Result<(), Error> {
     let guest = boot(Kind::Uml, "uml-gone")?;
     let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
-    killpg(Pid::from_raw(guest.process_group() as i32), Signal::SIGKILL).unwrap();
-    assert!(matches!(job.wait(), Err(Error::Gone { guest }) if guest == "uml-gone"));
+    for pid in processes_of(guest.name()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.name()));
     assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }
 
-/// Processes of the group that run, those waiting to be buried not counted.
-fn processes_of(group: u32) -> usize {
-    let belongs = |stat: &str| {
-        // pid (name) state parent group ...
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
-        fields.len() > 2 && fields[0] != "Z" && fields[0] != "X" && fields[2].parse() == Ok(group)
+/// Processes that run with the guest's name on their command line: its keeper, and each process of the guest.
+/// Those that only wait to be buried have no command line any more.
+fn processes_of(guest: &str) -> Vec<i32> {
+    let has_name = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&format!("fairlane.host={guest}"))
     };
-    let stats =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
-    stats.filter(|stat| belongs(stat)).count()
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(has_name).collect()
 }
 
-/// Fails if the group still has processes after ten seconds.
-fn assert_empty(group: u32) {
+/// Fails if a guest still has processes after ten seconds.
+fn assert_none_left(guest: &str) {
     let start = Instant::now();
-    while processes_of(group) > 0 {
-        assert!(start.elapsed() < Duration::from_secs(10), "processes of group {group} are left behind");
+    while !processes_of(guest).is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(10), "processes of {guest} are left behind");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -6,13 +6,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -91,57 +92,64 @@ fn listen_privately(path: &Path) -> Result<UnixListener, Errno> {
     Ok(UnixListener::from(fd))
 }
 
-/// Meets clients until the bell rings.
+/// Meets clients until the bell rings, and sends them away then.
 fn accept(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
-    let connections = Arc::new(AtomicUsize::new(0));
-    loop {
+    let clients = Arc::new(Clients::default());
+    for number in 0.. {
         let mut ready =
             [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             Err(error) => return tracing::error!(%error, "the control socket is no longer served"),
-            Ok(_) if ready[1].any() == Some(true) => return,
+            Ok(_) if ready[1].any() == Some(true) => break,
             Ok(_) => {}
         }
         let Ok((stream, _)) = listener.accept() else { continue };
-        let place = Place::take(&connections);
-        let answer = answer.clone();
+        let (clients, answer) = (clients.clone(), answer.clone());
         let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
         let spawned = thread.spawn(move || {
             // A client that leaves is nobody's error.
-            let _ = match place {
-                Some(_place) => converse(&stream, &answer),
-                None => reply(&stream, Err(format!("{CONNECTIONS} clients are connected already; try again later"))),
-            };
+            let _ = clients.serve(number, &stream, &answer);
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "a control client could not be served");
         }
     }
-}
-
-/// One of the places for connections, given back when dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    /// A place if one is free. Relaxed: the count orders nothing else, and one thread takes.
-    fn take(places: &Arc<AtomicUsize>) -> Option<Place> {
-        let taken = places.fetch_add(1, Ordering::Relaxed);
-        let place = Place(places.clone());
-        (taken < CONNECTIONS).then_some(place)
+    for stream in clients.open().values() {
+        // What was written is still delivered; one that left already is none to send away.
+        let _ = stream.shutdown(Shutdown::Read);
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+/// The clients that are connected now.
+#[derive(Default)]
+struct Clients(Mutex<HashMap<u64, UnixStream>>);
+
+impl Clients {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, UnixStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves a client until it leaves, if there is a place for it.
+    fn serve(&self, number: u64, stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        {
+            let mut open = self.open();
+            if open.len() == CONNECTIONS {
+                drop(open);
+                return reply(stream, Err(format!("{CONNECTIONS} clients are connected already; try again later")));
+            }
+            open.insert(number, stream.try_clone()?);
+        }
+        let served = converse(stream, answer);
+        self.open().remove(&number);
+        served
     }
 }
 
 /// Answers line after line.
 fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(SILENCE))?;
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
     loop {

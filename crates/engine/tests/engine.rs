@@ -1,0 +1,297 @@
+//! A policy at work, asked and told through its sockets.
+
+use fairlane_core::policy::Policy;
+use fairlane_engine::Engine;
+use fairlane_engine::control::{Client, Error};
+use fairlane_engine::snapshot::State;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A policy of two links joined by a wire, in a directory of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn control(&self) -> PathBuf {
+        self.path("control.sock")
+    }
+
+    fn text(&self, vifs: &str) -> String {
+        let control = self.control();
+        let vifs = vifs.replace("DIR", &self.0.path().display().to_string());
+        format!(
+            r#"
+            control = {control:?}
+            metrics = "127.0.0.1:0"
+            [[link]]
+            name = "near"
+            rate = "100Mbit/s"
+            uplink = {{ wire = "far", delay = "1ms" }}
+            [[link]]
+            name = "far"
+            {vifs}
+            "#
+        )
+    }
+
+    fn policy(&self, vifs: &str) -> Policy {
+        Policy::parse("policy.toml", &self.text(vifs)).unwrap()
+    }
+}
+
+const TWO: &str = r#"
+    [[vif]]
+    name = "web"
+    link = "near"
+    socket = "DIR/web.sock"
+    weight = 200
+    mac = "52:54:00:00:00:01"
+    [[vif]]
+    name = "batch"
+    link = "far"
+    socket = "DIR/batch.sock"
+    mac = "52:54:00:00:00:02"
+"#;
+
+/// The sentence of a refusal.
+fn refusal<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
+    match answer {
+        Err(Error::Refused(sentence)) => sentence,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn is_shown_set_and_stopped_over_its_socket() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mode = place.control().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let mut client = Client::connect(&place.control()).unwrap();
+    let shown = client.show().unwrap();
+    let names: Vec<&str> = shown.vifs.iter().map(|vif| vif.name.as_str()).collect();
+    assert_eq!(names, ["web", "batch"]);
+    assert_eq!((shown.vifs[0].weight, shown.vifs[0].link.as_str()), (200, "near"));
+    assert_eq!(shown.vifs[0].port.state, State::Waiting);
+    assert_eq!((shown.links[0].scheduler.as_str(), shown.links[0].rate), ("fair", Some(100_000_000)));
+    assert_eq!(shown.links[1].rate, Some(100_000_000), "the wire's");
+    assert!(shown.links.iter().all(|link| link.uplink.as_ref().unwrap().state == State::Up));
+
+    client.set("web", "weight", "30").unwrap();
+    client.set("web", "max_rate", "50Mbit/s").unwrap();
+    client.set("near", "scheduler", "wrr").unwrap();
+    client.set("near", "rate", "200Mbit/s").unwrap();
+    let shown = client.show().unwrap();
+    assert_eq!((shown.vifs[0].weight, shown.vifs[0].max_rate), (30, Some(50_000_000)));
+    assert_eq!((shown.links[0].scheduler.as_str(), shown.links[1].rate), ("wrr", Some(200_000_000)));
+    assert_eq!(engine.policy().vifs[0].share.weight, 30);
+
+    client.stop().unwrap();
+    engine.wait();
+    drop(engine);
+    for left in ["control.sock", "web.sock", "batch.sock"] {
+        assert!(!place.path(left).exists(), "{left}");
+    }
+    assert!(matches!(Client::connect(&place.control()), Err(Error::NoBackend { .. })));
+}
+
+#[test]
+fn says_what_is_wrong_with_a_setting_and_changes_nothing() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let before = engine.policy();
+    for (target, key, value, word) in [
+        ("wbe", "weight", "3", "web"),
+        ("web", "wieght", "3", "weight"),
+        ("web", "weight", "0", "10000"),
+        ("web", "max_rate", "3", "bit/s"),
+        ("web", "min_rate", "900Mbit/s", "100Mbit/s"),
+    ] {
+        let sentence = refusal(client.set(target, key, value));
+        assert!(sentence.contains(word), "{sentence}");
+    }
+    assert_eq!(engine.policy(), before);
+}
+
+#[test]
+fn goes_over_to_a_newer_policy() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    // `batch` leaves, `web` and `log` exchange nothing but take over addresses and a socket.
+    let newer = r#"
+        [[vif]]
+        name = "web"
+        link = "near"
+        socket = "DIR/web.sock"
+        mac = "52:54:00:00:00:02"
+        [[vif]]
+        name = "log"
+        link = "far"
+        socket = "DIR/batch.sock"
+        mac = "52:54:00:00:00:01"
+        [[vif]]
+        name = "new"
+        link = "near"
+        socket = "DIR/new.sock"
+        weight = 7
+    "#;
+    assert!(client.reload("newer.toml", &place.text(newer)).unwrap() >= 4);
+    let shown = client.show().unwrap();
+    let names: Vec<&str> = shown.vifs.iter().map(|vif| vif.name.as_str()).collect();
+    assert_eq!(names, ["web", "log", "new"]);
+    assert_eq!(shown.vifs[2].weight, 7);
+    assert!(place.path("new.sock").exists() && place.path("batch.sock").exists());
+    assert_eq!(client.reload("newer.toml", &place.text(newer)).unwrap(), 0);
+    assert_eq!(engine.policy(), place.policy(newer));
+}
+
+#[test]
+fn a_bad_reload_leaves_the_running_policy_in_place() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let before = engine.policy();
+    let sentence = refusal(client.reload("bad.toml", &place.text(&TWO.replace("200", "0"))));
+    assert!(sentence.contains("bad.toml:") && sentence.contains("weight"), "{sentence}");
+    let moved = place.text(TWO).replace(r#"delay = "1ms""#, r#"delay = "2ms""#);
+    assert!(refusal(client.reload("moved.toml", &moved)).contains("restart"));
+    // A socket that cannot be made: nothing of the rest is done either.
+    let homeless = TWO.replace("weight = 200", "weight = 5").replace("DIR/batch.sock", "DIR/nowhere/batch.sock");
+    let sentence = refusal(client.reload("homeless.toml", &place.text(&homeless)));
+    assert!(sentence.contains("batch") && sentence.contains("nowhere"), "{sentence}");
+    assert_eq!(engine.policy(), before);
+    let shown = client.show().unwrap();
+    assert_eq!((shown.vifs[0].weight, shown.vifs.len()), (200, 2));
+}
+
+#[test]
+fn captures_into_a_new_file_only() {
+    let place = Place::new();
+    let _engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let file = place.path("web.pcap");
+    assert!(refusal(client.start_capture("web", Path::new("web.pcap"), None)).contains("begin with /"));
+    assert!(refusal(client.start_capture("nobody", &file, None)).contains("web"));
+    assert!(refusal(client.stop_capture("web")).contains("not under capture"));
+    client.start_capture("web", &file, Some(64)).unwrap();
+    assert!(refusal(client.start_capture("web", &file, None)).contains("exists"));
+    assert!(refusal(client.start_capture("web", &place.path("second.pcap"), None)).contains("already"));
+    assert!(!place.path("second.pcap").exists());
+    let report = client.stop_capture("web").unwrap();
+    assert_eq!((report.frames, report.ended), (0, None));
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(&std::fs::read(&file).unwrap()[..4], &0xa1b2_3c4d_u32.to_ne_bytes());
+}
+
+#[test]
+fn a_request_that_is_none_gets_a_sentence() {
+    let place = Place::new();
+    let _engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut stream = BufReader::new(UnixStream::connect(place.control()).unwrap());
+    for (line, word) in [
+        ("hello", "not understood"),
+        ("{}", "protocol"),
+        (r#"{"protocol":9,"request":"show"}"#, "speaks 1"),
+        (r#"{"protocol":1,"request":"dance"}"#, "show"),
+        (r#"{"protocol":1,"request":{"set":{"target":"web"}}}"#, "key"),
+        (r#"{"protocol":1,"request":"show","more":1}"#, "more"),
+        ("\u{0}\u{1}", "not understood"),
+    ] {
+        stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with(r#"{"error":""#) && answer.contains(word), "{line}: {answer}");
+    }
+    // The connection still serves, and so do others while one says nothing.
+    let _silent = UnixStream::connect(place.control()).unwrap();
+    stream.get_mut().write_all(b"{\"protocol\":1,\"request\":\"show\"}\n").unwrap();
+    let mut answer = String::new();
+    stream.read_line(&mut answer).unwrap();
+    assert!(answer.starts_with(r#"{"ok":{"#));
+}
+
+#[test]
+fn more_clients_than_places_are_told_so() {
+    let place = Place::new();
+    let _engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&place.control()).unwrap()).collect();
+    for client in &mut clients {
+        client.show().unwrap();
+    }
+    assert!(refusal(Client::connect(&place.control()).unwrap().show()).contains("try again"));
+    clients[15].show().unwrap();
+}
+
+#[test]
+fn a_socket_path_in_use_is_refused_and_a_stale_one_replaced() {
+    let place = Place::new();
+    let started = |place: &Place| Engine::start(place.policy(TWO)).map(|_| ()).map_err(|error| error.to_string());
+    std::fs::write(place.control(), "precious").unwrap();
+    assert!(started(&place).unwrap_err().contains("not a socket"));
+    assert_eq!(std::fs::read(place.control()).unwrap(), b"precious");
+    std::fs::remove_file(place.control()).unwrap();
+
+    let alive = UnixListener::bind(place.control()).unwrap();
+    assert!(started(&place).unwrap_err().contains("in use"));
+    assert!(!place.path("web.sock").exists(), "nothing is left behind");
+    drop(alive);
+    assert!(place.control().exists());
+    started(&place).unwrap();
+}
+
+#[test]
+fn serves_metrics_that_parse() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(engine.metrics().unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = get("/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let page = answer.split_once("\r\n\r\n").unwrap().1;
+    for line in [
+        r#"fairlane_vif_bytes_total{vif="web",link="near",direction="sent"} 0"#,
+        r#"fairlane_vif_frames_total{vif="batch",link="far",direction="received"} 0"#,
+        r#"fairlane_vif_weight{vif="web",link="near"} 200.0"#,
+        r#"fairlane_vif_share_ratio{vif="web",link="near"} 0.0"#,
+        r#"fairlane_vif_state{vif="web",link="near",state="waiting"} 1"#,
+        r#"fairlane_uplink_bytes_total{link="near",direction="received"} 0"#,
+        r#"fairlane_vif_waiting_seconds_count{vif="web",link="near"} 0"#,
+        r#"fairlane_vif_waiting_seconds_bucket{le="+Inf",vif="web",link="near"} 0"#,
+        "# EOF",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("fairlane_") && value.parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(get("/").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn refuses_metrics_for_the_world() {
+    let place = Place::new();
+    let mut policy = place.policy(TWO);
+    policy.metrics = Some("0.0.0.0:0".parse().unwrap());
+    let error = Engine::start(policy).err().unwrap().to_string();
+    assert!(error.contains("loopback"), "{error}");
+    assert!(!place.control().exists());
+}
