@@ -4,8 +4,8 @@
 //! the first killed, the others would run on, free, on the host. So death is dealt to the whole group at once.
 
 use std::{
-    ffi::OsString,
-    io,
+    ffi::{OsStr, OsString},
+    fs, io,
     os::{
         fd::AsFd,
         unix::process::{CommandExt, ExitStatusExt},
@@ -21,9 +21,17 @@ use nix::{
     unistd::Pid,
 };
 
-/// Runs `command` with standard input, the console's socket, passed on; ends as it ends. When the socket's other
-/// end is shut down or closed, by intent or by death, the command and all of its process group are killed.
-pub fn keep(command: &[OsString]) -> ExitCode {
+/// Runs `command`, whose own files lie in the directory `home`, with standard input, the console's socket, passed on; ends as it ends. When the socket's other
+/// end is shut down or closed, by intent or by death, the command and all of its process group are killed. In the
+/// end `home` is removed.
+pub fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
+    let code = run(command);
+    // What another program put there or took away is not worth failing for.
+    let _ = fs::remove_dir_all(home);
+    code
+}
+
+fn run(command: &[OsString]) -> ExitCode {
     // User-Mode Linux makes a session of its own, which as a group's leader it cannot: the group stays this one.
     let mut guest = match Command::new(&command[0]).args(&command[1..]).process_group(0).spawn() {
         Ok(guest) => guest,

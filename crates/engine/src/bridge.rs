@@ -28,6 +28,8 @@ const POLLS: usize = 64;
 pub struct Round {
     /// Frames taken from ports, whatever became of them.
     pub frames: u64,
+    /// Whether the next round has something to do at once.
+    pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
 }
@@ -40,10 +42,23 @@ pub struct Bridge {
     /// Guests' ports whose ring was empty, in no order, and the one to ask next.
     idle: Vec<PortId>,
     cursor: usize,
-    /// Ports that others wait for.
+    /// Guests' ports that others wait for.
     contended: Vec<PortId>,
+    /// Services that found the uplink full, in the order in which the scheduler asked for them.
+    held: Vec<Service>,
+    /// The same while they are resumed: only its memory is kept.
+    resumed: Vec<Service>,
     /// When parts of the link were last worked out.
     marked: Nanos,
+}
+
+/// A service that the scheduler asked for, and what it took so far.
+#[derive(Clone, Copy)]
+struct Service {
+    port: PortId,
+    /// What may still be taken.
+    grant: Grant,
+    cost: Cost,
 }
 
 /// What is left of a port's frames after a service.
@@ -68,6 +83,8 @@ impl Bridge {
             idle: Vec::new(),
             cursor: 0,
             contended: Vec::new(),
+            held: Vec::new(),
+            resumed: Vec::new(),
             marked: Nanos(0),
         }
     }
@@ -75,9 +92,10 @@ impl Bridge {
     /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch.
     pub fn round(&mut self, burst: &mut Burst, clock: &impl Clock) -> Round {
         let mut now = clock.now();
-        let mut round = Round { frames: 0, next: self.release(now) };
+        let mut round = Round { frames: 0, busy: true, next: self.release(now) };
         self.look_for_frames(now);
         self.mark(now);
+        self.resume(burst, &mut round, &mut now, clock);
         let mut uplink = true;
         for _ in 0..SERVICES {
             if uplink {
@@ -90,18 +108,16 @@ impl Bridge {
             }
             match self.scheduler.next(now) {
                 Next::Serve(port, grant) => {
-                    let (mut cost, left) = self.serve(burst, port, grant, now);
-                    let end = clock.now();
-                    cost.nanos = end.since(now).0;
-                    round.frames += cost.frames;
-                    self.settle(port, cost, left, end);
-                    now = end;
+                    let service = Service { port, grant, cost: Cost::default() };
+                    self.attend(service, burst, &mut round, &mut now, clock);
                 }
-                Next::WaitUntil(time) if !uplink => {
-                    round.next = round.next.min(time);
+                idle if !uplink => {
+                    if let Next::WaitUntil(time) = idle {
+                        round.next = round.next.min(time);
+                    }
+                    round.busy = round.frames > 0;
                     break;
                 }
-                Next::Idle if !uplink => break,
                 Next::WaitUntil(_) | Next::Idle => {}
             }
         }
@@ -115,24 +131,97 @@ impl Bridge {
             Some(slot) if !matches!(slot.turn, Turn::Parked(_)) => {}
             _ => return 0,
         }
-        let (cost, left) = self.serve(burst, UPLINK, Grant { bytes: u64::MAX, frames: BURST as u32 }, now);
-        if let Left::Waits(on) = left {
+        let grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+        let mut service = Service { port: UPLINK, grant, cost: Cost::default() };
+        if let Left::Waits(on) = self.serve(&mut service, burst, now) {
             self.park(UPLINK, on);
         }
-        cost.frames
+        service.cost.frames
+    }
+
+    /// Goes on with services that found the uplink full, once it has room. Who was not served at all goes back to its place
+    /// in the scheduler, so that the order in which the uplink is given away is the scheduler's alone.
+    fn resume(&mut self, burst: &mut Burst, round: &mut Round, now: &mut Nanos, clock: &impl Clock) {
+        if self.held.is_empty() {
+            return;
+        }
+        let opening = self.opening(UPLINK, *now);
+        if opening > *now {
+            round.next = round.next.min(opening);
+            return;
+        }
+        std::mem::swap(&mut self.held, &mut self.resumed);
+        for index in (0..self.resumed.len()).rev() {
+            let Service { port, cost, .. } = self.resumed[index];
+            if let Some(slot) = self.fabric.slot(port) {
+                slot.turn = Turn::Active;
+            }
+            if cost.frames == 0 {
+                self.scheduler.defer(port, *now);
+            }
+        }
+        for index in 0..self.resumed.len() {
+            let service = self.resumed[index];
+            if service.cost.frames > 0 {
+                self.attend(service, burst, round, now, clock);
+            }
+        }
+        self.resumed.clear();
+    }
+
+    /// Carries a service out, and tells the scheduler unless it is held.
+    fn attend(
+        &mut self,
+        mut service: Service,
+        burst: &mut Burst,
+        round: &mut Round,
+        now: &mut Nanos,
+        clock: &impl Clock,
+    ) {
+        let (port, before) = (service.port, service.cost.frames);
+        let left = self.serve(&mut service, burst, *now);
+        let end = clock.now();
+        service.cost.nanos += end.since(*now).0;
+        *now = end;
+        let frames = service.cost.frames - before;
+        round.frames += frames;
+        if frames > 0
+            && let Some(slot) = self.fabric.slot(port)
+        {
+            slot.since = end;
+        }
+        if let Left::Waits(UPLINK) = left {
+            self.held.push(service);
+            if let Some(slot) = self.fabric.slot(port) {
+                slot.turn = Turn::Parked(UPLINK);
+            }
+            return;
+        }
+        let after = match left {
+            Left::Some => After::Backlogged,
+            Left::Nothing => After::Empty,
+            Left::Waits(_) => After::Blocked,
+        };
+        self.scheduler.charge(port, service.cost, after, end);
+        match left {
+            Left::Some => {}
+            Left::Nothing => self.rest(port),
+            Left::Waits(on) => self.park(port, on),
+        }
     }
 
     /// Takes frames from a port, up to the grant, and gives them to whom they are for.
-    fn serve(&mut self, burst: &mut Burst, from: PortId, mut grant: Grant, now: Nanos) -> (Cost, Left) {
-        let mut cost = Cost::default();
-        let Some(mut sender) = self.fabric.slots[from.index()].take() else { return (cost, Left::Nothing) };
+    fn serve(&mut self, service: &mut Service, burst: &mut Burst, now: Nanos) -> Left {
+        let Service { port: from, grant, cost } = service;
+        let Some(mut sender) = self.fabric.slots[from.index()].take() else { return Left::Nothing };
+        let before = *cost;
         let left = loop {
-            let batch = sender.port.offer(burst, grant, now);
+            let batch = sender.port.offer(burst, *grant, now);
             if batch.is_empty() {
                 break Left::Nothing;
             }
             let drops = &mut sender.counters.drops;
-            let mut sending = Sending { from, batch, now, done: 0, drops, uplink_bytes: 0 };
+            let mut sending = Sending { from: *from, batch, now, done: 0, drops, uplink_bytes: 0 };
             let blocked = self.fabric.pass(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
             let bytes = bytes(&batch, 0..done);
@@ -140,47 +229,33 @@ impl Bridge {
             cost.bytes += bytes;
             cost.uplink_bytes += uplink_bytes;
             cost.frames += done as u64;
-            if let Some(on) = blocked {
-                break Left::Waits(on);
-            }
             grant.bytes = grant.bytes.saturating_sub(bytes);
             grant.frames = grant.frames.saturating_sub(done as u32);
             if grant.bytes == 0 || grant.frames == 0 {
                 break if sender.port.waiting(now) { Left::Some } else { Left::Nothing };
             }
+            if let Some(on) = blocked {
+                break Left::Waits(on);
+            }
         };
-        if cost.frames > 0 {
-            sender.counters.sent_frames += cost.frames;
-            sender.counters.sent_bytes += cost.bytes;
-            sender.uplink_bytes += cost.uplink_bytes;
-            sender.touch(from, &mut self.fabric.touched);
-            if from != UPLINK {
+        if cost.frames > before.frames {
+            sender.counters.sent_frames += cost.frames - before.frames;
+            sender.counters.sent_bytes += cost.bytes - before.bytes;
+            sender.uplink_bytes += cost.uplink_bytes - before.uplink_bytes;
+            sender.touch(*from, &mut self.fabric.touched);
+            if *from != UPLINK {
                 sender.waiting.record(now.since(sender.since));
             }
         }
         self.fabric.slots[from.index()] = Some(sender);
-        (cost, left)
+        left
     }
 
-    /// Tells the scheduler what a service took, and where the port stands now.
-    fn settle(&mut self, port: PortId, cost: Cost, left: Left, now: Nanos) {
-        let after = match left {
-            Left::Some => After::Backlogged,
-            Left::Nothing => After::Empty,
-            Left::Waits(_) => After::Blocked,
-        };
-        self.scheduler.charge(port, cost, after, now);
-        let Some(slot) = self.fabric.slot(port) else { return };
-        if cost.frames > 0 {
-            slot.since = now;
-        }
-        match left {
-            Left::Some => {}
-            Left::Nothing => {
-                slot.turn = Turn::Idle;
-                self.idle.push(port);
-            }
-            Left::Waits(on) => self.park(port, on),
+    /// Leaves a port alone until it is asked again whether frames came.
+    fn rest(&mut self, port: PortId) {
+        if let Some(slot) = self.fabric.slot(port) {
+            slot.turn = Turn::Idle;
+            self.idle.push(port);
         }
     }
 
@@ -238,6 +313,9 @@ impl Bridge {
     fn wake(&mut self, on: PortId, now: Nanos) {
         let Some(slot) = self.fabric.slot(on) else { return };
         let mut waiters = std::mem::take(&mut slot.waiters);
+        // Who has waited longest is first, so that no one fills the room again and again before another had any.
+        let slots = &self.fabric.slots;
+        waiters.sort_unstable_by_key(|port| (slots[port.index()].as_ref().map(|slot| slot.since), *port));
         for port in waiters.drain(..) {
             if let Some(waiter) = self.fabric.slot(port) {
                 waiter.turn = if port == UPLINK { Turn::Idle } else { Turn::Active };
@@ -323,9 +401,10 @@ impl Bridge {
     /// Asks every port to wake the worker for what it waits for. True if something is there already.
     pub fn arm(&mut self) -> bool {
         let mut ready = false;
-        for slot in self.fabric.slots.iter_mut().flatten() {
-            let wanted = Wanted { frames: slot.turn == Turn::Idle, room: !slot.waiters.is_empty() };
-            ready |= slot.port.arm(wanted);
+        for (index, slot) in self.fabric.slots.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            let awaited = !slot.waiters.is_empty() || (index == UPLINK.index() && !self.held.is_empty());
+            ready |= slot.port.arm(Wanted { frames: slot.turn == Turn::Idle, room: awaited });
         }
         ready
     }
@@ -387,6 +466,7 @@ impl Bridge {
         {
             on.waiters.retain(|waiter| *waiter != port);
         }
+        self.held.retain(|service| service.port != port);
         self.idle.retain(|idle| *idle != port);
         self.contended.retain(|on| *on != port);
         self.fabric.touched.retain(|touched| *touched != port);
@@ -484,6 +564,12 @@ impl Bridge {
     /// Replaces the scheduler. Ports keep their frames, their shares and what they wait for.
     pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
         self.scheduler = scheduler;
+        // The new scheduler knows of no service; what the old one asked for and was not told is forgiven.
+        for service in self.held.drain(..) {
+            if let Some(slot) = self.fabric.slot(service.port) {
+                slot.turn = Turn::Active;
+            }
+        }
         for (index, slot) in self.fabric.slots.iter().enumerate().skip(1) {
             let Some(slot) = slot else { continue };
             let port = PortId(index as u32);

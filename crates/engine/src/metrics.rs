@@ -196,8 +196,60 @@ fn waiting(mut encoder: MetricEncoder<'_>, waiting: &Waiting) -> fmt::Result {
     let (last, longer) = longer.split_last().unwrap_or((&0, &[]));
     let bound = |bits: usize| (1_u64 << bits) as f64 / 1e9;
     let mut buckets = vec![(bound(FIRST_BUCKET), short.iter().sum())];
-    buckets.extend(longer.iter().enumerate().map(|(index, count)| (bound(FIRST_BUCKET + 1 + index), *count)));
-    buckets.push((f64::MAX, *last));
+    // Two buckets are one here: factors of four are fine enough for a page that is fetched often.
+    for (index, pair) in longer.chunks(2).enumerate() {
+        buckets.push((bound(FIRST_BUCKET + 2 * index + pair.len()), pair.iter().sum()));
+    }
+    buckets.push((f64::INFINITY, *last));
     let count = waiting.buckets.iter().sum();
     encoder.encode_histogram::<NoLabelSet>(waiting.sum as f64 / 1e9, count, &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::State;
+    use fairlane_core::time::Nanos;
+
+    #[test]
+    fn waits_are_counted_up_to_each_bound() {
+        let mut waiting = Waiting::default();
+        for wait in [0, 1_000, 1_023, 1_024, 5_000, 1_000_000, u64::from(u32::MAX) * 8] {
+            waiting.record(Nanos(wait));
+        }
+        let port = PortState {
+            state: State::Up,
+            sent_frames: 0,
+            sent_bytes: 0,
+            received_frames: 0,
+            received_bytes: 0,
+            drops: [("too_large".to_owned(), 3)].into(),
+        };
+        let vif = VifState {
+            name: "a".to_owned(),
+            link: "b".to_owned(),
+            weight: 1,
+            min_rate: 8_000,
+            max_rate: None,
+            burst: 0,
+            share: 0.25,
+            waits_for: None,
+            waiting,
+            port,
+        };
+        let page = page(Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] });
+        for line in [
+            r#"fairlane_vif_drops_total{vif="a",link="b",reason="too_large"} 3"#,
+            r#"fairlane_vif_min_rate_bytes_per_second{vif="a",link="b"} 1000.0"#,
+            r#"fairlane_vif_share_ratio{vif="a",link="b"} 0.25"#,
+            r#"fairlane_vif_waiting_seconds_bucket{le="0.000001024",vif="a",link="b"} 3"#,
+            r#"fairlane_vif_waiting_seconds_bucket{le="0.000004096",vif="a",link="b"} 4"#,
+            r#"fairlane_vif_waiting_seconds_bucket{le="0.001048576",vif="a",link="b"} 6"#,
+            r#"fairlane_vif_waiting_seconds_bucket{le="17.179869184",vif="a",link="b"} 6"#,
+            r#"fairlane_vif_waiting_seconds_bucket{le="+Inf",vif="a",link="b"} 7"#,
+            r#"fairlane_vif_waiting_seconds_count{vif="a",link="b"} 7"#,
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+    }
 }

@@ -191,15 +191,15 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd) -> io::Result<(
     let mut worked = work.clock.now();
     let mut polled = worked;
     while !work.stop {
-        let mut frames = 0;
+        let mut busy = false;
         let mut next = Nanos::NEVER;
         for bridge in &mut work.bridges {
             let round = bridge.round(&mut burst, &work.clock);
-            frames += round.frames;
+            busy |= round.busy;
             next = next.min(round.next);
         }
         let now = work.clock.now();
-        if frames > 0 {
+        if busy {
             worked = now;
         }
         if now.since(worked) >= SPIN {

@@ -106,8 +106,6 @@ pub struct Guest {
     name: String,
     process: Process,
     switchboard: Arc<Mutex<Switchboard>>,
-    /// The guest's own files on the host; removed with it.
-    _home: tempfile::TempDir,
 }
 
 impl Guest {
@@ -117,29 +115,27 @@ impl Guest {
     /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
     pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
         spec.check()?;
-        let home =
-            tempfile::Builder::new().prefix("fairlane-").tempdir().doing(|| "a temporary directory".to_owned())?;
         let agent = image::agent()?;
         let machine = match spec.kind {
-            Kind::Uml => uml::machine(spec, &agent, home.path())?,
+            Kind::Uml => uml::machine(spec, &agent)?,
             Kind::Qemu => qemu::machine(spec, &agent)?,
         };
-        Guest::start(spec, &agent, machine, home)
+        Guest::start(spec, &agent, machine)
     }
 
-    pub(crate) fn start(
-        spec: &GuestSpec,
-        agent: &Path,
-        machine: Machine,
-        home: tempfile::TempDir,
-    ) -> Result<Guest, Error> {
+    /// Starts a machine and waits until its agent serves.
+    pub(crate) fn start(spec: &GuestSpec, agent: &Path, machine: Machine) -> Result<Guest, Error> {
+        let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
+        let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
         let log = File::create(&spec.log).doing(|| spec.log.display().to_string())?;
         let errors = log.try_clone().doing(|| spec.log.display().to_string())?;
         let child = Program::new(agent)
             .arg("keep")
+            .arg(home.path())
             .arg(&machine.program)
             .args(&machine.arguments)
+            .current_dir(home.path())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(log)
             .stderr(errors)
@@ -147,6 +143,8 @@ impl Guest {
             .process_group(0)
             .spawn()
             .doing(|| agent.display().to_string())?;
+        // The directory is the keeper's to remove, so that it goes even where this process is killed.
+        let _ = home.keep();
         let process = Process { keeper: child, console };
 
         let mut switchboard = Switchboard::default();
@@ -158,7 +156,7 @@ impl Guest {
             let switchboard = switchboard.clone();
             move || listen(lines, &switchboard)
         });
-        let guest = Guest { name: spec.name.clone(), process, switchboard, _home: home };
+        let guest = Guest { name: spec.name.clone(), process, switchboard };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
             guest: spec.name.clone(),
             image: machine.image,
@@ -276,13 +274,13 @@ pub(crate) fn find_program(program: &str, what: &str, package: &str) -> Result<P
 }
 
 /// Runs a program to its end; answers what it printed.
-pub(crate) fn output(program: &Path, arguments: &[&str]) -> Result<String, Error> {
-    let output = Program::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.doing(|| program.display().to_string())?;
+pub(crate) fn output(program: &mut Program) -> Result<String, Error> {
+    let output = program.stdin(Stdio::null()).output();
+    let output = output.doing(|| format!("{program:?}"))?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let what = format!("{} {}", program.display(), arguments.join(" "));
-        return Err(Error::Io { what, source: std::io::Error::other(format!("{}: {errors}", output.status)) });
+        let source = std::io::Error::other(format!("{}: {errors}", output.status));
+        return Err(Error::Io { what: format!("{program:?}"), source });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -23,7 +23,7 @@ const INSTALLED: &str = "../lib/fairlane/fairlane-agent";
 /// [`Error::Missing`], with the way to build it.
 pub fn agent() -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os("FAIRLANE_AGENT") {
-        return Ok(path.into());
+        return std::path::absolute(&path).doing(|| path.display().to_string());
     }
     let program = env::current_exe().doing(|| "this program's own path".to_owned())?;
     let built = program.ancestors().skip(1).map(|directory| directory.join(BUILT));

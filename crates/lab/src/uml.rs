@@ -1,9 +1,13 @@
 //! User-Mode Linux: a guest kernel as a process, near native speed, without root.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf, absolute},
+    process::Command,
+    time::Duration,
+};
 
 use crate::{
-    error::Error,
+    error::{Error, IoContext},
     guest::{GuestSpec, Machine, find_program, output},
     image, modules,
 };
@@ -11,9 +15,9 @@ use crate::{
 const MODULES: &str = "/usr/lib/uml/modules";
 
 /// The command that is a User-Mode Linux guest. Its console is standard output, the agent's standard input.
-pub fn machine(spec: &GuestSpec, agent: &Path, home: &Path) -> Result<Machine, Error> {
+pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Machine, Error> {
     let kernel = find_program("linux.uml", "User-Mode Linux", "user-mode-linux")?;
-    let version = output(&kernel, &["--version"])?;
+    let version = output(Command::new(&kernel).arg("--version"))?;
     let tree = PathBuf::from(MODULES).join(version.trim());
     if !tree.is_dir() {
         let tree = tree.display();
@@ -22,23 +26,32 @@ pub fn machine(spec: &GuestSpec, agent: &Path, home: &Path) -> Result<Machine, E
         )));
     }
     let initramfs = image::initramfs(agent, &modules::resolve(&tree, &["virtio_net"])?)?;
-    let mut arguments = vec![
+    // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
+    let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
+    let wishes = spec.wishes("ttyS0");
+    let mut arguments: Vec<String> = consoles.split(' ').chain(wishes.split(' ')).map(str::to_owned).collect();
+    arguments.extend([
         format!("mem={}M", spec.memory_mib),
-        format!("initrd={}", initramfs.display()),
-        format!("uml_dir={}/", home.display()),
+        format!("initrd={}", word(spec, &initramfs)?),
+        "uml_dir=./".to_owned(),
         format!("umid={}", spec.name),
-        // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
-        "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1".to_owned(),
-        spec.wishes("ttyS0"),
-    ];
+    ]);
     if let Some(nic) = &spec.nic {
         if nic.queues != 1 {
             let reason = format!("{} queues wanted, and User-Mode Linux has one only", nic.queues);
             return Err(Error::Orders { guest: spec.name.clone(), reason });
         }
-        arguments.push(format!("virtio_uml.device={}:1", nic.socket.display()));
+        let socket = absolute(&nic.socket).doing(|| nic.socket.display().to_string())?;
+        arguments.push(format!("virtio_uml.device={}:1", word(spec, &socket)?));
     }
-    let arguments = arguments.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
     let image = format!("User-Mode Linux {}, {}", version.trim(), initramfs.display());
-    Ok(Machine { program: kernel, arguments, image, limit: std::time::Duration::from_secs(30) })
+    Ok(Machine { program: kernel, arguments, image, limit: Duration::from_secs(30) })
+}
+
+/// A path as one word of the kernel's command line, where spaces separate words and colons a word's parts.
+fn word<'p>(spec: &GuestSpec, path: &'p Path) -> Result<&'p str, Error> {
+    path.to_str().filter(|path| !path.contains([' ', ':'])).ok_or_else(|| Error::Orders {
+        guest: spec.name.clone(),
+        reason: format!("{}: a path without spaces and colons is needed", path.display()),
+    })
 }

@@ -1,5 +1,6 @@
-//! Real guests. A machine without User-Mode Linux, QEMU or the built agent skips these tests, says why, and counts
-//! them as ignored; with `FAIRLANE_GUESTS=required` in the environment, as under `make test`, it fails them instead.
+//! Real guests without a network card.
+
+mod support;
 
 use std::{
     env, fs,
@@ -11,11 +12,12 @@ use std::{
 
 use fairlane_lab::{Command, Error, Event, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::Arguments;
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
+use support::{boot, guest_test, spec};
 
 /// Set for the copy of this program that boots a guest and then is killed.
 const VICTIM: &str = "FAIRLANE_TEST_VICTIM";
@@ -37,35 +39,12 @@ fn main() -> process::ExitCode {
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// A test that needs what a machine may lack: the one place that decides between skipping and failing.
-fn guest_test(name: &str, test: fn() -> Result<(), Error>) -> Trial {
-    Trial::ignorable_test(name, move || match test() {
-        Ok(()) => Ok(Completion::Completed),
-        Err(Error::Missing(what)) if env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") => {
-            eprintln!("SKIPPED: {what}");
-            Ok(Completion::ignored_with(what))
-        }
-        Err(error) => Err(Failed::from(error.to_string())),
-    })
-}
-
-fn spec(kind: Kind, name: &str) -> GuestSpec {
-    let name = format!("{name}-{}", process::id());
-    let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
-    GuestSpec { name, kind, memory_mib: 128, nic: None, log }
-}
-
-fn boot(kind: Kind, name: &str) -> Result<Guest, Error> {
-    let spec = spec(kind, name);
-    let start = Instant::now();
-    let guest = Guest::boot(&spec)?;
-    eprintln!("{name}: up after {:.2} s", start.elapsed().as_secs_f64());
-    fs::remove_file(&spec.log).unwrap();
-    Ok(guest)
+fn boot_alone(kind: Kind, name: &str) -> Result<Guest, Error> {
+    boot(&spec(kind, name))
 }
 
 fn datagrams(kind: Kind) -> Result<(), Error> {
-    let guest = boot(kind, if kind == Kind::Uml { "uml-datagrams" } else { "qemu-datagrams" })?;
+    let guest = boot_alone(kind, if kind == Kind::Uml { "uml-datagrams" } else { "qemu-datagrams" })?;
     let Outcome::Hello { kernel, .. } = guest.run(Command::Hello)? else { panic!("hello") };
     assert!(kernel.starts_with(|c: char| c.is_ascii_digit()), "{kernel}");
 
@@ -95,7 +74,7 @@ fn datagrams(kind: Kind) -> Result<(), Error> {
 }
 
 fn streams() -> Result<(), Error> {
-    let guest = boot(Kind::Uml, "uml-streams")?;
+    let guest = boot_alone(Kind::Uml, "uml-streams")?;
     let receiver = guest.start_job(Command::TcpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 2.0 }))?;
     receiver.started()?;
     let to = "127.0.0.1:5001".parse().unwrap();
@@ -111,7 +90,7 @@ fn streams() -> Result<(), Error> {
 }
 
 fn stopped() -> Result<(), Error> {
-    let guest = boot(Kind::Uml, "uml-stopped")?;
+    let guest = boot_alone(Kind::Uml, "uml-stopped")?;
     let name = guest.name().to_owned();
     assert!(processes_of(&name).len() > 1);
     guest.stop()?;
@@ -120,7 +99,7 @@ fn stopped() -> Result<(), Error> {
 }
 
 fn dropped() -> Result<(), Error> {
-    let guest = boot(Kind::Uml, "uml-dropped")?;
+    let guest = boot_alone(Kind::Uml, "uml-dropped")?;
     let name = guest.name().to_owned();
     drop(guest);
     assert_none_left(&name);
@@ -129,7 +108,7 @@ fn dropped() -> Result<(), Error> {
 
 fn host_killed() -> Result<(), Error> {
     // Boots one here first, so that what is missing is told in the same way as by the other tests.
-    boot(Kind::Uml, "uml-rehearsal")?;
+    boot_alone(Kind::Uml, "uml-rehearsal")?;
     let program = env::current_exe().unwrap();
     let mut victim = process::Command::new(program).env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -144,7 +123,7 @@ fn host_killed() -> Result<(), Error> {
 
 /// Boots a guest, tells its name, and waits for the end.
 fn be_killed() -> ! {
-    let guest = boot(Kind::Uml, "uml-victim").unwrap();
+    let guest = boot_alone(Kind::Uml, "uml-victim").unwrap();
     println!("{}", guest.name());
     loop {
         thread::park();
@@ -167,18 +146,19 @@ fn too_small() -> Result<(), Error> {
 }
 
 fn gone() -> Result<(), Error> {
-    let guest = boot(Kind::Uml, "uml-gone")?;
+    let guest = boot_alone(Kind::Uml, "uml-gone")?;
     let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
-    for pid in processes_of(guest.name()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
+    // All but the keeper, the parent of the others.
+    let leader = processes_of(guest.name()).into_iter().nth(1).expect("a guest besides its keeper");
+    killpg(Pid::from_raw(leader), Signal::SIGKILL).unwrap();
     assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.name()));
     assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }
 
-/// Processes that run with the guest's name on their command line: its keeper, and each process of the guest.
+/// Processes that run with the guest's name on their command line: its keeper, then the leader and the others of its
+/// group.
 /// Those that only wait to be buried have no command line any more.
 fn processes_of(guest: &str) -> Vec<i32> {
     let has_name = |pid: &i32| {
@@ -186,7 +166,10 @@ fn processes_of(guest: &str) -> Vec<i32> {
         String::from_utf8_lossy(&line).contains(&format!("fairlane.host={guest}"))
     };
     let entries = fs::read_dir("/proc").unwrap();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(has_name).collect()
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut found: Vec<i32> = pids.filter(has_name).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Fails if a guest still has processes after ten seconds.

@@ -11,6 +11,7 @@ pub mod capture;
 pub mod fault;
 pub mod memory;
 pub mod paced;
+pub mod plain;
 mod poller;
 pub mod random;
 mod rate;

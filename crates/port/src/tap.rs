@@ -11,7 +11,7 @@ mod device;
 
 use crate::vnet;
 use crate::{BURST, Batch, Burst, Frame, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
-use fairlane_core::packet::Offload;
+use fairlane_core::packet::{self, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
@@ -186,10 +186,12 @@ impl Tap {
 }
 
 /// Checks what was read from a tap.
-fn waiting(read: &[u8]) -> Result<Waiting, &'static str> {
-    let Some((header, frame)) = read.split_at_checked(HEADER) else { return Err("it is shorter than its header") };
+fn waiting(read: &[u8]) -> Result<Waiting, packet::Error> {
+    let short = packet::Error::Short { header: "virtio's header", has: read.len(), needs: HEADER };
+    let (header, frame) = read.split_at_checked(HEADER).ok_or(short)?;
     if read.len() == BUFFER {
-        return Err("it is larger than 64 KiB of IP");
+        let right = "less: a tap's frames have at most 64 KiB of IP";
+        return Err(packet::Error::Value { field: "the frame's length", value: frame.len() as u32, right });
     }
     let offload = vnet::decode(header, frame.len() as u32, &frame[..frame.len().min(crate::HEAD)])?;
     Ok(Waiting { len: frame.len(), offload })

@@ -1,6 +1,6 @@
 //! An in-process link with a rate, a delay and a queue: what joins guests where there is no card and no root.
 //!
-//! Each direction is a [`Lane`]: frames are copied into its ring when they are put at one end, and lie there until they
+//! Each direction is a lane: frames are copied into its ring when they are put at one end, and lie there until they
 //! are consumed at the other. When a frame is put it is known when its last bit will have left (the rate and what is queued
 //! before it say so) and when that arrives (`delay` later), so a lane is a queue of frames with their times, and needs
 //! no thread and no timer of its own. The ends may live on different threads.

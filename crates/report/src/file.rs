@@ -72,7 +72,8 @@ impl ResultFile {
     pub fn from_json(text: &str, file: &str) -> Result<Self, Error> {
         let shape = |place: String, cause| Error::Shape { file: file.to_owned(), place, cause };
         // The version comes first: another version's shape would be blamed on its fields.
-        let head: Head = serde_json::from_str(text).map_err(|cause| shape("schema".to_owned(), cause))?;
+        let head: Head = serde_json::from_str(text)
+            .map_err(|cause| shape(if cause.is_data() { "schema" } else { "not JSON" }.to_owned(), cause))?;
         if head.schema != SCHEMA {
             return Err(Error::Schema { file: file.to_owned(), found: head.schema });
         }

@@ -4,9 +4,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use crate::json;
-use crate::label::{clean, number, quantity};
+use crate::label::{clean, interval, quantity};
 use crate::plot::{self, Size};
-use crate::result::{About, Claim, Metric, ResultFile};
+use crate::result::{About, Claim, ResultFile};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -151,18 +151,13 @@ fn metrics(result: &ResultFile) -> Markup {
                     tr {
                         td { code { (clean(name)) } }
                         td.n data-head="Value" { (quantity(metric.value, &clean(&metric.unit))) }
-                        td.n data-head="95% interval" { (interval(metric)) }
+                        td.n data-head="95% interval" { (interval(metric.ci95)) }
                         td.n data-head="Samples" { (metric.n) }
                     }
                 }
             }
         }
     }
-}
-
-/// A metric's interval in words.
-pub(crate) fn interval(metric: &Metric) -> String {
-    metric.ci95.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", number(low), number(high)))
 }
 
 fn settings(result: &ResultFile) -> Markup {

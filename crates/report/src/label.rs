@@ -24,6 +24,11 @@ pub fn quantity(value: f64, unit: &str) -> String {
     if unit.is_empty() || value.is_nan() { number(value) } else { format!("{} {unit}", number(value)) }
 }
 
+/// An interval's ends; `-` where there is none.
+pub(crate) fn interval(ends: Option<[f64; 2]>) -> String {
+    ends.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", number(low), number(high)))
+}
+
 /// Removes zeros after the last digit that counts.
 fn trim(digits: &str) -> String {
     let trimmed = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };

@@ -63,7 +63,8 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
 }
 
 /// The 95% confidence interval of a statistic by the percentile bootstrap, with 2,000 resamples and a fixed seed
-/// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). `None` below two samples.
+/// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). It takes time in proportion to 2,000
+/// times the samples. `None` below two samples.
 pub fn bootstrap(samples: &[f64], statistic: fn(&[f64]) -> Option<f64>) -> Option<[f64; 2]> {
     let samples = finite(samples);
     if samples.len() < 2 {

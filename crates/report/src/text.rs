@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::html::interval;
-use crate::label::{clean, quantity};
+use crate::label::{clean, interval, quantity};
 use crate::result::{About, ResultFile};
 
 /// Claims with their verdicts, then metrics, in aligned columns.
@@ -20,7 +19,7 @@ pub fn summary(result: &ResultFile) -> String {
     table(&mut text, ["", "claim", "expected", "measured"], [false; 4], claims.collect());
     let metrics = result.metrics.iter().map(|(name, metric)| {
         let value = quantity(metric.value, &clean(&metric.unit));
-        [clean(name), value, interval(metric), metric.n.to_string()]
+        [clean(name), value, interval(metric.ci95), metric.n.to_string()]
     });
     table(&mut text, ["metric", "value", "95% interval", "n"], [false, true, true, true], metrics.collect());
     if !result.claims.is_empty() {

@@ -81,6 +81,8 @@ fn another_version_is_refused_whatever_its_shape() {
     assert_eq!(error.to_string(), "r.json: schema is `fairlane-result/2`; this version knows `fairlane-result/1`");
     let error = ResultFile::from_json("{}", "r.json").unwrap_err().to_string();
     assert!(error.starts_with("r.json: schema: missing field `schema`"), "{error}");
+    let error = ResultFile::from_json("{\"schema\": ", "r.json").unwrap_err().to_string();
+    assert_eq!(error, "r.json: not JSON: EOF while parsing a value at line 1 column 11");
 }
 
 #[test]

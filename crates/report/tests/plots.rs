@@ -188,7 +188,7 @@ fn x() -> impl Strategy<Value = f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn any_data_are_drawn_inside(
         series in prop::collection::vec((".{0,40}", prop::collection::vec((x(), value()), 0..12), any::<bool>()), 0..12),

@@ -123,4 +123,8 @@ pub trait Scheduler: Send {
 
     /// Tells what the service that [`Scheduler::next`] asked for took (nothing, if the ring turned out empty), and what is left.
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos);
+
+    /// Takes back an offer of [`Scheduler::next`] that cannot be used now: it is as if the port had not been offered.
+    /// Several offers are taken back latest first.
+    fn defer(&mut self, port: PortId, now: Nanos);
 }

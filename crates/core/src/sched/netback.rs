@@ -156,4 +156,10 @@ impl Scheduler for Netback {
             self.enter(port.0);
         }
     }
+
+    fn defer(&mut self, port: PortId, _now: Nanos) {
+        let Some(vif) = self.vif(port, State::Serving) else { return };
+        vif.state = State::Ready;
+        self.links.push_front(&mut self.round, port.0);
+    }
 }

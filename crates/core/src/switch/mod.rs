@@ -108,7 +108,7 @@ impl Switch {
     /// The pinned MAC address is another port's; then nothing changed.
     pub fn attach(&mut self, port: PortId, pins: Pins) -> Result<(), Taken> {
         if let Some(mac) = pins.mac
-            && let Some(place) = self.table.get(Key::pinned(mac))
+            && let Some(place) = self.pinned(mac)
             && place.port != port
         {
             return Err(Taken { mac, port: place.port });
@@ -135,7 +135,7 @@ impl Switch {
         self.table.reserve(self.members.iter().flatten().map(|member| member.learned.limit + 1).sum());
         if let Some(mac) = pinned {
             self.table.forget(mac);
-            self.table.insert(Key::pinned(mac), Place { port, seen: Nanos::NEVER });
+            self.table.insert(Key::new(mac, 0), Place::pinned(port));
         }
     }
 
@@ -144,7 +144,7 @@ impl Switch {
         let Some(member) = self.members.get_mut(port.index()).and_then(Option::take) else { return };
         self.ports.retain(|other| *other != port);
         self.uplinks.retain(|other| *other != port);
-        let pinned = member.pins.mac.map(Key::pinned);
+        let pinned = member.pins.mac.map(|mac| Key::new(mac, 0));
         for key in member.learned.keys.into_iter().chain(pinned) {
             self.forget(key, port);
         }
@@ -204,14 +204,19 @@ impl Switch {
     /// Where an address is, as far as is known.
     #[inline]
     fn find(&self, mac: Mac, vlan: u16, now: Nanos) -> Option<PortId> {
-        let learned = self.table.get(Key::learned(mac, vlan)).filter(|place| now.since(place.seen) < AGEING);
-        learned.or_else(|| self.table.get(Key::pinned(mac))).map(|place| place.port)
+        let place = self.table.get(Key::new(mac, vlan)).filter(|place| now.since(place.seen) < AGEING);
+        place.or_else(|| self.pinned(mac)).map(|place| place.port)
+    }
+
+    /// Where an address is pinned.
+    fn pinned(&self, mac: Mac) -> Option<Place> {
+        self.table.get(Key::new(mac, 0)).filter(Place::is_pinned)
     }
 
     /// Remembers where a frame's sender is.
     #[inline]
     fn learn(&mut self, from: PortId, frame: &Ethernet<'_>, now: Nanos) -> Result<(), DropReason> {
-        let key = Key::learned(frame.source(), frame.vlan());
+        let key = Key::new(frame.source(), frame.vlan());
         match self.table.get_mut(key) {
             Some(place) if place.port == from => {
                 place.seen = now;
@@ -227,7 +232,7 @@ impl Switch {
         if !mac.is_station() {
             return Err(DropReason::Malformed);
         }
-        if self.table.get(Key::pinned(mac)).is_some() {
+        if self.pinned(mac).is_some() {
             return Err(DropReason::SpoofedMac);
         }
         let Some(Some(member)) = self.members.get_mut(from.index()) else { return Ok(()) };

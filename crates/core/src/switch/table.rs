@@ -8,30 +8,18 @@ use crate::PortId;
 use crate::packet::Mac;
 use crate::time::Nanos;
 
-/// A MAC address in a VLAN, or in all VLANs.
+/// A MAC address in a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
     const NONE: Key = Key(0);
     const USED: u64 = 1 << 63;
-    const ANY_VLAN: u64 = 1 << 62;
+    const MAC: u64 = (1 << 48) - 1;
 
-    /// An address that was seen in a VLAN.
     #[inline]
-    pub fn learned(mac: Mac, vlan: u16) -> Key {
+    pub fn new(mac: Mac, vlan: u16) -> Key {
         Key(Key::USED | u64::from(vlan & 0xfff) << 48 | u64::from(mac))
-    }
-
-    /// An address that is a port's in all VLANs.
-    #[inline]
-    pub fn pinned(mac: Mac) -> Key {
-        Key(Key::USED | Key::ANY_VLAN | u64::from(mac))
-    }
-
-    /// Whether it is of this address, seen in any VLAN.
-    fn is_learned(self, mac: Mac) -> bool {
-        self.0 & Key::ANY_VLAN == 0 && self.0 & 0xffff_ffff_ffff == u64::from(mac)
     }
 }
 
@@ -39,8 +27,20 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub port: PortId,
-    /// When it last sent.
+    /// When it last sent; never for a pinned address, which does not age.
     pub seen: Nanos,
+}
+
+impl Place {
+    /// A port's own address. It stands under VLAN 0, where most frames look first, and counts in all VLANs.
+    pub fn pinned(port: PortId) -> Place {
+        Place { port, seen: Nanos::NEVER }
+    }
+
+    #[inline]
+    pub fn is_pinned(&self) -> bool {
+        self.seen == Nanos::NEVER
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -129,9 +129,14 @@ impl Table {
         self.slots[hole] = EMPTY;
     }
 
-    /// Forgets an address in every VLAN where it was learned.
+    /// Forgets an address in every VLAN.
     pub fn forget(&mut self, mac: Mac) {
-        let keys: Vec<Key> = self.slots.iter().map(|slot| slot.key).filter(|key| key.is_learned(mac)).collect();
+        let keys: Vec<Key> = self
+            .slots
+            .iter()
+            .map(|slot| slot.key)
+            .filter(|key| key.0 & Key::MAC == mac.into() && *key != Key::NONE)
+            .collect();
         keys.into_iter().for_each(|key| self.remove(key));
     }
 
@@ -180,7 +185,7 @@ mod tests {
             let mut model: HashMap<(u8, u16), Place> = HashMap::new();
             for (step, mac, vlan, port) in steps {
                 let address = Mac([2, 0, 0, 0, 0, mac]);
-                let key = Key::learned(address, vlan);
+                let key = Key::new(address, vlan);
                 let place = Place { port: PortId(port), seen: Nanos(port.into()) };
                 match step {
                     0 => {
@@ -200,7 +205,7 @@ mod tests {
                 prop_assert_eq!(table.len(), model.len());
                 for mac in 0..40 {
                     for vlan in 0..3 {
-                        let key = Key::learned(Mac([2, 0, 0, 0, 0, mac]), vlan);
+                        let key = Key::new(Mac([2, 0, 0, 0, 0, mac]), vlan);
                         prop_assert_eq!(table.get(key), model.get(&(mac, vlan)).copied());
                         prop_assert_eq!(table.get_mut(key).copied(), model.get(&(mac, vlan)).copied());
                     }
@@ -214,7 +219,7 @@ mod tests {
             table.reserve(2048);
             for index in 0..2048u64 {
                 let [_, _, mac @ ..] = (index << shift).to_be_bytes();
-                table.insert(Key::learned(Mac(mac), 0), EMPTY.place);
+                table.insert(Key::new(Mac(mac), 0), EMPTY.place);
             }
             let mask = table.slots.len() - 1;
             let used = table.slots.iter().enumerate().filter(|(_, slot)| slot.key != Key::NONE);

@@ -60,10 +60,13 @@ pub(super) fn range_across(values: impl Iterator<Item = f64>) -> RangeInclusive<
     if close { 0.0..=*range.end() } else { range }
 }
 
-/// The range with its ends moved out to the next round value.
+/// The range with its ends moved out to ticks of [`Scale::ticks`].
 pub(super) fn rounded(range: RangeInclusive<f64>, want: f64) -> RangeInclusive<f64> {
-    let step = step(range.end() - range.start(), want);
-    (range.start() / step + 1e-9).floor() * step..=(range.end() / step - 1e-9).ceil() * step
+    let cut = |range: &RangeInclusive<f64>| step(range.end() - range.start(), want);
+    let step = cut(&range);
+    let wider = (range.start() / step + 1e-9).floor() * step..=(range.end() / step - 1e-9).ceil() * step;
+    // A wider range may need wider steps.
+    if cut(&wider) > 1.5 * step { rounded(wider, want) } else { wider }
 }
 
 /// The least of 1, 2, 5 times a power of ten that cuts `span` into at most `want` steps.
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!(texts(0.0..=30_000.0, 3.0), ["0", "10k", "20k", "30k"]);
         assert_eq!(texts(-1.5..=1.5, 3.0), ["-1", "0", "1"]);
         assert_eq!(rounded(0.0..=87.0, 5.0), 0.0..=100.0);
+        assert_eq!(rounded(-9.0..=1.0, 5.0), -10.0..=5.0);
     }
 
     proptest! {

@@ -4,95 +4,88 @@ use maud::{Markup, html};
 
 use super::legend::width;
 use super::{Entry, Ranges, View, axis, px};
-use crate::label::{clean, number, shorten};
+use crate::label::{clean, number, quantity, shorten};
 use crate::result::Figure;
 use crate::stats;
 
 /// The widest bar, in pixels.
 const WIDEST: f64 = 72.0;
 
-/// The places along x, in rising order.
-pub(super) fn places(entries: &[Entry]) -> Vec<f64> {
-    let mut places: Vec<f64> = entries.iter().flat_map(|entry| &entry.series.points).map(|point| point[0]).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
-    places
+/// A place along x: its name, and what each series has there.
+pub(super) struct Place {
+    name: String,
+    heights: Vec<Option<Height>>,
 }
 
-/// What a series has at a place.
 struct Height {
     median: f64,
     interval: Option<[f64; 2]>,
 }
 
-fn height(entry: &Entry, place: f64) -> Option<Height> {
-    let here = entry.series.points.iter().filter(|point| point[0] == place);
-    let samples: Vec<f64> = here.map(|point| point[1]).collect();
-    Some(Height { median: stats::median(&samples)?, interval: stats::bootstrap(&samples, stats::median) })
+impl Height {
+    fn of(entry: &Entry, x: f64) -> Option<Self> {
+        let here = entry.series.points.iter().filter(|point| point[0] == x);
+        let samples: Vec<f64> = here.map(|point| point[1]).collect();
+        Some(Self { median: stats::median(&samples)?, interval: stats::bootstrap(&samples, stats::median) })
+    }
+}
+
+/// The places along x, in rising order.
+pub(super) fn places(figure: &Figure, entries: &[Entry]) -> Vec<Place> {
+    let mut xs: Vec<f64> = entries.iter().flat_map(|entry| &entry.series.points).map(|point| point[0]).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let unit = entries.first().map_or(String::new(), |entry| clean(&entry.series.x.unit));
+    let name = |x: f64| {
+        let named = if x >= 0.0 { figure.categories.get(x as usize) } else { None };
+        named.map_or_else(|| quantity(x, &unit), |name| clean(name))
+    };
+    let heights = |x| entries.iter().map(|entry| Height::of(entry, x)).collect();
+    xs.into_iter().map(|x| Place { name: name(x), heights: heights(x) }).collect()
 }
 
 /// Zero is in the vertical range: a bar's length is its amount. Across, each place has one unit.
-pub(super) fn ranges(entries: &[Entry], places: &[f64]) -> Ranges {
-    let heights = entries.iter().flat_map(|entry| places.iter().filter_map(|place| height(entry, *place)));
+pub(super) fn ranges(places: &[Place]) -> Ranges {
+    let heights = places.iter().flat_map(|place| place.heights.iter().flatten());
     let values = heights.flat_map(|height| [height.median].into_iter().chain(height.interval.into_iter().flatten()));
     (0.0..=places.len().max(1) as f64, axis::range(values, true))
 }
 
 /// The names under the bars, cut to the room they have.
-pub(super) fn names(view: &View, figure: &Figure, places: &[f64], entries: &[Entry]) -> Markup {
+pub(super) fn names(view: &View, places: &[Place]) -> Markup {
     let room = (view.right - view.left) / places.len().max(1) as f64;
-    let unit = entries.first().map_or("", |entry| entry.series.x.unit.as_str());
     html! {
-        @for (index, place) in places.iter().enumerate() {
-            @let name = name(figure, *place, unit);
+        @for (index, Place { name, .. }) in places.iter().enumerate() {
             text.tick x=(px(view.x.px(index as f64 + 0.5))) y=(px(view.bottom + 19.0)) text-anchor="middle" {
-                @if width(&name) > room { title { (name) } }
-                (shorten(&name, (room / 7.4).max(1.0) as usize))
+                @if width(name) > room { title { (name) } }
+                (shorten(name, (room / 7.4).max(1.0) as usize))
             }
         }
     }
 }
 
-fn name(figure: &Figure, place: f64, unit: &str) -> String {
-    let named = if place >= 0.0 { figure.categories.get(place as usize) } else { None };
-    named.map_or_else(|| crate::quantity(place, &clean(unit)), |name| clean(name))
-}
-
-pub(super) fn draw(view: &View, figure: &Figure, places: &[f64], entries: &[Entry]) -> Markup {
-    let measured: Vec<_> = entries.iter().filter(|entry| !entry.expected()).collect();
+pub(super) fn draw(view: &View, places: &[Place], entries: &[Entry]) -> Markup {
     let slot = (view.right - view.left) / places.len().max(1) as f64;
-    let thick = (slot * 0.72 / measured.len().max(1) as f64).min(WIDEST);
-    let group = thick * measured.len() as f64;
-    let zero = view.y.px(0.0);
+    let bars = entries.iter().filter(|entry| !entry.expected()).count();
+    let thick = (slot * 0.72 / bars.max(1) as f64).min(WIDEST);
+    let group = thick * bars as f64;
     html! {
         @for (index, place) in places.iter().enumerate() {
             @let middle = view.x.px(index as f64 + 0.5);
-            @for (nth, entry) in measured.iter().enumerate() {
-                @if let Some(height) = height(entry, *place) {
-                    @let left = middle - group / 2.0 + thick * nth as f64;
-                    @let y = view.y.px(height.median);
-                    @let highest = height.interval.map_or(y, |[_, high]| view.y.px(high)).min(y);
-                    @let text = number(height.median);
+            @let drawn = || entries.iter().zip(&place.heights);
+            @for (nth, (entry, height)) in drawn().filter(|(entry, _)| !entry.expected()).enumerate() {
+                @if let Some(height) = height {
                     g.(entry.class()) {
-                        rect.bar x=(px(left + thick * 0.04)) width=(px(thick * 0.92)) rx="2"
-                            y=(px(y.min(zero))) height=(px((y - zero).abs())) {
-                            title { (entry.tip(height.median, &name(figure, *place, &entry.series.x.unit))) }
-                        }
-                        @if let Some([low, high]) = height.interval {
-                            (whisker(left + thick / 2.0, view.y.px(low), view.y.px(high), (thick / 5.0).min(6.0)))
-                        }
-                        @if width(&text) <= thick + 4.0 && highest - 6.0 >= view.top - 10.0 {
-                            text.value x=(px(left + thick / 2.0)) y=(px(highest - 6.0)) text-anchor="middle" { (text) }
-                        }
+                        (bar(view, height, middle - group / 2.0 + thick * nth as f64, thick, &entry.tip(height.median, &place.name)))
                     }
                 }
             }
-            @for entry in entries.iter().filter(|entry| entry.expected()) {
-                @if let Some(height) = height(entry, *place) {
+            @for (entry, height) in drawn().filter(|(entry, _)| entry.expected()) {
+                @if let Some(height) = height {
                     @let half = (group / 2.0 + 8.0).min(slot / 2.0);
                     g.(entry.class()) {
                         path.line d=(format!("M{} {}h{}", px(middle - half), px(view.y.px(height.median)), px(2.0 * half))) {
-                            title { (entry.tip(height.median, &name(figure, *place, &entry.series.x.unit))) }
+                            title { (entry.tip(height.median, &place.name)) }
                         }
                     }
                 }
@@ -101,9 +94,26 @@ pub(super) fn draw(view: &View, figure: &Figure, places: &[f64], entries: &[Entr
     }
 }
 
-fn whisker(x: f64, low: f64, high: f64, half: f64) -> Markup {
-    let cap = |y: f64| format!("M{} {}h{}", px(x - half), px(y), px(2.0 * half));
+/// A bar from zero with its interval, and its number where there is room.
+fn bar(view: &View, height: &Height, left: f64, thick: f64, tip: &str) -> Markup {
+    let (y, zero, middle) = (view.y.px(height.median), view.y.px(0.0), left + thick / 2.0);
+    let whisker = height.interval.map(|[low, high]| (view.y.px(low), view.y.px(high)));
+    let top = whisker.map_or(y, |(_, high)| high.min(y)) - 6.0;
+    let text = number(height.median);
     html! {
-        path.whisker d=(format!("M{} {}V{}{}{}", px(x), px(low), px(high), cap(low), cap(high))) {}
+        rect.bar x=(px(left + thick * 0.04)) width=(px(thick * 0.92)) y=(px(y.min(zero))) height=(px((y - zero).abs())) rx="2" {
+            title { (tip) }
+        }
+        @if let Some((low, high)) = whisker {
+            @let half = (thick / 5.0).min(6.0);
+            @let cap = |y: f64| format!("M{} {}h{}", px(middle - half), px(y), px(2.0 * half));
+            @let path = format!("M{} {}V{}{}{}", px(middle), px(low), px(high), cap(low), cap(high));
+            // The bar's colour may be close to the whisker's: a seam sets them apart.
+            path.halo d=(path) {}
+            path.whisker d=(path) {}
+        }
+        @if width(&text) <= thick + 4.0 && top >= view.top - 10.0 {
+            text.value x=(px(middle)) y=(px(top)) text-anchor="middle" { (text) }
+        }
     }
 }

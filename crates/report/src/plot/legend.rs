@@ -20,13 +20,13 @@ pub(super) struct Legend {
 pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> Legend {
     const ROW: f64 = 22.0;
     let mut items: Vec<(String, &Entry)> = Vec::new();
-    for entry in entries.iter().filter(|entry| !at_ends && !(entry.expected() && entry.index.is_some())) {
+    for entry in entries.iter().filter(|entry| entry.named() && !at_ends) {
         if items.iter().all(|(label, _)| *label != entry.label) {
             items.push((entry.label.clone(), entry));
         }
     }
     // One item stands for what is expected of each of the others.
-    let expected = entries.iter().find(|entry| entry.expected() && entry.index.is_some());
+    let expected = entries.iter().find(|entry| !entry.named());
     if let Some(entry) = expected.filter(|_| kind != Kind::Cdf) {
         items.push(("expected".to_owned(), entry));
     }

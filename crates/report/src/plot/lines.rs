@@ -23,7 +23,7 @@ pub(super) fn draw(view: &View, entries: &[Entry], at_ends: bool) -> Markup {
     let by_role =
         entries.iter().filter(|entry| !entry.expected()).chain(entries.iter().filter(|entry| entry.expected()));
     let drawn: Vec<_> = by_role.map(|entry| (entry, places(view, entry))).collect();
-    for (entry, places) in drawn.iter().filter(|(entry, _)| !entry.expected() || entry.index.is_none()) {
+    for (entry, places) in drawn.iter().filter(|(entry, _)| entry.named()) {
         ends.extend(places.iter().rev().find(|place| place.y.is_some()).and_then(|place| Some((place.y?, *entry))));
     }
     html! {

@@ -80,6 +80,11 @@ impl Entry<'_> {
         self.series.role == Role::Expected
     }
 
+    /// Whether its own name is shown. What is expected of someone has that one's colour instead.
+    fn named(&self) -> bool {
+        !self.expected() || self.index.is_none()
+    }
+
     /// A sample in words, for whoever points at it.
     fn tip(&self, value: f64, x: &str) -> String {
         let expected = if self.expected() { " (expected)" } else { "" };
@@ -116,10 +121,10 @@ fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
 fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -> Markup {
     let entries = entries(result, figure);
     let (wide, high) = size.pixels();
-    let places = bars::places(&entries);
+    let places = if figure.kind == Kind::Bars { bars::places(figure, &entries) } else { Vec::new() };
     let (x_range, y_range) = match figure.kind {
         Kind::Lines => lines::ranges(&entries),
-        Kind::Bars => bars::ranges(&entries, &places),
+        Kind::Bars => bars::ranges(&places),
         Kind::Cdf => cdf::ranges(&entries),
     };
     let (x_range, y_range) = with_marks(figure, x_range, y_range);
@@ -129,10 +134,11 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
 
     // Lines are named at their ends where there is room for it, else in the legend.
-    let named = |entry: &&Entry| !entry.expected() || entry.index.is_none();
-    let at_ends = size == Size::Wide && figure.kind == Kind::Lines && entries.iter().filter(named).count() <= 8;
+    let at_ends =
+        size == Size::Wide && figure.kind == Kind::Lines && entries.iter().filter(|entry| entry.named()).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, wide);
-    let longest = entries.iter().filter(named).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
+    let longest =
+        entries.iter().filter(|entry| entry.named()).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
 
     let upright = figure.kind != Kind::Bars && figure.marks.iter().any(|mark| matches!(mark.at, At::X(_)));
     let top = 34.0 + legend.height + if upright { 18.0 } else { 0.0 };
@@ -158,7 +164,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
                 text.tick x=(px(left - 8.0)) y=(at) dy="0.35em" text-anchor="end" { (text) }
             }
             @if figure.kind == Kind::Bars {
-                (bars::names(&view, figure, &places, &entries))
+                (bars::names(&view, &places))
             } @else {
                 (x_ticks(&view))
             }
@@ -175,7 +181,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
             g.data {
                 @match figure.kind {
                     Kind::Lines => (lines::draw(&view, &entries, at_ends)),
-                    Kind::Bars => (bars::draw(&view, figure, &places, &entries)),
+                    Kind::Bars => (bars::draw(&view, &places, &entries)),
                     Kind::Cdf => (cdf::draw(&view, &entries)),
                 }
             }

@@ -51,7 +51,7 @@ fn weights(t: f64) -> (f64, f64) {
         (1.0, 16.0),
         (1.0, 30.0),
     ];
-    STEPS[(((t - 0.01) as usize).max(0)).min(9)]
+    STEPS[((t - 0.01) as usize).min(9)]
 }
 
 pub fn demo() -> ResultFile {

@@ -215,4 +215,14 @@ impl Scheduler for Fair {
             self.throttle.hold(port.0);
         }
     }
+
+    fn defer(&mut self, port: PortId, now: Nanos) {
+        let Some(vif) = self.vif(port, State::Serving) else { return };
+        vif.state = State::Ready;
+        let guaranteed = vif.guaranteed;
+        self.queue.put_back(port.0);
+        if guaranteed {
+            self.guarantee.enter(port.0, now);
+        }
+    }
 }

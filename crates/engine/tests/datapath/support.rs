@@ -7,8 +7,8 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::Manual;
 use fairlane_engine::{Bridge, Round};
-use fairlane_port::Burst;
 use fairlane_port::memory::{self, Peer};
+use fairlane_port::{Burst, Port};
 use std::collections::VecDeque;
 
 /// Serves active ports in turn, some frames each.
@@ -45,6 +45,10 @@ impl Scheduler for Turns {
         if after == After::Backlogged {
             self.activate(port, now);
         }
+    }
+
+    fn defer(&mut self, port: PortId, _now: Nanos) {
+        self.queue.push_front(port);
     }
 }
 
@@ -83,15 +87,20 @@ pub struct Link {
 impl Link {
     /// A link with a memory port as uplink; every port holds `room` received frames.
     pub fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
-        let mut bridge = Bridge::new("lan", Config::default(), scheduler);
         let (port, peer) = memory::pair(room);
-        bridge.set_uplink(Box::new(port));
-        let mut link = Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] };
+        let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(port), peer);
         for number in 1..=guests {
             link.add(number, weight(1), room);
         }
         link.introduce();
         link
+    }
+
+    /// A link without guests.
+    pub fn with_uplink(config: Config, scheduler: Box<dyn Scheduler>, uplink: Box<dyn Port>, peer: Peer) -> Link {
+        let mut bridge = Bridge::new("lan", config, scheduler);
+        bridge.set_uplink(uplink);
+        Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] }
     }
 
     /// Adds a guest that must use its own MAC address.

@@ -1,14 +1,13 @@
 //! The way of frames through a bridge, in virtual time.
 
-mod support;
-
+use crate::support::{BROADCAST, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_engine::PATIENCE;
 use fairlane_engine::clock::Clock;
-use support::{BROADCAST, Link, Turns, frame, mac, weight};
+use proptest::prelude::*;
 
 #[test]
 fn frames_reach_whom_they_are_for_in_order() {
@@ -207,4 +206,86 @@ fn a_new_scheduler_finds_the_ports_as_they_are() {
     }
     let all: Vec<u64> = (0..40).collect();
     assert_eq!((uplink, third), (all.clone(), all));
+}
+
+/// What happens in one step of a random life of a link.
+#[derive(Clone, Debug)]
+enum Step {
+    Send { from: u32, to: u32, frames: u64 },
+    Receive { at: u32 },
+    Round,
+    Wait { millis: u64 },
+    Swap,
+    Weigh { guest: u32 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..4u32, 0..4u32, 1..40u64).prop_map(|(from, to, frames)| Step::Send { from, to, frames }),
+        3 => (0..4u32).prop_map(|at| Step::Receive { at }),
+        6 => Just(Step::Round),
+        2 => (0..30u64).prop_map(|millis| Step::Wait { millis }),
+        1 => Just(Step::Swap),
+        1 => (1..4u32).prop_map(|guest| Step::Weigh { guest }),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    /// Every frame is in its sender's ring, at its receiver, or counted as dropped; none overtakes another of the same way.
+    #[test]
+    fn every_frame_is_accounted_for(steps in steps(), room in 1..20usize) {
+        let mut link = Link::new(Turns::of(8), 3, room);
+        let before: Vec<_> = (0..4).map(|port| link.counters(port)).collect();
+        let mut sent = [0u64; 4];
+        let mut arrived = 0;
+        let mut last = std::collections::HashMap::new();
+        let mut serial = 0;
+        for step in steps {
+            match step {
+                Step::Send { from, to, .. } if from == to => {}
+                Step::Send { from, to, frames } => {
+                    for _ in 0..frames {
+                        serial += 1;
+                        link.send(from, to, serial * 4 + u64::from(from));
+                    }
+                    sent[from as usize] += frames;
+                }
+                Step::Receive { at } => {
+                    for number in link.received(at) {
+                        let earlier = last.insert((number % 4, at), number);
+                        prop_assert!(earlier.is_none_or(|earlier| earlier < number));
+                        arrived += 1;
+                    }
+                }
+                Step::Round => { link.round(); }
+                Step::Wait { millis } => link.clock.advance(Nanos::from_millis(millis)),
+                Step::Swap => {
+                    let now = link.clock.now();
+                    link.bridge.set_scheduler(Turns::of(5), now);
+                }
+                Step::Weigh { guest } => {
+                    let now = link.clock.now();
+                    link.bridge.set_share(PortId(guest), weight(3), now);
+                }
+            }
+        }
+        // Drain: nobody is stuck.
+        for _ in 0..10_000 {
+            link.clock.advance(Nanos::from_millis(1));
+            let round = link.round();
+            let received: usize = (0..4).map(|at| link.received(at).len()).sum();
+            arrived += received as u64;
+            if round.frames == 0 && received == 0 && link.peers.iter().all(|peer| peer.unsent() == 0) {
+                break;
+            }
+        }
+        let mut dropped = 0;
+        for port in 0..4 {
+            let counters = link.counters(port as u32);
+            prop_assert_eq!(counters.sent_frames - before[port].sent_frames, sent[port]);
+            dropped += counters.drops.total() - before[port].drops.total();
+        }
+        prop_assert_eq!(sent.iter().sum::<u64>(), arrived + dropped);
+    }
 }

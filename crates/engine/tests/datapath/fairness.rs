@@ -1,0 +1,132 @@
+//! Shares of a paced uplink in virtual time, with the real schedulers.
+
+use crate::support::{Link, frame, mac, weight};
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{self, Share};
+use fairlane_core::switch::Config;
+use fairlane_core::time::{Nanos, SECOND};
+use fairlane_core::{PortId, packet::Offload};
+use fairlane_engine::clock::Clock;
+use fairlane_port::memory;
+use fairlane_port::paced::Paced;
+use fairlane_port::sink::Sink;
+
+const RATE: u64 = 100_000_000;
+
+/// Guests that always have frames to send, of a size each, into an uplink of [`RATE`].
+struct Flood {
+    link: Link,
+    sizes: Vec<usize>,
+}
+
+impl Flood {
+    fn new(kind: SchedulerKind, guests: &[(Share, usize)]) -> Flood {
+        let scheduler = sched::build(kind, Some(RATE), Nanos::from_millis(100));
+        let uplink = Box::new(Paced::new(Sink::new(), RATE, 32 << 10, true));
+        let (_, nobody) = memory::pair(0);
+        // Isolated: frames for whom nobody knows go to the uplink alone.
+        let mut link = Link::with_uplink(Config { isolate: true, seed: 1 }, scheduler, uplink, nobody);
+        for (index, (share, _)) in guests.iter().enumerate() {
+            link.add(index as u32 + 1, *share, 10);
+        }
+        Flood { link, sizes: guests.iter().map(|(_, size)| *size).collect() }
+    }
+
+    /// Bits a second that each guest gets in the next second.
+    fn second(&mut self) -> Vec<f64> {
+        let end = self.link.clock.now() + Nanos(SECOND);
+        let before = self.sent();
+        while self.link.clock.now() < end {
+            for (index, size) in self.sizes.iter().enumerate() {
+                let (number, peer) = (index as u32 + 1, &self.link.peers[index + 1]);
+                while peer.unsent() < 256 {
+                    peer.send(&frame(mac(0), mac(number), 0, *size), Offload::default());
+                }
+            }
+            let round = self.link.round();
+            if round.frames == 0 {
+                let now = self.link.clock.now();
+                self.link.clock.advance(round.next.since(now).max(Nanos(1)).min(Nanos::from_millis(1)));
+            }
+        }
+        before.iter().zip(self.sent()).map(|(before, after)| (after - before) as f64 * 8.0).collect()
+    }
+
+    fn sent(&mut self) -> Vec<u64> {
+        (1..=self.sizes.len() as u32).map(|guest| self.link.counters(guest).sent_bytes).collect()
+    }
+
+    fn drops(&mut self) -> u64 {
+        (1..=self.sizes.len() as u32).map(|guest| self.link.counters(guest).drops.total()).sum()
+    }
+}
+
+/// Each guest's part of all.
+fn parts(rates: &[f64]) -> Vec<f64> {
+    let total: f64 = rates.iter().sum();
+    assert!((total - RATE as f64).abs() < 0.01 * RATE as f64, "the link is not full: {total}");
+    rates.iter().map(|rate| rate / total).collect()
+}
+
+fn assert_near(found: &[f64], expected: &[f64], within: f64) {
+    let far = found.iter().zip(expected).any(|(found, expected)| (found - expected).abs() > within);
+    assert!(!far, "{found:?} is not {expected:?}");
+}
+
+#[test]
+fn shares_follow_weights_whatever_the_frames_sizes() {
+    let guests = [(weight(30), 60), (weight(1), 1514), (weight(9), 900)];
+    let mut flood = Flood::new(SchedulerKind::Fair, &guests);
+    for _ in 0..3 {
+        let rates = flood.second();
+        assert_near(&parts(&rates), &[0.75, 0.025, 0.225], 0.01);
+    }
+    assert_eq!(flood.drops(), 0);
+}
+
+#[test]
+fn a_changed_weight_counts_from_the_next_whole_second_and_drops_nothing() {
+    for kind in [SchedulerKind::Fair, SchedulerKind::Wrr { prioritize: true }] {
+        let mut flood = Flood::new(kind, &[(weight(30), 1514), (weight(1), 1514)]);
+        for second in 0..4 {
+            let (first, last) = if second % 2 == 0 { (30, 1) } else { (1, 30) };
+            let now = flood.link.clock.now();
+            flood.link.bridge.set_share(PortId(1), weight(first), now);
+            flood.link.bridge.set_share(PortId(2), weight(last), now);
+            let rates = flood.second();
+            let expected = [f64::from(first) / 31.0, f64::from(last) / 31.0];
+            assert_near(&parts(&rates), &expected, 0.01);
+        }
+        assert_eq!(flood.drops(), 0);
+    }
+}
+
+#[test]
+fn min_rate_and_max_rate_are_kept() {
+    let guaranteed = Share { min_rate: 20_000_000, ..weight(1) };
+    let limited = Share { max_rate: Some(10_000_000), burst: 64 << 10, ..weight(100) };
+    let mut flood = Flood::new(SchedulerKind::Fair, &[(guaranteed, 1514), (limited, 1514), (weight(100), 1514)]);
+    // The burst of the first second is the limited guest's by right.
+    flood.second();
+    for _ in 0..3 {
+        let rates = flood.second();
+        assert!(rates[0] > 0.98 * 20e6 && rates[0] < 1.1 * 20e6, "{rates:?}");
+        assert!((rates[1] - 10e6).abs() < 0.02 * 10e6, "{rates:?}");
+        parts(&rates);
+    }
+}
+
+#[test]
+fn a_scheduler_is_swapped_under_load_without_a_drop() {
+    let mut flood =
+        Flood::new(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, &[(weight(3), 1514), (weight(1), 1514)]);
+    assert_near(&parts(&flood.second()), &[0.5, 0.5], 0.01);
+    let now = flood.link.clock.now();
+    flood.link.bridge.set_scheduler(sched::build(SchedulerKind::Fair, Some(RATE), Nanos::from_millis(100)), now);
+    assert_near(&parts(&flood.second()), &[0.75, 0.25], 0.01);
+    assert_eq!(flood.drops(), 0);
+    let now = flood.link.clock.now();
+    let (_, vifs) = flood.link.bridge.snapshot(now);
+    assert!((vifs[0].share - 0.75).abs() < 0.01, "{}", vifs[0].share);
+    assert!(vifs[0].waiting.buckets.iter().sum::<u64>() > 0);
+}

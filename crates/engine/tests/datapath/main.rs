@@ -1,0 +1,6 @@
+//! Frames on their way: through a bridge in virtual time, and through workers on real threads.
+
+mod bridge;
+mod fairness;
+mod support;
+mod worker;

@@ -1,0 +1,56 @@
+//! Workers on real threads.
+
+use crate::support::{Turns, frame, mac, weight};
+use fairlane_core::packet::Offload;
+use fairlane_core::switch::{Config, Pins};
+use fairlane_core::time::Nanos;
+use fairlane_engine::Bridge;
+use fairlane_engine::clock::Monotonic;
+use fairlane_engine::worker::Worker;
+use fairlane_port::memory::{self, Peer};
+use fairlane_port::{Port, wire};
+
+/// A worker of one link with one guest.
+fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (Worker, Peer) {
+    let mut bridge = Bridge::new(name, Config::default(), Turns::of(32));
+    let (port, peer) = memory::pair(100_000);
+    bridge.set_uplink(uplink);
+    let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
+    bridge.add("guest", Box::new(port), weight(1), pins, Nanos(0)).unwrap();
+    (Worker::start(vec![bridge], clock, None).unwrap(), peer)
+}
+
+#[test]
+fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
+    let clock = Monotonic::new();
+    let options = wire::Options { rate: None, delay: Nanos(1000), queue: 1 << 20, backpressure: true };
+    let (left, right) = wire::pair(options).unwrap();
+    let (near, sender) = worker("near", 1, Box::new(left), clock);
+    let (far, receiver) = worker("far", 2, Box::new(right), clock);
+    for number in 0..2000 {
+        sender.send(&frame(mac(2), mac(1), number, 60), Offload::default());
+        if number % 100 == 0 {
+            // A memory port has no bell of its own; an order is one.
+            near.ask(|_| ()).unwrap();
+        }
+    }
+    near.ask(|_| ()).unwrap();
+    let mut arrived = Vec::new();
+    while arrived.len() < 2000 {
+        match receiver.receive() {
+            Some((frame, _)) => arrived.push(u64::from_be_bytes(frame[14..22].try_into().unwrap())),
+            None => std::thread::yield_now(),
+        }
+    }
+    assert!(arrived.is_sorted());
+    near.end();
+    far.end();
+    assert!(near.ask(|_| ()).unwrap_err().to_string().contains("near"));
+}
+
+#[test]
+fn a_core_that_is_not_there_is_an_error() {
+    let bridge = Bridge::new("lan", Config::default(), Turns::of(32));
+    let error = Worker::start(vec![bridge], Monotonic::new(), Some(1000)).err().unwrap().to_string();
+    assert!(error.contains("cpu 1000"), "{error}");
+}

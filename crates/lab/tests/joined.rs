@@ -1,0 +1,93 @@
+//! Real guests whose network card Fairlane serves.
+
+mod support;
+
+use std::{net::Ipv4Addr, path::Path, process::ExitCode};
+
+use fairlane_core::policy::Policy;
+use fairlane_engine::Engine;
+use fairlane_lab::{Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
+use fairlane_load::{ReceiveSpec, Received, Sent, tcp, udp};
+use libtest_mimic::Arguments;
+use support::{boot, guest_test, spec};
+
+fn main() -> ExitCode {
+    let tests = vec![
+        guest_test("two_uml_guests_exchange_datagrams_and_streams", || exchange(Kind::Uml, Kind::Uml)),
+        guest_test("a_qemu_guest_and_a_uml_guest_exchange_datagrams_and_streams", || exchange(Kind::Qemu, Kind::Uml)),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+fn guest(kind: Kind, number: u8, sockets: &Path) -> Result<Guest, Error> {
+    let nic = Nic {
+        socket: sockets.join(format!("{number}.sock")),
+        mac: [2, 0, 0, 0, 0, number],
+        address: Ipv4Addr::new(10, 0, 0, number),
+        prefix: 24,
+        queues: 1,
+    };
+    boot(&GuestSpec { nic: Some(nic), ..spec(kind, &format!("joined-{number}")) })
+}
+
+fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
+    let sockets = tempfile::tempdir().unwrap();
+    let place = sockets.path().display();
+    let policy = format!(
+        r#"
+        control = "{place}/control.sock"
+        [[link]]
+        name = "lan"
+        [[vif]]
+        name = "first"
+        socket = "{place}/1.sock"
+        mac = "02:00:00:00:00:01"
+        addresses = ["10.0.0.1"]
+        [[vif]]
+        name = "second"
+        socket = "{place}/2.sock"
+        mac = "02:00:00:00:00:02"
+        addresses = ["10.0.0.2"]
+        "#
+    );
+    let engine = Engine::start(Policy::parse("policy.toml", &policy).unwrap()).unwrap();
+    let first = guest(first, 1, sockets.path())?;
+    let second = guest(second, 2, sockets.path())?;
+
+    // A connection first: with it each guest learns the other's MAC address.
+    let run = |to| Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 1.0 });
+    let (sent, received) = one_way(&first, &second, 1.5, Command::TcpReceive, run)?;
+    assert_eq!(received.sources.len(), 2);
+    assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
+    eprintln!("streams: {:.0} Mbit/s", sent.bytes as f64 * 8e-6 / sent.seconds);
+
+    let run = |to| Command::UdpSend(udp::SendSpec { to, size: 1000, rate: Some(5e6), seconds: 1.0 });
+    let (sent, received) = one_way(&second, &first, 1.5, Command::UdpReceive, run)?;
+    let [total] = &received.sources[..] else { panic!("{received:?}") };
+    assert_eq!((total.datagrams, total.lost()), (sent.datagrams, 0));
+    assert_eq!(total.source.ip(), Ipv4Addr::new(10, 0, 0, 2));
+
+    let Outcome::Counters(counters) = second.run(Command::Counters)? else { panic!("counters") };
+    let card = counters.interfaces.iter().find(|interface| interface.name == "eth0").expect("eth0");
+    assert!(card.sent_frames >= sent.datagrams && card.received_bytes > 0);
+    first.stop()?;
+    second.stop()?;
+    drop(engine);
+    Ok(())
+}
+
+/// Starts a receiver in one guest, and once it counts, a sender in the other.
+fn one_way(
+    from: &Guest,
+    to: &Guest,
+    seconds: f64,
+    receive: fn(ReceiveSpec) -> Command,
+    send: impl Fn(std::net::SocketAddr) -> Command,
+) -> Result<(Sent, Received), Error> {
+    let number = if to.name().starts_with("joined-1") { 1 } else { 2 };
+    let receiver = to.start_job(receive(ReceiveSpec { port: 5001, interval: 0.1, seconds }))?;
+    receiver.started()?;
+    let Outcome::Sent(sent) = from.run(send((Ipv4Addr::new(10, 0, 0, number), 5001).into()))? else { panic!("sent") };
+    let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
+    Ok((sent, received))
+}
