@@ -2,7 +2,7 @@
 
 mod frontend;
 
-use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
+use fairlane_core::packet::{Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
@@ -175,16 +175,48 @@ fn a_large_frame_takes_several_buffers_and_keeps_its_offload() {
     for index in 0..20 {
         frontend.lend(index, 4096);
     }
-    let checksum = Checksum::Partial { start: 34, offset: 16 };
-    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1448, header: 54 };
     let sent = frame(5, 65_000);
-    let put = backend.put(&sent, Offload { checksum, gso: Some(gso) });
+    let put = backend.put(&sent, tcp_offload(Some(1448)));
     assert_eq!((put.accepted, put.refusal), (1, None));
     let completed = frontend.completed(0);
     assert_eq!(completed.len(), (65_000 + HEADER).div_ceil(4096));
     let got: Vec<u8> = completed.iter().flat_map(|(head, len)| frontend.lent(*head, *len)).collect();
     assert_eq!(got[HEADER..], sent);
     assert_eq!(got[..HEADER], [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, completed.len() as u8, 0]);
+}
+
+/// A driver that took no offloads gets segments with complete checksums: all of a frame or nothing of it.
+#[test]
+fn a_guest_without_offloads_gets_plain_frames() {
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF, 8);
+    (0..2).for_each(|index| frontend.lend(index, 2048));
+    let put = backend.put(&tcp_frame(2500), tcp_offload(Some(1000)));
+    assert_eq!((put.refusal, frontend.completed(0).len()), (Some(Refusal::Full), 0), "the third segment has no buffer");
+    assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
+    frontend.lend(2, 2048);
+    assert_eq!(backend.port.room(Nanos(0)), Room::Now);
+    assert_eq!(backend.put(&tcp_frame(2500), tcp_offload(Some(1000))).refusal, None);
+    let completed = frontend.completed(0);
+    assert_eq!(completed.iter().map(|(_, len)| *len as usize - HEADER - 54).collect::<Vec<_>>(), [1000, 1000, 500]);
+    for (head, len) in completed {
+        let got = frontend.lent(head, len);
+        assert_eq!(got[..HEADER], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        assert!(checksum::verify(&got[HEADER..]).unwrap());
+    }
+    frontend.lend(3, 2048);
+    assert_eq!(backend.put(&tcp_frame(300), tcp_offload(None)).refusal, None);
+    assert!(checksum::verify(&frontend.lent(3, 366)[HEADER..]).unwrap());
+    assert_eq!(frontend.lent(3, HEADER as u32)[0], 0, "nothing is left to do");
+}
+
+#[test]
+fn more_segments_than_the_ring_holds_never_fit() {
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF, 4);
+    (0..4).for_each(|index| frontend.lend(index, 2048));
+    let put = backend.put(&tcp_frame(5000), tcp_offload(Some(1000)));
+    assert_eq!(put.refusal, Some(Refusal::Never(DropReason::TooLarge)));
+    assert_eq!(backend.put(&tcp_frame(900), tcp_offload(None)).refusal, None);
+    assert_eq!(frontend.completed(0), [(0, 966)]);
 }
 
 #[test]

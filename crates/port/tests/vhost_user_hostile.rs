@@ -172,7 +172,7 @@ fn indirect_tables_of_impossible_form() {
 #[test]
 fn packet_headers_that_lie() {
     // flags, gso type, header length, gso size, checksum start, checksum offset
-    let tcp = [0u8; 54];
+    let tcp = tcp_frame(100);
     let header = |flags, gso, size: u16, start: u16, offset: u16| {
         let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         header[4..6].copy_from_slice(&size.to_le_bytes());
@@ -181,13 +181,14 @@ fn packet_headers_that_lie() {
         header
     };
     for (wrong, reason) in [
-        (header(1, 0, 0, 53, 0), "beyond the frame's end"),
-        (header(1, 0, 0, u16::MAX, u16::MAX), "beyond the frame's end"),
+        (header(1, 0, 0, 153, 0), "right is a place in the frame"),
+        (header(1, 0, 0, 53, 0), "the protocol's checksum field"),
+        (header(1, 0, 0, u16::MAX, u16::MAX), "right is a place in the frame"),
         (header(1, 1, 0, 34, 16), "gso_size is 0"),
-        (header(0, 1, 1448, 34, 16), "lacks NEEDS_CSUM"),
-        (header(1, 3, 1448, 34, 6), "gso_type"),
-        (header(1, 5, 1448, 34, 6), "gso_type"),
-        (header(1, 1, 1448, 34, 16), "gso_type names a protocol"),
+        (header(0, 1, 1448, 34, 16), "NEEDS_CSUM"),
+        (header(1, 3, 1448, 34, 16), "gso_type is 3"),
+        (header(1, 5, 1448, 34, 16), "gso_type is 5"),
+        (header(1, 4, 1448, 34, 16), "right is what gso_type says"),
     ] {
         disabled_by(RICH, reason, |frontend| frontend.transmit(0, wrong, &tcp));
     }

@@ -83,6 +83,10 @@ fn check_partial(start: usize, offset: usize, len: usize, head: &[u8]) -> Result
             right: "a place in the frame",
         });
     }
+    if field >= head.len() {
+        // Behind all that anyone decides on.
+        return Ok(());
+    }
     let frame = Ethernet::new_checked(head)?;
     let Some(ip) = Ip::of(&frame)? else {
         let value = frame.ethertype().into();

@@ -10,6 +10,7 @@ mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
+use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
 use crate::{Port, Put, Refusal, Room, Status, Wanted};
@@ -41,7 +42,7 @@ pub struct VhostUser {
     /// The transmit queue last offered from.
     turn: usize,
     /// Where frames are completed for a guest that left it to us.
-    scratch: Vec<u8>,
+    plain: Plain,
 }
 
 /// A connected frontend and its device.
@@ -70,7 +71,7 @@ impl VhostUser {
 
     fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
         let name = name.to_owned();
-        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn: 0, scratch: Vec::new() }
+        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn: 0, plain: Plain::default() }
     }
 
     /// Meets a frontend, if one is there and none was.
@@ -193,11 +194,7 @@ impl Port for VhostUser {
             let outcome = if takes(features, frame.offload()) {
                 queue.put(memory, &frame)
             } else {
-                {
-                    self.scratch.clear();
-                    frame.read(&mut self.scratch);
-                    queue.put_plain(memory, &self.scratch)
-                }
+                queue.put_plain(memory, &frame, &mut self.plain)
             };
             match outcome {
                 Ok(None) => {}

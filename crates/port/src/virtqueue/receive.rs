@@ -5,12 +5,16 @@ use super::ring::{Direction, Ring};
 use super::violation::Violation;
 use crate::Refusal;
 use crate::burst::Frame;
+use crate::plain::Plain;
 use crate::vnet::{self, HEADER};
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
 
 /// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame.
 const MAX_PIECES: usize = 1024;
+
+/// The frame is larger than all buffers that the queue can hold.
+const TOO_LARGE: Option<Refusal> = Some(Refusal::Never(DropReason::TooLarge));
 
 /// A receive queue in service.
 pub struct Receive {
@@ -71,11 +75,38 @@ impl Receive {
         Ok(None)
     }
 
-    /// Copies a frame of ours, nothing left to do on it, into the guest's buffers.
+    /// Copies what a frame comes to when nothing is left to do on it, for a driver that does not do it: all or nothing.
     ///
     /// # Errors
     /// As [`Receive::put`].
-    pub fn put_plain(&mut self, memory: &GuestMemory, frame: &[u8]) -> Result<Option<Refusal>, Violation> {
+    pub fn put_plain(
+        &mut self,
+        memory: &GuestMemory,
+        frame: &Frame<'_>,
+        plain: &mut Plain,
+    ) -> Result<Option<Refusal>, Violation> {
+        let start = self.ring.base();
+        let outcome = plain.each(frame, |bytes| match self.put_bytes(memory, bytes) {
+            Ok(None) => Ok(()),
+            Ok(Some(refusal)) => Err(Ok(refusal)),
+            Err(violation) => Err(Err(violation)),
+        });
+        let refusal = match outcome {
+            Ok(Ok(())) => return Ok(None),
+            Ok(Err(Ok(refusal))) => refusal,
+            Ok(Err(Err(violation))) => return Err(violation),
+            // Its sender changed it since its header was checked.
+            Err(_) => Refusal::Never(DropReason::Malformed),
+        };
+        if refusal == Refusal::Full {
+            self.short += self.ring.base().wrapping_sub(start);
+        }
+        self.ring.take_back(start);
+        if self.short == self.ring.size() { Ok(TOO_LARGE) } else { Ok(Some(refusal)) }
+    }
+
+    /// Copies a frame of ours, nothing left to do on it, into the guest's buffers.
+    fn put_bytes(&mut self, memory: &GuestMemory, frame: &[u8]) -> Result<Option<Refusal>, Violation> {
         let bytes = (HEADER + frame.len()) as u32;
         if let Some(refusal) = self.gather(memory, bytes)? {
             return Ok(Some(refusal));
@@ -105,7 +136,6 @@ impl Receive {
     /// Finds available chains with room for `bytes`.
     #[inline]
     fn gather(&mut self, memory: &GuestMemory, bytes: u32) -> Result<Option<Refusal>, Violation> {
-        const TOO_LARGE: Option<Refusal> = Some(Refusal::Never(DropReason::TooLarge));
         self.chains.clear();
         self.pieces.clear();
         let mut room: u32 = 0;

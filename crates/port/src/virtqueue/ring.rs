@@ -287,6 +287,11 @@ impl Ring {
         self.next = self.next.wrapping_add(1);
     }
 
+    /// Takes back what was completed from entry `base` on and is not published yet: those buffers are available still.
+    pub fn take_back(&mut self, base: u16) {
+        self.next = base;
+    }
+
     /// Shows the driver all that was completed, and calls it if it wants to know.
     #[inline]
     pub fn publish(&mut self) {

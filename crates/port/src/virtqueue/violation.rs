@@ -86,7 +86,7 @@ pub enum Violation {
     TooManyPieces,
     /// An impossible packet header.
     #[error("packet header: {0}")]
-    Header(&'static str),
+    Header(fairlane_core::packet::Error),
     /// Memory went away.
     #[error("the frontend truncated its guest's memory while it was in use")]
     Torn,

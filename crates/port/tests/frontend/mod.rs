@@ -1,7 +1,8 @@
 //! A frontend of vhost-user made of a socket and a file: every message and every byte of the rings can be right or wrong.
 #![allow(dead_code)] // each test program uses its part
 
-use fairlane_core::packet::Offload;
+use fairlane_core::packet::checksum::Sum;
+use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
@@ -331,4 +332,25 @@ pub fn descriptor(address: u64, len: u32, flags: u16, next: u16) -> Vec<u8> {
     bytes.extend(flags.to_le_bytes());
     bytes.extend(next.to_le_bytes());
     bytes
+}
+
+/// A TCP frame over IPv4 with this much payload, its TCP checksum left to be completed.
+pub fn tcp_frame(payload: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    bytes.extend(((40 + payload) as u16).to_be_bytes());
+    bytes.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+    let sum = Sum::default().with(&bytes[14..34]).checksum();
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend([0, 80, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
+    let pseudo = Sum::default().with(&bytes[26..34]).with(&[0, 6]).with(&((20 + payload) as u16).to_be_bytes());
+    bytes.extend(pseudo.folded().to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(frame(1, payload));
+    bytes
+}
+
+/// What is left to do on such a frame, cut into segments of `size` bytes of payload if given.
+pub fn tcp_offload(size: Option<u16>) -> Offload {
+    let gso = size.map(|size| Gso { kind: GsoKind::Tcp4, ecn: false, size, header: 54 });
+    Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso }
 }

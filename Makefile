@@ -1,0 +1,48 @@
+# Everything a person or a machine does with Fairlane. `make demo` and `make test` install or build what they need.
+
+CARGO ?= cargo
+HOST := x86_64-unknown-linux-gnu
+
+.PHONY: all demo test lint bench fuzz agent guests peers clean
+
+all: agent
+	$(CARGO) build --release --bins
+
+# The guests' first program, linked statically: it is alone in its initramfs.
+agent:
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
+		$(CARGO) build --quiet --profile agent --target $(HOST) --package fairlane-agent
+
+# What the guests are made of, installed only where it is missing.
+guests:
+	@deploy/need linux.uml user-mode-linux
+	@deploy/need qemu-system-x86_64 qemu-system-x86
+
+# What the bench measures against.
+peers: guests
+	@deploy/need dpdk-testpmd dpdk-dev
+	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
+	@deploy/need ip iproute2
+
+# Real guests on a shared link, before and after: about a minute. Writes out/demo/report.html.
+demo: guests all
+	$(CARGO) run --quiet --release --package fairlane -- demo --out out/demo
+
+test: guests agent lint
+	$(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+
+# Fairlane beside its peers; writes out/bench/result.json and report.html.
+bench: peers all
+	$(CARGO) run --quiet --release --package fairlane-bench -- --out out/bench
+
+# A minute of arbitrary input for each of the parsers that face a guest.
+fuzz:
+	fuzz/run 60
+
+clean:
+	$(CARGO) clean
+	rm -rf out
