@@ -30,7 +30,7 @@ pub fn summary(result: &ResultFile) -> String {
 }
 
 /// Appends a table, if it has rows. `right` says which columns align to the right.
-fn table<const N: usize>(text: &mut String, head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) {
+pub fn table<const N: usize>(text: &mut String, head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) {
     if rows.is_empty() {
         return;
     }

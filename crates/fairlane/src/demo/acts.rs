@@ -89,17 +89,15 @@ impl Act {
 pub const SENDERS: [&str; 3] = ["a", "b", "c"];
 
 /// Weights of guests a and b, second by second.
-const WEIGHTS: [[u32; 2]; 9] =
-    [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
+const WEIGHTS: [[u32; 2]; 9] = [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
 
 /// An act; `seconds` is the length of those whose settings stay the same.
 pub fn act(name: Name, seconds: usize) -> Act {
     // Seed 002, figure 7: one guest offers the link's rate, the other three times that.
     let uneven = vec![Some(LINK), Some(3.0 * LINK)];
     let flood = |guests| vec![None; guests];
-    let steady = |shares: &[f64]| {
-        vec![Step { label: String::new(), settings: Vec::new(), seconds, shares: shares.to_vec() }]
-    };
+    let steady =
+        |shares: &[f64]| vec![Step { label: String::new(), settings: Vec::new(), seconds, shares: shares.to_vec() }];
     match name {
         Name::Before => Act {
             name,

@@ -42,7 +42,8 @@ impl Ledger {
 
     /// Since the backend's start.
     fn of(snapshot: &Snapshot) -> Ledger {
-        let uplink = |link: &str| snapshot.links.iter().find(|known| known.name == link).and_then(|link| link.uplink.clone());
+        let uplink =
+            |link: &str| snapshot.links.iter().find(|known| known.name == link).and_then(|link| link.uplink.clone());
         let on = |link: &'static str| snapshot.vifs.iter().filter(move |vif| vif.link == link);
         let (near, far) = (uplink("senders"), uplink("receivers"));
         Ledger {

@@ -18,6 +18,11 @@ pub const INTERVALS: usize = 10;
 pub const LEAD: usize = 5;
 /// Intervals between the last step and the receiver's end: what is in rings and queues arrives.
 const TAIL: usize = 10;
+
+/// Intervals that an act takes from first to last.
+pub fn intervals(act: &Act) -> usize {
+    LEAD + act.seconds() * INTERVALS + TAIL
+}
 /// Payload of a datagram: an Ethernet frame of [`FRAME`] bytes, the largest of a plain network.
 const PAYLOAD: usize = 1472;
 /// Bytes of a frame as the backend and the wire count it.
@@ -79,7 +84,8 @@ pub fn perform(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Int
     }
     drop(said);
 
-    let starts = act.steps.iter().scan(LEAD, |start, step| Some(std::mem::replace(start, *start + step.seconds * INTERVALS)));
+    let starts =
+        act.steps.iter().scan(LEAD, |start, step| Some(std::mem::replace(start, *start + step.seconds * INTERVALS)));
     let mut steps = act.steps.iter().zip(starts).peekable();
     let mut bytes = vec![vec![0; act.seconds() * INTERVALS]; act.loads.len()];
     let mut lateness = Vec::new();
