@@ -5,7 +5,8 @@ use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Guest, GuestSpec, Kind, Nic};
+use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic};
+use fairlane_load::{ReceiveSpec, udp};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -41,7 +42,22 @@ impl Stage {
         let engine = Engine::start(policy)?;
         let specs: Vec<GuestSpec> = names.iter().map(|name| spec(kind, name, home.path())).collect();
         let guests = boot(specs)?;
-        Ok(Stage { guests, engine, policy: text, _home: home })
+        let stage = Stage { guests, engine, policy: text, _home: home };
+        stage.introduce().map_err(|error| stage.explain(error))?;
+        Ok(stage)
+    }
+
+    /// Has the senders learn the receiver's MAC address: what a flood sends before that, its own kernel drops.
+    fn introduce(&self) -> Result<(), fairlane_lab::Error> {
+        let order = ReceiveSpec { port: PORT, interval: 1.0, seconds: 0.3 };
+        let receiving = self.receiver().start_job(Command::UdpReceive(order))?;
+        receiving.started()?;
+        let to = (RECEIVER_ADDRESS, PORT).into();
+        let (_, senders) = self.guests.split_last().expect("there is a receiver");
+        for (_, sender) in senders {
+            sender.run(Command::UdpSend(udp::SendSpec { to, size: 8, rate: Some(1e5), seconds: 0.02 }))?;
+        }
+        receiving.wait().map(drop)
     }
 
     /// The guest of one of [`SENDERS`].
@@ -83,6 +99,9 @@ impl Stage {
 pub fn sender_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 83, 0, 1 + index as u8)
 }
+
+/// The UDP port the receiver counts at.
+pub const PORT: u16 = 5001;
 
 /// The receiver's IP address.
 pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 100);

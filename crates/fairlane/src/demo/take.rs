@@ -3,7 +3,7 @@
 use super::acts::Act;
 use super::interrupt::Interrupt;
 use super::ledger::Ledger;
-use super::stage::{RECEIVER_ADDRESS, Stage, sender_address};
+use super::stage::{PORT, RECEIVER_ADDRESS, Stage, sender_address};
 use fairlane_lab::{Command, Event, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, udp};
 use indicatif::ProgressBar;
@@ -70,14 +70,14 @@ pub fn perform(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Int
     let explain = |error| stage.explain(error);
     let active = LEAD + act.seconds() * INTERVALS;
     let seconds = |intervals: usize| intervals as f64 / INTERVALS as f64;
-    let order = ReceiveSpec { port: 5001, interval: seconds(1), seconds: seconds(active + TAIL) };
+    let order = ReceiveSpec { port: PORT, interval: seconds(1), seconds: seconds(active + TAIL) };
     let receiver = stage.receiver().start_job(Command::UdpReceive(order)).map_err(explain)?;
     // Zero of the receiver's clock, on ours: what it says comes later than that, so the earliest is the best estimate.
     let mut zero = receiver.started().map_err(explain)?;
     let (said, heard) = channel();
     listen(receiver, said.clone());
     for (sender, rate) in act.loads.iter().enumerate() {
-        let to = SocketAddr::from((RECEIVER_ADDRESS, 5001));
+        let to = SocketAddr::from((RECEIVER_ADDRESS, PORT));
         // One interval more than is measured, so that the last whole second is one of full load.
         let order = udp::SendSpec { to, size: PAYLOAD, rate: *rate, seconds: seconds(active + 1) };
         listen(stage.sender(sender).start_job(Command::UdpSend(order)).map_err(explain)?, said.clone());
