@@ -130,12 +130,14 @@ fn open_console(name: &str) -> anyhow::Result<File> {
 }
 
 fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
+    // IPv6 would add frames of its own to what is measured. A kernel without it has no such file.
+    let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    // While a MAC address is asked for, frames wait here: more room than a socket has, so none are dropped.
+    fs::write("/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes", "16777216").context("room for ARP's queue")?;
     load_modules()?;
     if let Some(host) = &wishes.host {
         fs::write("/proc/sys/kernel/hostname", host).context("set the host name")?;
     }
-    // IPv6 would add frames of its own to what is measured. A kernel without it has no such file.
-    let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     network::bring_up(if_nametoindex("lo")?, None).context("lo")?;
     if let Some(card) = &wishes.card {
         let index = await_card("eth0")?;

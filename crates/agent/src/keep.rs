@@ -6,10 +6,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
-    os::{
-        fd::AsFd,
-        unix::process::{CommandExt, ExitStatusExt},
-    },
+    os::{fd::AsFd, unix::process::CommandExt},
     process::{Command, ExitCode},
     thread,
 };
@@ -21,9 +18,9 @@ use nix::{
     unistd::Pid,
 };
 
-/// Runs `command`, whose own files lie in the directory `home`, with standard input, the console's socket, passed on; ends as it ends. When the socket's other
-/// end is shut down or closed, by intent or by death, the command and all of its process group are killed. In the
-/// end `home` is removed.
+/// Runs `command` with standard input, the console's socket, passed on. When the socket's other end is shut down or
+/// closed, by intent or by death, the command and all of its process group are killed. In the end `home`, the
+/// directory of the command's own files, is removed.
 pub fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
     let code = run(command);
     // What another program put there or took away is not worth failing for.
@@ -37,7 +34,7 @@ fn run(command: &[OsString]) -> ExitCode {
         Ok(guest) => guest,
         Err(error) => {
             eprintln!("{}: {error}", command[0].display());
-            return ExitCode::from(127);
+            return ExitCode::FAILURE;
         }
     };
     let group = Pid::from_raw(guest.id() as i32);
@@ -46,8 +43,17 @@ fn run(command: &[OsString]) -> ExitCode {
         // A guest that has just ended by itself is no error.
         let _ = killpg(group, Signal::SIGKILL);
     });
-    let code = guest.wait().ok().and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
-    ExitCode::from(code.unwrap_or(1) as u8)
+    match guest.wait() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => {
+            eprintln!("{}: {status}", command[0].display());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{}: {error}", command[0].display());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Waits until the socket's other end is closed. Only that is polled for: the data are the guest's.

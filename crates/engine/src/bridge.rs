@@ -220,8 +220,8 @@ impl Bridge {
             if batch.is_empty() {
                 break Left::Nothing;
             }
-            let drops = &mut sender.counters.drops;
-            let mut sending = Sending { from: *from, batch, now, done: 0, drops, uplink_bytes: 0 };
+            let (judged_by_ip, drops) = (sender.judged_by_ip, &mut sender.counters.drops);
+            let mut sending = Sending { from: *from, batch, judged_by_ip, now, done: 0, drops, uplink_bytes: 0 };
             let blocked = self.fabric.pass(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
             let bytes = bytes(&batch, 0..done);
@@ -443,11 +443,13 @@ impl Bridge {
         let guests = &self.fabric.slots[1..];
         let index = guests.iter().position(Option::is_none).unwrap_or(guests.len()) + 1;
         let id = PortId(index as u32);
+        let mut slot = Slot::new(name.to_owned(), port, share);
+        slot.judged_by_ip = !pins.addresses.is_empty();
         self.fabric.switch.attach(id, pins)?;
         if index == self.fabric.slots.len() {
             self.fabric.slots.push(None);
         }
-        self.fabric.slots[index] = Some(Box::new(Slot::new(name.to_owned(), port, share)));
+        self.fabric.slots[index] = Some(Box::new(slot));
         self.scheduler.configure(id, share, now);
         self.idle.push(id);
         Ok(id)
@@ -545,8 +547,15 @@ impl Bridge {
     /// # Errors
     /// The MAC address is pinned to another port; then nothing changed.
     pub fn set_pins(&mut self, port: PortId, pins: Pins) -> Result<(), Taken> {
-        let known = port != UPLINK && self.fabric.slot(port).is_some();
-        if known { self.fabric.switch.attach(port, pins) } else { Ok(()) }
+        let judged_by_ip = !pins.addresses.is_empty();
+        if port == UPLINK || self.fabric.slot(port).is_none() {
+            return Ok(());
+        }
+        self.fabric.switch.attach(port, pins)?;
+        if let Some(slot) = self.fabric.slot(port) {
+            slot.judged_by_ip = judged_by_ip;
+        }
+        Ok(())
     }
 
     /// Changes whether guests reach the uplink only, from the next frame on.

@@ -59,6 +59,8 @@ impl Patience {
 pub(crate) struct Sending<'a> {
     pub from: PortId,
     pub batch: Batch<'a>,
+    /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
+    pub judged_by_ip: bool,
     pub now: Nanos,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
     pub done: usize,
@@ -87,8 +89,13 @@ impl Fabric {
     /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
     pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let mut verdicts = [Verdict::Flood; BURST];
+        let mut last = (None, Verdict::Flood);
         for (verdict, frame) in verdicts.iter_mut().zip(sending.batch.frames()) {
-            *verdict = self.switch.forward(sending.from, frame.head(), sending.now);
+            let addresses = if sending.judged_by_ip { None } else { addresses(frame.head()) };
+            if addresses.is_none() || addresses != last.0 {
+                last = (addresses, self.switch.forward(sending.from, frame.head(), sending.now));
+            }
+            *verdict = last.1;
         }
         let verdicts = &verdicts[..sending.batch.len()];
         while let Some(&verdict) = verdicts.get(sending.done) {
@@ -194,6 +201,15 @@ impl Slot {
             touched.push(id);
         }
     }
+}
+
+/// The Ethernet header of an untagged frame: all that the switch looks at, but for pinned IP addresses. Frames of a burst that
+/// have the same are judged once.
+#[inline]
+fn addresses(head: &[u8]) -> Option<&[u8; 14]> {
+    let header = head.first_chunk::<14>()?;
+    let tagged = matches!(header, [.., 0x81, 0x00] | [.., 0x88, 0xa8]);
+    (!tagged).then_some(header)
 }
 
 /// Bytes of some frames of a batch.

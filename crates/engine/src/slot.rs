@@ -83,6 +83,8 @@ pub(crate) struct Slot {
     pub name: String,
     pub port: Attached,
     pub share: Share,
+    /// Whether the switch looks at its frames' IP addresses.
+    pub judged_by_ip: bool,
     pub counters: Counters,
     /// Bytes of its frames that went to the uplink.
     pub uplink_bytes: u64,
@@ -107,6 +109,7 @@ impl Slot {
             name,
             port: Attached::Plain(port),
             share,
+            judged_by_ip: false,
             counters: Counters::default(),
             uplink_bytes: 0,
             waiting: Waiting::default(),

@@ -1,10 +1,23 @@
 //! The network path of virtual machines, measured, shared fairly, kept fast.
+//!
+//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage or a wrong policy.
 
 #![forbid(unsafe_code)]
 
+mod backend;
+mod check;
+mod completions;
+mod ctl;
 mod demo;
+mod figures;
+mod man;
+mod out;
+mod policy_file;
+mod top;
+mod up;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The network path of virtual machines, shared fairly
@@ -17,13 +30,34 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(up::Args),
+    Check(check::Args),
+    Ctl(ctl::Args),
+    Top(top::Args),
     Demo(demo::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
-    let Command::Demo(args) = Cli::parse().command;
-    demo::run(args).unwrap_or_else(|error| {
-        eprintln!("{error:#}");
-        ExitCode::FAILURE
-    })
+    let done = match Cli::parse().command {
+        Command::Up(args) => up::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Ctl(args) => ctl::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Demo(args) => match demo::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where nobody reads it, the exit status must do.
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::from(if error.is::<policy_file::Unfit>() { 2 } else { 1 })
+        }
+    }
 }

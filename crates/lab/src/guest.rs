@@ -133,7 +133,9 @@ impl Guest {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
-        let log = File::create(&spec.log).doing(|| spec.log.display().to_string())?;
+        // Appended to by the guest's own programs as well.
+        let log = File::create(&spec.log).and_then(|_| File::options().append(true).open(&spec.log));
+        let log = log.doing(|| spec.log.display().to_string())?;
         let errors = log.try_clone().doing(|| spec.log.display().to_string())?;
         let child = Program::new(agent)
             .arg("keep")

@@ -59,11 +59,12 @@ fn command(
     accelerator: Accelerator,
 ) -> Result<Machine, Error> {
     let log = absolute(&spec.log).doing(|| spec.log.display().to_string())?;
-    let (accelerator, limit) = match accelerator {
-        Accelerator::Kvm => ("kvm", Duration::from_secs(30)),
-        Accelerator::Tcg => ("tcg", Duration::from_secs(120)),
-    };
     let queues = spec.nic.as_ref().map_or(1, |nic| nic.queues);
+    let (accelerator, limit, vectors) = match accelerator {
+        Accelerator::Kvm => ("kvm", Duration::from_secs(30), 2 * queues + 2),
+        // Without KVM, QEMU 7.2 dies of MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
+        Accelerator::Tcg => ("tcg", Duration::from_secs(120), 0),
+    };
     let mut arguments: Vec<String> = [
         "-nodefaults -no-user-config -display none -no-reboot -cpu max",
         // The card's backend maps the guest's memory: it must be shared.
@@ -87,7 +88,6 @@ fn command(
     arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.wishes("ttyS1"))]);
     if let Some(nic) = &spec.nic {
         let socket = absolute(&nic.socket).doing(|| nic.socket.display().to_string())?;
-        let vectors = 2 * queues + 2;
         arguments.extend([
             "-chardev".to_owned(),
             format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket)),

@@ -15,7 +15,7 @@ use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
 use libtest_mimic::Arguments;
 use nix::{
     sys::signal::{Signal, kill, killpg},
-    unistd::Pid,
+    unistd::{Pid, getpgid},
 };
 use support::{boot, guest_test, spec};
 
@@ -149,16 +149,16 @@ fn gone() -> Result<(), Error> {
     let guest = boot_alone(Kind::Uml, "uml-gone")?;
     let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
-    // All but the keeper, the parent of the others.
-    let leader = processes_of(guest.name()).into_iter().nth(1).expect("a guest besides its keeper");
-    killpg(Pid::from_raw(leader), Signal::SIGKILL).unwrap();
+    // All but the keeper, which is in a group of its own.
+    let kernel = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("linux.uml"));
+    let member = processes_of(guest.name()).into_iter().find(kernel).expect("a process of the guest's kernel");
+    killpg(getpgid(Some(Pid::from_raw(member))).unwrap(), Signal::SIGKILL).unwrap();
     assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.name()));
     assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }
 
-/// Processes that run with the guest's name on their command line: its keeper, then the leader and the others of its
-/// group.
+/// Processes that run with the guest's name on their command line: its keeper, and each process of the guest.
 /// Those that only wait to be buried have no command line any more.
 fn processes_of(guest: &str) -> Vec<i32> {
     let has_name = |pid: &i32| {
@@ -166,10 +166,7 @@ fn processes_of(guest: &str) -> Vec<i32> {
         String::from_utf8_lossy(&line).contains(&format!("fairlane.host={guest}"))
     };
     let entries = fs::read_dir("/proc").unwrap();
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let mut found: Vec<i32> = pids.filter(has_name).collect();
-    found.sort_unstable();
-    found
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(has_name).collect()
 }
 
 /// Fails if a guest still has processes after ten seconds.

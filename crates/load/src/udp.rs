@@ -25,10 +25,10 @@ const BATCH: usize = 32;
 const SEQUENCE: usize = 8;
 /// The largest payload of a datagram over IPv4.
 const LARGEST: usize = 65_507;
-/// The buffer asked of the sender's kernel, in bytes. Linux doubles it and counts 2304 bytes for a datagram that fills a
-/// plain frame: some 900 of them, which keep a ring of 256 full and stay below the 1000 of a card's queue, where more
-/// would be dropped. Its default, 92, leaves a card without work whenever this process is late by some milliseconds.
-const SEND_BUFFER: usize = 1 << 20;
+/// The buffer asked of the sender's kernel, in bytes; it grants twice that for frames and their bookkeeping. So many
+/// frames wait that a card's ring (256) stays full while the sender does not run, and not so many, even of the
+/// smallest (768 bytes with bookkeeping), that the queue before the ring (1000) overflows.
+const SEND_BUFFER: usize = 400 << 10;
 /// The buffer asked of the receiver's kernel, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 

@@ -16,12 +16,15 @@ pub fn summary(result: &ResultFile) -> String {
         };
         [verdict.to_owned(), clean(&claim.text), clean(&claim.expected), clean(&claim.measured)]
     });
-    table(&mut text, ["", "claim", "expected", "measured"], [false; 4], claims.collect());
+    let claims = table(["", "claim", "expected", "measured"], [false; 4], claims.collect());
     let metrics = result.metrics.iter().map(|(name, metric)| {
         let value = quantity(metric.value, &clean(&metric.unit));
         [clean(name), value, interval(metric.ci95), metric.n.to_string()]
     });
-    table(&mut text, ["metric", "value", "95% interval", "n"], [false, true, true, true], metrics.collect());
+    let metrics = table(["metric", "value", "95% interval", "n"], [false, true, true, true], metrics.collect());
+    for table in [claims, metrics].iter().filter(|table| !table.is_empty()) {
+        let _ = write!(text, "\n{table}");
+    }
     if !result.claims.is_empty() {
         let held = result.claims.iter().filter(|claim| claim.holds).count();
         let _ = writeln!(text, "\n{held} of {} claims hold", result.claims.len());
@@ -29,12 +32,12 @@ pub fn summary(result: &ResultFile) -> String {
     text
 }
 
-/// Appends a table, if it has rows. `right` says which columns align to the right.
-pub fn table<const N: usize>(text: &mut String, head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) {
+/// A table in aligned columns; empty if it has no rows. `right` says which columns align to the right.
+pub fn table<const N: usize>(head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) -> String {
+    let mut text = String::new();
     if rows.is_empty() {
-        return;
+        return text;
     }
-    text.push('\n');
     let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
@@ -46,4 +49,5 @@ pub fn table<const N: usize>(text: &mut String, head: [&str; N], right: [bool; N
         let line = cells.collect::<Vec<_>>().join("  ");
         let _ = writeln!(text, "{}", line.trim_end());
     }
+    text
 }

@@ -15,6 +15,7 @@ mod tests;
 pub mod units;
 
 pub use change::Change;
+pub use parse::CONTROL;
 pub use problem::Problem;
 pub use setting::{LinkSetting, Setting, VifSetting};
 

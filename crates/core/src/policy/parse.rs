@@ -16,7 +16,8 @@ pub(super) const LINK_KEYS: &[&str] =
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
 pub(super) const VIF_KEYS: &[&str] =
     &["name", "link", "socket", "connect", "queues", "weight", "min_rate", "max_rate", "burst", "mac", "addresses"];
-const CONTROL: &str = "/run/fairlane/control.sock";
+/// The control socket of a policy that names none.
+pub const CONTROL: &str = "/run/fairlane/control.sock";
 
 impl Policy {
     /// Reads the text of a policy file; problems carry `file_name`.

@@ -192,23 +192,13 @@ pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, String> {
 
 /// A guest's address: neither all zeros nor a group's.
 pub(super) fn mac(value: &DeValue) -> Result<Mac, String> {
-    let Some(mac) = value.as_str().and_then(parse_mac) else {
+    let Some(mac) = value.as_str().and_then(|text| text.parse::<Mac>().ok()) else {
         return Err(format!("must be a MAC address such as \"52:54:00:12:34:56\", not {}", shown(value)));
     };
-    if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+    if !mac.is_station() {
         return Err(format!("must be one card's address, neither multicast nor zero, not {}", shown(value)));
     }
     Ok(mac)
-}
-
-fn parse_mac(text: &str) -> Option<Mac> {
-    let mut parts = text.split(':');
-    let mut mac = [0; 6];
-    for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit()))?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(Mac(mac))
 }
 
 /// A guest's IP address: one host's.

@@ -4,6 +4,7 @@ use crate::support::{BROADCAST, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
+use fairlane_core::switch::Pins;
 use fairlane_core::time::Nanos;
 use fairlane_engine::PATIENCE;
 use fairlane_engine::clock::Clock;
@@ -68,6 +69,32 @@ fn a_spoofed_source_is_dropped_and_counted_on_its_sender() {
     assert_eq!(link.received(0), [2]);
     assert_eq!(link.counters(1).drops.iter().collect::<Vec<_>>(), [(DropReason::SpoofedMac, 1)]);
     assert_eq!(link.counters(2).drops.total(), 0);
+}
+
+#[test]
+fn frames_of_one_burst_are_judged_apart() {
+    let mut link = Link::new(Turns::of(32), 2, 100);
+    // Ethernet and IPv4 headers of an empty datagram from 10.0.0.`host`, all of whose Ethernet headers are the same.
+    let packet = |host: u8| {
+        let mut packet = frame(mac(0), mac(1), 0, 42);
+        packet[12..14].copy_from_slice(&[8, 0]);
+        packet[14..34].copy_from_slice(&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, host, 10, 0, 0, 9]);
+        packet[34..].copy_from_slice(&[0, 1, 0, 2, 0, 8, 0, 0]);
+        packet
+    };
+    let addresses = vec!["10.0.0.1".parse().unwrap()];
+    link.bridge.set_pins(PortId(1), Pins { mac: Some(mac(1)), addresses }).unwrap();
+    for host in [1, 1, 2, 1, 3, 1] {
+        link.peers[1].send(&packet(host), Offload::default());
+    }
+    // And guest 2's, which is bound to its MAC address alone.
+    for source in [2, 2, 1, 2] {
+        link.peers[2].send(&frame(mac(0), mac(source), 0, 60), Offload::default());
+    }
+    link.settle();
+    assert_eq!(link.received(0).len(), 4 + 3);
+    assert_eq!(link.counters(1).drops.iter().collect::<Vec<_>>(), [(DropReason::SpoofedAddress, 2)]);
+    assert_eq!(link.counters(2).drops.iter().collect::<Vec<_>>(), [(DropReason::SpoofedMac, 1)]);
 }
 
 #[test]

@@ -84,9 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     result.write(&args.out)?;
     let text = if args.json { result.to_json() } else { report::text(&result, &args.out) };
-    let mut out = std::io::stdout().lock();
-    // A reader that left has what it wanted.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    crate::out::print(&text)?;
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

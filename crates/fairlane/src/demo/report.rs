@@ -131,10 +131,10 @@ pub fn text(result: &ResultFile, out: &Path) -> String {
         if guests.is_empty() {
             continue;
         }
-        let _ = write!(text, "\n{}", acts::act(*name, 1).title);
+        let _ = write!(text, "\n{}\n", acts::act(*name, 1).title);
         let rows = guests.iter().map(|series| row(result, series)).collect();
         let head = ["", "mean", "least second", "greatest second", "due"];
-        fairlane_report::text::table(&mut text, head, [false, true, true, true, true], rows);
+        text += &fairlane_report::text::table(head, [false, true, true, true, true], rows);
     }
     let report = out.join("report.html");
     format!("{}\n{}\nThe plots: {}\n", text.trim_start(), fairlane_report::text::summary(result), report.display())

@@ -105,11 +105,11 @@ impl Backend {
         reason
     }
 
-    /// Handles what is there now.
+    /// Handles what is there now. What a frontend of this process has sent is there.
     pub fn settle(&mut self) {
         let mut ready = Vec::new();
         loop {
-            self.poller.wait(Nanos::from_millis(20), &mut ready).unwrap();
+            self.poller.wait(Nanos(0), &mut ready).unwrap();
             if ready.is_empty() {
                 return;
             }

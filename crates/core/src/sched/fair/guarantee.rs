@@ -1,15 +1,16 @@
 //! `min_rate`: a floor, kept by serving those who are owed first, in the order of their deadlines.
 //!
-//! A port is *due* when all that its `min_rate` allowed so far has been served; its next grant's deadline is the time at
-//! which that rate would have passed the grant. Earliest deadline first meets all deadlines but for the one service that
-//! is under way, if the rates together do not exceed the link (Liu and Layland 1973; with indivisible services, Jeffay,
-//! Stanat and Martel 1991). Whatever a port is served counts, by guarantee or by weight, but what it got by weight beyond
-//! its floor does not delay its next due time by more than that one service: the floor holds in every window. In a window
-//! of length T a backlogged port is served at least `min_rate` T less one grant, one frame, and what the link passes in
-//! one service. A port that idles or is throttled collects at most one grant.
+//! A port is *due* when all that its `min_rate` allowed so far has been served; its next service's deadline is the time
+//! at which that rate would have passed it. As its size is not known, the largest of the recent ones stands for it.
+//! Earliest deadline first meets all deadlines but for the one service that is under way, if the rates together do not
+//! exceed the link (Liu and Layland 1973; with indivisible services, Jeffay, Stanat and Martel 1991). Whatever a port is
+//! served counts, by guarantee or by weight, but what it got by weight beyond its floor delays its next due time by no
+//! more than that one service: the floor holds in every window. In any window of length T a backlogged port is served
+//! at least `min_rate` T, less two services of its own, and what `min_rate` makes of the time of another's. A port that
+//! idles or is throttled collects nothing, but is due at once when it returns.
 
+use super::super::Share;
 use super::super::heap::Heap;
-use super::super::{GRANT_BYTES, Share};
 use super::MAX_SERVICE;
 use crate::time::{Nanos, SECOND};
 
@@ -27,6 +28,8 @@ pub struct Guarantee {
 struct Floor {
     rate: u64,
     due: Nanos,
+    /// Bytes of the largest of the recent services.
+    largest: u64,
 }
 
 impl Floor {
@@ -46,7 +49,7 @@ impl Guarantee {
         }
         let floor = &mut self.floors[port as usize];
         if floor.rate != share.min_rate {
-            *floor = Floor { rate: share.min_rate, due: now };
+            *floor = Floor { rate: share.min_rate, due: now, largest: MAX_SERVICE };
         }
         share.min_rate > 0
     }
@@ -80,13 +83,15 @@ impl Guarantee {
     /// Counts a service of a port that is not queued.
     pub fn charge(&mut self, port: u32, bytes: u64, now: Nanos) {
         let floor = &mut self.floors[port as usize];
-        let oldest = now.since(floor.time_of(GRANT_BYTES + MAX_SERVICE));
+        // What EDF can be late by; a floor that the link cannot keep must not pile up.
+        let oldest = now.since(floor.time_of(2 * MAX_SERVICE));
         let from = floor.due.max(oldest).min(now);
         floor.due = floor.due.max(from + floor.time_of(bytes));
+        floor.largest = bytes.min(MAX_SERVICE).max(floor.largest - floor.largest / 16);
     }
 
     fn owe(&mut self, port: u32) {
         let floor = self.floors[port as usize];
-        self.owed.push(port, floor.due + floor.time_of(GRANT_BYTES));
+        self.owed.push(port, floor.due + floor.time_of(floor.largest));
     }
 }

@@ -74,7 +74,9 @@ struct Group {
     slots: [List; SLOTS],
 }
 
+/// Half a cache line.
 #[derive(Clone, Copy)]
+#[repr(align(32))]
 struct Port {
     /// S. Of a port that is no member: as far from V as when it left.
     start: u64,
@@ -108,7 +110,8 @@ impl Queue {
         }
     }
 
-    /// Adds a port that is not yet a member, or changes a port's weight. Its lag stays, so nothing is owed or forgiven.
+    /// Adds a port that is not yet a member, or changes the weight of one that is not in a slot. Its lag stays, so nothing
+    /// is owed or forgiven.
     pub fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         let group = (log2_ceil(self.most / u64::from(weight)) - FINE - self.shift) as u8;
@@ -119,10 +122,7 @@ impl Queue {
             self.ports.resize(port as usize + 1, new);
             self.links.grow(port as usize + 1);
         }
-        let Port { weight: old, member, queued, .. } = self.ports[port as usize];
-        if queued {
-            self.unlink(port);
-        }
+        let Port { weight: old, member, .. } = self.ports[port as usize];
         let behind = if member { self.detach(port) } else { self.behind(port) };
         let behind = (i128::from(behind) * i128::from(old) / i128::from(weight)) as i64;
         let entry = &mut self.ports[port as usize];
@@ -130,9 +130,6 @@ impl Queue {
         entry.start = self.virtual_time.wrapping_sub(behind as u64);
         if member {
             self.attach(port, behind);
-        }
-        if queued {
-            self.link(port);
         }
     }
 

@@ -1,0 +1,198 @@
+//! What every scheduler promises, under arbitrary sequences of calls.
+
+mod sched_sim;
+
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{After, Cost, Next, Share, build};
+use fairlane_core::time::{Nanos, SECOND};
+use proptest::prelude::*;
+use sched_sim::{DELAY, LINK, Load, Sim, Step, share, worst_excess};
+use std::collections::VecDeque;
+
+const PORTS: usize = 6;
+
+const KINDS: [SchedulerKind; 4] = [
+    SchedulerKind::Fair,
+    SchedulerKind::Wrr { prioritize: true },
+    SchedulerKind::Wrr { prioritize: false },
+    SchedulerKind::Netback { refill: Nanos::from_millis(50) },
+];
+
+fn kind() -> impl Strategy<Value = SchedulerKind> {
+    prop::sample::select(KINDS.to_vec())
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Configure(usize, Share),
+    Remove(usize),
+    Activate(usize),
+    Next,
+    /// Charges whatever is in service, or a port that is not.
+    Charge(usize, Cost, After),
+    Pass(u64),
+}
+
+fn a_share() -> impl Strategy<Value = Share> {
+    let limit = prop_oneof![3 => Just(None), 1 => Just(Some(0)), 3 => (1u64..1_000_000_000).prop_map(Some), 1 => Just(Some(u64::MAX))];
+    let floor = prop_oneof![3 => Just(0u64), 3 => 1u64..1_000_000_000, 1 => Just(u64::MAX)];
+    let weight = prop_oneof![1u32..=10_000, Just(1), Just(10_000), Just(0), Just(u32::MAX)];
+    let burst = prop_oneof![0u64..100_000, Just(u64::MAX)];
+    (weight, floor, limit, burst).prop_map(|(weight, min_rate, max_rate, burst)| Share {
+        weight,
+        min_rate,
+        max_rate,
+        burst,
+    })
+}
+
+fn a_cost() -> impl Strategy<Value = Cost> {
+    let sane = (0u64..80_000, 0u64..64, 0u64..100_000).prop_map(|(bytes, frames, nanos)| Cost {
+        bytes,
+        uplink_bytes: bytes,
+        frames,
+        nanos,
+    });
+    let huge = Cost { bytes: u64::MAX, uplink_bytes: u64::MAX, frames: u64::MAX, nanos: u64::MAX };
+    prop_oneof![20 => sane, 1 => Just(huge), 1 => Just(Cost::default())]
+}
+
+fn a_call() -> impl Strategy<Value = Call> {
+    let after = prop_oneof![4 => Just(After::Backlogged), 1 => Just(After::Empty), 1 => Just(After::Blocked)];
+    let time = prop_oneof![8 => 0u64..1_000_000, 2 => 0u64..SECOND, 1 => Just(4_000 * SECOND)];
+    prop_oneof![
+        2 => (0..PORTS, a_share()).prop_map(|(port, share)| Call::Configure(port, share)),
+        1 => (0..PORTS).prop_map(Call::Remove),
+        4 => (0..PORTS + 2).prop_map(Call::Activate),
+        10 => Just(Call::Next),
+        10 => (0..PORTS + 2, a_cost(), after).prop_map(|(port, cost, after)| Call::Charge(port, cost, after)),
+        5 => time.prop_map(Call::Pass),
+    ]
+}
+
+/// What the caller knows of a port.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Known {
+    Nothing,
+    Idle(Share),
+    Active(Share),
+    Serving(Share),
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Only active ports are offered, none twice before its charge; nobody waits without a limit; no call panics.
+    #[test]
+    fn no_sequence_of_calls_breaks_the_rules(kind in kind(), calls in prop::collection::vec(a_call(), 1..300)) {
+        let mut scheduler = build(kind, Some(LINK), DELAY);
+        let mut ports = [Known::Nothing; PORTS + 2];
+        let mut now = Nanos(1);
+        for call in calls {
+            match call {
+                Call::Configure(port, share) => {
+                    scheduler.configure(PortId(port as u32), share, now);
+                    ports[port] = match ports[port] {
+                        Known::Nothing | Known::Idle(_) => Known::Idle(share),
+                        Known::Active(_) => Known::Active(share),
+                        Known::Serving(_) => Known::Serving(share),
+                    };
+                }
+                Call::Remove(port) => {
+                    scheduler.remove(PortId(port as u32));
+                    ports[port] = Known::Nothing;
+                }
+                Call::Activate(port) => {
+                    scheduler.activate(PortId(port as u32), now);
+                    if let Known::Idle(share) = ports[port] {
+                        ports[port] = Known::Active(share);
+                    }
+                }
+                Call::Next => match scheduler.next(now) {
+                    Next::Serve(port, grant) => {
+                        let Known::Active(share) = ports[port.index()] else {
+                            panic!("{port:?} was offered, and is {:?}", ports[port.index()]);
+                        };
+                        prop_assert!(grant.bytes > 0 && grant.frames > 0);
+                        ports[port.index()] = Known::Serving(share);
+                    }
+                    Next::WaitUntil(at) => {
+                        prop_assert!(at > now);
+                        let mut active = ports.iter().filter_map(|port| match port {
+                            Known::Active(share) => Some(share),
+                            _ => None,
+                        }).peekable();
+                        prop_assert!(active.peek().is_some(), "a wait for nobody");
+                        prop_assert!(active.all(|share| share.max_rate.is_some()), "a port without limit waits");
+                    }
+                    Next::Idle => prop_assert!(!ports.iter().any(|port| matches!(port, Known::Active(_)))),
+                },
+                Call::Charge(port, cost, after) => {
+                    let serving = ports.iter().position(|port| matches!(port, Known::Serving(_)));
+                    let port = if port < PORTS { serving.unwrap_or(port) } else { port };
+                    scheduler.charge(PortId(port as u32), cost, after, now);
+                    if let Known::Serving(share) = ports[port] {
+                        let backlogged = after == After::Backlogged;
+                        ports[port] = if backlogged { Known::Active(share) } else { Known::Idle(share) };
+                    }
+                }
+                Call::Pass(time) => now += Nanos(time),
+            }
+        }
+    }
+
+    /// The link is never idle while a port that may send has frames, every frame is sent, and nobody starves.
+    #[test]
+    fn work_is_conserved(
+        kind in kind(),
+        loads in prop::collection::vec((1u32..=10_000, 1usize..400, prop_oneof![Just(64u64), Just(1_514), Just(65_550)]), 1..20),
+    ) {
+        let mut sim = Sim::new(kind, LINK);
+        for (weight, frames, size) in &loads {
+            sim.add(share(*weight), Load::Finite(VecDeque::from(vec![*size; *frames])));
+        }
+        while let Step::Served(service) = sim.step() {
+            prop_assert!(service.bytes > 0, "an empty ring was visited");
+        }
+        for (guest, (_, frames, size)) in sim.guests.iter().zip(&loads) {
+            prop_assert_eq!(guest.bytes, *frames as u64 * size);
+        }
+        let total: u64 = sim.guests.iter().map(|guest| guest.time).sum();
+        prop_assert_eq!(sim.now, Nanos(total), "the link was idle");
+    }
+
+    /// No window passes more than the burst, the rate, and the part of one frame.
+    #[test]
+    fn max_rate_is_never_exceeded_in_a_round_robin(
+        prioritize in any::<bool>(),
+        limits in prop::collection::vec((100_000u64..60_000_000, 1_514u64..300_000, 64u64..65_550), 1..6),
+    ) {
+        let mut sim = Sim::new(SchedulerKind::Wrr { prioritize }, LINK);
+        for (rate, burst, size) in &limits {
+            sim.flood(Share { max_rate: Some(*rate), burst: *burst, ..share(5) }, *size);
+        }
+        let services = sim.run_until(Nanos(2 * SECOND));
+        for (port, (rate, burst, size)) in limits.iter().enumerate() {
+            let excess = worst_excess(&services, port, *rate);
+            prop_assert!(excess <= (burst + size) as f64, "{excess} over {burst}");
+        }
+    }
+}
+
+#[test]
+fn a_port_removed_in_service_and_configured_again_is_a_new_one() {
+    for kind in KINDS {
+        let mut scheduler = build(kind, Some(LINK), DELAY);
+        let port = PortId(0);
+        scheduler.configure(port, share(1), Nanos(0));
+        scheduler.activate(port, Nanos(0));
+        assert!(matches!(scheduler.next(Nanos(0)), Next::Serve(..)));
+        scheduler.remove(port);
+        scheduler.configure(port, share(1), Nanos(0));
+        scheduler.charge(port, Cost::default(), After::Backlogged, Nanos(0));
+        assert_eq!(scheduler.next(Nanos(0)), Next::Idle, "the old service's charge does not make it active");
+        scheduler.activate(port, Nanos(0));
+        assert!(matches!(scheduler.next(Nanos(0)), Next::Serve(..)));
+    }
+}

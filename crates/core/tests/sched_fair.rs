@@ -1,0 +1,356 @@
+//! The `fair` scheduler against the fluid server, its guarantees and its limits.
+
+mod sched_sim;
+
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{After, Cost, Next, Share, build};
+use fairlane_core::time::{Nanos, SECOND};
+use proptest::prelude::*;
+use sched_sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, share, worst_excess, worst_shortfall};
+use std::collections::VecDeque;
+
+const ONE_SECOND: Nanos = Nanos(SECOND);
+
+/// The stated bounds of `sched::fair::queue`, in units of the dearest service.
+const BEHIND: f64 = 3.25;
+const AHEAD: f64 = 1.25;
+
+/// The dearest service's time on the link.
+fn most() -> f64 {
+    (MOST * 8 * SECOND / LINK) as f64
+}
+
+fn sizes() -> impl Strategy<Value = Vec<u64>> {
+    let size = prop_oneof![Just(64u64), Just(1_514), 60u64..1_514, Just(65_550), 1_514u64..65_550];
+    prop::collection::vec(size, 1..6)
+}
+
+fn weight() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(1u32), Just(10_000), 1u32..10, 1u32..10_000]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Ports that always have frames are never further from the fluid than the bound, at any time.
+    #[test]
+    fn lag_is_bounded(guests in prop::collection::vec((weight(), sizes()), 2..40)) {
+        let mut sim = Sim::fair();
+        for (weight, sizes) in &guests {
+            sim.add(share(*weight), Load::Endless(sizes.clone()));
+        }
+        let sum: f64 = guests.iter().map(|(weight, _)| f64::from(*weight)).sum();
+        for _ in 0..3_000 {
+            let Step::Served(_) = sim.step() else { panic!("all ports have frames") };
+            let total: u64 = sim.guests.iter().map(|guest| guest.time).sum();
+            for (guest, (weight, _)) in sim.guests.iter().zip(&guests) {
+                let lag = (total as f64 * f64::from(*weight) / sum - guest.time as f64) / most();
+                prop_assert!((-AHEAD..=BEHIND).contains(&lag), "lag {lag} of weight {weight}");
+            }
+        }
+    }
+
+    /// The same for ports that come and go, against a fluid server that is given the same frames.
+    #[test]
+    fn lag_is_bounded_as_ports_come_and_go(
+        weights in prop::collection::vec(weight(), 2..8),
+        bursts in prop::collection::vec((0u64..20_000_000, 0usize..8, 1usize..60, prop_oneof![Just(64u64), Just(1_514), Just(65_550)]), 10..120),
+    ) {
+        let mut sim = Sim { scheduler: build(SchedulerKind::Fair, Some(LINK), Nanos(0)), ..Sim::fair() };
+        for weight in &weights {
+            sim.add(share(*weight), Load::Finite(VecDeque::new()));
+        }
+        let mut fluid = Fluid::new(&weights);
+        let mut seen = Nanos(0);
+        let mut arrival = Nanos(0);
+        let mut arrivals: VecDeque<_> = bursts.into_iter().map(|(gap, port, frames, size)| {
+            arrival += Nanos(gap);
+            (arrival, port % weights.len(), frames, size)
+        }).collect();
+        loop {
+            while let Some((at, port, frames, size)) = arrivals.front().copied().filter(|arrival| arrival.0 <= sim.now) {
+                fluid.pass(at.since(seen).0 as f64);
+                seen = seen.max(at);
+                fluid.backlog[port] += (frames as u64 * size * 8 * SECOND / LINK) as f64;
+                sim.send(port, std::iter::repeat_n(size, frames));
+                arrivals.pop_front();
+            }
+            match sim.step() {
+                Step::Served(service) => {
+                    // Frames that arrive during the service reach the fluid in the next round.
+                    let until = arrivals.front().map_or(service.end, |arrival| arrival.0.min(service.end));
+                    fluid.pass(until.since(seen).0 as f64);
+                    let complete = until == service.end;
+                    seen = seen.max(until);
+                    if complete {
+                        for (port, guest) in sim.guests.iter().enumerate() {
+                            let lag = (fluid.served[port] - guest.time as f64) / most();
+                            prop_assert!((-BEHIND..=BEHIND).contains(&lag), "lag {lag} of weight {}", weights[port]);
+                        }
+                    }
+                }
+                Step::Idle => match arrivals.front() {
+                    Some(arrival) => sim.now = arrival.0,
+                    None => break,
+                },
+                Step::Waits(_) => panic!("no port has a limit"),
+            }
+        }
+    }
+
+    /// Wherever the weights are changed, shares are exact from then on.
+    #[test]
+    fn weights_act_at_once(
+        sizes in sizes(),
+        changes in prop::collection::vec((weight(), weight(), weight()), 2..8),
+        steps in 50usize..400,
+    ) {
+        let mut sim = Sim::fair();
+        for _ in 0..3 {
+            sim.add(share(1), Load::Endless(sizes.clone()));
+        }
+        for (a, b, c) in changes {
+            let weights = [a, b, c];
+            (0..3).for_each(|port| sim.configure(port, share(weights[port])));
+            let before: Vec<u64> = sim.guests.iter().map(|guest| guest.time).collect();
+            for _ in 0..steps {
+                sim.step();
+                let times: Vec<f64> = (0..3).map(|port| (sim.guests[port].time - before[port]) as f64).collect();
+                let sum = f64::from(a) + f64::from(b) + f64::from(c);
+                for port in 0..3 {
+                    let due = times.iter().sum::<f64>() * f64::from(weights[port]) / sum;
+                    // What was owed at the change is not forgotten, so a port may be as far off as two bounds together.
+                    prop_assert!((due - times[port]).abs() <= (BEHIND + AHEAD) * most());
+                }
+            }
+        }
+    }
+
+    /// A floor holds in every window of its time, whatever the others' weights, if the floors fit the link.
+    #[test]
+    fn min_rate_holds_in_every_window(
+        floors in prop::collection::vec((1u64..100, 1u32..20, sizes()), 1..6),
+        floods in prop::collection::vec((weight(), sizes()), 1..6),
+        fill in 10u64..=95,
+    ) {
+        let sum: u64 = floors.iter().map(|floor| floor.0).sum();
+        let mut sim = Sim::fair();
+        let mut rates = Vec::new();
+        for (part, weight, sizes) in floors {
+            rates.push(LINK * fill / 100 * part / sum);
+            sim.add(Share { min_rate: rates[rates.len() - 1], ..share(weight) }, Load::Endless(sizes));
+        }
+        for (weight, sizes) in floods {
+            sim.add(share(weight), Load::Endless(sizes));
+        }
+        let services = sim.run_until(Nanos(2 * SECOND));
+        for (port, rate) in rates.into_iter().enumerate() {
+            let short = worst_shortfall(&services, port, rate, Nanos(0), sim.now);
+            // Two services of its own, and what the floor allows while another's is under way.
+            let bound = 2.0 * MOST as f64 + rate as f64 / LINK as f64 * MOST as f64;
+            prop_assert!(short <= bound, "port {port} with {rate} bit/s is {short} bytes short");
+        }
+    }
+
+    /// No window passes more than the burst, the rate, and the part of one frame; and the rate is reached.
+    #[test]
+    fn max_rate_is_never_exceeded(
+        limits in prop::collection::vec((100_000u64..60_000_000, 1_514u64..300_000, sizes(), weight()), 1..6),
+        flood in any::<bool>(),
+    ) {
+        let mut sim = Sim::fair();
+        for (rate, burst, sizes, weight) in &limits {
+            sim.add(Share { max_rate: Some(*rate), burst: *burst, ..share(*weight) }, Load::Endless(sizes.clone()));
+        }
+        if flood {
+            sim.flood(share(1), 1_514);
+        }
+        let services = sim.run_until(Nanos(2 * SECOND));
+        for (port, (rate, burst, sizes, _)) in limits.iter().enumerate() {
+            let excess = worst_excess(&services, port, *rate);
+            prop_assert!(excess <= (burst + sizes.iter().max().unwrap()) as f64, "{excess} over {burst}");
+        }
+        if flood {
+            // Nobody's limit leaves the link idle while another has frames.
+            prop_assert!(services.windows(2).all(|pair| pair[0].end == pair[1].start));
+        }
+    }
+}
+
+#[test]
+fn weights_are_obeyed_from_one_to_ten_thousand() {
+    for heavy in [1, 2, 30, 1_000, 10_000] {
+        let mut sim = Sim::new(SchedulerKind::Fair, 10_000_000_000);
+        sim.flood(share(heavy), 1_514);
+        sim.flood(share(1), 64);
+        sim.run_until(Nanos(60 * SECOND));
+        let ratio = sim.guests[0].time as f64 / sim.guests[1].time as f64;
+        assert!((ratio / f64::from(heavy) - 1.0).abs() < 0.01, "{ratio} for {heavy}");
+    }
+}
+
+#[test]
+fn a_heavy_port_does_not_wait_for_ten_thousand_light_ones() {
+    let mut sim = Sim::new(SchedulerKind::Fair, 10_000_000_000);
+    for _ in 0..10_000 {
+        sim.flood(share(1), 1_514);
+    }
+    let heavy = sim.flood(share(10_000), 1_514);
+    let (mut others, mut longest) = (0, 0);
+    for _ in 0..100_000 {
+        let Step::Served(service) = sim.step() else { panic!("all ports have frames") };
+        others = if service.port == heavy { 0 } else { others + 1 };
+        longest = longest.max(others);
+    }
+    assert!(longest <= 30, "{longest} others in a row, whose due is half of the link");
+    let total: u64 = sim.guests.iter().map(|guest| guest.bytes).sum();
+    let part = sim.guests[heavy].bytes as f64 / total as f64;
+    assert!((part - 0.5).abs() < 0.001, "{part}");
+}
+
+#[test]
+fn shares_follow_weights_in_each_second_after_a_change() {
+    for size in [64, 1_514, 65_550] {
+        let mut sim = Sim::fair();
+        sim.flood(share(30), size);
+        sim.flood(share(1), 1_514);
+        for (a, b) in [(30, 1), (20, 10), (10, 20), (1, 30), (30, 1), (1, 30)] {
+            sim.configure(0, share(a));
+            sim.configure(1, share(b));
+            let bytes = sim.run_for(ONE_SECOND);
+            let part = bytes[0] as f64 / bytes.iter().sum::<u64>() as f64;
+            let due = f64::from(a) / f64::from(a + b);
+            assert!((part - due).abs() < 0.01, "{part} instead of {due} with frames of {size}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_port_hoards_nothing() {
+    let mut sim = Sim::fair();
+    sim.flood(share(1), 1_514);
+    let idle = sim.add(Share { min_rate: 1_000_000, ..share(1) }, Load::Finite(VecDeque::from([1_514])));
+    sim.run_until(Nanos(10 * SECOND));
+    sim.send(idle, std::iter::repeat_n(1_514, 10_000));
+    let bytes = sim.run_for(ONE_SECOND);
+    let lead = bytes[idle] as f64 - bytes[0] as f64;
+    assert!(lead <= 3.0 * MOST as f64, "{lead} bytes more after ten idle seconds");
+}
+
+#[test]
+fn a_gap_within_the_delay_loses_no_share() {
+    // A port whose ring runs dry after every few frames, and has new ones before the other's service is over.
+    let mut sim = Sim::fair();
+    sim.flood(share(1), 1_514);
+    let bursty = sim.add(share(1), Load::Finite(VecDeque::new()));
+    while sim.now < Nanos(5 * SECOND) {
+        sim.send(bursty, [1_514; 4]);
+        sim.step();
+    }
+    let part = sim.guests[bursty].bytes as f64 / (sim.guests[0].bytes + sim.guests[bursty].bytes) as f64;
+    assert!((part - 0.5).abs() < 0.01, "{part}");
+}
+
+#[test]
+fn tiny_frames_buy_no_more_processing_than_their_weight() {
+    let mut sim = Sim::new(SchedulerKind::Fair, 10_000_000_000);
+    sim.frame_nanos = 500;
+    let tiny = sim.flood(share(1), 64);
+    let large = sim.flood(share(1), 65_550);
+    sim.run_until(ONE_SECOND);
+    let times = [sim.guests[tiny].time, sim.guests[large].time];
+    let part = times[0] as f64 / (times[0] + times[1]) as f64;
+    assert!((part - 0.5).abs() < 0.001, "{part} of the time");
+}
+
+#[test]
+fn a_service_dearer_than_foreseen_is_paid_for() {
+    // The backend was held up for 50 ms by one port's frames, thirty times what a service should take.
+    let mut scheduler = build(SchedulerKind::Fair, None, DELAY);
+    let mut times = [0u64; 2];
+    for port in 0..2 {
+        scheduler.configure(PortId(port), share(1), Nanos(0));
+        scheduler.activate(PortId(port), Nanos(0));
+    }
+    let mut now = Nanos(0);
+    for _ in 0..100_000 {
+        let Next::Serve(port, _) = scheduler.next(now) else { panic!("both have frames") };
+        let nanos = if port == PortId(0) { 50_000_000 } else { 10_000 };
+        times[port.index()] += nanos;
+        now += Nanos(nanos);
+        scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 0, frames: 1, nanos }, After::Backlogged, now);
+    }
+    assert!(times[0].abs_diff(times[1]) <= 2 * 50_000_000, "{times:?}");
+}
+
+#[test]
+fn what_a_floor_gave_is_not_taken_back() {
+    let mut sim = Sim::fair();
+    let floor = sim.flood(Share { min_rate: 50_000_000, ..share(1) }, 1_514);
+    sim.flood(share(9), 1_514);
+    let bytes = sim.run_for(ONE_SECOND);
+    assert!((bytes[floor] as f64 * 8.0 / 50e6 - 1.0).abs() < 0.02, "{bytes:?}");
+    sim.configure(floor, share(1));
+    let bytes = sim.run_for(ONE_SECOND);
+    let part = bytes[floor] as f64 / bytes.iter().sum::<u64>() as f64;
+    assert!((part - 0.1).abs() < 0.01, "{part} of the link after the floor was taken away");
+}
+
+#[test]
+fn a_floor_below_the_weighted_share_changes_nothing() {
+    let mut sim = Sim::fair();
+    let floor = sim.flood(Share { min_rate: 10_000_000, ..share(1) }, 1_514);
+    sim.flood(share(1), 1_514);
+    let bytes = sim.run_for(Nanos(2 * SECOND));
+    let part = bytes[floor] as f64 / bytes.iter().sum::<u64>() as f64;
+    assert!((part - 0.5).abs() < 0.01, "{part}");
+}
+
+#[test]
+fn floors_and_limits_are_met_within_two_percent_in_each_second() {
+    let mut sim = Sim::fair();
+    let floor = sim.flood(Share { min_rate: 20_000_000, ..share(1) }, 1_514);
+    let limit = sim.flood(Share { max_rate: Some(10_000_000), burst: 32_768, ..share(100) }, 1_514);
+    for _ in 0..3 {
+        sim.flood(share(100), 1_514);
+    }
+    sim.run_for(ONE_SECOND);
+    for _ in 0..5 {
+        let bytes = sim.run_for(ONE_SECOND);
+        assert!((bytes[floor] as f64 * 8.0 / 20e6 - 1.0).abs() < 0.02, "{bytes:?}");
+        assert!((bytes[limit] as f64 * 8.0 / 10e6 - 1.0).abs() < 0.02, "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_blocked_port_keeps_its_place_and_no_more() {
+    let mut scheduler = build(SchedulerKind::Fair, Some(LINK), Nanos(0));
+    for port in 0..2 {
+        scheduler.configure(PortId(port), share(1), Nanos(0));
+        scheduler.activate(PortId(port), Nanos(0));
+    }
+    let mut bytes = [0u64; 2];
+    let mut now = Nanos(0);
+    let mut blocked = false;
+    for step in 0..4_000 {
+        let Next::Serve(port, _) = scheduler.next(now) else { panic!("one has frames") };
+        bytes[port.index()] += 1_514;
+        now += Nanos(121_120);
+        let after = if port == PortId(0) { After::Blocked } else { After::Backlogged };
+        blocked |= after == After::Blocked;
+        scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 1_514, frames: 1, nanos: 0 }, after, now);
+        if blocked && !(2_000..3_000).contains(&step) {
+            scheduler.activate(PortId(0), now);
+            blocked = false;
+        }
+        if step == 2_000 {
+            assert!(bytes[0].abs_diff(bytes[1]) <= 3 * MOST, "{bytes:?}");
+            bytes = [0, 0];
+        }
+        if step == 3_000 {
+            bytes = [0, 0];
+        }
+    }
+    assert!(bytes[0].abs_diff(bytes[1]) <= 3 * MOST, "blocked for a thousand services, then {bytes:?}");
+}

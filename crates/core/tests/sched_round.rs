@@ -1,0 +1,173 @@
+//! The two round robins: the seed's weighted one, and netback's.
+
+mod sched_sim;
+
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
+use fairlane_core::time::{Nanos, SECOND};
+use proptest::prelude::*;
+use sched_sim::{DELAY, LINK, Load, Sim, Step, share};
+use std::collections::VecDeque;
+
+const WRR: SchedulerKind = SchedulerKind::Wrr { prioritize: true };
+const REFILL: Nanos = Nanos::from_millis(50);
+const NETBACK: SchedulerKind = SchedulerKind::Netback { refill: REFILL };
+
+/// Serves the next port in full, which must be this one, and returns the frames it was granted.
+fn serve(scheduler: &mut dyn Scheduler, port: u32, after: After, now: Nanos) -> u32 {
+    let Next::Serve(next, grant) = scheduler.next(now) else { panic!("port {port} is not served") };
+    assert_eq!(next, PortId(port));
+    serve_frames(scheduler, port, u64::from(grant.frames), after, now);
+    grant.frames
+}
+
+fn serve_frames(scheduler: &mut dyn Scheduler, port: u32, frames: u64, after: After, now: Nanos) {
+    let cost = Cost { bytes: frames * 100, uplink_bytes: frames * 100, frames, nanos: 0 };
+    scheduler.charge(PortId(port), cost, after, now);
+}
+
+fn with_ports(kind: SchedulerKind, weights: &[u32]) -> Box<dyn Scheduler> {
+    let mut scheduler = build(kind, Some(LINK), DELAY);
+    for (port, weight) in weights.iter().enumerate() {
+        scheduler.configure(PortId(port as u32), share(*weight), Nanos(0));
+        scheduler.activate(PortId(port as u32), Nanos(0));
+    }
+    scheduler
+}
+
+proptest! {
+    /// In each round every port sends as many frames as its weight says, exactly.
+    #[test]
+    fn a_round_is_the_sum_of_weights(weights in prop::collection::vec(1u32..200, 1..20), rounds in 1u64..10) {
+        let mut sim = Sim::new(WRR, LINK);
+        weights.iter().for_each(|weight| { sim.flood(share(*weight), 700); });
+        let round: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        while sim.guests.iter().map(|guest| guest.frames).sum::<u64>() < rounds * round {
+            sim.step();
+        }
+        for (guest, weight) in sim.guests.iter().zip(&weights) {
+            prop_assert_eq!(guest.frames, rounds * u64::from(*weight));
+        }
+    }
+
+    /// Whatever the gaps, a port that comes and goes never gets more than its weight for each round of the others.
+    #[test]
+    fn coming_and_going_buys_nothing(weight in 1u32..50, frames in prop::collection::vec((1usize..100, 0usize..4), 1..100)) {
+        let mut sim = Sim::new(WRR, LINK);
+        let steady = sim.flood(share(10), 700);
+        let fickle = sim.add(share(weight), Load::Finite(VecDeque::new()));
+        for (frames, gap) in frames {
+            sim.send(fickle, vec![700; frames]);
+            (0..gap).for_each(|_| { sim.step(); });
+            let rounds = sim.guests[steady].frames / 10;
+            prop_assert!(sim.guests[fickle].frames <= (rounds + 2) * u64::from(weight));
+        }
+    }
+}
+
+#[test]
+fn a_turn_of_more_than_one_grant_is_continued() {
+    let mut scheduler = with_ports(WRR, &[70, 1]);
+    let granted = [0, 0, 0].map(|port| serve(&mut *scheduler, port, After::Backlogged, Nanos(0)));
+    assert_eq!(granted, [32, 32, 6]);
+    assert_eq!(serve(&mut *scheduler, 1, After::Backlogged, Nanos(0)), 1);
+}
+
+#[test]
+fn without_prioritize_every_weight_is_one() {
+    let mut scheduler = with_ports(SchedulerKind::Wrr { prioritize: false }, &[30, 5]);
+    for port in [0, 1, 0, 1] {
+        assert_eq!(serve(&mut *scheduler, port, After::Backlogged, Nanos(0)), 1);
+    }
+}
+
+#[test]
+fn a_place_and_a_turn_are_kept_for_the_delay() {
+    for (away, kept) in [(DELAY, true), (DELAY + Nanos(1), false)] {
+        let mut scheduler = with_ports(WRR, &[10, 1, 1]);
+        scheduler.next(Nanos(0));
+        serve_frames(&mut *scheduler, 0, 4, After::Empty, Nanos(0));
+        serve(&mut *scheduler, 1, After::Backlogged, Nanos(0));
+        scheduler.activate(PortId(0), away);
+        if kept {
+            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 6, "what was left of its turn");
+            serve(&mut *scheduler, 2, After::Backlogged, away);
+        } else {
+            serve(&mut *scheduler, 2, After::Backlogged, away);
+            serve(&mut *scheduler, 1, After::Backlogged, away);
+            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 10, "a fresh turn at the end");
+        }
+    }
+}
+
+#[test]
+fn a_blocked_port_keeps_its_place_and_turn() {
+    let late = Nanos(3600 * SECOND);
+    let mut scheduler = with_ports(WRR, &[10, 1]);
+    scheduler.next(Nanos(0));
+    serve_frames(&mut *scheduler, 0, 4, After::Blocked, Nanos(0));
+    serve(&mut *scheduler, 1, After::Backlogged, Nanos(0));
+    scheduler.activate(PortId(0), late);
+    assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, late), 6);
+}
+
+#[test]
+fn a_new_weight_acts_at_once() {
+    let mut scheduler = with_ports(WRR, &[30, 30]);
+    scheduler.next(Nanos(0));
+    serve_frames(&mut *scheduler, 0, 10, After::Backlogged, Nanos(0));
+    scheduler.configure(PortId(0), share(12), Nanos(0));
+    assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, Nanos(0)), 2, "ten of twelve are sent");
+    scheduler.configure(PortId(1), share(1), Nanos(0));
+    assert_eq!(serve(&mut *scheduler, 1, After::Backlogged, Nanos(0)), 1, "its turn had not begun");
+}
+
+#[test]
+fn netback_polls_sixty_four_frames_and_knows_no_weight() {
+    let mut scheduler = with_ports(NETBACK, &[1, 10_000]);
+    for port in [0, 1, 0, 1] {
+        assert_eq!(serve(&mut *scheduler, port, After::Backlogged, Nanos(0)), 64);
+    }
+}
+
+#[test]
+fn netback_shares_by_who_sends_more_at_a_time() {
+    // Equal frames of different size: a turn is 64 frames of either.
+    let mut sim = Sim::new(NETBACK, LINK);
+    sim.flood(share(1), 1_500);
+    sim.flood(share(1), 150);
+    sim.run_until(Nanos(SECOND));
+    let ratio = sim.guests[0].bytes as f64 / sim.guests[1].bytes as f64;
+    assert!((ratio - 10.0).abs() < 0.5, "{ratio}");
+}
+
+#[test]
+fn netback_adds_its_credit_once_an_interval() {
+    let mut sim = Sim::new(NETBACK, LINK);
+    sim.flood(Share { max_rate: Some(20_000_000), ..share(1) }, 1_514);
+    sim.run_until(Nanos(SECOND));
+    let bytes = sim.run_for(Nanos(SECOND));
+    assert!((bytes[0] as f64 * 8.0 / 20e6 - 1.0).abs() < 0.05, "{bytes:?}");
+    sim.run_for(Nanos(REFILL.0 / 2));
+    let Step::Waits(at) = sim.step() else { panic!("its credit is used up") };
+    assert_eq!(at.0 % REFILL.0, 0, "until the interval is over");
+}
+
+#[test]
+fn netback_saves_one_interval_or_128_kib() {
+    for (rate, most) in [(1_000_000, 131_072), (80_000_000, 500_000)] {
+        let mut scheduler = build(NETBACK, Some(LINK), DELAY);
+        let port = PortId(0);
+        scheduler.configure(port, Share { max_rate: Some(rate), ..share(1) }, Nanos(0));
+        let mut granted = 0;
+        for interval in 1..100 {
+            let now = Nanos(interval * REFILL.0);
+            scheduler.activate(port, now);
+            let Next::Serve(_, grant) = scheduler.next(now) else { panic!("it has credit") };
+            granted = grant.bytes;
+            scheduler.charge(port, Cost::default(), After::Empty, now);
+        }
+        assert_eq!(granted, most);
+    }
+}

@@ -1,0 +1,229 @@
+//! A link in virtual time: ports with frames to send, one scheduler, and the fluid server it is measured against.
+
+#![allow(dead_code)] // Each test program uses its part.
+
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
+use fairlane_core::time::{Nanos, SECOND};
+use std::collections::VecDeque;
+
+/// A link rate at which a byte takes 80 ns.
+pub const LINK: u64 = 100_000_000;
+
+/// Bytes of the dearest regular service: a grant of 16 KiB and one frame of the largest size.
+pub const MOST: u64 = 16_384 + 65_550;
+
+pub const DELAY: Nanos = Nanos::from_millis(10);
+
+pub fn share(weight: u32) -> Share {
+    Share { weight, min_rate: 0, max_rate: None, burst: 0 }
+}
+
+/// What a port's guest sends.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// Frames of these sizes over and over, without end.
+    Endless(Vec<u64>),
+    /// What was put there, and no more.
+    Finite(VecDeque<u64>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Guest {
+    pub load: Load,
+    pub bytes: u64,
+    pub frames: u64,
+    /// Dominant time of what was served, in nanoseconds.
+    pub time: u64,
+}
+
+impl Guest {
+    fn peek(&self) -> Option<u64> {
+        match &self.load {
+            Load::Endless(sizes) => Some(sizes[self.frames as usize % sizes.len()]),
+            Load::Finite(frames) => frames.front().copied(),
+        }
+    }
+}
+
+/// One service.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    pub port: usize,
+    pub start: Nanos,
+    pub end: Nanos,
+    pub bytes: u64,
+}
+
+/// What happened when the scheduler was asked.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Served(Service),
+    Waits(Nanos),
+    Idle,
+}
+
+pub struct Sim {
+    pub scheduler: Box<dyn Scheduler>,
+    pub now: Nanos,
+    pub guests: Vec<Guest>,
+    /// Bits a second of the link.
+    pub rate: u64,
+    /// Time of the backend for each frame.
+    pub frame_nanos: u64,
+}
+
+impl Sim {
+    pub fn new(kind: SchedulerKind, rate: u64) -> Sim {
+        let scheduler = build(kind, Some(rate), DELAY);
+        Sim { scheduler, now: Nanos(0), guests: Vec::new(), rate, frame_nanos: 0 }
+    }
+
+    pub fn fair() -> Sim {
+        Sim::new(SchedulerKind::Fair, LINK)
+    }
+
+    pub fn add(&mut self, share: Share, load: Load) -> usize {
+        let port = self.guests.len();
+        self.guests.push(Guest { load, bytes: 0, frames: 0, time: 0 });
+        self.configure(port, share);
+        if self.guests[port].peek().is_some() {
+            self.scheduler.activate(PortId(port as u32), self.now);
+        }
+        port
+    }
+
+    /// A port that always has frames of this size.
+    pub fn flood(&mut self, share: Share, size: u64) -> usize {
+        self.add(share, Load::Endless(vec![size]))
+    }
+
+    pub fn configure(&mut self, port: usize, share: Share) {
+        self.scheduler.configure(PortId(port as u32), share, self.now);
+    }
+
+    /// Puts frames into a finite port's ring.
+    pub fn send(&mut self, port: usize, frames: impl IntoIterator<Item = u64>) {
+        let Load::Finite(ring) = &mut self.guests[port].load else { panic!("an endless port sends by itself") };
+        ring.extend(frames);
+        self.scheduler.activate(PortId(port as u32), self.now);
+    }
+
+    /// Asks the scheduler once, and serves whom it names.
+    pub fn step(&mut self) -> Step {
+        let (port, grant) = match self.scheduler.next(self.now) {
+            Next::Serve(port, grant) => (port, grant),
+            Next::WaitUntil(at) => return Step::Waits(at),
+            Next::Idle => return Step::Idle,
+        };
+        let guest = &mut self.guests[port.index()];
+        let mut cost = Cost::default();
+        while cost.frames == 0 || (cost.bytes < grant.bytes && cost.frames < u64::from(grant.frames)) {
+            let Some(size) = guest.peek() else { break };
+            if let Load::Finite(frames) = &mut guest.load {
+                frames.pop_front();
+            }
+            guest.frames += 1;
+            cost.frames += 1;
+            cost.bytes += size;
+        }
+        guest.bytes += cost.bytes;
+        cost.uplink_bytes = cost.bytes;
+        cost.nanos = cost.frames * self.frame_nanos;
+        let time = (cost.bytes * 8 * SECOND / self.rate).max(cost.nanos);
+        guest.time += time;
+        let after = if guest.peek().is_some() { After::Backlogged } else { After::Empty };
+        let start = self.now;
+        self.now += Nanos(time);
+        self.scheduler.charge(port, cost, after, self.now);
+        Step::Served(Service { port: port.index(), start, end: self.now, bytes: cost.bytes })
+    }
+
+    /// Serves until a time, waiting where the scheduler says so; returns the services.
+    pub fn run_until(&mut self, end: Nanos) -> Vec<Service> {
+        let mut services = Vec::new();
+        while self.now < end {
+            match self.step() {
+                Step::Served(service) => services.push(service),
+                Step::Waits(at) => {
+                    assert!(at > self.now, "a wait that is over");
+                    self.now = at.min(end);
+                }
+                Step::Idle => self.now = end,
+            }
+        }
+        services
+    }
+
+    /// Runs for a while and returns the bytes each port was served in it.
+    pub fn run_for(&mut self, time: Nanos) -> Vec<u64> {
+        let before: Vec<u64> = self.guests.iter().map(|guest| guest.bytes).collect();
+        let end = self.now + time;
+        self.run_until(end);
+        self.guests.iter().zip(before).map(|(guest, before)| guest.bytes - before).collect()
+    }
+}
+
+/// Generalized processor sharing (Parekh and Gallager 1993): a fluid link, in nanoseconds of its time.
+pub struct Fluid {
+    weights: Vec<f64>,
+    pub backlog: Vec<f64>,
+    pub served: Vec<f64>,
+}
+
+impl Fluid {
+    pub fn new(weights: &[u32]) -> Fluid {
+        let weights: Vec<f64> = weights.iter().map(|weight| f64::from(*weight)).collect();
+        Fluid { backlog: vec![0.0; weights.len()], served: vec![0.0; weights.len()], weights }
+    }
+
+    /// Shares a time among the ports that have something left.
+    pub fn pass(&mut self, mut time: f64) {
+        loop {
+            let busy: Vec<usize> = (0..self.weights.len()).filter(|port| self.backlog[*port] > 0.0).collect();
+            let sum: f64 = busy.iter().map(|port| self.weights[*port]).sum();
+            let first_empty = busy.iter().map(|port| self.backlog[*port] * sum / self.weights[*port]);
+            let span = first_empty.fold(time, f64::min);
+            if busy.is_empty() || time <= 0.0 {
+                return;
+            }
+            for port in busy {
+                let part = span * self.weights[port] / sum;
+                self.served[port] += part;
+                self.backlog[port] -= part;
+                if self.backlog[port] < 1e-3 {
+                    self.backlog[port] = 0.0;
+                }
+            }
+            time -= span;
+        }
+    }
+}
+
+/// The most bytes any window of a port's services exceeds `rate` (bits a second) times its length by.
+pub fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
+    let mut least: f64 = f64::INFINITY;
+    let (mut sum, mut worst) = (0.0, f64::NEG_INFINITY);
+    for service in services.iter().filter(|service| service.port == port) {
+        let allowed = rate as f64 * service.start.as_secs_f64() / 8.0;
+        least = least.min(sum - allowed);
+        sum += service.bytes as f64;
+        worst = worst.max(sum - allowed - least);
+    }
+    worst
+}
+
+/// The most bytes any window, from `from` to `to`, falls short of `rate` times its length by.
+pub fn worst_shortfall(services: &[Service], port: usize, rate: u64, from: Nanos, to: Nanos) -> f64 {
+    let due = |at: Nanos| rate as f64 * at.as_secs_f64() / 8.0;
+    let (mut sum, mut worst) = (0.0, 0.0_f64);
+    let mut most = -due(from);
+    for service in services.iter().filter(|service| service.port == port && service.start >= from && service.end <= to)
+    {
+        worst = worst.max(most - (sum - due(service.end)));
+        sum += service.bytes as f64;
+        most = most.max(sum - due(service.end));
+    }
+    worst.max(most - (sum - due(to)))
+}

@@ -1,0 +1,30 @@
+//! The running backend that a command talks to.
+
+use anyhow::anyhow;
+use fairlane_core::policy::CONTROL;
+use fairlane_engine::control::{Client, Error};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// Which backend.
+#[derive(clap::Args)]
+pub struct Backend {
+    /// The backend's control socket
+    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL)]
+    pub control: PathBuf,
+}
+
+impl Backend {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// Nobody answers, and what can be done about it.
+    pub fn connect(&self) -> anyhow::Result<Client> {
+        Client::connect(&self.control).map_err(|error| match &error {
+            Error::NoBackend { error: cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
+                anyhow!("{error}; only the user it runs as, or root, may ask it")
+            }
+            _ => anyhow!("{error}; start it with `fairlane up POLICY`, or name its socket with --control PATH"),
+        })
+    }
+}

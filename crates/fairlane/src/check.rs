@@ -1,0 +1,112 @@
+//! Says what is wrong with a policy file, or what it promises.
+
+use crate::out;
+use crate::policy_file::{self, Unfit};
+use fairlane_core::policy::units::format_rate;
+use fairlane_core::policy::{Link, Policy, Uplink};
+use fairlane_report::text::table;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Say what is wrong with a policy, all at once, or sum it up
+#[derive(clap::Args)]
+pub struct Args {
+    /// The policy file
+    policy: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found, for programs.
+#[derive(Serialize)]
+struct Findings {
+    ok: bool,
+    problems: Vec<Found>,
+    links: Vec<Summary>,
+}
+
+/// A problem; `line` is null where the file could not be read.
+#[derive(Serialize)]
+struct Found {
+    file: String,
+    line: Option<usize>,
+    message: String,
+}
+
+/// A link and what its vifs are promised. Rates are bits a second.
+#[derive(Serialize)]
+struct Summary {
+    name: String,
+    scheduler: &'static str,
+    rate: Option<u64>,
+    /// All `min_rate`s together.
+    min_rates: u64,
+    vifs: usize,
+    uplink: String,
+}
+
+/// Prints the findings.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let read = policy_file::read(&args.policy);
+    if args.json {
+        out::print_json(&findings(&read))?;
+    } else if let Ok(policy) = &read {
+        out::print(&format!("{}: ok\n\n{}", args.policy.display(), text(&summaries(policy))))?;
+    }
+    read?;
+    Ok(())
+}
+
+fn findings(read: &Result<Policy, Unfit>) -> Findings {
+    let (problems, links) = match read {
+        Ok(policy) => (Vec::new(), summaries(policy)),
+        Err(Unfit::Unreadable { path, error }) => {
+            let found = Found { file: path.display().to_string(), line: None, message: error.to_string() };
+            (vec![found], Vec::new())
+        }
+        Err(Unfit::Wrong(problems)) => {
+            let found = problems.iter().map(|problem| Found {
+                file: problem.file.clone(),
+                line: Some(problem.line),
+                message: problem.message.clone(),
+            });
+            (found.collect(), Vec::new())
+        }
+    };
+    Findings { ok: read.is_ok(), problems, links }
+}
+
+fn summaries(policy: &Policy) -> Vec<Summary> {
+    let summary = |link: &Link| {
+        let vifs: Vec<_> = policy.vifs.iter().filter(|vif| vif.link == link.name).collect();
+        Summary {
+            name: link.name.clone(),
+            scheduler: link.scheduler.name(),
+            rate: link.rate,
+            min_rates: vifs.iter().fold(0, |sum, vif| vif.share.min_rate.saturating_add(sum)),
+            vifs: vifs.len(),
+            uplink: match &link.uplink {
+                Uplink::None => "none".to_owned(),
+                Uplink::Tap { name } => format!("tap {name}"),
+                Uplink::Wire { to, .. } => format!("wire to {to}"),
+            },
+        }
+    };
+    policy.links.iter().map(summary).collect()
+}
+
+fn text(links: &[Summary]) -> String {
+    let row = |link: &Summary| {
+        let rate = link.rate.map_or("none".to_owned(), format_rate);
+        let promised = match (link.min_rates, link.rate) {
+            (0, _) => "none".to_owned(),
+            (sum, None) => format_rate(sum),
+            (sum, Some(rate)) => format!("{} ({:.0}%)", format_rate(sum), sum as f64 / rate as f64 * 100.0),
+        };
+        let (name, scheduler, uplink) = (link.name.clone(), link.scheduler.to_owned(), link.uplink.clone());
+        [name, scheduler, rate, promised, link.vifs.to_string(), uplink]
+    };
+    let head = ["link", "scheduler", "rate", "min_rates", "vifs", "uplink"];
+    table(head, [false, false, true, true, true, false], links.iter().map(row).collect())
+}

@@ -1,0 +1,21 @@
+//! Completions for shells, made from the command line's own definition.
+
+use crate::{Cli, out};
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+/// Print the completions of a shell
+///
+/// For bash: fairlane completions bash > /etc/bash_completion.d/fairlane
+#[derive(clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints them.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "fairlane", &mut script);
+    out::print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,201 @@
+//! Shows and changes a running backend, through its control socket.
+
+use crate::backend::Backend;
+use crate::{figures, out};
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use fairlane_core::policy::units::{format_duration, format_rate, format_size};
+use fairlane_core::time::Nanos;
+use fairlane_engine::control::Client;
+use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
+use fairlane_report::text::table;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Show and change a running backend
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    backend: Backend,
+    /// Print the answer as the control protocol's JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show links and vifs: their settings, state and share
+    Show,
+    /// Change settings of a vif or link, as in the policy file
+    ///
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
+    /// One after the other, up to the first that is refused. The policy file is not written.
+    Set {
+        /// The vif or link
+        name: String,
+        /// What to change
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
+        settings: Vec<(String, String)>,
+    },
+    /// Go over to a policy file; if anything is wrong with it, the running policy stays
+    Reload {
+        /// The policy file
+        file: PathBuf,
+    },
+    /// Record the frames of a vif in a new pcap file
+    Capture {
+        /// The vif
+        vif: String,
+        /// Where to write; the backend creates the file
+        #[arg(required_unless_present = "stop")]
+        file: Option<PathBuf>,
+        /// Bytes recorded of a frame at most [default: all]
+        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+        snap: Option<u32>,
+        /// End the recording
+        #[arg(long, conflicts_with_all = ["file", "snap"])]
+        stop: bool,
+    },
+    /// Show what passed since the backend started: frames, bytes, waits, drops by reason
+    Stats,
+    /// End the backend
+    Stop,
+}
+
+/// Reads `KEY=VALUE`.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE, such as weight=30")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Asks, and prints the answer.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let mut client = args.backend.connect()?;
+    let json = args.json;
+    match args.command {
+        Command::Show => {
+            let shown = client.show()?;
+            answer(json, &shown, &show(&shown))
+        }
+        Command::Stats => {
+            let shown = client.show()?;
+            answer(json, &shown, &stats(&shown))
+        }
+        Command::Set { name, settings } => {
+            set(&mut client, &name, &settings)?;
+            answer(json, &(), "")
+        }
+        Command::Reload { file } => {
+            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let changes = client.reload(&file.display().to_string(), &text)?;
+            answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
+        }
+        Command::Capture { vif, file: Some(file), snap, .. } => {
+            let file = std::path::absolute(&file).with_context(|| format!("no file {}", file.display()))?;
+            client.start_capture(&vif, &file, snap)?;
+            answer(json, &(), "")
+        }
+        Command::Capture { vif, file: None, .. } => {
+            let report = client.stop_capture(&vif)?;
+            let text = format!("{} frames, {} written", report.frames, figures::size(report.bytes));
+            answer(json, &report, &format!("{text}\n"))?;
+            match report.ended {
+                Some(reason) => bail!("the capture of {vif} ended before it was stopped: {reason}"),
+                None => Ok(()),
+            }
+        }
+        Command::Stop => {
+            client.stop()?;
+            answer(json, &(), "")
+        }
+    }
+}
+
+/// Prints the protocol's answer, or the same in words.
+fn answer(json: bool, answer: &impl Serialize, words: &str) -> anyhow::Result<()> {
+    if json { out::print_json(answer) } else { out::print(words) }
+}
+
+fn set(client: &mut Client, name: &str, settings: &[(String, String)]) -> anyhow::Result<()> {
+    for (place, (key, value)) in settings.iter().enumerate() {
+        client.set(name, key, value).map_err(|error| {
+            let done: Vec<_> = settings[..place].iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let done = if done.is_empty() { String::new() } else { format!(" ({} is set)", done.join(" ")) };
+            anyhow::anyhow!("{error}{done}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Settings, states and shares.
+fn show(shown: &Snapshot) -> String {
+    let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
+    let link = |link: &LinkState| {
+        [
+            link.name.clone(),
+            link.scheduler.clone(),
+            rate(link.rate),
+            format_duration(Nanos(link.delay)),
+            link.isolate.to_string(),
+            link.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
+            link.uplink.as_ref().map_or("none", |uplink| uplink.state.name()).to_owned(),
+        ]
+    };
+    let vif = |vif: &VifState| {
+        [
+            vif.name.clone(),
+            vif.link.clone(),
+            vif.port.state.name().to_owned(),
+            vif.weight.to_string(),
+            format!("{:.3}", vif.share),
+            rate(Some(vif.min_rate).filter(|rate| *rate > 0)),
+            rate(vif.max_rate),
+            format_size(vif.burst),
+            vif.waits_for.clone().unwrap_or_default(),
+        ]
+    };
+    let head = ["link", "scheduler", "rate", "delay", "isolate", "cpu", "uplink"];
+    let mut text = table(head, [false, false, true, true, false, false, false], shown.links.iter().map(link).collect());
+    let head = ["vif", "link", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
+    let right = [false, false, false, true, true, true, true, true, false];
+    if !shown.vifs.is_empty() {
+        text += &format!("\n{}", table(head, right, shown.vifs.iter().map(vif).collect()));
+    }
+    for (name, port) in ports(shown) {
+        if let State::Disabled { reason } = &port.state {
+            text += &format!("\n{name} is disabled: {reason}\n");
+        }
+    }
+    text
+}
+
+/// Counters since the start.
+fn stats(shown: &Snapshot) -> String {
+    let waits = shown.vifs.iter().map(|vif| Some(&vif.waiting));
+    let waits = waits.chain(std::iter::repeat(None));
+    let row = |((name, port), waits): ((String, &PortState), Option<&_>)| {
+        let waited = |part| waits.and_then(|waits| figures::waited(waits, part)).map_or("-".to_owned(), figures::time);
+        let drops: Vec<_> = port.drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        [
+            name,
+            port.sent_frames.to_string(),
+            figures::size(port.sent_bytes),
+            port.received_frames.to_string(),
+            figures::size(port.received_bytes),
+            waited(0.5),
+            waited(0.99),
+            if drops.is_empty() { "none".to_owned() } else { drops.join(", ") },
+        ]
+    };
+    let head = ["port", "sent frames", "bytes", "received frames", "bytes", "waited p50 <", "p99 <", "drops"];
+    table(head, [false, true, true, true, true, true, true, false], ports(shown).zip(waits).map(row).collect())
+}
+
+/// All vifs, then all uplinks.
+fn ports(shown: &Snapshot) -> impl Iterator<Item = (String, &PortState)> {
+    let uplinks =
+        shown.links.iter().filter_map(|link| Some((format!("uplink of {}", link.name), link.uplink.as_ref()?)));
+    shown.vifs.iter().map(|vif| (vif.name.clone(), &vif.port)).chain(uplinks)
+}

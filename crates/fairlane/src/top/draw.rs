@@ -1,0 +1,196 @@
+//! The screen: links above, vifs below, a line about the selected vif, the keys.
+
+use super::app::App;
+use super::state::{LinkReading, VifReading};
+use super::words::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
+use crate::figures::count;
+use fairlane_core::policy::units::format_rate;
+use fairlane_engine::snapshot::State;
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
+use std::collections::HashMap;
+
+/// How far a share may be from what the weight says and count as the same.
+const SAME_SHARE: f64 = 0.01;
+
+/// Widths of a sparkline, each a whole number of seconds a column; the widest that fits is taken.
+const SPARKLINES: [u16; 5] = [60, 30, 20, 15, 10];
+
+/// Widths of the vifs' columns at least, so that they do not move with every figure.
+const WIDTHS: [u16; 10] = [4, 4, 8, 11, 11, 5, 5, 7, 7, 7];
+
+/// The columns that a narrow screen does without, the first to go first: link, p50, state, received.
+const SPARED: [usize; 4] = [1, 8, 2, 4];
+
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws all of it.
+pub fn draw(frame: &mut Frame, app: &mut App) {
+    let Some(reading) = &app.reading else {
+        let [body, keys] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
+        frame.render_widget(Paragraph::new(app.notice.as_str()).wrap(Wrap { trim: true }), body);
+        frame.render_widget(self::keys(app), keys);
+        return;
+    };
+    // The links take a third of the screen at most, the vifs are what is watched.
+    let most = (frame.area().height / 3).max(2);
+    let links = u16::try_from(reading.links.len() + 1).unwrap_or(u16::MAX).min(most);
+    let rows = [1, links, 1].map(Constraint::Length);
+    let rows = [rows[0], rows[1], rows[2], Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)];
+    let [title, links, _, vifs, selected, keys] = Layout::vertical(rows).areas(frame.area());
+
+    let seconds = reading.time / 1_000_000_000;
+    let up = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let (link_count, vif_count) = (count(reading.links.len(), "link"), count(reading.vifs.len(), "vif"));
+    let title_text = format!("fairlane: {link_count}, {vif_count}, up {up}");
+    frame.render_widget(Line::from(title_text).bold(), title);
+    frame.render_widget(link_table(&reading.links), links);
+    let shown = app.vifs();
+    let at = app.table.selected().unwrap_or(0).min(shown.len().saturating_sub(1));
+    frame.render_widget(shown.get(at).map_or(Line::default(), |vif| about(vif)), selected);
+    frame.render_widget(self::keys(app), keys);
+    let table = vif_table(app, &shown, vifs.width);
+    let mut place = app.table;
+    frame.render_stateful_widget(table, vifs, &mut place);
+    app.table = place;
+}
+
+/// Cells as a row, aligned as in plain text.
+fn cells<'a>(texts: impl IntoIterator<Item = (String, bool)>) -> impl Iterator<Item = Cell<'a>> {
+    let aligned = |(text, right)| match right {
+        true => Text::from(text).alignment(Alignment::Right),
+        false => Text::from(text),
+    };
+    texts.into_iter().map(aligned).map(Cell::from)
+}
+
+fn head<'a>(names: impl IntoIterator<Item = (String, bool)>) -> Row<'a> {
+    Row::new(cells(names)).style(Style::new().add_modifier(Modifier::UNDERLINED))
+}
+
+fn link_table(links: &[LinkReading]) -> Table<'static> {
+    let rows: Vec<_> = links.iter().map(words::link).collect();
+    let width = |column: usize| {
+        let longest = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        Constraint::Length(longest.max(LINK_HEAD[column].len()) as u16)
+    };
+    let widths: Vec<_> = (0..LINK_HEAD.len()).map(width).collect();
+    let names = LINK_HEAD.map(str::to_owned).into_iter().zip(LINK_RIGHT);
+    Table::new(rows.into_iter().map(|row| Row::new(cells(row.into_iter().zip(LINK_RIGHT)))), widths)
+        .header(head(names))
+        .column_spacing(2)
+}
+
+fn vif_table<'a>(app: &App, vifs: &[&VifReading], width: u16) -> Table<'a> {
+    let rows: Vec<_> = vifs.iter().map(|vif| words::vif(vif)).collect();
+    let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0) as u16;
+    let widths: [u16; 10] = std::array::from_fn(|column| longest(column).max(WIDTHS[column]));
+    let (columns, sparkline) = fit(&widths, width);
+
+    let lines = sparklines(app, vifs, sparkline);
+    let row = |((texts, vif), line): ((&[String; 10], &&VifReading), String)| {
+        let chosen = columns.iter().map(|column| {
+            let cell = cells([(texts[*column].clone(), VIF_RIGHT[*column])]).next().unwrap_or_default();
+            if VIF_HEAD[*column] == "share" { cell.style(share_style(vif)) } else { cell }
+        });
+        Row::new(chosen.chain([Cell::from(line)])).style(state_style(&vif.seen.port.state))
+    };
+    let names = columns.iter().map(|column| (VIF_HEAD[*column].to_owned(), VIF_RIGHT[*column]));
+    let names = names.chain([("last min".to_owned(), false)]);
+    let constraints = columns.iter().map(|column| widths[*column]).chain([sparkline]).map(Constraint::Length);
+    Table::new(rows.iter().zip(vifs).zip(lines).map(row), constraints)
+        .header(head(names))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+}
+
+/// The columns that fit beside a sparkline, and the sparkline's width.
+fn fit(widths: &[u16; 10], width: u16) -> (Vec<usize>, u16) {
+    let mut columns: Vec<usize> = (0..widths.len()).collect();
+    // Each with the space after it.
+    let taken = |columns: &[usize]| columns.iter().map(|column| widths[*column] + 1).sum::<u16>();
+    let least = SPARKLINES[SPARKLINES.len() - 1];
+    for spared in SPARED {
+        if taken(&columns) + least > width {
+            columns.retain(|column| *column != spared);
+        }
+    }
+    let left = width.saturating_sub(taken(&columns));
+    let sparkline = SPARKLINES.into_iter().find(|sparkline| *sparkline <= left).unwrap_or(left);
+    (columns, sparkline)
+}
+
+/// What each vif sent over the last minute, against its link's rate; where it has none, against the most that a vif sent.
+fn sparklines(app: &App, vifs: &[&VifReading], width: u16) -> Vec<String> {
+    let parts: Vec<_> = vifs.iter().map(|vif| app.history.parts(&vif.seen.name, width.into())).collect();
+    let mut scales: HashMap<&str, f64> = HashMap::new();
+    for (vif, parts) in vifs.iter().zip(&parts) {
+        let scale = scales.entry(&vif.seen.link).or_default();
+        *scale = parts.iter().flatten().copied().fold(*scale, f64::max);
+    }
+    for link in app.reading.iter().flat_map(|reading| &reading.links) {
+        if let Some(rate) = link.rate {
+            scales.insert(&link.name, rate as f64);
+        }
+    }
+    let line = |(vif, parts): (&&VifReading, Vec<Option<f64>>)| {
+        let scale = scales[vif.seen.link.as_str()];
+        parts.into_iter().map(|sent| sent.map_or(' ', |sent| level(sent, scale))).collect()
+    };
+    vifs.iter().zip(parts).map(line).collect()
+}
+
+/// A bar; nothing only where nothing was sent.
+fn level(sent: f64, scale: f64) -> char {
+    if sent <= 0.0 {
+        return ' ';
+    }
+    let eighths = (sent / scale * LEVELS.len() as f64).ceil() as usize;
+    LEVELS[eighths.clamp(1, LEVELS.len()) - 1]
+}
+
+fn state_style(state: &State) -> Style {
+    match state {
+        State::Up => Style::new(),
+        State::Waiting => Style::new().add_modifier(Modifier::DIM),
+        State::Disabled { .. } => Style::new().fg(Color::Red),
+    }
+}
+
+/// Green where the share is what the weight says. A vif that wants less, or is promised more, is yellow by right.
+fn share_style(vif: &VifReading) -> Style {
+    match vif.due {
+        Some(due) if (vif.seen.share - due).abs() <= SAME_SHARE => Style::new().fg(Color::Green),
+        Some(_) => Style::new().fg(Color::Yellow),
+        None => Style::new(),
+    }
+}
+
+/// What the table has no room for: a vif's settings, and what is wrong with it.
+fn about(vif: &VifReading) -> Line<'static> {
+    let seen = &vif.seen;
+    if let State::Disabled { reason } = &seen.port.state {
+        return Line::from(format!("{} is disabled: {reason}", seen.name)).fg(Color::Red);
+    }
+    let mut text = format!("{}: weight {}", seen.name, seen.weight);
+    if seen.min_rate > 0 {
+        text += &format!(", min_rate {}", format_rate(seen.min_rate));
+    }
+    if let Some(rate) = seen.max_rate {
+        text += &format!(", max_rate {}", format_rate(rate));
+    }
+    if let Some(port) = &seen.waits_for {
+        text += &format!(", waits for {port}");
+    }
+    for (reason, count) in &seen.port.drops {
+        text += &format!(", {count} {reason}");
+    }
+    Line::from(text)
+}
+
+fn keys(app: &App) -> Line<'static> {
+    let pause = if app.paused { "p go on (paused)" } else { "p pause" };
+    Line::from(format!("q quit  s sort (by {})  {pause}  arrows select", app.order.name())).dim()
+}

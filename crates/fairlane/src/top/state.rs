@@ -1,0 +1,176 @@
+//! What two snapshots say of the time between them, and what a minute of them shows.
+
+use crate::figures;
+use fairlane_engine::Waiting;
+use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
+use std::collections::{HashMap, VecDeque};
+
+/// Nanoseconds that a [`History`] reaches back.
+const MINUTE: u64 = 60_000_000_000;
+
+/// The time between two snapshots. Rates are bits a second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Nanoseconds since the backend started.
+    pub time: u64,
+    /// The links, in the policy's order.
+    pub links: Vec<LinkReading>,
+    /// The vifs, in the policy's order.
+    pub vifs: Vec<VifReading>,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkReading {
+    /// Its name.
+    pub name: String,
+    /// Its scheduler's name.
+    pub scheduler: String,
+    /// What its uplink may carry; none for as fast as it goes.
+    pub rate: Option<u64>,
+    /// What went to the uplink. Without an uplink: what its vifs sent.
+    pub out: f64,
+    /// What came from the uplink. Without an uplink: what its vifs received.
+    pub into: f64,
+    /// State of the uplink, if it has one.
+    pub uplink: Option<State>,
+}
+
+/// A vif.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VifReading {
+    /// As the later snapshot has it.
+    pub seen: VifState,
+    /// What its guest sent.
+    pub sent: f64,
+    /// What its guest received.
+    pub received: f64,
+    /// The part of the link that its weight says, among the vifs that use it; none if it does not.
+    pub due: Option<f64>,
+    /// Frames dropped a second.
+    pub drops: f64,
+    /// Nanoseconds that half of its waits stayed below.
+    pub p50: Option<u64>,
+    /// Nanoseconds that 99 of 100 of its waits stayed below.
+    pub p99: Option<u64>,
+}
+
+impl Reading {
+    /// Compares two snapshots of one backend; none if the later one is of a backend that started anew.
+    pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
+        let seconds = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)? as f64 / 1e9;
+        let before: HashMap<&str, &VifState> = earlier.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
+        let weights = weights(later);
+        let vif = |vif: &VifState| {
+            // A vif that was not there before begins now.
+            let old = before.get(vif.name.as_str()).copied().unwrap_or(vif);
+            let waits = newer_waits(&old.waiting, &vif.waiting);
+            let drops = |port: &PortState| port.drops.values().sum();
+            let used = vif.share > 0.0;
+            VifReading {
+                sent: rate(old.port.sent_bytes, vif.port.sent_bytes, seconds),
+                received: rate(old.port.received_bytes, vif.port.received_bytes, seconds),
+                due: used.then(|| f64::from(weight(later, vif)) / weights[vif.link.as_str()]),
+                drops: rate(drops(&old.port), drops(&vif.port), seconds) / 8.0,
+                p50: figures::waited(&waits, 0.5),
+                p99: figures::waited(&waits, 0.99),
+                seen: vif.clone(),
+            }
+        };
+        let vifs: Vec<VifReading> = later.vifs.iter().map(vif).collect();
+        let link = |link: &LinkState| {
+            let of_link = || vifs.iter().filter(|vif| vif.seen.link == link.name);
+            let old = earlier.links.iter().find(|old| old.name == link.name).and_then(|old| old.uplink.as_ref());
+            let (out, into) = match (&link.uplink, old) {
+                (Some(now), Some(old)) => (
+                    rate(old.received_bytes, now.received_bytes, seconds),
+                    rate(old.sent_bytes, now.sent_bytes, seconds),
+                ),
+                _ => (of_link().map(|vif| vif.sent).sum(), of_link().map(|vif| vif.received).sum()),
+            };
+            let (name, scheduler) = (link.name.clone(), link.scheduler.clone());
+            let uplink = link.uplink.as_ref().map(|uplink| uplink.state.clone());
+            LinkReading { name, scheduler, rate: link.rate, out, into, uplink }
+        };
+        Some(Reading { time: later.time, links: later.links.iter().map(link).collect(), vifs })
+    }
+}
+
+/// Bits a second between two counts of bytes; a counter that began anew has counted nothing yet.
+fn rate(before: u64, now: u64, seconds: f64) -> f64 {
+    now.saturating_sub(before) as f64 * 8.0 / seconds
+}
+
+/// The weight that counts: `netback` knows none.
+fn weight(seen: &Snapshot, vif: &VifState) -> u32 {
+    let plain = seen.links.iter().any(|link| link.name == vif.link && link.scheduler == "netback");
+    if plain { 1 } else { vif.weight }
+}
+
+/// The weights of all vifs that use each link, together.
+fn weights(seen: &Snapshot) -> HashMap<&str, f64> {
+    let mut weights = HashMap::new();
+    for vif in seen.vifs.iter().filter(|vif| vif.share > 0.0) {
+        *weights.entry(vif.link.as_str()).or_default() += f64::from(weight(seen, vif));
+    }
+    weights
+}
+
+/// The waits that a later histogram has more.
+fn newer_waits(before: &Waiting, now: &Waiting) -> Waiting {
+    let pairs = now.buckets.iter().zip(&before.buckets);
+    Waiting {
+        buckets: pairs.map(|(now, before)| now.saturating_sub(*before)).collect(),
+        sum: now.sum.saturating_sub(before.sum),
+    }
+}
+
+/// What each vif sent over the last minute.
+#[derive(Default)]
+pub struct History {
+    /// End of the last sample, nanoseconds since the backend started.
+    now: u64,
+    vifs: HashMap<String, VecDeque<Sample>>,
+}
+
+/// A mean over a time.
+struct Sample {
+    from: u64,
+    to: u64,
+    sent: f64,
+}
+
+impl History {
+    /// Adds a reading of the time since `from`. Vifs that are gone are forgotten.
+    pub fn add(&mut self, from: u64, reading: &Reading) {
+        self.now = reading.time;
+        let mut old = std::mem::take(&mut self.vifs);
+        for vif in &reading.vifs {
+            let mut samples = old.remove(&vif.seen.name).unwrap_or_default();
+            samples.push_back(Sample { from, to: reading.time, sent: vif.sent });
+            let begin = self.now.saturating_sub(MINUTE);
+            while samples.front().is_some_and(|sample| sample.to <= begin) {
+                samples.pop_front();
+            }
+            self.vifs.insert(vif.seen.name.clone(), samples);
+        }
+    }
+
+    /// The minute in equal parts, the latest last; none where nothing was seen.
+    pub fn parts(&self, vif: &str, count: u64) -> Vec<Option<f64>> {
+        let samples = self.vifs.get(vif);
+        // Times are moved up by a minute, so that a backend's first one has a beginning.
+        let begin = |part: u64| self.now + MINUTE * part / count;
+        let mean = |part| {
+            let (mut bits, mut time) = (0.0, 0.0);
+            for sample in samples.into_iter().flatten() {
+                let (from, to) = (sample.from + MINUTE, sample.to + MINUTE);
+                let overlap = to.min(begin(part + 1)).saturating_sub(from.max(begin(part))) as f64;
+                bits += sample.sent * overlap;
+                time += overlap;
+            }
+            (time > 0.0).then(|| bits / time)
+        };
+        (0..count).map(mean).collect()
+    }
+}

@@ -1,0 +1,270 @@
+//! Figures from snapshots, keys, and what is drawn of them.
+
+use super::app::{App, Order};
+use super::draw::draw;
+use super::state::{History, Reading};
+use super::words;
+use fairlane_engine::Waiting;
+use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::collections::BTreeMap;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn port(sent_bytes: u64, received_bytes: u64) -> PortState {
+    let (sent_frames, received_frames, drops) = (sent_bytes / 1000, received_bytes / 1000, BTreeMap::new());
+    PortState { state: State::Up, sent_frames, sent_bytes, received_frames, received_bytes, drops }
+}
+
+fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
+    VifState {
+        name: name.to_owned(),
+        link: "lan".to_owned(),
+        weight,
+        min_rate: 0,
+        max_rate: None,
+        burst: 65536,
+        share,
+        waits_for: None,
+        waiting: Waiting::default(),
+        port: port(sent_bytes, 0),
+    }
+}
+
+/// A link of 100 Mbit/s whose uplink took all that its vifs sent.
+fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
+    let link = LinkState {
+        name: "lan".to_owned(),
+        scheduler: "fair".to_owned(),
+        rate: Some(100_000_000),
+        delay: 100_000_000,
+        isolate: false,
+        cpu: None,
+        uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
+    };
+    Snapshot { time, links: vec![link], vifs }
+}
+
+/// `web` at three quarters of the link, `batch` at one, `idle` not there; after this many seconds.
+fn busy(seconds: u64) -> Snapshot {
+    let mut batch = vif("batch", 10, 0.25, seconds * 3_125_000);
+    batch.port.drops.insert("receiver_stalled".to_owned(), seconds * 7);
+    batch.waiting.buckets[17] = seconds * 100;
+    let mut idle = vif("idle", 100, 0.0, 0);
+    idle.port.state = State::Waiting;
+    snapshot(seconds * SECOND, vec![vif("web", 30, 0.75, seconds * 9_375_000), batch, idle])
+}
+
+fn screen(app: &mut App, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, app)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line = |row| (0..width).map(|column| buffer[(column, row)].symbol()).collect::<String>();
+    (0..height).map(|row| line(row).trim_end().to_owned() + "\n").collect()
+}
+
+fn watching(seconds: u64) -> App {
+    let mut app = App::new();
+    (1..=seconds).for_each(|second| app.take(Ok(busy(second))));
+    app
+}
+
+fn press(app: &mut App, code: KeyCode) -> bool {
+    app.press(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+#[test]
+fn two_snapshots_make_rates_shares_and_waits() {
+    let reading = Reading::between(&busy(1), &busy(3)).unwrap();
+    let [web, batch, idle] = &reading.vifs[..] else { panic!("{reading:?}") };
+    assert_eq!((web.sent, batch.sent, idle.sent), (75e6, 25e6, 0.0));
+    assert_eq!((web.due, batch.due, idle.due), (Some(0.75), Some(0.25), None));
+    assert_eq!((web.drops, batch.drops), (0.0, 7.0));
+    assert_eq!((web.p50, batch.p99), (None, Some(1 << 17)));
+    assert_eq!((reading.links[0].out, reading.links[0].into), (100e6, 0.0));
+}
+
+#[test]
+fn netback_has_no_weights() {
+    let netback = |seconds| {
+        let mut seen = busy(seconds);
+        seen.links[0].scheduler = "netback".to_owned();
+        seen
+    };
+    let reading = Reading::between(&netback(1), &netback(2)).unwrap();
+    assert_eq!((reading.vifs[0].due, reading.vifs[1].due), (Some(0.5), Some(0.5)));
+}
+
+#[test]
+fn without_an_uplink_the_vifs_traffic_is_the_links() {
+    let alone = |seconds| {
+        let mut seen = busy(seconds);
+        seen.links[0].uplink = None;
+        seen
+    };
+    assert_eq!(Reading::between(&alone(1), &alone(2)).unwrap().links[0].out, 100e6);
+}
+
+#[test]
+fn a_vif_that_is_new_or_began_anew_has_sent_nothing_yet() {
+    let later = busy(2);
+    let without = snapshot(SECOND, Vec::new());
+    assert_eq!(Reading::between(&without, &later).unwrap().vifs[0].sent, 0.0);
+    let before = snapshot(SECOND, vec![vif("web", 30, 1.0, u64::MAX)]);
+    assert_eq!(Reading::between(&before, &later).unwrap().vifs[0].sent, 0.0);
+}
+
+#[test]
+fn a_minute_has_its_parts_in_order() {
+    let mut history = History::default();
+    for second in 1..=90 {
+        let earlier = snapshot((second - 1) * SECOND, vec![vif("web", 1, 1.0, 0)]);
+        let later = snapshot(second * SECOND, vec![vif("web", 1, 1.0, second * 125)]);
+        history.add((second - 1) * SECOND, &Reading::between(&earlier, &later).unwrap());
+    }
+    let seconds: Vec<f64> = history.parts("web", 60).into_iter().flatten().collect();
+    assert_eq!(seconds, (31..=90).map(|second| f64::from(second) * 1000.0).collect::<Vec<_>>());
+    assert_eq!(history.parts("web", 2), [Some(45_500.0), Some(75_500.0)]);
+    assert_eq!(history.parts("gone", 2), [None, None]);
+}
+
+#[test]
+fn a_young_backend_has_no_minute_yet() {
+    let app = watching(3);
+    let parts = app.history.parts("web", 60);
+    assert_eq!(parts[..58], [None; 58]);
+    assert_eq!(parts[58..], [Some(75e6); 2]);
+}
+
+#[test]
+fn draws_links_vifs_and_their_minute() {
+    let expected = "\
+fairlane: 1 link, 3 vifs, up 0:01:40
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif   link state           sent    received share   due drops/s   p50 <   p99 < last min
+web   lan  up        75.0Mbit/s      0bit/s 0.750 0.750       0       -       - ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆
+batch lan  up        25.0Mbit/s      0bit/s 0.250 0.250       7 131.1us 131.1us ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂
+idle  lan  waiting       0bit/s      0bit/s 0.000     -       0       -       -
+web: weight 30
+q quit  s sort (by policy)  p pause  arrows select
+";
+    assert_eq!(screen(&mut watching(100), 120, 10), expected);
+}
+
+#[test]
+fn a_narrow_screen_does_without_some_columns() {
+    let expected = "\
+fairlane: 1 link, 3 vifs, up 0:01:40
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif   state           sent    received share   due drops/s   p99 < last min
+web   up        75.0Mbit/s      0bit/s 0.750 0.750       0       - ▆▆▆▆▆▆▆▆▆▆
+batch up        25.0Mbit/s      0bit/s 0.250 0.250       7 131.1us ▂▂▂▂▂▂▂▂▂▂
+idle  waiting       0bit/s      0bit/s 0.000     -       0       -
+web: weight 30
+q quit  s sort (by policy)  p pause  arrows select
+";
+    assert_eq!(screen(&mut watching(100), 80, 10), expected);
+}
+
+#[test]
+fn a_disabled_vif_says_why() {
+    let mut app = App::new();
+    for second in 1..=2 {
+        let mut seen = busy(second);
+        seen.vifs[1].port.state = State::Disabled { reason: "a descriptor points outside its memory".to_owned() };
+        app.take(Ok(seen));
+    }
+    assert!(screen(&mut app, 100, 10).contains("\nbatch lan  disabled"));
+    press(&mut app, KeyCode::Down);
+    let shown = screen(&mut app, 100, 10);
+    assert!(shown.contains("\nbatch is disabled: a descriptor points outside its memory\n"), "{shown}");
+}
+
+#[test]
+fn waits_for_a_backend_that_ended() {
+    let mut app = watching(5);
+    app.take(Err("no backend answers at /run/x".to_owned()));
+    let shown = screen(&mut app, 60, 4);
+    assert!(shown.starts_with("waiting for a backend: no backend answers at /run/x\n"), "{shown}");
+    assert!(shown.contains("q quit"), "{shown}");
+    app.take(Ok(busy(1)));
+    assert!(screen(&mut app, 60, 4).starts_with("waiting for the first figures\n"));
+    app.take(Ok(busy(2)));
+    assert!(screen(&mut app, 60, 10).contains("75.0Mbit/s"));
+}
+
+#[test]
+fn a_backend_that_began_anew_is_no_negative_rate() {
+    let mut app = watching(5);
+    app.take(Ok(busy(1)));
+    assert_eq!(app.reading, None);
+    app.take(Ok(busy(2)));
+    assert_eq!(app.reading.as_ref().unwrap().vifs[0].sent, 75e6);
+    assert_eq!(app.history.parts("web", 60).iter().flatten().count(), 1);
+}
+
+#[test]
+fn keys_sort_pause_and_end() {
+    let mut app = watching(2);
+    let names = |app: &App| app.vifs().iter().map(|vif| vif.seen.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&app), ["web", "batch", "idle"]);
+    for (order, first) in
+        [(Order::Sent, "web"), (Order::Received, "web"), (Order::Drops, "batch"), (Order::Waits, "batch")]
+    {
+        assert!(!press(&mut app, KeyCode::Char('s')));
+        assert_eq!((app.order, names(&app)[0].as_str()), (order, first));
+    }
+    press(&mut app, KeyCode::Char('p'));
+    app.take(Ok(busy(7)));
+    assert_eq!(app.reading.as_ref().unwrap().time, 2 * SECOND);
+    press(&mut app, KeyCode::Char('p'));
+    app.take(Ok(busy(8)));
+    assert_eq!(app.reading.as_ref().unwrap().time, 8 * SECOND);
+    assert!(press(&mut app, KeyCode::Char('q')));
+    assert!(app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+}
+
+#[test]
+fn the_selection_stays_within_the_table() {
+    let mut app = watching(2);
+    for code in [KeyCode::Up, KeyCode::End, KeyCode::Down, KeyCode::PageDown, KeyCode::Down] {
+        press(&mut app, code);
+        screen(&mut app, 100, 10);
+    }
+    assert_eq!(app.table.selected(), Some(2));
+    assert!(screen(&mut app, 100, 10).contains("\nidle: weight 100\n"));
+}
+
+#[test]
+fn plain_text_has_the_same_figures() {
+    let text = words::plain(&Reading::between(&busy(1), &busy(2)).unwrap());
+    let expected = "\
+link  scheduler       rate          out    used      in  uplink
+lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
+
+vif    link  state          sent  received  share    due  drops/s    p50 <    p99 <
+web    lan   up       75.0Mbit/s    0bit/s  0.750  0.750        0        -        -
+batch  lan   up       25.0Mbit/s    0bit/s  0.250  0.250        7  131.1us  131.1us
+idle   lan   waiting      0bit/s    0bit/s  0.000      -        0        -        -
+";
+    assert_eq!(text, expected);
+}
+
+proptest! {
+    #[test]
+    fn draws_on_any_screen(width in 1u16..200, height in 1u16..60, vifs in 0usize..40, selected in 0usize..50) {
+        let seen = |time| snapshot(time * SECOND, (0..vifs).map(|i| vif(&format!("v{i}"), 1, 0.5, time * 1000)).collect());
+        let mut app = App::new();
+        app.take(Ok(seen(1)));
+        app.take(Ok(seen(2)));
+        app.table.select(Some(selected));
+        screen(&mut app, width, height);
+    }
+}

@@ -1,0 +1,53 @@
+//! The cells of both tables: the same on a screen and in plain text.
+
+use super::state::{LinkReading, Reading, VifReading};
+use crate::figures;
+use fairlane_core::policy::units::format_rate;
+use fairlane_report::text::table;
+
+/// Names of the links' columns.
+pub const LINK_HEAD: [&str; 7] = ["link", "scheduler", "rate", "out", "used", "in", "uplink"];
+/// Which of them align to the right.
+pub const LINK_RIGHT: [bool; 7] = [false, false, true, true, true, true, false];
+/// Names of the vifs' columns; `due` is the share that the weight says.
+pub const VIF_HEAD: [&str; 10] =
+    ["vif", "link", "state", "sent", "received", "share", "due", "drops/s", "p50 <", "p99 <"];
+/// Which of them align to the right.
+pub const VIF_RIGHT: [bool; 10] = [false, false, false, true, true, true, true, true, true, true];
+
+/// A row of the links' table.
+pub fn link(link: &LinkReading) -> [String; 7] {
+    [
+        link.name.clone(),
+        link.scheduler.clone(),
+        link.rate.map_or("none".to_owned(), format_rate),
+        figures::rate(link.out),
+        link.rate.map_or("-".to_owned(), |rate| format!("{:.1}%", link.out / rate as f64 * 100.0)),
+        figures::rate(link.into),
+        link.uplink.as_ref().map_or("none", |uplink| uplink.name()).to_owned(),
+    ]
+}
+
+/// A row of the vifs' table.
+pub fn vif(vif: &VifReading) -> [String; 10] {
+    let time = |nanos: Option<u64>| nanos.map_or("-".to_owned(), figures::time);
+    [
+        vif.seen.name.clone(),
+        vif.seen.link.clone(),
+        vif.seen.port.state.name().to_owned(),
+        figures::rate(vif.sent),
+        figures::rate(vif.received),
+        format!("{:.3}", vif.seen.share),
+        vif.due.map_or("-".to_owned(), |due| format!("{due:.3}")),
+        format!("{:.0}", vif.drops),
+        time(vif.p50),
+        time(vif.p99),
+    ]
+}
+
+/// Both tables as plain text.
+pub fn plain(reading: &Reading) -> String {
+    let links = table(LINK_HEAD, LINK_RIGHT, reading.links.iter().map(link).collect());
+    let vifs = table(VIF_HEAD, VIF_RIGHT, reading.vifs.iter().map(vif).collect());
+    if vifs.is_empty() { links } else { format!("{links}\n{vifs}") }
+}

@@ -1,0 +1,99 @@
+//! Runs a policy until a signal or a control client says to stop.
+
+use crate::figures::count;
+use crate::policy_file::{self, Unfit};
+use anyhow::Context;
+use fairlane_core::policy::Policy;
+use fairlane_engine::Engine;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tracing_subscriber::EnvFilter;
+
+/// Run a policy until SIGINT or SIGTERM
+///
+/// SIGHUP reads the policy file again; if anything is wrong with it, the running policy stays.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The policy file
+    policy: PathBuf,
+    /// What to log, as in RUST_LOG, which it overrides: error, warn, info, debug, or fairlane_engine=debug,info
+    #[arg(long, value_name = "FILTER", value_parser = filter)]
+    log: Option<String>,
+}
+
+/// Checks a filter.
+fn filter(text: &str) -> Result<String, String> {
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Runs the policy.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    start_log(args.log)?;
+    let policy = policy_file::read(&args.policy)?;
+    // Before the first thread starts, so that every thread inherits it: only `serve` takes them.
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block().context("cannot block signals")?;
+    let engine = Engine::start(policy)?;
+    tracing::info!("{}", served(&engine.policy(), engine.metrics()));
+    serve(&engine, &signals, &args.policy);
+    drop(engine);
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Logs to standard error.
+fn start_log(filter: Option<String>) -> anyhow::Result<()> {
+    let filter = filter.or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned());
+    let filter = EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter} is no filter"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        // A backend whose standard error was closed still has guests to serve.
+        .log_internal_errors(false)
+        .init();
+    Ok(())
+}
+
+/// What is served, in a line.
+fn served(policy: &Policy, metrics: Option<SocketAddr>) -> String {
+    let links: Vec<&str> = policy.links.iter().map(|link| link.name.as_str()).collect();
+    let metrics = metrics.map_or("not served".to_owned(), |address| format!("at http://{address}/metrics"));
+    let (links, vifs, control) = (links.join(", "), count(policy.vifs.len(), "vif"), policy.control.display());
+    format!("serving {links} with {vifs}; control at {control}; metrics {metrics}")
+}
+
+/// Follows signals until one says to stop. A control client that says so raises one.
+fn serve(engine: &Engine, signals: &SigSet, path: &Path) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            engine.wait();
+            // To oneself: it cannot fail. After a signal it is one more that nobody takes.
+            let _ = kill(Pid::this(), Signal::SIGTERM);
+        });
+        while let Ok(Signal::SIGHUP) = signals.wait() {
+            reload(engine, path);
+        }
+        tracing::info!("stopping");
+        engine.stopper()();
+    });
+}
+
+/// Goes over to what the policy file says now.
+fn reload(engine: &Engine, path: &Path) {
+    let changed = match policy_file::read(path) {
+        Ok(policy) => engine.reload(policy).map_err(|error| vec![error.to_string()]),
+        Err(Unfit::Wrong(problems)) => Err(problems.iter().map(ToString::to_string).collect()),
+        Err(unreadable) => Err(vec![unreadable.to_string()]),
+    };
+    match changed {
+        Ok(changes) => tracing::info!("{} reloaded: {}", path.display(), count(changes, "change")),
+        Err(sentences) => {
+            sentences.iter().for_each(|sentence| tracing::error!("{sentence}"));
+            tracing::error!("{} is not loaded: the running policy stays", path.display());
+        }
+    }
+}

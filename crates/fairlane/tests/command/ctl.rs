@@ -1,0 +1,128 @@
+//! `fairlane ctl` and `fairlane top` with a running backend, and without.
+
+use crate::place::{POLICY, Place, assert_done, assert_refused};
+
+#[test]
+fn shows_settings_and_states() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    let expected = "\
+link  scheduler       rate  delay  isolate  cpu  uplink
+near  fair       100Mbit/s  100ms  false    any  up
+far   fair       100Mbit/s  100ms  false    any  up
+
+vif  link  state    weight  share  min_rate  max_rate  burst  waits for
+web  near  waiting      30  0.000  20Mbit/s      none  64KiB
+";
+    assert_done(&place.ctl("show"), expected);
+    let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+    assert_eq!((&shown["vifs"][0]["name"], &shown["vifs"][0]["state"]), (&"web".into(), &"waiting".into()));
+    let expected = "\
+port            sent frames  bytes  received frames  bytes  waited p50 <  p99 <  drops
+web                       0     0B                0     0B             -      -  none
+uplink of near            0     0B                0     0B             -      -  none
+uplink of far             0     0B                0     0B             -      -  none
+";
+    assert_done(&place.ctl("stats"), expected);
+    assert_eq!(place.run("ctl stats --json --control DIR/control.sock").code, Some(0));
+}
+
+#[test]
+fn sets_what_may_change() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    assert_done(&place.ctl("set web weight=7 max_rate=50Mbit/s"), "");
+    assert_done(&place.ctl("set near --json scheduler=fair"), "null\n");
+    let shown = place.ctl("show").out;
+    assert!(shown.contains("web  near  waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
+
+    assert_refused(&place.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
+    // In their order, up to the first that is refused.
+    let above = "min_rate 60Mbit/s of vif `web` is above its max_rate 50Mbit/s (weight=8 is set)\n";
+    assert_refused(&place.ctl("set web weight=8 min_rate=60Mbit/s burst=9MiB"), 1, above);
+    let ran = place.ctl("set web weight");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("must be KEY=VALUE, such as weight=30"), "{}", ran.err);
+}
+
+#[test]
+fn reloads_a_policy_or_leaves_the_old_one() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    place.write("newer.toml", &POLICY.replace("weight = 30", "weight = 70"));
+    assert_done(&place.ctl("reload newer.toml"), "1 change\n");
+    assert_done(&place.ctl("reload newer.toml --json"), "0\n");
+    place.write("bad.toml", &POLICY.replace("weight = 30", "weight = 0\nqueues = 17"));
+    let problems = "bad.toml:12: weight must be 1 to 10000, not 0\nbad.toml:13: queues must be 1 to 16, not 17\n";
+    assert_refused(&place.ctl("reload bad.toml"), 1, problems);
+    let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+    assert_eq!(shown["vifs"][0]["weight"], 70);
+    let gone = "cannot read gone.toml: No such file or directory (os error 2)\n";
+    assert_refused(&place.ctl("reload gone.toml"), 1, gone);
+}
+
+#[test]
+fn captures_a_vif_into_a_new_file() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    // The path is this command's, not the backend's.
+    assert_done(&place.ctl("capture web web.pcap --snap 96"), "");
+    assert!(place.path("web.pcap").exists());
+    let again = "vif `web` is under capture already: stop that one first\n";
+    assert_refused(&place.ctl("capture web other.pcap"), 1, again);
+    assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
+    assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
+    assert_refused(
+        &place.ctl("capture web web.pcap"),
+        1,
+        "cannot write a capture to DIR/web.pcap: File exists (os error 17)\n",
+    );
+    assert_eq!(place.ctl("capture web").code, Some(2));
+    assert_eq!(place.ctl("capture web other.pcap --stop").code, Some(2));
+    assert!(!place.path("other.pcap").exists());
+}
+
+#[test]
+fn prints_one_table_of_rates() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    let expected = "\
+link  scheduler       rate     out  used      in  uplink
+near  fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
+far   fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
+
+vif  link  state      sent  received  share  due  drops/s  p50 <  p99 <
+web  near  waiting  0bit/s    0bit/s  0.000    -        0      -      -
+";
+    assert_done(&place.run("top --once --interval 100ms --control DIR/control.sock"), expected);
+}
+
+#[test]
+fn a_live_table_needs_a_terminal() {
+    let place = Place::new();
+    let sentence = "a live table needs a terminal; `fairlane top --once` prints a plain one\n";
+    assert_refused(&place.run("top"), 1, sentence);
+    let ran = place.run("top --once --interval 1");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("must be a number and a unit"), "{}", ran.err);
+}
+
+#[test]
+fn without_a_backend_there_is_a_sentence() {
+    let place = Place::new();
+    let sentence = "no backend answers at DIR/control.sock: No such file or directory (os error 2); \
+                    start it with `fairlane up POLICY`, or name its socket with --control PATH\n";
+    for command in ["ctl show", "ctl set web weight=3", "ctl stop", "top --once"] {
+        assert_refused(&place.run(&format!("{command} --control DIR/control.sock")), 1, sentence);
+    }
+}
+
+#[test]
+fn a_reader_that_left_is_no_error() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    for command in ["ctl show", "ctl show --json", "top --once --interval 100ms"] {
+        let ran = place.run_unread(&format!("{command} --control DIR/control.sock"));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{command}");
+    }
+}

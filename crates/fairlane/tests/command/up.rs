@@ -1,0 +1,121 @@
+//! `fairlane up`: what it refuses, and how it ends.
+
+use crate::place::{POLICY, Place, assert_done, assert_refused};
+use nix::sys::signal::Signal;
+use std::os::unix::net::UnixListener;
+
+#[test]
+fn a_wrong_policy_starts_nothing() {
+    let place = Place::new();
+    place.write("policy.toml", &POLICY.replace("weight = 30", "weight = 0"));
+    assert_refused(&place.run("up policy.toml"), 2, "policy.toml:12: weight must be 1 to 10000, not 0\n");
+    assert_eq!(place.names(), ["policy.toml"]);
+    assert_refused(
+        &place.run("up gone.toml"),
+        2,
+        "cannot read policy gone.toml: No such file or directory (os error 2)\n",
+    );
+}
+
+#[test]
+fn a_socket_in_use_is_left_to_its_owner() {
+    let place = Place::with_policy();
+    for (name, sentence) in [
+        (
+            "control.sock",
+            "control socket DIR/control.sock is in use by a running process: stop it or name another path\n",
+        ),
+        ("web.sock", "vif `web`: socket DIR/web.sock is in use by another process; end it or name another\n"),
+    ] {
+        let owner = UnixListener::bind(place.path(name)).unwrap();
+        assert_refused(&place.run("up policy.toml"), 1, sentence);
+        let mut left = [name, "policy.toml"];
+        left.sort();
+        assert_eq!(place.names(), left);
+        drop(owner);
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_is_missing_is_told() {
+    let place = Place::new();
+    place.write("policy.toml", &POLICY.replace("DIR/web.sock", "DIR/gone/web.sock"));
+    let sentence = "vif `web`: socket DIR/gone/web.sock: No such file or directory (os error 2)\n";
+    assert_refused(&place.run("up policy.toml"), 1, sentence);
+    place.write("policy.toml", &POLICY.replace("DIR/control.sock", "DIR/gone/control.sock"));
+    let sentence = "cannot make control socket DIR/gone/control.sock: ENOENT: No such file or directory\n";
+    assert_refused(&place.run("up policy.toml"), 1, sentence);
+    assert_eq!(place.names(), ["policy.toml"]);
+}
+
+#[test]
+fn signals_end_it_and_its_sockets() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let place = Place::with_policy();
+        let mut backend = place.up();
+        assert_eq!(place.names(), ["control.sock", "policy.toml", "web.sock"]);
+        backend.signal(signal);
+        assert_eq!(backend.ends(), Some(0));
+        assert_eq!(place.names(), ["policy.toml"]);
+    }
+}
+
+#[test]
+fn a_client_ends_it_too() {
+    let place = Place::with_policy();
+    let mut backend = place.up();
+    assert_done(&place.ctl("stop"), "");
+    assert_eq!(backend.ends(), Some(0));
+    assert_eq!(place.names(), ["policy.toml"]);
+}
+
+#[test]
+fn a_hangup_reads_the_policy_again() {
+    let place = Place::with_policy();
+    let mut backend = place.up();
+    let weight = || {
+        let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+        shown["vifs"][0]["weight"].clone()
+    };
+    place.write("policy.toml", &POLICY.replace("weight = 30", "weight = 70"));
+    backend.signal(Signal::SIGHUP);
+    backend.logs("policy.toml reloaded: 1 change");
+    assert_eq!(weight(), 70);
+
+    place.write("policy.toml", &POLICY.replace("weight = 30", "weight = -1"));
+    backend.signal(Signal::SIGHUP);
+    let said = backend.logs("the running policy stays");
+    assert!(said.contains("policy.toml:12: weight must be 1 to 10000, not -1"), "{said}");
+
+    place.write("policy.toml", &POLICY.replace("\"far\"", "\"fra\""));
+    backend.signal(Signal::SIGHUP);
+    let said = backend.logs("the running policy stays");
+    assert!(said.contains("link `far` cannot be removed while running"), "{said}");
+
+    std::fs::remove_file(place.path("policy.toml")).unwrap();
+    backend.signal(Signal::SIGHUP);
+    let said = backend.logs("the running policy stays");
+    assert!(said.contains("cannot read policy policy.toml"), "{said}");
+    assert_eq!(weight(), 70);
+}
+
+#[test]
+fn a_backend_survives_its_log() {
+    let place = Place::with_policy();
+    let mut backend = place.up();
+    backend.close_log();
+    backend.signal(Signal::SIGHUP);
+    assert_done(&place.ctl("set web weight=3"), "");
+    backend.signal(Signal::SIGTERM);
+    assert_eq!(backend.ends(), Some(0));
+    assert_eq!(place.names(), ["policy.toml"]);
+}
+
+#[test]
+fn a_log_filter_is_checked() {
+    let place = Place::with_policy();
+    let ran = place.run("up --log fairlane=loud policy.toml");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("--log"), "{}", ran.err);
+}

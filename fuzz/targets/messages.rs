@@ -1,0 +1,78 @@
+//! Any conversation over the vhost-user socket, with descriptors where it pleases: the backend survives, closes what it was
+//! given, and serves the next frontend.
+#![no_main]
+
+#[path = "../../crates/port/tests/frontend/mod.rs"]
+mod frontend;
+
+use fairlane_core::packet::Offload;
+use fairlane_port::{Port, Status};
+use frontend::*;
+use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    backend: Backend,
+    conversations: u64,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new({
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vif.sock");
+        let backend = Backend::listen(&path, 1);
+        Bench { _directory: directory, path, backend, conversations: 0 }
+    });
+}
+
+fuzz_target!(|input: &[u8]| {
+    BENCH.with_borrow_mut(|Bench { path, backend, conversations, .. }| {
+        let frontend = Frontend::connect(path, 8);
+        let Some((&start, mut input)) = input.split_first() else { return };
+        if start & 1 != 0 {
+            frontend.set_up(RICH, 2);
+        }
+        while let Some((control, rest)) = input.split_at_checked(3) {
+            let [request, flags, shape] = [control[0], control[1], control[2]];
+            let (payload, rest) = rest.split_at(rest.len().min(usize::from(shape >> 2) * 2));
+            input = rest;
+            let memory = frontend.memory.as_raw_fd();
+            let kick = frontend.kicks[0].as_raw_fd();
+            let fds = match shape & 3 {
+                0 => vec![],
+                1 => vec![memory],
+                2 => vec![kick],
+                _ => vec![memory, kick, memory],
+            };
+            if flags == 255 {
+                frontend.send_raw(payload, &fds);
+            } else {
+                // Mostly right flags, mostly known requests.
+                let flags = if flags & 0xf0 == 0xf0 { u32::from(flags) } else { 1 | u32::from(flags & 1) << 3 };
+                frontend.send(u32::from(request % 48), flags, payload, &fds);
+            }
+        }
+        backend.settle();
+        backend.put(&frame(0, 100), Offload::default());
+        backend.take();
+        drop(frontend);
+        backend.settle();
+        *conversations += 1;
+        if *conversations % 1000 == 0 {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+            assert!(open < 100, "{open} descriptors are open");
+            let mut frontend = Frontend::connect(path, 8);
+            frontend.set_up(RICH, 2);
+            backend.settle();
+            assert_eq!(backend.port.status(), Status::Up);
+            frontend.transmit(0, [0; HEADER], &frame(1, 200));
+            assert_eq!(backend.take().len(), 1);
+            drop(frontend);
+            backend.settle();
+        }
+    });
+});

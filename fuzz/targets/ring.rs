@@ -1,0 +1,92 @@
+//! Rings and buffers of any content: nothing outside the guest's memory is touched, no frame is out of bounds.
+#![no_main]
+
+#[path = "../../crates/port/tests/frontend/mod.rs"]
+mod frontend;
+
+use fairlane_core::packet::Offload;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Port, Status};
+use frontend::*;
+use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    backend: Backend,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new({
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vif.sock");
+        let backend = Backend::listen(&path, 1);
+        Bench { _directory: directory, path, backend }
+    });
+}
+
+fuzz_target!(|input: &[u8]| {
+    BENCH.with_borrow_mut(|Bench { path, backend, .. }| {
+        let mut frontend = Frontend::connect(path, 8);
+        frontend.set_up(RICH, 2);
+        backend.settle();
+        assert_eq!(backend.port.status(), Status::Up);
+        fill(&mut frontend, input);
+        for _ in 0..2 {
+            backend.put(&frame(0, 1500), Offload::default());
+            backend.put(&tcp_frame(4000), tcp_offload(Some(1400)));
+            let batch = backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+            for frame in batch.frames() {
+                assert!(frame.bytes() > 0 && frame.bytes() <= 65557);
+                assert_eq!(bytes(&frame).len() as u64, frame.bytes());
+            }
+            let frames = batch.len();
+            backend.port.consume(frames);
+            backend.port.flush(Nanos(0));
+        }
+        drop(frontend);
+        backend.settle();
+    });
+});
+
+/// Where tables, rings and buffers of a guest get their bytes from. The start of the buffers holds tables for indirect
+/// descriptors, as most addresses are made to lead there.
+fn fill(frontend: &mut Frontend, mut input: &[u8]) {
+    let mut take = |len: usize| {
+        let (bytes, rest) = input.split_at(len.min(input.len()));
+        input = rest;
+        let mut padded = bytes.to_vec();
+        padded.resize(len, 0);
+        padded
+    };
+    let indices = take(4);
+    for queue in 0..2 {
+        for index in 0..8 {
+            let descriptor = place(take(10));
+            frontend.write(ring(queue)[0] + 16 * index, &descriptor);
+        }
+        frontend.write(ring(queue)[1] + 4, &take(16).iter().map(|byte| byte & 15).collect::<Vec<_>>());
+    }
+    for index in 0..16 {
+        frontend.write(BUFFERS + 16 * index, &place(take(10)));
+    }
+    frontend.write(BUFFERS + 256, &take(512));
+    for queue in 0..2 {
+        frontend.set_available(queue, u16::from(indices[queue as usize] % 12));
+    }
+}
+
+/// A descriptor of ten bytes: most lead somewhere.
+fn place(bytes: Vec<u8>) -> Vec<u8> {
+    let offset = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let address = match bytes[2] & 3 {
+        0 => GUEST + BUFFERS + offset % 1024,
+        1 => GUEST + MEMORY - offset % 4096,
+        2 => GUEST + BUFFERS + 256,
+        _ => GUEST + offset,
+    };
+    let len = u32::from_le_bytes([bytes[3], bytes[4], bytes[5] & 1, if bytes[5] == 255 { 255 } else { 0 }]);
+    descriptor(address, len, u16::from(bytes[6] & 7), u16::from(bytes[7] & 15))
+}
