@@ -122,7 +122,7 @@ pub fn act(name: Name, seconds: usize) -> Act {
             name,
             title: "Weighted round robin: weights from 30:1 to 1:30",
             caption: "Both guests flood the link, and their weights change every second, while frames pass.",
-            prelude: vec![set("senders", "scheduler", "wrr")],
+            prelude: moving_from("wrr"),
             loads: flood(2),
             steps: moving(),
         },
@@ -130,7 +130,7 @@ pub fn act(name: Name, seconds: usize) -> Act {
             name,
             title: "Fair: weights from 30:1 to 1:30",
             caption: "The same under the default scheduler, which counts bytes where weighted round robin counts frames.",
-            prelude: vec![set("senders", "scheduler", "fair")],
+            prelude: moving_from("fair"),
             loads: flood(2),
             steps: moving(),
         },
@@ -150,6 +150,12 @@ pub fn act(name: Name, seconds: usize) -> Act {
             steps: steady(&[FLOOR / LINK, (1.0 - FLOOR / LINK) / 2.0, (1.0 - FLOOR / LINK) / 2.0]),
         },
     }
+}
+
+/// The settings that the load of moving weights begins with.
+fn moving_from(scheduler: &str) -> Vec<Setting> {
+    let [a, b] = WEIGHTS[0];
+    vec![set("senders", "scheduler", scheduler), set("a", "weight", a), set("b", "weight", b)]
 }
 
 /// The steps of seed 002, figure 9.
