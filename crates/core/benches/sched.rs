@@ -48,6 +48,9 @@ impl Scheduler for PlainDrr {
             self.round.rotate_left(1);
         }
     }
+
+    /// An offer takes nothing out of the round.
+    fn defer(&mut self, _port: PortId, _now: Nanos) {}
 }
 
 /// What a grant makes of random frames.

@@ -7,7 +7,7 @@ use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, LINK, Load, Sim, Step, share, worst_excess};
+use sched_sim::{DELAY, LINK, Load, Sim, Step, cases, share, worst_excess};
 use std::collections::VecDeque;
 
 const PORTS: usize = 6;
@@ -81,7 +81,7 @@ enum Known {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(cases(512))]
 
     /// Only active ports are offered, none twice before its charge; nobody waits without a limit; no call panics.
     #[test]

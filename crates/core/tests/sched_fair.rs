@@ -7,7 +7,7 @@ use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, share, worst_excess, worst_shortfall};
+use sched_sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use std::collections::VecDeque;
 
 const ONE_SECOND: Nanos = Nanos(SECOND);
@@ -31,7 +31,7 @@ fn weight() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     /// Ports that always have frames are never further from the fluid than the bound, at any time.
     #[test]

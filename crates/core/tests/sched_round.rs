@@ -7,7 +7,7 @@ use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
-use sched_sim::{DELAY, LINK, Load, Sim, Step, share};
+use sched_sim::{DELAY, LINK, Load, Sim, Step, cases, share};
 use std::collections::VecDeque;
 
 const WRR: SchedulerKind = SchedulerKind::Wrr { prioritize: true };
@@ -37,6 +37,8 @@ fn with_ports(kind: SchedulerKind, weights: &[u32]) -> Box<dyn Scheduler> {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     /// In each round every port sends as many frames as its weight says, exactly.
     #[test]
     fn a_round_is_the_sum_of_weights(weights in prop::collection::vec(1u32..200, 1..20), rounds in 1u64..10) {

@@ -6,7 +6,13 @@ use fairlane_core::PortId;
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::collections::VecDeque;
+
+/// So many cases of a property, the same in every run.
+pub fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default() }
+}
 
 /// A link rate at which a byte takes 80 ns.
 pub const LINK: u64 = 100_000_000;
