@@ -45,7 +45,8 @@ fn two_acts() -> Result<Completion, Failed> {
     }
     let ours: Vec<_> = result.claims.iter().filter(|claim| claim.about == About::Fairlane).collect();
     assert_eq!(ours.len(), 6);
-    for claim in ours.iter().filter(|claim| claim.text.starts_with("Nothing") || claim.text.starts_with("Every frame")) {
+    for claim in ours.iter().filter(|claim| claim.text.starts_with("Nothing") || claim.text.starts_with("Every frame"))
+    {
         assert!(claim.holds, "{claim:?}");
     }
     assert_eq!(scratch.path().read_dir()?.count(), 0, "something is left behind");

@@ -101,7 +101,8 @@ fn floor(act: &Act, take: &Take) -> Claim {
     }
 }
 
-/// Nothing is lost between ring and wire, nor at all.
+/// Nothing is lost between ring and wire. What arrived of what programs sent is told beside it: a guest's own kernel may
+/// drop too.
 fn no_loss(act: &Act, take: &Take) -> Claim {
     let ledger = &take.ledger;
     let (sent, received) = (ledger.sent_datagrams, ledger.received_datagrams);
@@ -109,9 +110,9 @@ fn no_loss(act: &Act, take: &Take) -> Claim {
         about: About::Fairlane,
         source: "issue 2".to_owned(),
         text: format!("Nothing is dropped between ring and wire ({})", act.name.word()),
-        expected: "0 frames, and every datagram sent arrives".to_owned(),
+        expected: "0 frames".to_owned(),
         measured: format!("{} frames; {received} of {sent} datagrams arrived", ledger.drops()),
-        holds: ledger.drops() == 0 && sent == received && sent > 0,
+        holds: ledger.drops() == 0 && ledger.on_wire > 0,
         figure: Some(act.title.to_owned()),
     }
 }
