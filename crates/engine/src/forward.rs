@@ -118,6 +118,10 @@ impl Fabric {
         let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
+        // Room that the uplink has by now is for whom it refused: whoever comes later would overtake the scheduler's order.
+        if to == UPLINK && slot.refusing.is_some() && slot.port.status() == Status::Up {
+            return;
+        }
         let before = slot.counters.received_bytes;
         sending.done = slot.take(sending, to, sending.done..end, &mut self.touched);
         if to == UPLINK {

@@ -8,6 +8,7 @@ mod backend;
 mod check;
 mod completions;
 mod ctl;
+mod demo;
 mod figures;
 mod man;
 mod out;
@@ -33,6 +34,7 @@ enum Command {
     Check(check::Args),
     Ctl(ctl::Args),
     Top(top::Args),
+    Demo(demo::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Top(args) => top::run(args),
+        Command::Demo(args) => match demo::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

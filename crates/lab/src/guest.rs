@@ -82,6 +82,11 @@ impl Nic {
 }
 
 impl GuestSpec {
+    /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
+    pub fn last_words(&self) -> String {
+        last_lines(&self.log)
+    }
+
     /// What the agent reads on the kernel's command line.
     pub(crate) fn wishes(&self, console: &str) -> String {
         let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);

@@ -1,0 +1,165 @@
+//! One performance of an act: the load runs, settings change on time, and the receiver's counts are kept.
+
+use super::acts::Act;
+use super::interrupt::Interrupt;
+use super::ledger::Ledger;
+use super::stage::{PORT, RECEIVER_ADDRESS, Stage, sender_address};
+use fairlane_lab::{Command, Event, Job, Outcome};
+use fairlane_load::{ReceiveSpec, Sample, udp};
+use indicatif::ProgressBar;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Intervals a second.
+pub const INTERVALS: usize = 10;
+/// Intervals between the receiver's start and the first step: the guests learn their neighbours' addresses, rings fill.
+pub const LEAD: usize = 5;
+/// Intervals between the last step and the receiver's end: what is in rings and queues arrives.
+const TAIL: usize = 10;
+
+/// Intervals that an act takes from first to last.
+pub fn intervals(act: &Act) -> usize {
+    LEAD + act.seconds() * INTERVALS + TAIL
+}
+/// Payload of a datagram: an Ethernet frame of [`FRAME`] bytes, the largest of a plain network.
+const PAYLOAD: usize = 1472;
+/// Bytes of a frame as the backend and the wire count it.
+const FRAME: u64 = 1514;
+/// How often an interrupt is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What was measured.
+pub struct Take {
+    /// Bytes of frames that the receiver got, for each sender and for each interval from the first step's begin on.
+    pub bytes: Vec<Vec<u64>>,
+    /// How long after its time a step's settings were in force, in milliseconds.
+    pub lateness: Vec<f64>,
+    /// Frames and datagrams, counted at all places.
+    pub ledger: Ledger,
+}
+
+impl Take {
+    /// What a sender got in each whole second, in bits a second.
+    pub fn rates(&self, sender: usize) -> Vec<f64> {
+        let seconds = self.bytes[sender].chunks_exact(INTERVALS);
+        seconds.map(|second| second.iter().sum::<u64>() as f64 * 8.0).collect()
+    }
+
+    /// The part a sender had of all that arrived in each whole second.
+    pub fn shares(&self, sender: usize) -> Vec<f64> {
+        let all: Vec<Vec<f64>> = (0..self.bytes.len()).map(|sender| self.rates(sender)).collect();
+        let share = |(second, rate): (usize, &f64)| rate / all.iter().map(|rates| rates[second]).sum::<f64>();
+        all[sender].iter().enumerate().map(share).collect()
+    }
+}
+
+/// What a guest said while the act ran.
+type Heard = Result<(Instant, Event), fairlane_lab::Error>;
+
+/// Performs an act; each interval moves the progress on by one.
+///
+/// # Errors
+/// A guest that ended or could not do its part, an interrupt.
+pub fn perform(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::Result<Take> {
+    for setting in &act.prelude {
+        stage.set(setting)?;
+    }
+    let before = stage.snapshot()?;
+    let explain = |error| stage.explain(error);
+    let active = LEAD + act.seconds() * INTERVALS;
+    let seconds = |intervals: usize| intervals as f64 / INTERVALS as f64;
+    let order = ReceiveSpec { port: PORT, interval: seconds(1), seconds: seconds(active + TAIL) };
+    let receiver = stage.receiver().start_job(Command::UdpReceive(order)).map_err(explain)?;
+    // Zero of the receiver's clock, on ours: what it says comes later than that, so the earliest is the best estimate.
+    let mut zero = receiver.started().map_err(explain)?;
+    let (said, heard) = channel();
+    listen(receiver, said.clone());
+    for (sender, rate) in act.loads.iter().enumerate() {
+        let to = SocketAddr::from((RECEIVER_ADDRESS, PORT));
+        // One interval more than is measured, so that the last whole second is one of full load.
+        let order = udp::SendSpec { to, size: PAYLOAD, rate: *rate, seconds: seconds(active + 1) };
+        listen(stage.sender(sender).start_job(Command::UdpSend(order)).map_err(explain)?, said.clone());
+    }
+    drop(said);
+
+    let starts =
+        act.steps.iter().scan(LEAD, |start, step| Some(std::mem::replace(start, *start + step.seconds * INTERVALS)));
+    let mut steps = act.steps.iter().zip(starts).peekable();
+    let mut bytes = vec![vec![0; act.seconds() * INTERVALS]; act.loads.len()];
+    let mut lateness = Vec::new();
+    let (mut sent, mut arrived) = (0, 0);
+    let mut shown = 0;
+    loop {
+        interrupt.check()?;
+        let due = steps.peek().map(|(_, start)| zero + Duration::from_secs_f64(seconds(*start)));
+        let now = Instant::now();
+        if let (Some(due), Some((step, _))) = (due.filter(|due| *due <= now), steps.peek()) {
+            for setting in &step.settings {
+                stage.set(setting)?;
+            }
+            lateness.push(due.elapsed().as_secs_f64() * 1e3);
+            steps.next();
+            continue;
+        }
+        let wait = due.map_or(GLANCE, |due| GLANCE.min(due - now));
+        match heard.recv_timeout(wait) {
+            Ok(heard) => match heard.map_err(explain)? {
+                (at, Event::Sample(sample)) => {
+                    zero = zero.min(at - Duration::from_secs_f64(sample.t));
+                    let interval = (sample.t * INTERVALS as f64).round() as usize;
+                    keep(&mut bytes, interval, &sample);
+                    if interval > shown {
+                        progress.inc((interval - shown) as u64);
+                        progress.set_message(message(act, &bytes, shown));
+                        shown = interval;
+                    }
+                }
+                (_, Event::Done(Outcome::Sent(account))) => sent += account.datagrams,
+                (_, Event::Done(Outcome::Received(account))) => {
+                    arrived += account.sources.iter().map(|source| source.datagrams).sum::<u64>();
+                }
+                _ => {}
+            },
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let ledger = Ledger::between(&before, &stage.snapshot()?, sent, arrived);
+    Ok(Take { bytes, lateness, ledger })
+}
+
+/// Passes on what a job says, to its end.
+fn listen(job: Job, to: Sender<Heard>) {
+    thread::spawn(move || {
+        loop {
+            let heard = job.next();
+            let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
+            // Nobody listens any more once another guest has failed.
+            if to.send(heard).is_err() || last {
+                break;
+            }
+        }
+    });
+}
+
+/// Enters a sample where it belongs; `interval` counts from the receiver's start, from 1.
+fn keep(bytes: &mut [Vec<u64>], interval: usize, sample: &Sample) {
+    let sender = (0..bytes.len()).find(|sender| sample.source.ip() == IpAddr::V4(sender_address(*sender)));
+    let cell = sender.zip(interval.checked_sub(LEAD + 1)).and_then(|(sender, place)| bytes[sender].get_mut(place));
+    if let Some(cell) = cell {
+        *cell += sample.datagrams * FRAME;
+    }
+}
+
+/// What the progress shows of an interval.
+fn message(act: &Act, bytes: &[Vec<u64>], interval: usize) -> String {
+    let Some(place) = interval.checked_sub(LEAD + 1) else { return act.name.word().to_owned() };
+    let rate = |cells: &Vec<u64>| cells.get(place).map(|bytes| *bytes as f64 * 8.0 * INTERVALS as f64 / 1e6);
+    let rates: Option<Vec<String>> = bytes.iter().map(|cells| rate(cells).map(|rate| format!("{rate:5.1}"))).collect();
+    let label = act.by_second().nth(place / INTERVALS).map_or("", |step| &step.label);
+    rates.map_or(act.name.word().to_owned(), |rates| {
+        format!("{} {label:>4} {} Mbit/s", act.name.word(), rates.join(" "))
+    })
+}
