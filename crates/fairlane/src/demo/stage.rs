@@ -5,7 +5,7 @@ use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic};
+use fairlane_lab::{Backend, Command, Guest, GuestSpec, Kind, Nic};
 use fairlane_load::{ReceiveSpec, udp};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -143,7 +143,7 @@ fn spec(kind: Kind, name: &str, home: &Path) -> GuestSpec {
         kind,
         memory_mib: 128,
         nic: Some(Nic {
-            socket: home.join(format!("{name}.sock")),
+            backend: Backend::VhostUser(home.join(format!("{name}.sock"))),
             mac: mac(name),
             address: address(name),
             prefix: 24,
