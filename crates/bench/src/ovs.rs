@@ -1,6 +1,6 @@
 //! Open vSwitch with its datapath on DPDK, run privately: its database, sockets and logs in one directory, no huge pages.
 
-use crate::machine::{self, REAL_TIME};
+use crate::machine::{self, Missing, REAL_TIME};
 use crate::process::{self, Process};
 use crate::testpmd::BACKEND;
 use anyhow::{Context, Result, ensure};
@@ -27,8 +27,11 @@ impl OpenVSwitch {
     /// Starts a switch with a port for each socket, all in one directory, and the NORMAL action: it learns MAC addresses.
     ///
     /// # Errors
-    /// Missing programs; a switch that does not come up.
+    /// Missing programs, or no root; a switch that does not come up.
     pub fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Missing("Open vSwitch makes taps, which only root may".to_owned()).into());
+        }
         let tool = machine::find("ovsdb-tool", PACKAGE)?;
         let (server, vsctl) = (machine::find("ovsdb-server", PACKAGE)?, machine::find("ovs-vsctl", PACKAGE)?);
         let switch =
@@ -72,6 +75,8 @@ impl OpenVSwitch {
         if real_time {
             words.extend(REAL_TIME.map(str::to_owned));
         }
+        // It makes taps that outlive it; in a network namespace of its own they go with it.
+        words.extend(["unshare", "--net"].map(str::to_owned));
         words.extend([
             switch.display().to_string(),
             format!("unix:{socket}"),
