@@ -14,6 +14,9 @@ use std::hint::black_box;
 
 const LINK_RATE: u64 = 10_000_000_000;
 
+/// Services drawn beforehand: a power of two, so that going round costs no division.
+const SERVICES: usize = 4096;
+
 /// Makes a scheduler without ports.
 type Build = fn() -> Box<dyn Scheduler>;
 
@@ -30,7 +33,7 @@ pub const SCHEDULERS: [(&str, Build); 4] = [
 /// A scheduler whose ports are all backlogged.
 pub struct Backlogged {
     scheduler: Box<dyn Scheduler>,
-    services: Vec<Cost>,
+    services: Box<[Cost; SERVICES]>,
     turn: usize,
     now: Nanos,
 }
@@ -53,7 +56,7 @@ impl Backlogged {
     pub fn decide(&mut self) {
         let Next::Serve(port, grant) = self.scheduler.next(self.now) else { unreachable!("all ports are backlogged") };
         black_box(grant);
-        let cost = self.services[self.turn % self.services.len()];
+        let cost = self.services[self.turn % SERVICES];
         self.turn += 1;
         self.now += Nanos(cost.bytes * 8 * SECOND / LINK_RATE);
         self.scheduler.charge(port, cost, After::Backlogged, self.now);
@@ -61,8 +64,8 @@ impl Backlogged {
 }
 
 /// What a grant makes of random frames.
-fn services(random: &mut StdRng) -> Vec<Cost> {
-    let service = |_| {
+fn services(random: &mut StdRng) -> Box<[Cost; SERVICES]> {
+    let service = |_: usize| {
         let mut cost = Cost::default();
         while cost.bytes < 16_384 && cost.frames < 32 {
             cost.bytes += random.random_range(64..=1500);
@@ -70,7 +73,7 @@ fn services(random: &mut StdRng) -> Vec<Cost> {
         }
         Cost { uplink_bytes: cost.bytes, nanos: cost.frames * 100, ..cost }
     };
-    (0..4096).map(service).collect()
+    Box::new(std::array::from_fn(service))
 }
 
 /// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with nothing else: the least a fair decision can cost.

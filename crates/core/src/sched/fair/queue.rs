@@ -65,17 +65,21 @@ pub struct Queue {
     remainder: u64,
     /// W, over all members.
     weights: u64,
+    /// 2^64 / W, rounded down: a service must not wait for a division.
+    per_weights: u64,
     /// Groups that have ports.
     busy: u32,
+    /// Of each group the start of the first slot that has ports; apart from the slots, as all are looked at together.
+    first: [u64; GROUPS],
     groups: Box<[Group; GROUPS]>,
     links: Links,
     ports: Vec<Port>,
+    /// When each port left.
+    left: Vec<Nanos>,
 }
 
 #[derive(Clone, Copy)]
 struct Group {
-    /// Start of the first slot that has ports.
-    first: u64,
     /// Slots that have ports.
     full: u64,
     slots: [List; SLOTS],
@@ -87,8 +91,8 @@ struct Group {
 struct Port {
     /// S. Of a port that is no member: as far from V as when it left.
     start: u64,
-    /// When it left.
-    left: Nanos,
+    /// 2^64 / weight, rounded down.
+    per_weight: u64,
     weight: u32,
     /// What the last division by the weight left over.
     carry: u32,
@@ -105,17 +109,20 @@ impl Queue {
     /// An empty queue for services that cost up to `most` nanoseconds, which is at least 10,000.
     pub fn new(most: u64) -> Queue {
         let most = most << FRACTION;
-        let empty = Group { first: 0, full: 0, slots: [List::EMPTY; SLOTS] };
+        let empty = Group { full: 0, slots: [List::EMPTY; SLOTS] };
         Queue {
             most,
             shift: log2_ceil(most / u64::from(MAX_WEIGHT)) - FINE,
             virtual_time: 0,
             remainder: 0,
             weights: 0,
+            per_weights: 0,
             busy: 0,
+            first: [0; GROUPS],
             groups: Box::new([empty; GROUPS]),
             links: Links::default(),
             ports: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -127,8 +134,9 @@ impl Queue {
         if self.ports.len() <= port as usize {
             let start = self.virtual_time;
             let (slot, member, queued, leaving) = (0, false, false, false);
-            let new = Port { start, left: now, weight, carry: 0, group, slot, member, queued, leaving };
+            let new = Port { start, per_weight: 0, weight, carry: 0, group, slot, member, queued, leaving };
             self.ports.resize(port as usize + 1, new);
+            self.left.resize(port as usize + 1, now);
             self.links.grow(port as usize + 1);
         }
         let Port { weight: old, member, queued, .. } = self.ports[port as usize];
@@ -136,7 +144,7 @@ impl Queue {
         self.detach(port);
         let behind = (i128::from(self.behind(port)) * i128::from(old) / i128::from(weight)) as i64;
         let entry = &mut self.ports[port as usize];
-        (entry.weight, entry.group, entry.carry) = (weight, group, 0);
+        (entry.weight, entry.per_weight, entry.group, entry.carry) = (weight, reciprocal(weight.into()), group, 0);
         entry.start = self.virtual_time.wrapping_sub(behind as u64);
         if member && !queued {
             self.attach(port, behind);
@@ -157,7 +165,7 @@ impl Queue {
         if std::mem::take(&mut entry.leaving) {
             return;
         }
-        let away = now.since(entry.left);
+        let away = now.since(self.left[port as usize]);
         let credit = if away <= grace { (self.most / u64::from(entry.weight)) as i64 } else { 0 };
         let behind = if away <= FORGET { self.behind(port).min(credit) } else { 0 };
         self.attach(port, behind);
@@ -169,8 +177,8 @@ impl Queue {
         if self.behind(port) >= 0 {
             return self.withdraw(port, now);
         }
-        let entry = &mut self.ports[port as usize];
-        (entry.leaving, entry.left) = (true, now);
+        self.ports[port as usize].leaving = true;
+        self.left[port as usize] = now;
         self.link(port);
     }
 
@@ -178,7 +186,7 @@ impl Queue {
     pub fn withdraw(&mut self, port: u32, now: Nanos) {
         self.take(port);
         self.detach(port);
-        self.ports[port as usize].left = now;
+        self.left[port as usize] = now;
     }
 
     /// Takes out the port to be served next; it remains a member.
@@ -186,10 +194,10 @@ impl Queue {
     pub fn select(&mut self) -> Option<u32> {
         while self.busy != 0 {
             let index = self.first_due();
-            let group = &self.groups[index];
+            let first = self.first[index];
             let delta = 1u64 << (self.shift + index as u32);
-            let port = group.slots[slot_of(group.first, self.shift + index as u32)].head()?;
-            let beyond = self.ports[port as usize].start.wrapping_sub(group.first) as i64;
+            let port = self.groups[index].slots[slot_of(first, self.shift + index as u32)].head()?;
+            let beyond = self.ports[port as usize].start.wrapping_sub(first) as i64;
             self.unlink(port);
             if beyond >= delta as i64 {
                 // It was too far ahead for the slots; it has come nearer and finds a better one now.
@@ -221,39 +229,45 @@ impl Queue {
     /// non-punishment of Stoica, Zhang and Ng, "A Hierarchical Fair Service Curve Algorithm", SIGCOMM 1997).
     #[inline]
     pub fn charge(&mut self, port: u32, nanos: u32, owed: bool) {
-        let most_ahead = self.virtual_time.wrapping_add(self.most / u64::from(self.ports[port as usize].weight));
         let entry = &mut self.ports[port as usize];
         let weight = u64::from(entry.weight);
         let units = (u64::from(nanos) << FRACTION) + u64::from(entry.carry);
-        let mut growth = units / weight;
-        entry.carry = (units % weight) as u32;
+        let mut growth = quotient(units, entry.per_weight);
+        // Where the quotient is one too small, the carry holds it: nothing is lost.
+        entry.carry = (units - growth * weight) as u32;
         if owed {
+            let most_ahead = self.virtual_time.wrapping_add(self.most / weight);
             growth = growth.min((most_ahead.wrapping_sub(entry.start) as i64).max(0) as u64);
         }
         entry.start = entry.start.wrapping_add(growth);
         let sum = self.remainder + growth * weight;
-        self.virtual_time = self.virtual_time.wrapping_add(sum / self.weights);
-        self.remainder = sum % self.weights;
+        let moved = quotient(sum, self.per_weights);
+        self.virtual_time = self.virtual_time.wrapping_add(moved);
+        self.remainder = sum - moved * self.weights;
+        if self.remainder >= self.weights {
+            self.virtual_time = self.virtual_time.wrapping_add(1);
+            self.remainder -= self.weights;
+        }
     }
 
     /// The group whose first slot is due first, of those that are eligible. V being the mean of S, there is one, unless
     /// the ports behind V are all in service: then the one that will be eligible first.
     #[inline]
     fn first_due(&self) -> usize {
-        const NOT_ELIGIBLE: i64 = 1 << 62;
-        let (mut best, mut least) = (0, i64::MAX);
+        // Far beyond all starts, which lie within 2^52 of V.
+        const NOT_ELIGIBLE: i64 = 1 << 56;
+        // What is compared ends in the group's number, so that the least one is found without a branch.
+        let mut least = i64::MAX;
         let mut busy = self.busy;
         while busy != 0 {
             let index = busy.trailing_zeros();
             busy &= busy - 1;
-            let ahead = self.groups[index as usize].first.wrapping_sub(self.virtual_time) as i64;
+            let ahead = self.first[index as usize].wrapping_sub(self.virtual_time) as i64;
             let due = ahead + (((1 << FINE) + 1) << (self.shift + index));
             let key = if ahead <= 0 { due } else { NOT_ELIGIBLE + ahead };
-            if key < least {
-                (best, least) = (index as usize, key);
-            }
+            least = least.min(key << 4 | i64::from(index));
         }
-        best
+        (least & 15) as usize
     }
 
     /// V - S.
@@ -270,6 +284,7 @@ impl Queue {
         }
         entry.leaving = false;
         self.weights -= u64::from(entry.weight);
+        self.per_weights = reciprocal(self.weights);
         if self.weights == 0 {
             self.remainder = 0;
             return;
@@ -297,6 +312,7 @@ impl Queue {
             entry.start = self.virtual_time.wrapping_sub(behind as u64);
         }
         self.weights += weight;
+        self.per_weights = reciprocal(self.weights);
     }
 
     #[inline]
@@ -306,20 +322,21 @@ impl Queue {
         let shift = self.shift + index as u32;
         let group = &mut self.groups[index];
         let start = entry.start >> shift << shift;
+        let first = &mut self.first[index];
         if group.full == 0 {
-            group.first = start;
+            *first = start;
             self.busy |= 1 << index;
         }
-        let full = group.full.rotate_right(slot_of(group.first, shift) as u32);
-        let mut slots_after = (start.wrapping_sub(group.first) as i64) >> shift;
+        let full = group.full.rotate_right(slot_of(*first, shift) as u32);
+        let mut slots_after = (start.wrapping_sub(*first) as i64) >> shift;
         if slots_after < 0 {
             // The first slot moves back as far as the last leaves room.
             let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
-            group.first = group.first.wrapping_sub(back << shift);
+            *first = first.wrapping_sub(back << shift);
             slots_after = 0;
         }
         let slots_after = slots_after.min(SLOTS as i64 - 1) as usize;
-        let slot = (slot_of(group.first, shift) + slots_after) % SLOTS;
+        let slot = (slot_of(*first, shift) + slots_after) % SLOTS;
         (entry.slot, entry.queued) = (slot as u8, true);
         group.full |= 1 << slot;
         self.links.push_back(&mut group.slots[slot], port);
@@ -341,10 +358,22 @@ impl Queue {
         if group.full == 0 {
             self.busy &= !(1 << index);
         } else {
-            let empty = group.full.rotate_right(slot_of(group.first, shift) as u32).trailing_zeros();
-            group.first = group.first.wrapping_add(u64::from(empty) << shift);
+            let first = &mut self.first[index];
+            let empty = group.full.rotate_right(slot_of(*first, shift) as u32).trailing_zeros();
+            *first = first.wrapping_add(u64::from(empty) << shift);
         }
     }
+}
+
+/// 2^64 / x, rounded down, for [`quotient`]; of 0 and 1 as much as there is.
+fn reciprocal(x: u64) -> u64 {
+    ((1u128 << 64) / u128::from(x.max(1))).min(u64::MAX.into()) as u64
+}
+
+/// `x` divided by what `reciprocal` is of, or one less; `x` is below 2^63.
+#[inline]
+fn quotient(x: u64, reciprocal: u64) -> u64 {
+    (u128::from(x) * u128::from(reciprocal) >> 64) as u64
 }
 
 /// The slot in which starts from `start` on lie.
