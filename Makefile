@@ -29,7 +29,7 @@ demo: guests all
 	$(CARGO) run --quiet --release --package fairlane -- demo --out out/demo
 
 test: guests agent lint
-	$(CARGO) test --workspace
+	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 
 lint:
 	$(CARGO) fmt --check

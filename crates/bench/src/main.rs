@@ -98,7 +98,7 @@ impl Run {
         };
         let claim = Claim {
             about: About::Fairlane,
-            source: "issue 2".to_owned(),
+            source: "README".to_owned(),
             text: text.to_owned(),
             expected: format!("{words} {}", quantity(limit, &measured.unit)),
             measured: quantity(measured.value, &measured.unit),

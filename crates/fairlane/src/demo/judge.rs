@@ -14,14 +14,14 @@ pub fn claims(act: &Act, take: &Take) -> Vec<Claim> {
     let mut claims = match act.name {
         Name::Before => vec![abuse(act, take)],
         Name::Fair => {
-            vec![shares(act, take, "issue 2", "Guests of equal weight get equal shares, whatever they offer")]
+            vec![shares(act, take, "README", "Guests of equal weight get equal shares, whatever they offer")]
         }
         Name::Wrr => {
-            let source = "issue 2; seed 002, figure 9";
+            let source = "README; Adamczyk and Chydzinski 2011, figure 9";
             vec![shares(act, take, source, "Under weighted round robin, shares follow the weights as they change")]
         }
         Name::Weights => {
-            vec![shares(act, take, "issue 2", "Under fair sharing, shares follow the weights as they change")]
+            vec![shares(act, take, "README", "Under fair sharing, shares follow the weights as they change")]
         }
         Name::MinRate => vec![floor(act, take)],
     };
@@ -42,7 +42,7 @@ fn abuse(act: &Act, take: &Take) -> Claim {
     let ratio = greedy / modest;
     Claim {
         about: About::Source,
-        source: "seed 002, figure 7".to_owned(),
+        source: "Adamczyk and Chydzinski 2011, figure 7".to_owned(),
         text:
             "The more abusive guest gets the better throughput: one that offers three times as much gets about three \
                times as much"
@@ -92,7 +92,7 @@ fn floor(act: &Act, take: &Take) -> Claim {
     let allowed = (1.0 - RATE) * FLOOR..=(1.0 + RATE) * FLOOR;
     Claim {
         about: About::Fairlane,
-        source: "issue 2".to_owned(),
+        source: "README".to_owned(),
         text: "A guest with min_rate gets it against heavier floods, in each whole second".to_owned(),
         expected: format!("{:.0} Mbit/s within {:.0}%", FLOOR / 1e6, RATE * 100.0),
         measured: format!("{:.2} to {:.2} Mbit/s", least / 1e6, most / 1e6),
@@ -108,7 +108,7 @@ fn no_loss(act: &Act, take: &Take) -> Claim {
     let (sent, received) = (ledger.sent_datagrams, ledger.received_datagrams);
     Claim {
         about: About::Fairlane,
-        source: "issue 2".to_owned(),
+        source: "README".to_owned(),
         text: format!("Nothing is dropped between ring and wire ({})", act.name.word()),
         expected: "0 frames".to_owned(),
         measured: format!("{} frames; {received} of {sent} datagrams arrived", ledger.drops()),
@@ -122,7 +122,7 @@ fn balance(act: &Act, take: &Take) -> Claim {
     let ledger = &take.ledger;
     Claim {
         about: About::Fairlane,
-        source: "issue 2".to_owned(),
+        source: "README".to_owned(),
         text: format!("Every frame taken from a ring is forwarded, or dropped and counted ({})", act.name.word()),
         expected: format!("{} frames", ledger.taken),
         measured: format!(

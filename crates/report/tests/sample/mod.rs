@@ -132,7 +132,7 @@ pub fn demo() -> ResultFile {
     let ours = About::Fairlane;
     result.claim(claim(
         About::Source,
-        "seed 002, figure 7",
+        "Adamczyk and Chydzinski 2011, figure 7",
         "Round robin gives the guest that offers three times as much three times as much",
         "25 and 75 Mbit/s",
         "25.0 and 75.0 Mbit/s",
@@ -141,7 +141,7 @@ pub fn demo() -> ResultFile {
     ));
     result.claim(claim(
         ours,
-        "issue 2",
+        "README",
         "Equal weights get equal shares in each second",
         "within 0.01 of one half",
         "0.004",
@@ -150,7 +150,7 @@ pub fn demo() -> ResultFile {
     ));
     result.claim(claim(
         ours,
-        "issue 2",
+        "README",
         "Shares follow the weights from the first whole second after a change",
         "within 0.01",
         "0.007",
@@ -159,7 +159,7 @@ pub fn demo() -> ResultFile {
     ));
     result.claim(claim(
         About::Source,
-        "seed 002, figure 9",
+        "Adamczyk and Chydzinski 2011, figure 9",
         "Shares follow weights within 5% at 30:1",
         "within 5%",
         "6.1%",
@@ -168,7 +168,7 @@ pub fn demo() -> ResultFile {
     ));
     result.claim(claim(
         ours,
-        "issue 2",
+        "README",
         "A guest with min_rate gets it whatever the others send",
         "20 Mbit/s within 2%",
         "19.9 Mbit/s",
@@ -177,7 +177,7 @@ pub fn demo() -> ResultFile {
     ));
     result.claim(claim(
         ours,
-        "issue 2",
+        "README",
         "Nothing is dropped between ring and wire",
         "0 frames",
         "0 frames",

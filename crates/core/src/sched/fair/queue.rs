@@ -373,7 +373,7 @@ fn reciprocal(x: u64) -> u64 {
 /// `x` divided by what `reciprocal` is of, or one less; `x` is below 2^63.
 #[inline]
 fn quotient(x: u64, reciprocal: u64) -> u64 {
-    (u128::from(x) * u128::from(reciprocal) >> 64) as u64
+    ((u128::from(x) * u128::from(reciprocal)) >> 64) as u64
 }
 
 /// The slot in which starts from `start` on lie.
