@@ -13,7 +13,8 @@ pub enum DropReason {
     SpoofedAddress,
     /// Shorter than its headers say, or not Ethernet.
     Malformed,
-    /// The destination is the port the frame came from, or isolation forbids it.
+    /// Nobody may have it: it is for the port it came from, for a bridge's own group address (IEEE 802.1D, 7.12.6), for a
+    /// guest that isolation forbids, or to be flooded where nobody else is.
     NoDestination,
     /// The receiver did not drain its ring within the bounded wait.
     ReceiverStalled,

@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::{net::Ipv4Addr, path::Path, process::ExitCode};
+use std::{net::Ipv4Addr, path::Path, process::ExitCode, thread, time::Duration};
 
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
+use fairlane_engine::snapshot::{State, VifState};
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, tcp, udp};
 use libtest_mimic::Arguments;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let tests = vec![
         guest_test("two_uml_guests_exchange_datagrams_and_streams", || exchange(Kind::Uml, Kind::Uml)),
         guest_test("a_qemu_guest_and_a_uml_guest_exchange_datagrams_and_streams", || exchange(Kind::Qemu, Kind::Uml)),
+        guest_test("a_backend_and_a_guest_restart_and_the_other_guest_carries_on", restart),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
@@ -30,9 +32,8 @@ fn guest(kind: Kind, number: u8, sockets: &Path) -> Result<Guest, Error> {
     boot(&GuestSpec { nic: Some(nic), ..spec(kind, &format!("joined-{number}")) })
 }
 
-fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
-    let sockets = tempfile::tempdir().unwrap();
-    let place = sockets.path().display();
+fn engine(sockets: &Path) -> Engine {
+    let place = sockets.display();
     let policy = format!(
         r#"
         control = "{place}/control.sock"
@@ -50,19 +51,54 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
         addresses = ["10.0.0.2"]
         "#
     );
-    let engine = Engine::start(Policy::parse("policy.toml", &policy).unwrap()).unwrap();
+    Engine::start(Policy::parse("policy.toml", &policy).unwrap()).unwrap()
+}
+
+fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
+    let sockets = tempfile::tempdir().unwrap();
+    let _engine = engine(sockets.path());
     let first = guest(first, 1, sockets.path())?;
     let second = guest(second, 2, sockets.path())?;
+    traffic(&first, &second)?;
+    first.stop()?;
+    second.stop()
+}
 
+/// QEMU connects anew when its backend is back, and its guest notices nothing but a pause. User-Mode Linux does not: it is
+/// the guest that restarts.
+fn restart() -> Result<(), Error> {
+    let sockets = tempfile::tempdir().unwrap();
+    let before = engine(sockets.path());
+    let first = guest(Kind::Qemu, 1, sockets.path())?;
+    let second = guest(Kind::Uml, 2, sockets.path())?;
+    traffic(&first, &second)?;
+    drop(before);
+    second.stop()?;
+    let after = engine(sockets.path());
+    let second = guest(Kind::Uml, 2, sockets.path())?;
+    let served = |vif: &VifState| vif.port.state == State::Up;
+    for _ in 0..100 {
+        if after.snapshot().unwrap().vifs.iter().all(served) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    traffic(&first, &second)?;
+    first.stop()?;
+    second.stop()
+}
+
+/// Streams one way and datagrams the other: all that was sent arrives.
+fn traffic(first: &Guest, second: &Guest) -> Result<(), Error> {
     // A connection first: with it each guest learns the other's MAC address.
     let run = |to| Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 1.0 });
-    let (sent, received) = one_way(&first, &second, 1.5, Command::TcpReceive, run)?;
+    let (sent, received) = one_way(first, second, 1.5, Command::TcpReceive, run)?;
     assert_eq!(received.sources.len(), 2);
     assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
     eprintln!("streams: {:.0} Mbit/s", sent.bytes as f64 * 8e-6 / sent.seconds);
 
     let run = |to| Command::UdpSend(udp::SendSpec { to, size: 1000, rate: Some(5e6), seconds: 1.0 });
-    let (sent, received) = one_way(&second, &first, 1.5, Command::UdpReceive, run)?;
+    let (sent, received) = one_way(second, first, 1.5, Command::UdpReceive, run)?;
     let [total] = &received.sources[..] else { panic!("{received:?}") };
     assert_eq!((total.datagrams, total.lost()), (sent.datagrams, 0));
     assert_eq!(total.source.ip(), Ipv4Addr::new(10, 0, 0, 2));
@@ -70,9 +106,6 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
     let Outcome::Counters(counters) = second.run(Command::Counters)? else { panic!("counters") };
     let card = counters.interfaces.iter().find(|interface| interface.name == "eth0").expect("eth0");
     assert!(card.sent_frames >= sent.datagrams && card.received_bytes > 0);
-    first.stop()?;
-    second.stop()?;
-    drop(engine);
     Ok(())
 }
 
