@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 /// Without work for this long, the worker sleeps if it knows when there will be some.
 const SPIN: Nanos = Nanos::from_micros(50);
 
-/// Without work for this long, it sleeps anyhow. A guest that has to kick it awake, and wait for it, loses more time than
-/// that: TCP between two guests was measured at half the speed with 50 us.
+/// Without work for this long, it sleeps anyhow. A guest that has to kick it awake, and wait for it, loses time: TCP between
+/// two guests on two cores was measured at 6.4 Gbit/s with 200 us, 5.1 with 50 us or 1 ms, 4.4 with 5 us.
 const LINGER: Nanos = Nanos::from_micros(200);
 
 /// While busy, descriptors are looked at this often.
