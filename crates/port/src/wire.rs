@@ -15,11 +15,11 @@ use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::{Nanos, SECOND};
 use lane::{Lane, Receiver, Sender};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// Bytes of the largest frame a wire carries: 64 KiB of IP, an Ethernet header and room for VLAN tags.
 pub const FRAME: u64 = 65_550;
@@ -87,7 +87,8 @@ pub fn pair(options: Options) -> Result<(End, End), Error> {
     let flight = u128::from(options.rate.unwrap_or(0)) * u128::from(options.delay.0) / 8 / u128::from(SECOND);
     let storage = u128::from(options.queue) + flight + u128::from(ARRIVED);
     let storage = u64::try_from(storage).ok().filter(|bytes| *bytes <= STORAGE).ok_or(Error::TooLong(storage))?;
-    let bell = || Ok::<_, io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?));
+    let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+    let bell = || Ok::<_, io::Error>(Arc::new(EventFd::from_flags(flags)?));
     let bells = [bell()?, bell()?];
     let (to_right, from_left) = Lane::pair(storage as usize);
     let (to_left, from_right) = Lane::pair(storage as usize);
@@ -183,9 +184,7 @@ impl Port for End {
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        // SAFETY: the eventfd is open as long as `self.bells`, which outlives the borrow.
-        let bell = unsafe { BorrowedFd::borrow_raw(self.bells[0].as_raw_fd()) };
-        poller.add(bell, key, 0, Interest::Read)
+        poller.add(self.bells[0].as_fd(), key, 0, Interest::Read)
     }
 
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
