@@ -109,11 +109,14 @@ fn on_bridge(home: &Path) -> Result<Pair> {
 
 /// Bits a second that the second guest receives from the first.
 fn stream([first, second]: &Pair, seconds: f64) -> Result<f64> {
-    let receiver =
-        second.start_job(Command::TcpReceive(ReceiveSpec { port: PORT, interval: 1.0, seconds: seconds + 1.0 }))?;
+    let receiver = second.agent().start_job(Command::TcpReceive(ReceiveSpec {
+        port: PORT,
+        interval: 1.0,
+        seconds: seconds + 1.0,
+    }))?;
     receiver.started()?;
     let to = (Ipv4Addr::new(10, 0, 0, 2), PORT).into();
-    let sent = first.run(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds }))?;
+    let sent = first.agent().run(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds }))?;
     match (sent, receiver.wait()?) {
         (Outcome::Sent(sent), Outcome::Received(received)) => {
             let bytes: u64 = received.sources.iter().map(|total| total.bytes).sum();

@@ -3,7 +3,6 @@
 use std::{
     env,
     fs::{self, File},
-    io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, Shutdown},
     os::{
         fd::OwnedFd,
@@ -11,18 +10,16 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command as Program, Stdio},
-    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use fairlane_agent::{Command, Message, Outcome, Request, encode};
+use fairlane_agent::Command;
 
 use crate::{
+    agent::Agent,
     error::{Error, IoContext},
-    image,
-    job::{Job, Switchboard},
-    qemu, uml,
+    image, qemu, uml,
 };
 
 /// What a guest runs on.
@@ -113,7 +110,7 @@ impl GuestSpec {
 }
 
 /// How a kind of guest is started.
-pub(crate) struct Machine {
+pub(crate) struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     /// What is booted, in words.
@@ -124,9 +121,8 @@ pub(crate) struct Machine {
 
 /// A guest that is up.
 pub struct Guest {
-    name: String,
+    agent: Agent,
     process: Process,
-    switchboard: Arc<Mutex<Switchboard>>,
 }
 
 impl Guest {
@@ -145,7 +141,7 @@ impl Guest {
     }
 
     /// Starts a machine and waits until its agent serves.
-    pub(crate) fn start(spec: &GuestSpec, agent: &Path, machine: Machine) -> Result<Guest, Error> {
+    pub(crate) fn start(spec: &GuestSpec, agent: &Path, machine: Launch) -> Result<Guest, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
@@ -170,16 +166,9 @@ impl Guest {
         let _ = home.keep();
         let process = Process { keeper: child, console };
 
-        let mut switchboard = Switchboard::default();
-        let deadline = Instant::now() + machine.limit;
-        let ready = Job::new(spec.name.clone(), switchboard.connect(0), deadline, machine.limit);
-        let switchboard = Arc::new(Mutex::new(switchboard));
         let lines = process.console.try_clone().doing(|| "the guest's console".to_owned())?;
-        thread::spawn({
-            let switchboard = switchboard.clone();
-            move || listen(lines, &switchboard)
-        });
-        let guest = Guest { name: spec.name.clone(), process, switchboard };
+        let (agent, ready) = Agent::listen(&spec.name, lines, machine.limit)?;
+        let guest = Guest { agent, process };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
             guest: spec.name.clone(),
             image: machine.image,
@@ -193,34 +182,9 @@ impl Guest {
         })
     }
 
-    /// The guest's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Gives the guest work, and does not wait for it.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] where the guest has ended.
-    pub fn start_job(&self, run: Command) -> Result<Job, Error> {
-        const PATIENCE: Duration = Duration::from_secs(20);
-        let deadline = Instant::now() + Duration::from_secs_f64(duration(&run).clamp(0.0, 86_400.0)) + PATIENCE;
-        let mut switchboard = self.switchboard.lock().expect("no thread panics while it dispatches");
-        let id = switchboard.unused_id();
-        let events = switchboard.connect(id);
-        // Written under the lock, so that lines do not mix.
-        (&self.process.console)
-            .write_all(&encode(&Request { id, run }))
-            .map_err(|_| Error::Gone { guest: self.name.clone() })?;
-        Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
-    }
-
-    /// Gives the guest work and waits for its outcome.
-    ///
-    /// # Errors
-    /// As [`Job::wait`].
-    pub fn run(&self, run: Command) -> Result<Outcome, Error> {
-        self.start_job(run)?.wait()
+    /// What takes its work.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
     }
 
     /// Powers the guest off and waits for it to end; one that takes more than five seconds is killed.
@@ -228,10 +192,10 @@ impl Guest {
     /// # Errors
     /// As [`Job::wait`]; the guest has ended even so.
     pub fn stop(mut self) -> Result<(), Error> {
-        self.run(Command::PowerOff)?;
+        self.agent.run(Command::PowerOff)?;
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5) {
-            if self.process.keeper.try_wait().doing(|| format!("wait for guest {}", self.name))?.is_some() {
+            if self.process.keeper.try_wait().doing(|| format!("wait for guest {}", self.agent.name()))?.is_some() {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
@@ -251,29 +215,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.console.shutdown(Shutdown::Both);
         let _ = self.keeper.wait();
-    }
-}
-
-/// Reads the console to its end and passes each message to its job; other lines are noise.
-fn listen(console: UnixStream, switchboard: &Mutex<Switchboard>) {
-    let mut input = BufReader::new(console);
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
-            switchboard.lock().expect("no thread panics while it writes").dispatch(id, event);
-        }
-        line.clear();
-    }
-    switchboard.lock().expect("no thread panics while it writes").hang_up();
-}
-
-/// How long the work itself takes, in seconds.
-fn duration(command: &Command) -> f64 {
-    match command {
-        Command::UdpSend(spec) => spec.seconds,
-        Command::TcpSend(spec) => spec.seconds,
-        Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
-        Command::Hello | Command::Counters | Command::PowerOff => 0.0,
     }
 }
 

@@ -5,17 +5,21 @@
 //! command line only.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod cache;
 mod cpio;
 mod error;
 mod guest;
 mod image;
 mod job;
+mod machine;
 mod modules;
 mod qemu;
 mod uml;
 
+pub use agent::Agent;
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
 pub use guest::{Backend, Guest, GuestSpec, Kind, Nic};
 pub use job::Job;
+pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, Node, Scheduler, Topology};

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     cache,
     error::{Error, IoContext},
-    guest::{Backend, Guest, GuestSpec, Machine, find_program, output},
+    guest::{Backend, Guest, GuestSpec, Launch, find_program, output},
     image, modules,
 };
 
@@ -21,7 +21,7 @@ const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 const DRIVERS: [&str; 2] = ["virtio_pci", "virtio_net"];
 
 /// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
-pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Machine, Error> {
+pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let program = find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")?;
     let kernel = Kernel::find()?;
     let initramfs = image::initramfs(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?;
@@ -45,7 +45,7 @@ fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) 
             let (name, log) = ("kvm-trial".to_owned(), log.path().to_owned());
             let spec = GuestSpec { name, kind: crate::Kind::Qemu, memory_mib: 256, nic: None, log };
             let machine = command(&spec, program, kernel, initramfs, Accelerator::Kvm).ok()?;
-            Guest::start(&spec, agent, Machine { limit: Duration::from_secs(10), ..machine }).ok()
+            Guest::start(&spec, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
         };
         if boots().is_some() { Accelerator::Kvm } else { Accelerator::Tcg }
     })
@@ -57,7 +57,7 @@ fn command(
     kernel: &Kernel,
     initramfs: &Path,
     accelerator: Accelerator,
-) -> Result<Machine, Error> {
+) -> Result<Launch, Error> {
     let log = absolute(&spec.log).doing(|| spec.log.display().to_string())?;
     let queues = spec.nic.as_ref().map_or(1, |nic| nic.queues);
     let (accelerator, limit, vectors) = match accelerator {
@@ -103,7 +103,7 @@ fn command(
         ]);
     }
     let image = format!("QEMU with {accelerator}, {}, {}", kernel.image.display(), initramfs.display());
-    Ok(Machine { program: program.to_owned(), arguments, image, limit })
+    Ok(Launch { program: program.to_owned(), arguments, image, limit })
 }
 
 fn on(yes: bool) -> &'static str {

@@ -8,14 +8,14 @@ use std::{
 
 use crate::{
     error::{Error, IoContext},
-    guest::{Backend, GuestSpec, Machine, find_program, output},
+    guest::{Backend, GuestSpec, Launch, find_program, output},
     image, modules,
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
 
 /// The command that is a User-Mode Linux guest. Its console is standard output, the agent's standard input.
-pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Machine, Error> {
+pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let kernel = find_program("linux.uml", "User-Mode Linux", "user-mode-linux")?;
     let version = output(Command::new(&kernel).arg("--version"))?;
     let tree = PathBuf::from(MODULES).join(version.trim());
@@ -50,7 +50,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Machine, Error> {
         });
     }
     let image = format!("User-Mode Linux {}, {}", version.trim(), initramfs.display());
-    Ok(Machine { program: kernel, arguments, image, limit: Duration::from_secs(30) })
+    Ok(Launch { program: kernel, arguments, image, limit: Duration::from_secs(30) })
 }
 
 /// A path as one word of the kernel's command line, where spaces separate words and colons a word's parts.

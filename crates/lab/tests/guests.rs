@@ -45,14 +45,15 @@ fn boot_alone(kind: Kind, name: &str) -> Result<Guest, Error> {
 
 fn datagrams(kind: Kind) -> Result<(), Error> {
     let guest = boot_alone(kind, if kind == Kind::Uml { "uml-datagrams" } else { "qemu-datagrams" })?;
-    let Outcome::Hello { kernel, .. } = guest.run(Command::Hello)? else { panic!("hello") };
+    let Outcome::Hello { kernel, .. } = guest.agent().run(Command::Hello)? else { panic!("hello") };
     assert!(kernel.starts_with(|c: char| c.is_ascii_digit()), "{kernel}");
 
-    let receiver = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 1.5 }))?;
+    let receiver =
+        guest.agent().start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 1.5 }))?;
     receiver.started()?;
     let to = "127.0.0.1:5001".parse().unwrap();
     let run = Command::UdpSend(udp::SendSpec { to, size: 1000, rate: Some(5e6), seconds: 1.0 });
-    let Outcome::Sent(sent) = guest.run(run)? else { panic!("sent") };
+    let Outcome::Sent(sent) = guest.agent().run(run)? else { panic!("sent") };
     let mut samples: Vec<Sample> = Vec::new();
     let received = loop {
         match receiver.next()?.1 {
@@ -66,7 +67,7 @@ fn datagrams(kind: Kind) -> Result<(), Error> {
     assert_eq!((total.datagrams, total.bytes, total.lost()), (sent.datagrams, sent.bytes, 0));
     assert_eq!(samples.iter().map(|sample| sample.bytes).sum::<u64>(), sent.bytes);
     assert!(samples.iter().all(|sample| sample.source == total.source));
-    let Outcome::Counters(counters) = guest.run(Command::Counters)? else { panic!("counters") };
+    let Outcome::Counters(counters) = guest.agent().run(Command::Counters)? else { panic!("counters") };
     let lo = counters.interfaces.iter().find(|interface| interface.name == "lo").expect("lo");
     assert!(lo.received_frames >= sent.datagrams);
     assert_eq!(counters.socket_overflows, 0);
@@ -75,23 +76,24 @@ fn datagrams(kind: Kind) -> Result<(), Error> {
 
 fn streams() -> Result<(), Error> {
     let guest = boot_alone(Kind::Uml, "uml-streams")?;
-    let receiver = guest.start_job(Command::TcpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 2.0 }))?;
+    let receiver =
+        guest.agent().start_job(Command::TcpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 2.0 }))?;
     receiver.started()?;
     let to = "127.0.0.1:5001".parse().unwrap();
     let run = Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 0.5 });
-    let Outcome::Sent(sent) = guest.run(run)? else { panic!("sent") };
+    let Outcome::Sent(sent) = guest.agent().run(run)? else { panic!("sent") };
     let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
     assert_eq!(received.sources.len(), 2);
     assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
 
-    let refused = guest.run(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds: 0.5 }));
+    let refused = guest.agent().run(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds: 0.5 }));
     assert!(matches!(refused, Err(Error::Failed { ref reason, .. }) if reason.contains("127.0.0.1:5001")));
     guest.stop()
 }
 
 fn stopped() -> Result<(), Error> {
     let guest = boot_alone(Kind::Uml, "uml-stopped")?;
-    let name = guest.name().to_owned();
+    let name = guest.agent().name().to_owned();
     assert!(processes_of(&name).len() > 1);
     guest.stop()?;
     assert_none_left(&name);
@@ -100,7 +102,7 @@ fn stopped() -> Result<(), Error> {
 
 fn dropped() -> Result<(), Error> {
     let guest = boot_alone(Kind::Uml, "uml-dropped")?;
-    let name = guest.name().to_owned();
+    let name = guest.agent().name().to_owned();
     drop(guest);
     assert_none_left(&name);
     Ok(())
@@ -124,7 +126,7 @@ fn host_killed() -> Result<(), Error> {
 /// Boots a guest, tells its name, and waits for the end.
 fn be_killed() -> ! {
     let guest = boot_alone(Kind::Uml, "uml-victim").unwrap();
-    println!("{}", guest.name());
+    println!("{}", guest.agent().name());
     loop {
         thread::park();
     }
@@ -139,7 +141,7 @@ fn too_small() -> Result<(), Error> {
             assert!(console.lines().count() > 3, "{console}");
         }
         Err(missing @ Error::Missing(_)) => return Err(missing),
-        other => panic!("a guest of 6 MiB: {:?}", other.map(|guest| guest.name().to_owned())),
+        other => panic!("a guest of 6 MiB: {:?}", other.map(|guest| guest.agent().name().to_owned())),
     }
     fs::remove_file(&spec.log).unwrap();
     Ok(())
@@ -147,14 +149,15 @@ fn too_small() -> Result<(), Error> {
 
 fn gone() -> Result<(), Error> {
     let guest = boot_alone(Kind::Uml, "uml-gone")?;
-    let job = guest.start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
+    let job =
+        guest.agent().start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
     // All but the keeper, which is in a group of its own.
     let kernel = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("linux.uml"));
-    let member = processes_of(guest.name()).into_iter().find(kernel).expect("a process of the guest's kernel");
+    let member = processes_of(guest.agent().name()).into_iter().find(kernel).expect("a process of the guest's kernel");
     killpg(getpgid(Some(Pid::from_raw(member))).unwrap(), Signal::SIGKILL).unwrap();
-    assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.name()));
-    assert!(matches!(guest.run(Command::Hello), Err(Error::Gone { .. })));
+    assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.agent().name()));
+    assert!(matches!(guest.agent().run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }
 

@@ -103,7 +103,7 @@ fn traffic(first: &Guest, second: &Guest) -> Result<(), Error> {
     assert_eq!((total.datagrams, total.lost()), (sent.datagrams, 0));
     assert_eq!(total.source.ip(), Ipv4Addr::new(10, 0, 0, 2));
 
-    let Outcome::Counters(counters) = second.run(Command::Counters)? else { panic!("counters") };
+    let Outcome::Counters(counters) = second.agent().run(Command::Counters)? else { panic!("counters") };
     let card = counters.interfaces.iter().find(|interface| interface.name == "eth0").expect("eth0");
     assert!(card.sent_frames >= sent.datagrams && card.received_bytes > 0);
     Ok(())
@@ -117,10 +117,12 @@ fn one_way(
     receive: fn(ReceiveSpec) -> Command,
     send: impl Fn(std::net::SocketAddr) -> Command,
 ) -> Result<(Sent, Received), Error> {
-    let number = if to.name().starts_with("joined-1") { 1 } else { 2 };
-    let receiver = to.start_job(receive(ReceiveSpec { port: 5001, interval: 0.1, seconds }))?;
+    let number = if to.agent().name().starts_with("joined-1") { 1 } else { 2 };
+    let receiver = to.agent().start_job(receive(ReceiveSpec { port: 5001, interval: 0.1, seconds }))?;
     receiver.started()?;
-    let Outcome::Sent(sent) = from.run(send((Ipv4Addr::new(10, 0, 0, number), 5001).into()))? else { panic!("sent") };
+    let Outcome::Sent(sent) = from.agent().run(send((Ipv4Addr::new(10, 0, 0, number), 5001).into()))? else {
+        panic!("sent")
+    };
     let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
     Ok((sent, received))
 }

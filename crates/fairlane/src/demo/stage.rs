@@ -5,7 +5,7 @@ use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Backend, Command, Guest, GuestSpec, Kind, Nic};
+use fairlane_lab::{Agent, Backend, Command, Guest, GuestSpec, Kind, Nic};
 use fairlane_load::{ReceiveSpec, udp};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -55,19 +55,19 @@ impl Stage {
         let to = (RECEIVER_ADDRESS, PORT).into();
         let (_, senders) = self.guests.split_last().expect("there is a receiver");
         for (_, sender) in senders {
-            sender.run(Command::UdpSend(udp::SendSpec { to, size: 8, rate: Some(1e5), seconds: 0.02 }))?;
+            sender.agent().run(Command::UdpSend(udp::SendSpec { to, size: 8, rate: Some(1e5), seconds: 0.02 }))?;
         }
         receiving.wait().map(drop)
     }
 
     /// The guest of one of [`SENDERS`].
-    pub fn sender(&self, index: usize) -> &Guest {
-        &self.guests[index].1
+    pub fn sender(&self, index: usize) -> &Agent {
+        self.guests[index].1.agent()
     }
 
     /// The guest that receives.
-    pub fn receiver(&self) -> &Guest {
-        &self.guests[self.guests.len() - 1].1
+    pub fn receiver(&self) -> &Agent {
+        self.guests[self.guests.len() - 1].1.agent()
     }
 
     /// Makes a setting while frames pass.

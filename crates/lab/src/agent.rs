@@ -1,0 +1,98 @@
+//! An agent from the host's side: what takes work, wherever it runs.
+//!
+//! Agents are reached over a line, a socket that is a console's other end. An agent may itself pass requests on to
+//! the guests of its own host: those share the line, and are told apart by name.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fairlane_agent::{Command, Message, Outcome, Request, encode};
+
+use crate::{
+    error::{Error, IoContext},
+    job::{Job, Switchboard},
+};
+
+/// An agent that serves. Clones reach the same one.
+#[derive(Clone)]
+pub struct Agent {
+    name: String,
+    line: Arc<Line>,
+}
+
+/// The way to one or more agents.
+struct Line {
+    console: UnixStream,
+    switchboard: Mutex<Switchboard>,
+}
+
+impl Agent {
+    /// Opens the line over `console`, with a thread that reads it to its end. The job ends when the agent is ready.
+    pub(crate) fn listen(name: &str, console: UnixStream, limit: Duration) -> Result<(Agent, Job), Error> {
+        let lines = console.try_clone().doing(|| format!("the console of {name}"))?;
+        let mut switchboard = Switchboard::default();
+        let ready = Job::new(name.to_owned(), switchboard.connect(0), Instant::now() + limit, limit);
+        let line = Arc::new(Line { console, switchboard: Mutex::new(switchboard) });
+        let agent = Agent { name: name.to_owned(), line: line.clone() };
+        thread::spawn(move || listen(lines, &line.switchboard));
+        Ok((agent, ready))
+    }
+
+    /// The name of the machine it serves.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives the agent work, and does not wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] where its machine has ended.
+    pub fn start_job(&self, run: Command) -> Result<Job, Error> {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs_f64(duration(&run).clamp(0.0, 86_400.0)) + PATIENCE;
+        let mut switchboard = self.line.switchboard.lock().expect("no thread panics while it dispatches");
+        let id = switchboard.unused_id();
+        let events = switchboard.connect(id);
+        // Written under the lock, so that lines do not mix.
+        (&self.line.console)
+            .write_all(&encode(&Request { id, run }))
+            .map_err(|_| Error::Gone { guest: self.name.clone() })?;
+        Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
+    }
+
+    /// Gives the agent work and waits for its outcome.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    pub fn run(&self, run: Command) -> Result<Outcome, Error> {
+        self.start_job(run)?.wait()
+    }
+}
+
+/// Reads the console to its end and passes each message to its job; other lines are noise.
+fn listen(console: UnixStream, switchboard: &Mutex<Switchboard>) {
+    let mut input = BufReader::new(console);
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
+            switchboard.lock().expect("no thread panics while it writes").dispatch(id, event);
+        }
+        line.clear();
+    }
+    switchboard.lock().expect("no thread panics while it writes").hang_up();
+}
+
+/// How long the work itself takes, in seconds.
+fn duration(command: &Command) -> f64 {
+    match command {
+        Command::UdpSend(spec) => spec.seconds,
+        Command::TcpSend(spec) => spec.seconds,
+        Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
+        Command::Hello | Command::Counters | Command::PowerOff => 0.0,
+    }
+}

@@ -1,0 +1,127 @@
+//! A machine under measurement: a host, its guests, and an external machine at the other end of its link.
+//!
+//! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Agent, Error};
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Node {
+    /// The machine at the other end of the host's link. It shares no measured CPU.
+    External,
+    /// The host's own system: the driver domain of a Xen host.
+    Host,
+    /// A guest, counted from 1.
+    Guest(usize),
+}
+
+/// What an experiment needs of a machine. Read from the experiment's file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// The guests, in order.
+    pub guests: Vec<GuestPlan>,
+    /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.
+    #[serde(default)]
+    pub link: Option<f64>,
+    /// How guests and link are joined.
+    #[serde(default)]
+    pub join: Join,
+    /// The physical CPUs of the host's own system (Xen: where dom0 is pinned).
+    #[serde(default = "first_cpu")]
+    pub host_cpus: Vec<usize>,
+    /// The hypervisor's scheduler. Hosts without a hypervisor of that kind leave it out of account and say so.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The scheduler's slice in milliseconds, where it has one; its own if not given.
+    #[serde(default)]
+    pub slice_ms: Option<u32>,
+}
+
+fn first_cpu() -> Vec<usize> {
+    vec![0]
+}
+
+/// A guest of a [`Topology`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestPlan {
+    /// The physical CPUs its virtual ones are pinned to.
+    pub cpus: Vec<usize>,
+    /// The scheduler's weight; the scheduler's own (256) if not given.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// The cap of its card in bits per second (`rate` of Xen's vif), if any.
+    #[serde(default)]
+    pub rate: Option<f64>,
+    /// A disk served by the host's block backend.
+    #[serde(default)]
+    pub disk: bool,
+}
+
+/// How a host joins its guests' cards and its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// A bridge of the host's kernel.
+    #[default]
+    Bridge,
+    /// The first guest's card alone, routed to the link.
+    Plain,
+}
+
+/// A CPU scheduler of Xen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheduler {
+    /// The sources': slices of 30 ms.
+    #[default]
+    Credit,
+    /// Today's default.
+    Credit2,
+}
+
+/// What measures time on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The real clock.
+    #[default]
+    Wall,
+    /// A nanosecond an instruction: repeatable to the digit. For emulated machines only.
+    Instructions,
+}
+
+/// CPU time spent since the machine started, by the hypervisor's own account.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuTime {
+    /// Whose.
+    pub node: Node,
+    /// In seconds.
+    pub seconds: f64,
+}
+
+/// A machine that is up. Dropping it ends it as well, without asking its guests.
+pub trait Machine {
+    /// The agent at a node of the topology.
+    fn agent(&self, node: Node) -> &Agent;
+    /// A node's address on the network all nodes share.
+    fn address(&self, node: Node) -> Ipv4Addr;
+    /// The hypervisor's account of CPU time; empty where there is no hypervisor that keeps one.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error>;
+    /// What the machine is, for the result's settings: versions, emulation, where each node ran.
+    fn facts(&self) -> BTreeMap<String, Value>;
+    /// Powers all off.
+    ///
+    /// # Errors
+    /// Where something does not end as asked; it has ended even so.
+    fn stop(self: Box<Self>) -> Result<(), Error>;
+}
