@@ -70,10 +70,15 @@ impl Backend {
     pub fn check_drops(&self) -> Result<()> {
         let drops = self.0.ask(|work| {
             let bridge = &mut work.bridges[0];
-            let counters = bridge.ports().into_iter().filter_map(|port| bridge.counters(port));
-            counters.map(|counters| counters.drops.total()).sum::<u64>()
+            let ports = bridge.ports().into_iter();
+            let drops = ports.filter_map(|port| Some((port, bridge.counters(port)?.drops)));
+            let named = drops.flat_map(|(port, drops)| {
+                let some = drops.iter().filter(|(_, frames)| *frames > 0).collect::<Vec<_>>();
+                some.into_iter().map(move |(reason, frames)| format!("{frames} of port {}: {}", port.0, reason.name()))
+            });
+            named.collect::<Vec<_>>().join(", ")
         })?;
-        ensure!(drops == 0, "Fairlane dropped {drops} frames");
+        ensure!(drops.is_empty(), "Fairlane dropped frames ({drops})");
         Ok(())
     }
 }

@@ -79,7 +79,9 @@ fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backen
             queues: 1,
         };
         let log = home.join(format!("{name}.console"));
-        match Guest::boot(&GuestSpec { name, kind: Kind::Uml, memory_mib: 128, nic: Some(nic), log }) {
+        // As the sources' guests have it. A kernel with 128 MiB keeps TCP's window to half a megabyte: then the round trip
+        // is what is measured.
+        match Guest::boot(&GuestSpec { name, kind: Kind::Uml, memory_mib: 1024, nic: Some(nic), log }) {
             Err(fairlane_lab::Error::Missing(what)) => Err(Missing(what).into()),
             other => other.context("boot"),
         }

@@ -45,7 +45,9 @@ impl Port for Endless {
         Room::Now
     }
 
-    fn flush(&mut self, _now: Nanos) {}
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        Nanos::NEVER
+    }
 
     fn arm(&mut self, _wanted: Wanted) -> bool {
         true

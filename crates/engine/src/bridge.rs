@@ -120,7 +120,7 @@ impl Bridge {
                 Next::WaitUntil(_) | Next::Idle => {}
             }
         }
-        self.flush(now);
+        round.next = round.next.min(self.flush(now));
         round
     }
 
@@ -350,15 +350,18 @@ impl Bridge {
         }
     }
 
-    /// Publishes what the round did, once a port.
-    fn flush(&mut self, now: Nanos) {
+    /// Publishes what the round did, once a port. Answers when ports that hold a notification back want to be asked again.
+    fn flush(&mut self, now: Nanos) -> Nanos {
         let Fabric { slots, touched, .. } = &mut self.fabric;
-        for port in touched.drain(..) {
-            if let Some(slot) = &mut slots[port.index()] {
-                slot.touched = false;
-                slot.port.flush(now);
-            }
-        }
+        let mut next = Nanos::NEVER;
+        touched.retain(|port| {
+            let Some(slot) = &mut slots[port.index()] else { return false };
+            let again = slot.port.flush(now);
+            next = next.min(again);
+            slot.touched = again != Nanos::NEVER;
+            slot.touched
+        });
+        next
     }
 
     /// Works out who got which part of the link, once a second.

@@ -100,12 +100,13 @@ impl Port for Captured {
         self.port.room(now)
     }
 
-    fn flush(&mut self, now: Nanos) {
-        self.port.flush(now);
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        let again = self.port.flush(now);
         if now.since(self.writer.written) >= FRESH {
             self.writer.written = now;
             self.writer.write();
         }
+        again
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {

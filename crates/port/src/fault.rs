@@ -254,10 +254,10 @@ impl<P: Port> Port for Faulty<P> {
         if self.received.ready.len() < BURST { Room::Now } else { self.port.room(now) }
     }
 
-    fn flush(&mut self, now: Nanos) {
+    fn flush(&mut self, now: Nanos) -> Nanos {
         self.seen = now;
         self.push(now);
-        self.port.flush(now);
+        self.port.flush(now)
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {

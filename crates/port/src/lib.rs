@@ -102,8 +102,9 @@ pub trait Port: Send {
     /// Whether [`Port::put`] would do better than at its last refusal.
     fn room(&mut self, now: Nanos) -> Room;
 
-    /// Publishes everything consumed and put since the last call, and notifies the peer once.
-    fn flush(&mut self, now: Nanos);
+    /// Publishes everything consumed and put since the last call, and notifies the peer once. Answers when it is to be called
+    /// again even without more frames, because a notification is held back until then; [`Nanos::NEVER`] if none is.
+    fn flush(&mut self, now: Nanos) -> Nanos;
 
     /// Asks the peer to wake the worker through the poller. True if something wanted is there already: then do not sleep.
     fn arm(&mut self, wanted: Wanted) -> bool;
@@ -149,7 +150,7 @@ impl<P: Port + ?Sized> Port for Box<P> {
     fn room(&mut self, now: Nanos) -> Room {
         (**self).room(now)
     }
-    fn flush(&mut self, now: Nanos) {
+    fn flush(&mut self, now: Nanos) -> Nanos {
         (**self).flush(now)
     }
     fn arm(&mut self, wanted: Wanted) -> bool {

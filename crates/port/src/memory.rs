@@ -113,7 +113,9 @@ impl Port for Memory {
         if queues.received.len() < queues.room { Room::Now } else { Room::Unknown }
     }
 
-    fn flush(&mut self, _now: Nanos) {}
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        Nanos::NEVER
+    }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && self.waiting(Nanos(0))) || (wanted.room && self.room(Nanos(0)) == Room::Now)

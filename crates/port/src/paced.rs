@@ -69,8 +69,8 @@ impl<P: Port> Port for Paced<P> {
         }
     }
 
-    fn flush(&mut self, now: Nanos) {
-        self.port.flush(now);
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        self.port.flush(now)
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {

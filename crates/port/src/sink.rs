@@ -76,7 +76,9 @@ impl Port for Sink {
         Room::Now
     }
 
-    fn flush(&mut self, _now: Nanos) {}
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        Nanos::NEVER
+    }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.room

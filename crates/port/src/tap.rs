@@ -252,7 +252,9 @@ impl Port for Tap {
     }
 
     /// Nothing: a tap is told of each frame.
-    fn flush(&mut self, _now: Nanos) {}
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        Nanos::NEVER
+    }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
         // The poller tells of each arrival once, so it must be known that nothing arrived before.

@@ -159,11 +159,12 @@ impl Port for End {
         if self.outward.fits(self.short) { self.link.room(now) } else { Room::Unknown }
     }
 
-    fn flush(&mut self, _now: Nanos) {
+    fn flush(&mut self, _now: Nanos) -> Nanos {
         if std::mem::take(&mut self.ring) {
             // Only a counter at its maximum refuses, and then the other end has long been woken.
             let _ = self.bells[1].write(1);
         }
+        Nanos::NEVER
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {

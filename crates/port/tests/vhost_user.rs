@@ -12,8 +12,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-const NO_HEADER: [u8; HEADER] = [0; HEADER];
-
 fn place() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
@@ -252,36 +250,6 @@ fn nobody_there_is_a_receiver_that_is_down() {
     let put = backend.put(&frame(0, 100), Offload::default());
     assert_eq!(put.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
     assert_eq!(backend.port.status(), Status::Waiting);
-}
-
-fn calls(frontend: &Frontend, queue: usize) -> u64 {
-    frontend.calls[queue].read().unwrap_or(0)
-}
-
-#[test]
-fn one_call_a_burst_and_none_if_not_wanted() {
-    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    calls(&frontend, 1); // the one at the start
-    (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 80)));
-    backend.take();
-    assert_eq!(calls(&frontend, 1), 1);
-    frontend.write(ring(1)[1], &1u16.to_le_bytes()); // VRING_AVAIL_F_NO_INTERRUPT
-    frontend.transmit(3, NO_HEADER, &frame(3, 80));
-    backend.take();
-    assert_eq!(calls(&frontend, 1), 0);
-}
-
-#[test]
-fn with_event_idx_calls_come_at_the_index_that_was_named() {
-    let (_dir, _, mut backend, mut frontend) = connected(RICH | F_EVENT_IDX, 8);
-    calls(&frontend, 1);
-    let used_event = ring(1)[1] + 4 + 2 * 8;
-    frontend.write(used_event, &2u16.to_le_bytes());
-    for (seed, expected) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
-        frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 80));
-        backend.take();
-        assert_eq!(calls(&frontend, 1), expected, "after frame {seed}");
-    }
 }
 
 #[test]

@@ -13,8 +13,6 @@ use frontend::*;
 use proptest::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
 
-const NO_HEADER: [u8; HEADER] = [0; HEADER];
-
 fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");

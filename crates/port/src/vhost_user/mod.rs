@@ -220,14 +220,16 @@ impl Port for VhostUser {
         }
     }
 
-    fn flush(&mut self, _now: Nanos) {
-        let Some(peer) = &mut self.peer else { return };
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        let Some(peer) = &mut self.peer else { return Nanos::NEVER };
         let (receive, transmit, memory) = peer.session.queues();
-        receive.iter_mut().flatten().for_each(|queue| queue.ring.publish());
-        transmit.iter_mut().flatten().for_each(|queue| queue.ring.publish());
+        let received = receive.iter_mut().flatten().map(|queue| queue.publish(now));
+        let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
+        let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
         if memory.torn() && peer.session.broken().is_none() {
             peer.disable(&self.name, Violation::Torn);
         }
+        again
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {

@@ -7,6 +7,7 @@ use super::features::{self, Features};
 use super::message::Message;
 use crate::poller::Watcher;
 use crate::virtqueue::{GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, Violation};
+use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -296,7 +297,7 @@ impl Session {
             self.transmit[index / 2].take().map(|queue| queue.ring)
         };
         let Some(mut ring) = ring else { return };
-        ring.publish();
+        ring.publish(Nanos::NEVER, true);
         let vring = &mut self.vrings[index];
         vring.base = ring.base();
         if let Some(kick) = vring.kick.as_deref() {

@@ -1,7 +1,7 @@
 //! A guest's receive queue: frames into the buffers that the guest lent.
 
 use super::memory::GuestMemory;
-use super::ring::{Direction, Ring};
+use super::ring::{Direction, HOLD, Ring};
 use super::violation::Violation;
 use crate::Refusal;
 use crate::burst::Frame;
@@ -9,12 +9,17 @@ use crate::plain::Plain;
 use crate::vnet::{self, HEADER};
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
 
 /// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame.
 const MAX_PIECES: usize = 1024;
 
 /// The frame is larger than all buffers that the queue can hold.
 const TOO_LARGE: Option<Refusal> = Some(Refusal::Never(DropReason::TooLarge));
+
+/// So many bytes within [`HOLD`] are a bulk flow (0.65 Gbit/s), whose frames can wait for each other. Requests and answers are
+/// less, and urgent.
+const BULK: u64 = 16 << 10;
 
 /// A receive queue in service.
 pub struct Receive {
@@ -28,6 +33,10 @@ pub struct Receive {
     pieces: Vec<(*mut u8, u32)>,
     /// Available entries that were not enough for a frame; 0 if the last frame found room.
     short: u16,
+    /// Since when `bytes` counts, and how many there were in as long before.
+    since: Nanos,
+    bytes: u64,
+    bytes_before: u64,
 }
 
 // SAFETY: the pointers are used within one call only.
@@ -37,7 +46,17 @@ impl Receive {
     /// A queue in which nothing was put yet.
     pub fn new(ring: Ring, mergeable: bool) -> Receive {
         let (chains, pieces) = (Vec::with_capacity(MAX_PIECES), Vec::with_capacity(MAX_PIECES));
-        Receive { ring, mergeable, chains, pieces, short: 0 }
+        Receive { ring, mergeable, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
+    }
+
+    /// Publishes what was put; answers when to do so again ([`Ring::publish`]).
+    #[inline]
+    pub fn publish(&mut self, now: Nanos) -> Nanos {
+        if now.since(self.since) >= HOLD {
+            (self.since, self.bytes_before, self.bytes) = (now, self.bytes, 0);
+        }
+        let bulk = self.bytes.max(self.bytes_before) >= BULK;
+        self.ring.publish(now, !bulk)
     }
 
     /// Whether there are more buffers than when a frame last found too few.
@@ -125,6 +144,7 @@ impl Receive {
     /// Completes the gathered chains with `bytes` in them.
     #[inline]
     fn hand_over(&mut self, bytes: u32) {
+        self.bytes += u64::from(bytes);
         let mut left = bytes;
         for &(head, room) in &self.chains {
             let here = left.min(room);

@@ -9,6 +9,7 @@ use super::violation::Violation;
 use crate::burst::{BURST, Filler};
 use crate::vnet::{self, HEADER};
 use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
 
 /// The largest frame: what IP's 16-bit length allows (RFC 791, section 3.1), Ethernet and two VLAN tags.
 const MAX_FRAME: u32 = 65535 + 14 + 8;
@@ -73,6 +74,13 @@ impl Transmit {
                 .map_err(Violation::Header)?;
         }
         Ok(())
+    }
+
+    /// Publishes what was completed; answers when to do so again ([`Ring::publish`]). Never urgent: the driver waits for it only
+    /// where its queue is full, or its sockets' part of it.
+    #[inline]
+    pub fn publish(&mut self, now: Nanos) -> Nanos {
+        self.ring.publish(now, false)
     }
 
     /// Completes the first `frames` frames of the last offer.

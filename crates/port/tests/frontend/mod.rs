@@ -59,6 +59,9 @@ pub const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
 pub const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
 pub const RICH: u64 = PLAIN | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
 
+/// A header that leaves nothing to do.
+pub const NO_HEADER: [u8; HEADER] = [0; HEADER];
+
 /// A backend's port with what a worker would hold.
 pub struct Backend {
     pub port: VhostUser,
