@@ -23,6 +23,7 @@ peers: guests
 	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
 	@deploy/need ip iproute2
+	@deploy/need setpriv util-linux
 
 # Real guests on a shared link, before and after: about a minute. Writes out/demo/report.html.
 demo: guests all

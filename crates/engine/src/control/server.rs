@@ -1,6 +1,7 @@
 //! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
 
 use super::protocol::{Call, LINE, Reply, Request};
+use fairlane_port::vhost_user::directory_of;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -40,6 +41,7 @@ impl Server {
     /// A sentence: the path is in use, is something else, or cannot be made.
     pub fn start(path: &Path, answer: Answer) -> Result<Server, String> {
         let said = |error: &dyn std::fmt::Display| format!("cannot make control socket {}: {error}", path.display());
+        directory_of(path).map_err(|error| said(&error))?;
         clear(path)?;
         let listener = listen_privately(path).map_err(|error| said(&error))?;
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;

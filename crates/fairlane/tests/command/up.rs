@@ -41,10 +41,11 @@ fn a_socket_in_use_is_left_to_its_owner() {
 fn a_directory_that_is_missing_is_told() {
     let place = Place::new();
     place.write("policy.toml", &POLICY.replace("DIR/web.sock", "DIR/gone/web.sock"));
-    let sentence = "vif `web`: socket DIR/gone/web.sock: No such file or directory (os error 2)\n";
+    let sentence =
+        "vif `web`: socket DIR/gone/web.sock: there is no directory DIR/gone: make it, or name another path\n";
     assert_refused(&place.run("up policy.toml"), 1, sentence);
     place.write("policy.toml", &POLICY.replace("DIR/control.sock", "DIR/gone/control.sock"));
-    let sentence = "cannot make control socket DIR/gone/control.sock: ENOENT: No such file or directory\n";
+    let sentence = "cannot make control socket DIR/gone/control.sock: there is no directory DIR/gone: make it, or name another path\n";
     assert_refused(&place.run("up policy.toml"), 1, sentence);
     assert_eq!(place.names(), ["policy.toml"]);
 }

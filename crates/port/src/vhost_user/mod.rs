@@ -22,6 +22,7 @@ use features::Features;
 use message::Channel;
 use session::{FIRST_KICK, Session};
 use socket::Socket;
+pub use socket::directory_of;
 use std::io;
 use std::ops::Range;
 use std::path::Path;

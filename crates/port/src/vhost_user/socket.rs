@@ -23,6 +23,20 @@ enum Role {
     Caller(TimerFd),
 }
 
+/// Sees that the directory a socket is to be in is there.
+///
+/// # Errors
+/// A sentence that names the directory.
+pub fn directory_of(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) if !parent.is_dir() => {
+            let why = format!("there is no directory {}: make it, or name another path", parent.display());
+            Err(io::Error::new(io::ErrorKind::NotFound, why))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A listening socket, removed when dropped, or the place of one to connect to.
 pub struct Socket {
     path: PathBuf,
@@ -44,6 +58,7 @@ impl Socket {
             }
             std::fs::remove_file(path).map_err(at)?;
         }
+        directory_of(path).map_err(at)?;
         let listener = UnixListener::bind(path).map_err(at)?;
         listener.set_nonblocking(true).map_err(at)?;
         Ok(Socket { path: path.to_owned(), role: Role::Listener(listener) })
