@@ -62,6 +62,10 @@ pub fn boot(
     }
     let guests = maker.guests(host.agent(), topology, progress)?;
     wiring::join(host.agent(), topology.join, topology.joined())?;
+    let processes = guests.iter().take(topology.joined()).filter(|_| kind == MachineKind::Native);
+    for agent in processes.map(|(guest, _)| guest.agent()).chain([external.agent()]) {
+        wiring::await_state(agent, CARD, "state UP")?;
+    }
     let (guests, systems): (_, Vec<_>) = guests.into_iter().unzip();
     let mut machine = Local { guests, external, host, facts: BTreeMap::new() };
     machine.facts = maker.facts(topology, &machine, &systems)?;
