@@ -39,6 +39,9 @@ fn main() -> process::ExitCode {
         guest_test("uml_carries_traffic_where_it_was_told", || works(MachineKind::Uml)),
         guest_test("uml_leaves_nothing_when_the_lab_is_killed", || killed(MachineKind::Uml)),
         guest_test("uml_limits_link_and_cards", || limits(MachineKind::Uml)),
+        guest_test("qemu_carries_traffic_where_it_was_told", || works(MachineKind::Qemu)),
+        guest_test("qemu_e1000_carries_traffic_where_it_was_told", || works(MachineKind::QemuE1000)),
+        guest_test("qemu_leaves_nothing_when_the_lab_is_killed", || killed(MachineKind::Qemu)),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -178,7 +178,11 @@ impl Maker<'_> {
         }
         let spec = GuestSpec {
             name: node.to_string(),
-            kind: if self.kind == MachineKind::Uml { Kind::Uml } else { Kind::Qemu },
+            kind: match self.kind {
+                MachineKind::Uml => Kind::Uml,
+                MachineKind::QemuE1000 => Kind::QemuE1000,
+                _ => Kind::Qemu,
+            },
             memory_mib: MEMORY_MIB,
             nic: card.then(|| Nic {
                 backend: Backend::Tap(tap),
