@@ -1,5 +1,7 @@
 //! Requests, messages, and their lines.
 
+use std::path::PathBuf;
+
 use fairlane_load::{ReceiveSpec, Received, Sample, Sent, tcp, udp};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,18 @@ pub enum Command {
     TcpReceive(ReceiveSpec),
     /// Reads the interfaces' counters.
     Counters,
+    /// Runs a program to its end, without input.
+    Run {
+        /// The program, looked for on the PATH, and its arguments.
+        argv: Vec<String>,
+    },
+    /// Writes a text into a file, such as one of /proc/sys.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it is to hold.
+        text: String,
+    },
     /// Ends the guest.
     PowerOff,
 }
@@ -67,6 +81,8 @@ pub enum Outcome {
         kernel: String,
         /// Its monotonic clock, in seconds: about the time since its kernel started.
         clock: f64,
+        /// The agent's process id: 1 in a guest; on the host the way to its network namespace.
+        pid: u32,
     },
     /// A sender's account.
     Sent(Sent),
@@ -74,6 +90,17 @@ pub enum Outcome {
     Received(Received),
     /// Counters.
     Counters(Counters),
+    /// A program has ended.
+    Ran {
+        /// Its exit status; none where a signal ended it.
+        status: Option<i32>,
+        /// What it printed.
+        stdout: String,
+        /// What it complained of.
+        stderr: String,
+    },
+    /// The file is written.
+    Written,
     /// The guest ends after this message.
     PoweringOff,
 }

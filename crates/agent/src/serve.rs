@@ -1,8 +1,10 @@
 //! The agent's side of the talk: reads requests, runs each in a thread, writes messages.
 
 use std::{
+    fmt::Display,
     fs,
     io::{self, BufRead, Write},
+    process::{self, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
@@ -79,14 +81,32 @@ fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::TcpSend(spec) => Outcome::Sent(tcp::send(&spec)?),
         Command::TcpReceive(spec) => Outcome::Received(tcp::receive(&spec, progress)?),
         Command::Counters => Outcome::Counters(Counters::read()?),
+        Command::Run { argv } => run(&argv)?,
+        Command::Write { path, text } => {
+            fs::write(&path, text).map_err(|error| named(error, path.display()))?;
+            Outcome::Written
+        }
         Command::PowerOff => Outcome::PoweringOff,
     })
+}
+
+fn run(argv: &[String]) -> io::Result<Outcome> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("argv is empty: no program"))?;
+    let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| named(error, program))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+}
+
+/// The error with the name of what it is about.
+fn named(error: io::Error, what: impl Display) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn hello() -> io::Result<Outcome> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
     let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64() })
+    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64(), pid: process::id() })
 }
 
 #[cfg(test)]
@@ -153,6 +173,29 @@ mod tests {
         talk.say(b"{\"id\":9,\"run\":\"power_off\"}\n");
         assert!(matches!(talk.hear(), Message { id: 9, event: Event::Done(Outcome::PoweringOff) }));
         assert_eq!(talk.agent.join().unwrap().unwrap(), End::PowerOff);
+    }
+
+    #[test]
+    fn programs_run_and_files_are_written() {
+        let mut talk = Talk::begin();
+        talk.say(b"{\"id\":1,\"run\":{\"run\":{\"argv\":[\"sh\",\"-c\",\"echo out; echo err >&2; exit 3\"]}}}\n");
+        let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
+        let event = Event::Done(Outcome::Ran { status: Some(3), stdout, stderr });
+        assert_eq!(talk.hear(), Message { id: 1, event });
+        let file = std::env::temp_dir().join(format!("fairlane-agent-write-{}", process::id()));
+        let write = |path: &std::path::Path| Command::Write { path: path.to_owned(), text: "word".to_owned() };
+        talk.say(&encode(&Request { id: 2, run: write(&file) }));
+        assert_eq!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Written) });
+        assert_eq!(fs::read_to_string(&file).unwrap(), "word");
+        fs::remove_file(file).unwrap();
+        for run in [write("/proc/no/such".as_ref()), Command::Run { argv: vec!["/no/such".to_owned()] }] {
+            talk.say(&encode(&Request { id: 3, run }));
+            let Message { id: 3, event: Event::Failed(reason) } = talk.hear() else { panic!("it is to fail") };
+            assert!(reason.contains("no/such"), "{reason}");
+        }
+        talk.say(b"{\"id\":4,\"run\":{\"run\":{\"argv\":[]}}}\n");
+        assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(_) }));
+        assert_eq!(talk.end(), End::HangUp);
     }
 
     proptest! {

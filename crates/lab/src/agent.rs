@@ -72,6 +72,19 @@ impl Agent {
     pub fn run(&self, run: Command) -> Result<Outcome, Error> {
         self.start_job(run)?.wait()
     }
+
+    /// Has the agent run a program to its end; answers what it printed.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where it fails, with its words; and as [`Job::wait`].
+    pub fn output(&self, argv: &[&str]) -> Result<String, Error> {
+        let failed = |reason| Error::Failed { guest: self.name.clone(), reason };
+        match self.run(Command::Run { argv: argv.iter().map(|word| (*word).to_owned()).collect() })? {
+            Outcome::Ran { status: Some(0), stdout, .. } => Ok(stdout),
+            Outcome::Ran { stderr, .. } => Err(failed(format!("{}: {}", argv.join(" "), stderr.trim()))),
+            other => Err(failed(format!("a program was to run, and the answer is {other:?}"))),
+        }
+    }
 }
 
 /// Reads the console to its end and passes each message to its job; other lines are noise.
@@ -93,6 +106,6 @@ fn duration(command: &Command) -> f64 {
         Command::UdpSend(spec) => spec.seconds,
         Command::TcpSend(spec) => spec.seconds,
         Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
-        Command::Hello | Command::Counters | Command::PowerOff => 0.0,
+        Command::Hello | Command::Counters | Command::Run { .. } | Command::Write { .. } | Command::PowerOff => 0.0,
     }
 }
