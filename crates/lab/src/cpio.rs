@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-/// Directory, and file, with their permissions, as in `st_mode`.
+/// Directory, file and symbolic link, with their permissions, as in `st_mode`.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
 
 /// An archive that grows in memory.
 pub struct Archive {
@@ -32,6 +33,12 @@ impl Archive {
     pub fn file(&mut self, name: &str, contents: &[u8]) {
         self.parents(name);
         self.entry(name, PROGRAM, contents);
+    }
+
+    /// Adds a symbolic link.
+    pub fn link(&mut self, name: &str, to: &str) {
+        self.parents(name);
+        self.entry(name, LINK, to.as_bytes());
     }
 
     fn parents(&mut self, name: &str) {

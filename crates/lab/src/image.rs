@@ -76,8 +76,13 @@ impl Image {
         self.archive.file(name, contents);
     }
 
+    /// Adds a symbolic link.
+    pub fn link(&mut self, name: &str, to: &str) {
+        self.archive.link(name, to);
+    }
+
     /// Adds programs, named with their place, and the libraries they load.
-    pub fn programs(&mut self, programs: &[(&str, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
+    pub fn programs(&mut self, programs: &[(String, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
         let files: Vec<PathBuf> = programs.iter().map(|(_, file)| file.clone()).collect();
         for (name, file) in programs {
             self.file(name, file)?;

@@ -7,15 +7,24 @@
 
 mod agent;
 mod cache;
+mod computer;
 mod cpio;
 mod error;
 mod guest;
 mod image;
+pub mod images;
 mod job;
+mod kernel;
+mod libraries;
 mod machine;
 mod modules;
+mod packages;
 mod qemu;
 mod uml;
+mod xen;
+
+/// Is told, in words, what is being done.
+pub type Progress<'a> = &'a dyn Fn(&str);
 
 pub use agent::Agent;
 pub use error::Error;

@@ -109,6 +109,6 @@ fn on(yes: bool) -> &'static str {
 }
 
 /// A path in an option's value: there a comma would end it, and two stand for one.
-fn comma_doubled(path: &Path) -> String {
+pub fn comma_doubled(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
