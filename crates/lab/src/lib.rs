@@ -7,7 +7,6 @@
 
 mod agent;
 mod cache;
-mod computer;
 mod cpio;
 mod error;
 mod guest;
@@ -16,19 +15,18 @@ pub mod images;
 mod job;
 mod kernel;
 mod libraries;
-mod machine;
+pub mod machine;
 mod modules;
 mod packages;
 mod qemu;
 mod uml;
-mod xen;
 
 /// Is told, in words, what is being done.
-pub type Progress<'a> = &'a dyn Fn(&str);
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 pub use agent::Agent;
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
 pub use guest::{Backend, Guest, GuestSpec, Kind, Nic};
 pub use job::Job;
-pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, Node, Scheduler, Topology};
+pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, MachineKind, Node, Scheduler, Topology};
