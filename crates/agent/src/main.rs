@@ -4,9 +4,11 @@
 //! is told to power off or the host hangs up. On the host it is called as
 //! - `fairlane-agent keep DIRECTORY COMMAND...`: runs the command and sees to it that no part of it outlives its parent;
 //! - `fairlane-agent place NETWORK CPUS COMMAND...`: becomes the command, in a network namespace and on CPUs;
+//! - `fairlane-agent hotplug SCRIPT ACTION`: the interpreter of Xen's hotplug scripts;
 //! - `fairlane-agent serve`: serves requests over standard input, a socket.
 #![forbid(unsafe_code)]
 
+mod hotplug;
 mod init;
 mod keep;
 mod network;
@@ -30,6 +32,13 @@ fn main() -> ExitCode {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("standard input, which is to be a socket: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        [verb, _script, action, ..] if verb == "hotplug" => match hotplug::hotplug(&action.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
                 ExitCode::FAILURE
             }
         },

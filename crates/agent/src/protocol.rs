@@ -12,6 +12,9 @@ use crate::Counters;
 pub struct Request {
     /// Chosen by the host, above zero; repeated in every answer.
     pub id: u64,
+    /// The guest the agent is to pass it on to; the agent itself if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// The work.
     pub run: Command,
 }
@@ -43,6 +46,21 @@ pub enum Command {
         path: PathBuf,
         /// What it is to hold.
         text: String,
+    },
+    /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
+    /// cannot be.
+    Attach {
+        /// The name requests for it will bear.
+        name: String,
+        /// The tty that is its console.
+        console: PathBuf,
+    },
+    /// Starts a program whose standard input, a socket, is the console of an agent; as [`Command::Attach`].
+    Spawn {
+        /// The name requests for it will bear.
+        name: String,
+        /// The program and its arguments.
+        argv: Vec<String>,
     },
     /// Ends the guest.
     PowerOff,
@@ -124,7 +142,7 @@ mod tests {
         .unwrap();
         let to = "10.0.0.2:5001".parse().unwrap();
         let run = Command::UdpSend(udp::SendSpec { to, size: 1458, rate: None, seconds: 2.0 });
-        assert_eq!(request, Request { id: 3, run });
+        assert_eq!(request, Request { id: 3, to: None, run });
         let line = encode(&Message { id: 3, event: Event::Done(Outcome::PoweringOff) });
         assert_eq!(line, b"{\"id\":3,\"event\":{\"done\":\"powering_off\"}}\n");
     }

@@ -11,11 +11,18 @@ mod cpio;
 mod error;
 mod guest;
 mod image;
+pub mod images;
 mod job;
+mod kernel;
+mod libraries;
 pub mod machine;
 mod modules;
+mod packages;
 mod qemu;
 mod uml;
+
+/// Is told, in words, what is being done.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 pub use agent::Agent;
 pub use error::Error;

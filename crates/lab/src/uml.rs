@@ -9,7 +9,8 @@ use std::{
 use crate::{
     error::{Error, IoContext},
     guest::{Backend, GuestSpec, Launch, find_program, output},
-    image, modules,
+    image::Image,
+    modules,
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
@@ -25,7 +26,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
             "{tree}, the kernel's modules, is not there: install user-mode-linux anew"
         )));
     }
-    let initramfs = image::initramfs(agent, &modules::resolve(&tree, &["virtio_net"])?)?;
+    let initramfs = Image::new(agent, &modules::resolve(&tree, &["virtio_net"])?)?.keep()?;
     // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
     let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
     let wishes = spec.wishes("ttyS0");
@@ -55,7 +56,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
         arguments,
         system,
         image: initramfs.display().to_string(),
-        limit: Duration::from_secs(30),
+        limit: Duration::from_secs(120),
     })
 }
 
