@@ -2,10 +2,12 @@
 //!
 //! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
 
+mod computer;
 mod cpus;
 mod kind;
 mod local;
 mod wiring;
+mod xen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,9 +39,8 @@ pub fn boot(
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
             local::boot(kind, topology, clock, logs, progress)
         }
-        MachineKind::Box | MachineKind::Kvm | MachineKind::Xen => {
-            Err(Error::Missing(format!("machine {kind} cannot be booted yet; native, uml, qemu and qemu-e1000 can")))
-        }
+        MachineKind::Xen => xen::boot(topology, clock, logs, progress),
+        MachineKind::Box | MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
     }
 }
 

@@ -11,7 +11,6 @@ use std::process::Command as Program;
 use std::thread;
 use std::time::Duration;
 
-use fairlane_agent::{Command, Outcome};
 use serde_json::{Value, json};
 
 use super::cpus::{self, Cpus};
@@ -54,7 +53,7 @@ pub fn boot(
     progress("host and external machine");
     let host = maker.process(Node::Host, "new", &maker.cpus.host)?;
     let external =
-        maker.process(Node::External, &format!("beside={}", hello(host.agent())?.1), &maker.cpus.external)?;
+        maker.process(Node::External, &format!("beside={}", wiring::hello(host.agent())?.1), &maker.cpus.external)?;
     cable(host.agent(), UPLINK, external.agent(), Node::External)?;
     if let Some(rate) = topology.link {
         wiring::limit(host.agent(), UPLINK, rate)?;
@@ -125,7 +124,7 @@ impl Maker<'_> {
         topology: &Topology,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Vec<(Guest, String)>, Error> {
-        let (_, host_pid) = hello(host)?;
+        let (_, host_pid) = wiring::hello(host)?;
         let boot = |number: usize| {
             progress(&format!("{}: booting", Node::Guest(number)));
             let card = number <= topology.joined();
@@ -208,7 +207,7 @@ impl Maker<'_> {
     ) -> Result<BTreeMap<String, Value>, Error> {
         let mut nodes = BTreeMap::new();
         let mut tell = |node: Node, system: &str, cpus: &[usize]| {
-            let kernel = hello(machine.agent(node))?.0;
+            let kernel = wiring::hello(machine.agent(node))?.0;
             nodes.insert(node.to_string(), json!({ "is": system, "kernel": kernel, "cpus": cpus }));
             Ok::<(), Error>(())
         };
@@ -251,20 +250,9 @@ impl Maker<'_> {
 
 /// A cable between the host's namespace, where its end is `name`, and a node's, where it is the card, which comes up.
 fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
-    let (_, pid) = hello(agent)?;
+    let (_, pid) = wiring::hello(agent)?;
     wiring::ip(host, &format!("link add {name} type veth peer name {CARD} netns {pid}"))?;
     wiring::bring_up(agent, node, CARD)
-}
-
-/// The release of a node's kernel, and its agent's process id.
-fn hello(agent: &Agent) -> Result<(String, u32), Error> {
-    match agent.run(Command::Hello)? {
-        Outcome::Hello { kernel, pid, .. } => Ok((kernel, pid)),
-        other => {
-            let reason = format!("a hello was asked for, and the answer is {other:?}");
-            Err(Error::Failed { guest: agent.name().to_owned(), reason })
-        }
-    }
 }
 
 /// A machine that is up. Guests end before what they are joined to.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlane_agent::Command;
+use fairlane_agent::{Command, Outcome};
 
 use super::{Join, Node};
 use crate::{Agent, Error};
@@ -55,6 +55,17 @@ pub(crate) fn ip(agent: &Agent, line: &str) -> Result<(), Error> {
 fn run(agent: &Agent, program: &str, line: &str) -> Result<(), Error> {
     let words: Vec<&str> = [program].into_iter().chain(line.split(' ')).collect();
     agent.output(&words).map(drop)
+}
+
+/// The release of a node's kernel, and its agent's process id.
+pub(crate) fn hello(agent: &Agent) -> Result<(String, u32), Error> {
+    match agent.run(Command::Hello)? {
+        Outcome::Hello { kernel, pid, .. } => Ok((kernel, pid)),
+        other => {
+            let reason = format!("a hello was asked for, and the answer is {other:?}");
+            Err(Error::Failed { guest: agent.name().to_owned(), reason })
+        }
+    }
 }
 
 /// Keeps IPv6 from adding frames of its own to what is measured, and brings the loopback up. Before any card is there.
