@@ -47,6 +47,15 @@ pub enum Command {
         /// What it is to hold.
         text: String,
     },
+    /// Marks a moment for the emulator that executes the agent's computer, where its plugin counts instructions.
+    Mark,
+    /// Looks up the functions that addresses lie in.
+    Symbols {
+        /// `/proc/kallsyms`, or another table of that form.
+        table: PathBuf,
+        /// The addresses.
+        addresses: Vec<u64>,
+    },
     /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
     /// cannot be.
     Attach {
@@ -119,6 +128,10 @@ pub enum Outcome {
     },
     /// The file is written.
     Written,
+    /// The moment is marked.
+    Marked,
+    /// The function of each address, if the table has one.
+    Symbols(Vec<Option<String>>),
     /// The guest ends after this message.
     PoweringOff,
 }

@@ -14,7 +14,9 @@ use fairlane_load::{Progress, tcp, udp};
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
-use crate::{Command, Counters, Event, Message, Outcome, Request, encode, relay::Relay, tty::open_raw};
+use crate::{
+    Command, Counters, Event, Message, Outcome, Request, encode, mark::mark, relay::Relay, symbols, tty::open_raw,
+};
 
 /// Why the talk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,14 @@ fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::Write { path, text } => {
             fs::write(&path, text).map_err(|error| named(error, path.display()))?;
             Outcome::Written
+        }
+        Command::Mark => {
+            mark();
+            Outcome::Marked
+        }
+        Command::Symbols { table, addresses } => {
+            let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;
+            Outcome::Symbols(names)
         }
         Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
             unreachable!("served where requests are read")

@@ -117,6 +117,8 @@ fn duration(command: &Command) -> f64 {
         | Command::Counters
         | Command::Run { .. }
         | Command::Write { .. }
+        | Command::Mark
+        | Command::Symbols { .. }
         | Command::Attach { .. }
         | Command::Spawn { .. }
         | Command::PowerOff => 0.0,

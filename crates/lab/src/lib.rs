@@ -18,6 +18,7 @@ mod kernel;
 mod libraries;
 mod machine;
 mod modules;
+pub mod path;
 mod packages;
 mod qemu;
 mod uml;
