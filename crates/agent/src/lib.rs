@@ -8,8 +8,11 @@
 
 mod counters;
 mod protocol;
+mod relay;
 mod serve;
+mod tty;
 
 pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};
 pub use serve::{End, serve};
+pub use tty::open_raw;

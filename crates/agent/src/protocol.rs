@@ -1,5 +1,7 @@
 //! Requests, messages, and their lines.
 
+use std::path::PathBuf;
+
 use fairlane_load::{ReceiveSpec, Received, Sample, Sent, tcp, udp};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,9 @@ use crate::Counters;
 pub struct Request {
     /// Chosen by the host, above zero; repeated in every answer.
     pub id: u64,
+    /// The guest the agent is to pass it on to; the agent itself if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// The work.
     pub run: Command,
 }
@@ -30,6 +35,33 @@ pub enum Command {
     TcpReceive(ReceiveSpec),
     /// Reads the interfaces' counters.
     Counters,
+    /// Runs a program to its end, without input.
+    Run {
+        /// The program, looked for on the PATH, and its arguments.
+        argv: Vec<String>,
+    },
+    /// Writes a text into a file, such as one of /proc/sys.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it is to hold.
+        text: String,
+    },
+    /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
+    /// cannot be.
+    Attach {
+        /// The name requests for it will bear.
+        name: String,
+        /// The tty that is its console.
+        console: PathBuf,
+    },
+    /// Starts a program whose standard input, a socket, is the console of an agent; as [`Command::Attach`].
+    Spawn {
+        /// The name requests for it will bear.
+        name: String,
+        /// The program and its arguments.
+        argv: Vec<String>,
+    },
     /// Ends the guest.
     PowerOff,
 }
@@ -67,6 +99,8 @@ pub enum Outcome {
         kernel: String,
         /// Its monotonic clock, in seconds: about the time since its kernel started.
         clock: f64,
+        /// The agent's process id: 1 in a guest; on the host the way to its network namespace.
+        pid: u32,
     },
     /// A sender's account.
     Sent(Sent),
@@ -74,6 +108,17 @@ pub enum Outcome {
     Received(Received),
     /// Counters.
     Counters(Counters),
+    /// A program has ended.
+    Ran {
+        /// Its exit status; none where a signal ended it.
+        status: Option<i32>,
+        /// What it printed.
+        stdout: String,
+        /// What it complained of.
+        stderr: String,
+    },
+    /// The file is written.
+    Written,
     /// The guest ends after this message.
     PoweringOff,
 }
@@ -97,7 +142,7 @@ mod tests {
         .unwrap();
         let to = "10.0.0.2:5001".parse().unwrap();
         let run = Command::UdpSend(udp::SendSpec { to, size: 1458, rate: None, seconds: 2.0 });
-        assert_eq!(request, Request { id: 3, run });
+        assert_eq!(request, Request { id: 3, to: None, run });
         let line = encode(&Message { id: 3, event: Event::Done(Outcome::PoweringOff) });
         assert_eq!(line, b"{\"id\":3,\"event\":{\"done\":\"powering_off\"}}\n");
     }

@@ -16,6 +16,9 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A topology that this kind of machine cannot have; the text says where and what would be right.
+    #[error("topology: {0}")]
+    Topology(String),
     /// The guest did not get as far as serving requests.
     #[error(
         "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",

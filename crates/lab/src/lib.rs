@@ -12,11 +12,18 @@ mod error;
 pub mod experiment;
 mod guest;
 mod image;
+pub mod images;
 mod job;
-mod machine;
+mod kernel;
+mod libraries;
+pub mod machine;
 mod modules;
+mod packages;
 mod qemu;
 mod uml;
+
+/// Is told, in words, what is being done.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 pub use agent::Agent;
 pub use error::Error;

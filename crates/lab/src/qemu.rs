@@ -2,29 +2,27 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf, absolute},
-    process::Command,
+    path::{Path, absolute},
     sync::OnceLock,
     time::Duration,
 };
 
 use crate::{
-    cache,
     error::{Error, IoContext},
-    guest::{Backend, Guest, GuestSpec, Launch, find_program, output},
-    image, modules,
+    guest::{Backend, Guest, GuestSpec, Launch, find_program},
+    image::Image,
+    kernel::Kernel,
+    modules,
 };
 
-/// A small Debian kernel with virtio drivers; this package names the newest.
-const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
-/// The drivers wanted of it.
+/// The drivers wanted of the kernel.
 const DRIVERS: [&str; 2] = ["virtio_pci", "virtio_net"];
 
 /// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let program = find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")?;
-    let kernel = Kernel::find()?;
-    let initramfs = image::initramfs(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?;
+    let kernel = Kernel::find_or_fetch()?;
+    let initramfs = Image::new(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?.keep()?;
     let accelerator = accelerator(agent, &program, &kernel, &initramfs);
     command(spec, &program, &kernel, &initramfs, accelerator)
 }
@@ -45,7 +43,7 @@ fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) 
             let (name, log) = ("kvm-trial".to_owned(), log.path().to_owned());
             let spec = GuestSpec { name, kind: crate::Kind::Qemu, memory_mib: 256, nic: None, log };
             let machine = command(&spec, program, kernel, initramfs, Accelerator::Kvm).ok()?;
-            Guest::start(&spec, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
+            Guest::start(&spec.name, &spec.log, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
         };
         if boots().is_some() { Accelerator::Kvm } else { Accelerator::Tcg }
     })
@@ -102,8 +100,9 @@ fn command(
             format!("virtio-net-pci,netdev=card,mac={},mq={},vectors={vectors}", nic.mac(), on(queues > 1)),
         ]);
     }
-    let image = format!("QEMU with {accelerator}, {}, {}", kernel.image.display(), initramfs.display());
-    Ok(Launch { program: program.to_owned(), arguments, image, limit })
+    let system = format!("QEMU with {accelerator}");
+    let image = format!("{}, {}", kernel.image.display(), initramfs.display());
+    Ok(Launch { program: program.to_owned(), arguments, system, image, limit })
 }
 
 fn on(yes: bool) -> &'static str {
@@ -111,62 +110,6 @@ fn on(yes: bool) -> &'static str {
 }
 
 /// A path in an option's value: there a comma would end it, and two stand for one.
-fn comma_doubled(path: &Path) -> String {
+pub fn comma_doubled(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
-}
-
-/// A kernel and the modules it may need.
-struct Kernel {
-    image: PathBuf,
-    modules: PathBuf,
-}
-
-impl Kernel {
-    /// Finds the kernel in the cache, or downloads it there.
-    fn find() -> Result<Kernel, Error> {
-        let place = cache::directory()?.join("kernel");
-        if !place.is_dir() {
-            download(&place)?;
-        }
-        Ok(Kernel { image: place.join("vmlinuz"), modules: place })
-    }
-}
-
-/// Downloads Debian's kernel and puts its image and the modules needed into the directory `place`.
-fn download(place: &Path) -> Result<(), Error> {
-    let apt_cache = find_program("apt-cache", "APT, by which the QEMU guests' kernel is fetched,", "apt")?;
-    let about = output(Command::new(apt_cache).args(["show", "--no-all-versions", KERNEL_PACKAGE])).unwrap_or_default();
-    let package = about
-        .lines()
-        .find_map(|line| line.strip_prefix("Depends: ")?.split([' ', ',']).next())
-        .ok_or_else(|| Error::Missing(format!("APT knows no {KERNEL_PACKAGE}: run `apt-get update`, as root")))?;
-
-    let parent = place.parent().unwrap_or(Path::new("/"));
-    let work = tempfile::tempdir_in(parent).doing(|| parent.display().to_string())?;
-    output(Command::new("apt-get").args(["download", package]).current_dir(work.path()))?;
-    let archive = only_entry(work.path())?;
-    let tree = work.path().join("tree");
-    output(Command::new("dpkg-deb").arg("-x").args([&archive, &tree]))?;
-
-    let kernel = work.path().join("kernel");
-    fs::create_dir(&kernel).doing(|| kernel.display().to_string())?;
-    let version = package.trim_start_matches("linux-image-");
-    let copy = |from: &Path, name: &Path| {
-        fs::copy(from, kernel.join(name)).map(|_| ()).doing(|| format!("copy {}", from.display()))
-    };
-    copy(&tree.join(format!("boot/vmlinuz-{version}")), Path::new("vmlinuz"))?;
-    for module in modules::resolve(&tree.join("lib/modules").join(version), &DRIVERS)? {
-        copy(&module, Path::new(module.file_name().unwrap_or_default()))?;
-    }
-    match fs::rename(&kernel, place) {
-        // Another process was faster.
-        Err(_) if place.is_dir() => Ok(()),
-        result => result.doing(|| place.display().to_string()),
-    }
-}
-
-fn only_entry(directory: &Path) -> Result<PathBuf, Error> {
-    let describe = || directory.display().to_string();
-    let entry = fs::read_dir(directory).doing(describe)?.next();
-    Ok(entry.ok_or_else(|| std::io::ErrorKind::NotFound.into()).flatten().doing(describe)?.path())
 }
