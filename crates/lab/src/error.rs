@@ -58,6 +58,9 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
+    /// Someone wants it to end.
+    #[error("interrupted")]
+    Interrupted,
     /// The host's own system refused something.
     #[error("{what}: {source}")]
     Io {
