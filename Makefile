@@ -3,7 +3,7 @@
 CARGO ?= cargo
 HOST := x86_64-unknown-linux-gnu
 
-.PHONY: all demo test lint bench fuzz agent guests peers clean
+.PHONY: all demo lab test lint bench fuzz agent guests peers clean
 
 all: agent
 	$(CARGO) build --release --bins
@@ -27,6 +27,14 @@ peers: guests
 # Real guests on a shared link, before and after: about a minute. Writes out/demo/report.html.
 demo: guests all
 	$(CARGO) run --quiet --release --package fairlane -- demo --out out/demo
+
+# The sources' experiments on the emulated Xen host, and one page of all: under an hour. Writes out/lab.
+EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
+	delay-ping delay-packet transfer alltoall
+lab: guests all
+	target/release/fairlane lab setup
+	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
+	target/release/fairlane report $(EXPERIMENTS:%=out/lab/%-xen) --out out/lab
 
 test: guests agent lint
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

@@ -77,6 +77,11 @@ impl Experiment {
         self.cases.iter().map(|case| case.procedure.seconds() * self.repeats.most() as f64).sum()
     }
 
+    /// How many machines are booted one after another: cases in a row with the same topology share one.
+    pub fn boots(&self) -> usize {
+        self.cases.chunk_by(|a, b| a.topology == b.topology).count()
+    }
+
     /// Shortens it to a trial: few repeats and short loads. What it measures is then too little to judge a source by.
     pub fn shorten(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(2));
