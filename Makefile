@@ -5,7 +5,7 @@ HOST := x86_64-unknown-linux-gnu
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 
-.PHONY: all demo test lint bench fuzz agent plugin guests peers clean
+.PHONY: all demo lab test lint bench fuzz agent plugin guests peers clean
 
 all: agent plugin
 	$(CARGO) build --release --bins
@@ -36,6 +36,14 @@ peers: guests
 # Real guests on a shared link, before and after: about a minute. Writes out/demo/report.html.
 demo: guests all
 	$(CARGO) run --quiet --release --package fairlane -- demo --out out/demo
+
+# The sources' experiments on the emulated Xen host, and one page of all: under an hour. Writes out/lab.
+EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
+	delay-ping delay-packet transfer alltoall
+lab: guests all
+	target/release/fairlane lab setup
+	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
+	target/release/fairlane report $(EXPERIMENTS:%=out/lab/%-xen) --out out/lab
 
 test: guests agent plugin lint
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

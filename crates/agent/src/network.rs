@@ -23,14 +23,6 @@ pub fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
     request(RouteNetlinkMessage::SetLink(link), 0)
 }
 
-/// Makes the interface a port of the bridge.
-pub fn join(index: u32, bridge: u32) -> anyhow::Result<()> {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    link.attributes.push(LinkAttribute::Controller(bridge));
-    request(RouteNetlinkMessage::SetLink(link), 0)
-}
-
 /// Gives the interface an address; its network becomes reachable through it.
 pub fn add_address(index: u32, address: Ipv4Addr, prefix: u8) -> anyhow::Result<()> {
     let mut message = AddressMessage::default();

@@ -113,6 +113,13 @@ fn duration(command: &Command) -> f64 {
         Command::UdpSend(spec) => spec.seconds,
         Command::TcpSend(spec) => spec.seconds,
         Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
+        Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::TransferSend(spec) => spec.seconds,
+        Command::DelayServe(spec) | Command::TransferServe(spec) => spec.seconds,
+        Command::AllToAll(spec) => spec.seconds,
+        Command::Busy(spec) => spec.seconds,
+        Command::Disk(spec) => spec.seconds,
         Command::Hello
         | Command::Counters
         | Command::Run { .. }

@@ -16,6 +16,9 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A topology that this kind of machine cannot have; the text says where and what would be right.
+    #[error("topology: {0}")]
+    Topology(String),
     /// The guest did not get as far as serving requests.
     #[error(
         "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",
@@ -55,6 +58,9 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
+    /// Someone wants it to end.
+    #[error("interrupted")]
+    Interrupted,
     /// The host's own system refused something.
     #[error("{what}: {source}")]
     Io {

@@ -19,14 +19,14 @@ use crate::{
 };
 
 /// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
-pub const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
+pub(crate) const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
 /// The guests' kernel and initramfs, in dom0's image.
-pub const GUEST_KERNEL: &str = "/boot/vmlinuz";
+pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinuz";
 /// As [`GUEST_KERNEL`].
-pub const GUEST_INITRAMFS: &str = "/boot/initramfs";
+pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 12] = [
+const DOM0_MODULES: [&str; 11] = [
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
@@ -37,7 +37,6 @@ const DOM0_MODULES: [&str; 12] = [
     "bridge",
     "e1000",
     "sch_tbf",
-    "brd",
     "af_packet",
 ];
 
@@ -63,12 +62,13 @@ pub fn check() -> Vec<String> {
     programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
 }
 
-pub fn find_qemu() -> Result<PathBuf, Error> {
+/// The emulator.
+pub(crate) fn find_qemu() -> Result<PathBuf, Error> {
     find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")
 }
 
 /// What a Xen host is started with.
-pub struct XenImages {
+pub(crate) struct XenImages {
     /// The hypervisor, a multiboot kernel.
     pub hypervisor: PathBuf,
     /// dom0's kernel.
@@ -95,7 +95,7 @@ impl XenImages {
             dom0.directory(name);
         }
         dom0.link("var/run", "/run");
-        dom0.bytes("etc/xen/scripts/vif-lab", b"#!/init hotplug\n");
+        dom0.bytes("etc/xen/scripts/vif-bridge", b"#!/init hotplug\n");
         dom0.bytes("etc/xen/scripts/block", b"#!/init hotplug\n");
         dom0.file(&GUEST_KERNEL[1..], &kernel.image)?;
         dom0.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
@@ -108,7 +108,6 @@ impl XenImages {
         let store = ["xenstore-read", "xenstore-write"].map(|name| (format!("usr/bin/{name}"), store.join(name)));
         let network = [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), network.join(from)));
         let programs: Vec<(String, PathBuf)> = xen.into_iter().chain(store).chain(network).collect();
-        let libraries = Libraries::list(&trees)?;
         // The C library loads it where a thread is cancelled, and names it nowhere.
         dom0.file("lib/x86_64-linux-gnu/libgcc_s.so.1", &packages::files("libgcc-s1")?.join("lib/x86_64-linux-gnu/libgcc_s.so.1"))?;
         dom0.programs(&programs, &Libraries::list(&trees)?)?;

@@ -43,7 +43,7 @@ fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) 
             let (name, log) = ("kvm-trial".to_owned(), log.path().to_owned());
             let spec = GuestSpec { name, kind: crate::Kind::Qemu, memory_mib: 256, nic: None, log };
             let machine = command(&spec, program, kernel, initramfs, Accelerator::Kvm).ok()?;
-            Guest::start(&spec, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
+            Guest::start(&spec.name, &spec.log, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
         };
         if boots().is_some() { Accelerator::Kvm } else { Accelerator::Tcg }
     })
@@ -100,8 +100,9 @@ fn command(
             format!("virtio-net-pci,netdev=card,mac={},mq={},vectors={vectors}", nic.mac(), on(queues > 1)),
         ]);
     }
-    let image = format!("QEMU with {accelerator}, {}, {}", kernel.image.display(), initramfs.display());
-    Ok(Launch { program: program.to_owned(), arguments, image, limit })
+    let system = format!("QEMU with {accelerator}");
+    let image = format!("{}, {}", kernel.image.display(), initramfs.display());
+    Ok(Launch { program: program.to_owned(), arguments, system, image, limit })
 }
 
 fn on(yes: bool) -> &'static str {

@@ -50,8 +50,14 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
             Backend::Tap(name) => format!("vec0:transport=tap,ifname={name},gro=1"),
         });
     }
-    let image = format!("User-Mode Linux {}, {}", version.trim(), initramfs.display());
-    Ok(Launch { program: kernel, arguments, image, limit: Duration::from_secs(30) })
+    let system = format!("User-Mode Linux {}", version.trim());
+    Ok(Launch {
+        program: kernel,
+        arguments,
+        system,
+        image: initramfs.display().to_string(),
+        limit: Duration::from_secs(30),
+    })
 }
 
 /// A path as one word of the kernel's command line, where spaces separate words and colons a word's parts.

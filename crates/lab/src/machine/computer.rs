@@ -1,0 +1,126 @@
+//! The emulated computer: one hardware, whatever system it is started as, so that systems are compared on the same.
+//!
+//! QEMU emulates it instruction by instruction. It has two serial lines (the first keeps what the system prints, the
+//! second is the agent's) and an e1000 card, its link to the external machine: a process of this computer, in a network
+//! namespace, that uses none of the emulated CPUs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+use std::time::Duration;
+
+use super::wiring;
+use super::{Node, Topology};
+use crate::error::Error;
+use crate::guest::{Guest, Launch, output};
+use crate::images::find_qemu;
+use crate::qemu::comma_doubled;
+
+/// How long the emulated computer may take from its start until its agent serves.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+
+/// The tap of the external machine's network namespace that the computer's card is joined to.
+pub const TAP: &str = "eth0";
+
+/// What the computer is started with.
+pub struct Software<'a> {
+    /// The kernel it loads.
+    pub kernel: &'a Path,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// The files the kernel is given, each with its own words: for Linux the initramfs, for Xen dom0's kernel and initramfs.
+    pub modules: Vec<(&'a Path, String)>,
+    /// What it needs of the CPU's features: `,-feature` a feature it does not bear.
+    pub features: &'static str,
+    /// Its memory, in MiB.
+    pub memory_mib: usize,
+}
+
+/// How many physical CPUs the topology needs.
+pub fn cpus(topology: &Topology) -> usize {
+    let named = topology.guests.iter().flat_map(|guest| &guest.cpus).chain(&topology.host_cpus);
+    1 + named.max().expect("a topology that was checked names CPUs")
+}
+
+/// QEMU's version, in its words.
+pub fn version() -> Result<String, Error> {
+    let text = output(Program::new(find_qemu()?).arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Starts the external machine, with the tap the computer is to be joined to.
+pub fn start_external(agent: &Path, logs: &Path, topology: &Topology) -> Result<Guest, Error> {
+    let launch = Launch {
+        program: agent.to_owned(),
+        arguments: vec!["serve".to_owned()],
+        system: "a process of this computer, in a network namespace".to_owned(),
+        image: agent.display().to_string(),
+        limit: Duration::from_secs(20),
+    };
+    let log = logs.join(format!("{}.console", Node::External));
+    let external = Guest::start(&Node::External.to_string(), &log, agent, launch.placed(agent, "new", &[]))?;
+    wiring::quieten(external.agent())?;
+    wiring::ip(external.agent(), &format!("tuntap add {TAP} mode tap"))?;
+    wiring::bring_up(external.agent(), Node::External, TAP)?;
+    if let Some(rate) = topology.link {
+        wiring::limit(external.agent(), TAP, rate)?;
+    }
+    Ok(external)
+}
+
+/// Starts the computer, joined to the tap of the network namespace `network` (`inside=PID`), and waits until the agent
+/// of its own system serves.
+pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, network: &str) -> Result<Guest, Error> {
+    let log = log(logs)?;
+    let launch = Launch {
+        program: find_qemu()?,
+        arguments: arguments(software, cpus, &log),
+        system: version()?,
+        image: files(software),
+        limit: BOOT_LIMIT,
+    };
+    Guest::start(&Node::Host.to_string(), &log, agent, launch.placed(agent, network, &[]))
+}
+
+/// The file that keeps what the computer prints.
+pub fn log(logs: &Path) -> Result<PathBuf, Error> {
+    use crate::error::IoContext;
+    std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
+}
+
+/// What is loaded, in words.
+fn files(software: &Software) -> String {
+    let modules = software.modules.iter().map(|(path, _)| format!(", {}", path.display()));
+    [software.kernel.display().to_string()].into_iter().chain(modules).collect()
+}
+
+fn arguments(software: &Software, cpus: usize, log: &Path) -> Vec<String> {
+    let module = |(path, words): &(&Path, String)| {
+        format!("{} {}", comma_doubled(path), words.replace(',', ",,")).trim_end().to_owned()
+    };
+    let modules: Vec<String> = software.modules.iter().map(module).collect();
+    let mac = wiring::mac(Node::Host).map(|byte| format!("{byte:02x}")).join(":");
+    [
+        "-nodefaults -no-user-config -display none -no-reboot -machine pc -accel tcg,thread=multi",
+        &format!("-cpu max{} -smp {cpus} -m {}", software.features, software.memory_mib),
+        &format!("-netdev tap,id=link,ifname={TAP},script=no,downscript=no -device e1000,netdev=link,mac={mac}"),
+        // Standard input is a socket that is connected already.
+        "-chardev socket,id=agent,fd=0 -chardev",
+    ]
+    .iter()
+    .flat_map(|words| words.split(' '))
+    .chain([
+        format!("file,id=console,append=on,path={}", comma_doubled(log)).as_str(),
+        "-device",
+        "isa-serial,chardev=console",
+        "-device",
+        "isa-serial,chardev=agent",
+        "-kernel",
+        &software.kernel.display().to_string(),
+        "-append",
+        &software.command_line,
+        "-initrd",
+        &modules.join(","),
+    ])
+    .map(str::to_owned)
+    .collect()
+}
