@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod mark;
 mod protocol;
 mod relay;
 mod serve;
+mod symbols;
 mod tty;
 
 pub use counters::{Counters, Interface};

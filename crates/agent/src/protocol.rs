@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use fairlane_load::{ReceiveSpec, Received, Sample, Sent, tcp, udp};
+use fairlane_load::{
+    ReceiveSpec, Received, Sample, Sent, ServeSpec, all_to_all, busy, delay, disk, ping, tcp, transfer, udp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Counters;
@@ -33,6 +35,22 @@ pub enum Command {
     TcpSend(tcp::SendSpec),
     /// Counts streams; [`Event::Started`], then samples.
     TcpReceive(ReceiveSpec),
+    /// Asks a kernel for echoes.
+    Ping(ping::Spec),
+    /// Sends datagrams whose delay one way is measured, to an agent that does `DelayServe`.
+    DelaySend(delay::Spec),
+    /// Serves the receiving side of `DelaySend`; [`Event::Started`]. It may be left behind.
+    DelayServe(ServeSpec),
+    /// Makes transfers over TCP, to an agent that does `TransferServe`.
+    TransferSend(transfer::Spec),
+    /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
+    TransferServe(ServeSpec),
+    /// Takes part in an exchange of all with all.
+    AllToAll(all_to_all::Spec),
+    /// Keeps a processor busy.
+    Busy(busy::Spec),
+    /// Reads or writes a disk; [`Event::Started`].
+    Disk(disk::Spec),
     /// Reads the interfaces' counters.
     Counters,
     /// Runs a program to its end, without input.
@@ -46,6 +64,15 @@ pub enum Command {
         path: PathBuf,
         /// What it is to hold.
         text: String,
+    },
+    /// Marks a moment for the emulator that executes the agent's computer, where its plugin counts instructions.
+    Mark,
+    /// Looks up the functions that addresses lie in.
+    Symbols {
+        /// `/proc/kallsyms`, or another table of that form.
+        table: PathBuf,
+        /// The addresses.
+        addresses: Vec<u64>,
     },
     /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
     /// cannot be.
@@ -79,7 +106,7 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A receiver began counting: zero of its samples' `t`.
+    /// A receiver or a disk's load began counting: zero of its samples' `t`; or a server can be reached.
     Started,
     /// One source's interval.
     Sample(Sample),
@@ -106,6 +133,20 @@ pub enum Outcome {
     Sent(Sent),
     /// A receiver's account.
     Received(Received),
+    /// The round trips of `Ping`.
+    RoundTrips(ping::RoundTrips),
+    /// The delays of `DelaySend`.
+    Delays(delay::Delays),
+    /// The transfers of `TransferSend`, in order.
+    Transfers(Vec<transfer::Transfer>),
+    /// The rounds of `AllToAll`, in order.
+    Exchanged(Vec<all_to_all::Times>),
+    /// What `Busy` consumed.
+    Consumed(busy::Consumed),
+    /// What was done to the disk.
+    Disk(disk::Done),
+    /// A server's time is up.
+    Served,
     /// Counters.
     Counters(Counters),
     /// A program has ended.
@@ -119,6 +160,10 @@ pub enum Outcome {
     },
     /// The file is written.
     Written,
+    /// The moment is marked: the counters just before it.
+    Marked(Counters),
+    /// The function of each address, if the table has one.
+    Symbols(Vec<Option<String>>),
     /// The guest ends after this message.
     PoweringOff,
 }

@@ -113,9 +113,21 @@ fn duration(command: &Command) -> f64 {
         Command::UdpSend(spec) => spec.seconds,
         Command::TcpSend(spec) => spec.seconds,
         Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
+        Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::TransferSend(spec) => spec.seconds,
+        Command::DelayServe(spec) | Command::TransferServe(spec) => spec.seconds,
+        Command::AllToAll(spec) => spec.seconds,
+        Command::Busy(spec) => spec.seconds,
+        Command::Disk(spec) => spec.seconds,
         // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
         Command::Run { .. } => 40.0,
         Command::Attach { .. } | Command::Spawn { .. } => 100.0,
-        Command::Hello | Command::Counters | Command::Write { .. } | Command::PowerOff => 0.0,
+        Command::Hello
+        | Command::Counters
+        | Command::Write { .. }
+        | Command::Mark
+        | Command::Symbols { .. }
+        | Command::PowerOff => 0.0,
     }
 }

@@ -37,6 +37,18 @@ pub fn agent() -> Result<PathBuf, Error> {
     })
 }
 
+/// Finds the emulator's plugin that counts instructions: it lies beside the agent.
+///
+/// # Errors
+/// [`Error::Missing`], with the way to build it.
+pub fn plugin() -> Result<PathBuf, Error> {
+    let path = agent()?.with_file_name("path-length.so");
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Missing(format!("there is no {}, which counts instructions: run `make plugin`", path.display())))
+}
+
 /// An initramfs in the making.
 pub struct Image {
     archive: Archive,

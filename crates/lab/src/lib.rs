@@ -9,6 +9,7 @@ mod agent;
 mod cache;
 mod cpio;
 mod error;
+pub mod experiment;
 mod guest;
 mod image;
 pub mod images;
@@ -18,6 +19,7 @@ mod libraries;
 pub mod machine;
 mod modules;
 mod packages;
+pub mod path;
 mod qemu;
 mod uml;
 

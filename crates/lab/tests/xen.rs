@@ -26,6 +26,7 @@ fn topology() -> Topology {
         host_cpus: vec![0],
         scheduler: Scheduler::Credit,
         slice_ms: None,
+        count: false,
     }
 }
 
