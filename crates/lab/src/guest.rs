@@ -82,7 +82,7 @@ impl Nic {
 impl GuestSpec {
     /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
     pub fn last_words(&self) -> String {
-        last_lines(&self.log)
+        last_lines(&self.log, "")
     }
 
     /// What the agent reads on the kernel's command line.
@@ -200,7 +200,7 @@ impl Guest {
                 _ => "ended before it was up".to_owned(),
             },
             log: log.to_owned(),
-            console: last_lines(log),
+            console: last_lines(log, ""),
         })
     }
 
@@ -240,9 +240,10 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn last_lines(log: &Path) -> String {
+/// The last lines of a log that begin with `mark`, indented.
+pub(crate) fn last_lines(log: &Path, mark: &str) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(mark) && !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}"));
     last.collect::<Vec<_>>().join("\n")
 }
