@@ -119,7 +119,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(warning) = warning {
         let _ = writeln!(std::io::stderr(), "{warning}");
     }
-    let text = || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
+    let text =
+        || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

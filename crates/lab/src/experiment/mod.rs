@@ -16,8 +16,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-
-
 use std::collections::BTreeMap;
 
 pub use case::{Background, Case, MOST_CPUS};

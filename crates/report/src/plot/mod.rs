@@ -139,8 +139,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
 
     // Lines are named at their ends where there is room for it, else in the legend.
     let along = matches!(figure.kind, Kind::Lines | Kind::Means);
-    let at_ends =
-        size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
+    let at_ends = size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, wide);
     let longest =
         entries.iter().filter(|entry| entry.named()).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
