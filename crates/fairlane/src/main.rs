@@ -13,6 +13,7 @@ mod figures;
 mod man;
 mod out;
 mod policy_file;
+mod report;
 mod top;
 mod up;
 
@@ -35,6 +36,7 @@ enum Command {
     Ctl(ctl::Args),
     Top(top::Args),
     Demo(demo::Args),
+    Report(report::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Report(args) => report::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };
