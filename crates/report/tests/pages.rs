@@ -79,6 +79,7 @@ fn runs_of_an_experiment_stand_side_by_side() {
     again.warn("the interval stayed too wide");
     let mut other = sample::demo();
     other.experiment = "bench".to_owned();
+    other.claims.clear();
     let page = html::page(&[&xen, &kvm, &other, &again]);
     assert!(page.contains("2 experiments, 4 runs"));
     assert_eq!(page.matches("Who offers more gets more.</p>").count(), 1, "the source's figure, once an experiment");

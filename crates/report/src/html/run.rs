@@ -57,7 +57,7 @@ pub(super) fn among(result: &ResultFile, id: &str, label: &str, claims: bool) ->
 pub(super) fn source(result: &ResultFile) -> Markup {
     html! {
         @if let Some(source) = &result.source {
-            p.shows { strong { "The source (" (clean(&source.name)) ")" } " " (clean(&source.figure)) }
+            p.shows { strong { "The source shows (" (clean(&source.name)) "):" } " " (clean(&source.figure)) }
         }
     }
 }
