@@ -42,8 +42,10 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
     let host = computer::start(&software, computer::cpus(topology), &agent, logs, &network)?;
     let dom0 = host.agent();
     start_toolstack(dom0, topology)?;
-    let guests: Vec<Agent> = (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
-    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log: computer::log(logs)?, image: images.dom0 };
+    let guests: Vec<Agent> =
+        (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
+    let mut machine =
+        Xen { guests, external, host, facts: BTreeMap::new(), log: computer::log(logs)?, image: images.dom0 };
     machine.create_guests(topology, progress)?;
     wiring::quieten(machine.host.agent())?;
     wiring::ip(machine.host.agent(), &format!("link set eth0 name {UPLINK}"))?;
