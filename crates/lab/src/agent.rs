@@ -120,12 +120,9 @@ fn duration(command: &Command) -> f64 {
         Command::AllToAll(spec) => spec.seconds,
         Command::Busy(spec) => spec.seconds,
         Command::Disk(spec) => spec.seconds,
-        Command::Hello
-        | Command::Counters
-        | Command::Run { .. }
-        | Command::Write { .. }
-        | Command::Attach { .. }
-        | Command::Spawn { .. }
-        | Command::PowerOff => 0.0,
+        // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
+        Command::Run { .. } => 40.0,
+        Command::Attach { .. } | Command::Spawn { .. } => 100.0,
+        Command::Hello | Command::Counters | Command::Write { .. } | Command::PowerOff => 0.0,
     }
 }

@@ -132,10 +132,13 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs. See
-    /// `fairlane-agent place`.
+    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
+    /// if none is named. See `fairlane-agent place`.
     pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
-        let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let cpus = match cpus {
+            [] => "any".to_owned(),
+            cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+        };
         let place = ["place".to_owned(), network.to_owned(), cpus, self.program.display().to_string()];
         let arguments = place.into_iter().chain(self.arguments).collect();
         Launch { program: agent.to_owned(), arguments, ..self }

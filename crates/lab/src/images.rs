@@ -21,7 +21,7 @@ use crate::{
 /// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
 pub(crate) const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
 /// The guests' kernel and initramfs, in dom0's image.
-pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinuz";
+pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinux";
 /// As [`GUEST_KERNEL`].
 pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 
@@ -88,6 +88,7 @@ impl XenImages {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
+        let unpacked = kernel.unpacked()?;
         let guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
 
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
@@ -97,7 +98,7 @@ impl XenImages {
         dom0.link("var/run", "/run");
         dom0.bytes("etc/xen/scripts/vif-bridge", b"#!/init hotplug\n");
         dom0.bytes("etc/xen/scripts/block", b"#!/init hotplug\n");
-        dom0.file(&GUEST_KERNEL[1..], &kernel.image)?;
+        dom0.file(&GUEST_KERNEL[1..], &unpacked)?;
         dom0.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
 
         let trees: Vec<PathBuf> =
@@ -117,7 +118,7 @@ impl XenImages {
             &packages::files("libgcc-s1")?.join("lib/x86_64-linux-gnu/libgcc_s.so.1"),
         )?;
         dom0.programs(&programs, &Libraries::list(&trees)?)?;
-        Ok(XenImages { hypervisor, kernel: kernel.image, dom0: dom0.keep()?, release: kernel.release })
+        Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
     }
 }
 

@@ -115,7 +115,7 @@ fn configuration(topology: &Topology, number: usize) -> String {
     let card = number <= topology.joined();
     let mac = wiring::mac(node).map(|byte| format!("{byte:02x}")).join(":");
     let rate = plan.rate.map(|rate| format!(",rate={rate:.0}b/s")).unwrap_or_default();
-    let vif = card.then(|| format!("vif = ['mac={mac},vifname={}{rate}']\n", wiring::vif(number))).unwrap_or_default();
+    let vif = card.then(|| format!("vif = ['mac={mac}{rate}']\n")).unwrap_or_default();
     let address = wiring::address(node);
     let ip = format!(" fairlane.card=eth0 fairlane.mac={mac} fairlane.ip={address}/{}", wiring::PREFIX);
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
@@ -149,6 +149,10 @@ impl Xen {
             dom0.run(Command::Write { path: path.clone().into(), text: configuration(topology, number) })?;
             xen(dom0, &format!("xl create -q {path}")).map_err(|error| self.lost(guest, error))?;
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
+            if number <= topology.joined() {
+                // Xen's own hotplug script would name it.
+                wiring::ip(dom0, &format!("link set vif{}.0 name {}", domain.trim(), wiring::vif(number)))?;
+            }
             let tty = format!("/local/domain/{}/console/tty", domain.trim());
             let console = retry(PATIENCE, || dom0.output(&["xenstore-read", &tty]))?;
             let attach = Command::Attach { name: guest.name().to_owned(), console: console.trim().into() };
