@@ -29,7 +29,7 @@ pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 11] = [
+const DOM0_MODULES: [&str; 12] = [
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
@@ -39,6 +39,7 @@ const DOM0_MODULES: [&str; 11] = [
     "xen_blkback",
     "bridge",
     "e1000",
+    "nvme",
     "sch_tbf",
     "af_packet",
 ];

@@ -105,7 +105,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let screen = Screen { progress: &progress, interrupt: &interrupt };
     let boot = |topology: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
-    let result = experiment::run(&experiment, &Options { scale, settings: settings(&args) }, &boot, &screen);
+    let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args) };
+    let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();
     let result = match result {
         Err(Error::Interrupted) => {
@@ -148,10 +149,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
-    let mut settings = BTreeMap::from([
-        ("machine".to_owned(), args.machine.name().into()),
-        ("clock".to_owned(), args.clock.word().into()),
-    ]);
+    let mut settings = BTreeMap::from([("clock".to_owned(), args.clock.word().into())]);
     if args.quick {
         settings.insert("quick".to_owned(), "a short trial: too little to judge a source by".into());
     }

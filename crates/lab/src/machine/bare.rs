@@ -38,6 +38,7 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
         modules: vec![(&images.initramfs, String::new())],
         features: ",-smap",
         memory_mib: MEMORY_MIB,
+        disks: 0,
         count: topology.count,
     };
     let network = format!("inside={}", wiring::hello(external.agent())?.1);

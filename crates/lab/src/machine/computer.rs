@@ -34,9 +34,15 @@ pub struct Software<'a> {
     pub features: &'static str,
     /// Its memory, in MiB.
     pub memory_mib: usize,
+    /// How many NVMe disks it has. Each is [`DISK_BYTES`] long, answers at once, and forgets what is written: only the way
+    /// to it is measured.
+    pub disks: usize,
     /// Whether its instructions are counted.
     pub count: bool,
 }
+
+/// The length of a disk, in bytes.
+const DISK_BYTES: u64 = 1 << 30;
 
 /// How many physical CPUs the topology needs.
 pub fn cpus(topology: &Topology) -> usize {
@@ -76,7 +82,7 @@ pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, networ
     let log = log(logs)?;
     let launch = Launch {
         program: find_qemu()?,
-        arguments: [arguments(software, cpus, &log), counting(software, logs)?].concat(),
+        arguments: [arguments(software, cpus, &log), disks(software), counting(software, logs)?].concat(),
         system: version()?,
         image: files(software),
         limit: BOOT_LIMIT,
@@ -94,6 +100,16 @@ pub fn bring_up_link(host: &Agent, topology: &Topology) -> Result<(), Error> {
 /// The file that keeps what the computer prints.
 pub fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
+}
+
+/// The disks' options.
+fn disks(software: &Software) -> Vec<String> {
+    let disk = |number| {
+        let back = format!("driver=null-co,node-name=disk{number},size={DISK_BYTES},read-zeroes=on");
+        let front = format!("nvme,drive=disk{number},serial=disk{number}");
+        ["-blockdev".to_owned(), back, "-device".to_owned(), front]
+    };
+    (0..software.disks).flat_map(disk).collect()
 }
 
 /// What loads the plugin that counts instructions.

@@ -83,6 +83,7 @@ fn software<'a>(images: &'a XenImages, topology: &Topology) -> Software<'a> {
         ],
         // With SMAP, dom0 dies in Xen's create_bounce_frame.
         features: ",-smap",
+        disks: topology.guests.iter().filter(|guest| guest.disk).count(),
         count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
     }
@@ -128,9 +129,12 @@ fn configuration(topology: &Topology, number: usize) -> String {
     let address = wiring::address(node);
     let ip = format!(" fairlane.card=eth0 fairlane.mac={mac} fairlane.ip={address}/{}", wiring::PREFIX);
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
+    // The host's disks go to those who want one, in order.
+    let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
+    let disk = if plan.disk { format!("disk = ['phy:/dev/nvme{}n1,xvda,w']\n", disks - 1) } else { String::new() };
     format!(
         "name = '{node}'\ntype = 'pv'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {GUEST_MIB}\n\
-         vcpus = {}\ncpus = '{cpus}'\n{vif}{weight}\
+         vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         plan.cpus.len(),
         if card { &ip } else { "" },
