@@ -53,7 +53,7 @@ impl Procedure for PacketDelay {
     }
 
     fn shorten(&mut self) {
-        self.count = self.count.min(100);
+        self.count = self.count.min(3000);
     }
 
     fn scale(&mut self, _: f64) {}
@@ -85,7 +85,6 @@ impl Procedure for PacketDelay {
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
-        let names: Vec<String> = cases.iter().map(|case| format!("{}delay", case.prefix)).collect();
-        vec![waiting::marked(Figure::cdf("Packet delay").series(&names).x("delay"), cases, "delay")]
+        waiting::figures("Packet delay", "delay", cases, "delay")
     }
 }
