@@ -160,8 +160,8 @@ pub enum Outcome {
     },
     /// The file is written.
     Written,
-    /// The moment is marked.
-    Marked,
+    /// The moment is marked: the counters just before it.
+    Marked(Counters),
     /// The function of each address, if the table has one.
     Symbols(Vec<Option<String>>),
     /// The guest ends after this message.

@@ -115,8 +115,9 @@ fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
             Outcome::Written
         }
         Command::Mark => {
+            let counters = Counters::read()?;
             mark();
-            Outcome::Marked
+            Outcome::Marked(counters)
         }
         Command::Symbols { table, addresses } => {
             let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;

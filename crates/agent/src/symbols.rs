@@ -19,7 +19,8 @@ pub fn names(table: &Path, addresses: &[u64]) -> io::Result<Vec<Option<String>>>
 fn functions(text: &str) -> io::Result<BTreeMap<u64, String>> {
     let mut functions = BTreeMap::new();
     for (line, number) in text.lines().zip(1..) {
-        let wrong = || io::Error::other(format!("line {number}, `{line}`, is not a symbol: its address, type and name"));
+        let wrong =
+            || io::Error::other(format!("line {number}, `{line}`, is not a symbol: its address, type and name"));
         let (address, kind, name) = symbol(line).ok_or_else(wrong)?;
         if ["t", "T", "w", "W"].contains(&kind) {
             // Of several names of one address the first one stays.
@@ -50,8 +51,7 @@ mod tests {
         fs::write(file.path(), TABLE).unwrap();
         let addresses =
             [0xffff_ffff_8100_0000, 0xffff_ffff_8100_00ff, 0xffff_ffff_8100_01ff, 0xffff_ffff_c000_1001, 0x40_1000];
-        let expected =
-            [Some("_stext"), Some("_stext"), Some("do_one"), Some("xennet_poll (xen_netfront)"), None];
+        let expected = [Some("_stext"), Some("_stext"), Some("do_one"), Some("xennet_poll (xen_netfront)"), None];
         assert_eq!(names(file.path(), &addresses).unwrap(), expected.map(|name| name.map(str::to_owned)));
     }
 

@@ -61,6 +61,14 @@ pub enum Error {
     /// Someone wants it to end.
     #[error("interrupted")]
     Interrupted,
+    /// What the emulator counted is not as its plugin writes it.
+    #[error("{}: {source}", path.display())]
+    Counts {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        source: crate::path::FormatError,
+    },
     /// The host's own system refused something.
     #[error("{what}: {source}")]
     Io {

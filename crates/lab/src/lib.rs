@@ -18,8 +18,8 @@ mod kernel;
 mod libraries;
 pub mod machine;
 mod modules;
-pub mod path;
 mod packages;
+pub mod path;
 mod qemu;
 mod uml;
 

@@ -9,10 +9,10 @@ mod local;
 mod wiring;
 mod xen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::{Agent, Error};
 
 pub use kind::MachineKind;
+pub(crate) use wiring::UPLINK;
 
 /// Boots a machine: its host, its guests and the external machine, wired as the topology says. What their kernels print
 /// is kept in `logs`, a file a node; `progress` is told each step as it begins.
@@ -87,9 +88,17 @@ pub struct Topology {
     /// The scheduler's slice in milliseconds, where it has one; its own if not given.
     #[serde(default)]
     pub slice_ms: Option<u32>,
+    /// Whether the instructions of the emulated computer are counted ([`Machine::marks`]), which slows it down.
+    #[serde(default)]
+    pub count: bool,
 }
 
 impl Topology {
+    /// The physical CPUs that the host and the guests use.
+    pub fn measured_cpus(&self) -> BTreeSet<usize> {
+        self.guests.iter().flat_map(|guest| &guest.cpus).chain(&self.host_cpus).copied().collect()
+    }
+
     /// How many guests have a card.
     pub(crate) fn joined(&self) -> usize {
         match self.join {
@@ -196,6 +205,11 @@ pub trait Machine {
     /// # Errors
     /// Those of asking.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error>;
+    /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there
+    /// was a guest, others are those of [`fairlane_agent::Command::Mark`]. None where it does not count.
+    fn marks(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// What the machine is, for the result's settings: versions, emulation, where each node ran.
     fn facts(&self) -> BTreeMap<String, Value>;
     /// Powers all off.

@@ -54,6 +54,7 @@ fn topology() -> Topology {
         host_cpus: vec![0],
         scheduler: Scheduler::Credit,
         slice_ms: None,
+        count: false,
     }
 }
 

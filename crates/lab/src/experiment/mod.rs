@@ -16,8 +16,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-
-
 use std::collections::BTreeMap;
 
 pub use case::{Background, Case, MOST_CPUS};
@@ -59,7 +57,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 9] = [
+pub const BUILT_IN: [(&str, &str); 10] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -69,6 +67,7 @@ pub const BUILT_IN: [(&str, &str); 9] = [
     built_in!("delay-packet"),
     built_in!("transfer"),
     built_in!("alltoall"),
+    built_in!("path-length"),
 ];
 
 impl Experiment {

@@ -119,6 +119,7 @@ fn repeat(
         let mut accounts = perform(&plan, |node| machine.agent(node), watch)?;
         accounts.truncate(accounts.len() - case.background.guests.len());
         case.procedure.read(&case.topology, &at, &accounts, &mut record);
+        case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;
         record.repeats += 1;
         watch.advance(case.procedure.seconds());
         match experiment.repeats.next(record.repeats, &record) {

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::wiring;
 use super::{Node, Topology};
-use crate::error::Error;
+use crate::error::{Error, IoContext};
 use crate::guest::{Guest, Launch, output};
+use crate::image;
 use crate::images::find_qemu;
 use crate::qemu::comma_doubled;
 
@@ -33,6 +34,8 @@ pub struct Software<'a> {
     pub features: &'static str,
     /// Its memory, in MiB.
     pub memory_mib: usize,
+    /// Whether its instructions are counted.
+    pub count: bool,
 }
 
 /// How many physical CPUs the topology needs.
@@ -73,7 +76,7 @@ pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, networ
     let log = log(logs)?;
     let launch = Launch {
         program: find_qemu()?,
-        arguments: arguments(software, cpus, &log),
+        arguments: [arguments(software, cpus, &log), counting(software, logs)?].concat(),
         system: version()?,
         image: files(software),
         limit: BOOT_LIMIT,
@@ -83,8 +86,27 @@ pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, networ
 
 /// The file that keeps what the computer prints.
 pub fn log(logs: &Path) -> Result<PathBuf, Error> {
-    use crate::error::IoContext;
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
+}
+
+/// What loads the plugin that counts instructions.
+fn counting(software: &Software, logs: &Path) -> Result<Vec<String>, Error> {
+    if !software.count {
+        return Ok(Vec::new());
+    }
+    let out = counts(logs, 0)?.with_extension("");
+    let plugin = format!("{},out={}", comma_doubled(&image::plugin()?), comma_doubled(&out));
+    Ok(vec!["-plugin".to_owned(), plugin])
+}
+
+/// The file that the plugin writes at a mark, counted from 1.
+fn counts(logs: &Path, mark: usize) -> Result<PathBuf, Error> {
+    std::path::absolute(logs.join(format!("counts.{mark}"))).doing(|| logs.display().to_string())
+}
+
+/// The files of all marks so far.
+pub fn marks(logs: &Path) -> Vec<PathBuf> {
+    (1..).map_while(|mark| counts(logs, mark).ok().filter(|path| path.exists())).collect()
 }
 
 /// What is loaded, in words.

@@ -42,8 +42,12 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
     let host = computer::start(&software, computer::cpus(topology), &agent, logs, &network)?;
     let dom0 = host.agent();
     start_toolstack(dom0, topology)?;
+    if topology.count {
+        // What was executed until here was dom0's, and so are its pages.
+        dom0.run(Command::Mark)?;
+    }
     let guests: Vec<Agent> = (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
-    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log: computer::log(logs)?, image: images.dom0 };
+    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log: computer::log(logs)?, image: images.dom0, logs: logs.to_owned() };
     machine.create_guests(topology, progress)?;
     wiring::quieten(machine.host.agent())?;
     wiring::ip(machine.host.agent(), &format!("link set eth0 name {UPLINK}"))?;
@@ -73,6 +77,7 @@ fn software<'a>(images: &'a XenImages, topology: &Topology) -> Software<'a> {
         ],
         // With SMAP, dom0 dies in Xen's create_bounce_frame.
         features: ",-smap",
+        count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
     }
 }
@@ -134,6 +139,7 @@ struct Xen {
     facts: BTreeMap<String, Value>,
     log: PathBuf,
     image: PathBuf,
+    logs: PathBuf,
 }
 
 impl Xen {
@@ -189,6 +195,10 @@ impl Machine for Xen {
 
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
+    }
+
+    fn marks(&self) -> Vec<PathBuf> {
+        computer::marks(&self.logs)
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {

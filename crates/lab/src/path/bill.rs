@@ -1,6 +1,6 @@
 //! Instructions by component and function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Counts, Domain, Domains, Place};
 
@@ -62,7 +62,7 @@ pub struct Bill {
 
 impl Bill {
     /// Adds up what some CPUs did.
-    pub fn of(counts: &Counts, domains: &Domains, cpus: &[usize]) -> Bill {
+    pub fn of(counts: &Counts, domains: &Domains, cpus: &BTreeSet<usize>) -> Bill {
         let mut bill = Bill::default();
         for (place, tallies) in &counts.places {
             let tallies = cpus.iter().filter_map(|cpu| tallies.get(*cpu));
@@ -126,7 +126,7 @@ mod tests {
     fn bill() -> Bill {
         let (before, after) = (Counts::parse(BEFORE).unwrap(), Counts::parse(AFTER).unwrap());
         let domains = Domains::learn(&before, &after);
-        Bill::of(&after.since(&before), &domains, &[0])
+        Bill::of(&after.since(&before), &domains, &BTreeSet::from([0]))
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! The format is documented in `plugin/path-length.c`.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use super::FormatError;
+use crate::error::{Error, IoContext};
 
 /// A place of code: what two domains execute at the same address lies on different pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +40,15 @@ impl Counts {
     /// Reads the file of a mark.
     ///
     /// # Errors
+    /// [`Error::Io`] and [`Error::Counts`].
+    pub fn read(path: &Path) -> Result<Counts, Error> {
+        let text = fs::read_to_string(path).doing(|| path.display().to_string())?;
+        Counts::parse(&text).map_err(|source| Error::Counts { path: path.to_owned(), source })
+    }
+
+    /// Reads the text of such a file.
+    ///
+    /// # Errors
     /// The line that is not as the plugin writes it.
     pub fn parse(text: &str) -> Result<Counts, FormatError> {
         let mut lines = text.lines().zip(1..);
@@ -45,9 +57,9 @@ impl Counts {
         let (cpus, clock) = header(head).ok_or_else(|| wrong(1, head, "`clock CPUS INSTRUCTIONS`"))?;
         let mut counts = Counts { clock, ..Counts::default() };
         for (text, line) in lines {
-            let (place, tallies) = block(text).filter(|(_, tallies)| tallies.len() == cpus).ok_or_else(|| {
-                wrong(line, text, "a block: its address, page, and two numbers for each CPU")
-            })?;
+            let (place, tallies) = block(text)
+                .filter(|(_, tallies)| tallies.len() == cpus)
+                .ok_or_else(|| wrong(line, text, "a block: its address, page, and two numbers for each CPU"))?;
             // A place has several blocks where translations of several lengths begin there.
             let sums = counts.places.entry(place).or_insert_with(|| vec![Tally::default(); cpus]);
             for (sum, tally) in sums.iter_mut().zip(tallies) {

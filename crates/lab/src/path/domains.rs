@@ -35,7 +35,8 @@ impl Domains {
             counts.places.keys().map(|place| place.address).filter(|address| KERNEL_TEXT.contains(address)).collect()
         };
         let addresses = text(before);
-        let of_guest = all.places.keys().filter(|place| addresses.contains(&place.address) && !host.contains(&place.page));
+        let of_guest =
+            all.places.keys().filter(|place| addresses.contains(&place.address) && !host.contains(&place.page));
         let guest = of_guest.map(|place| place.page).collect();
         Domains { host, guest }
     }

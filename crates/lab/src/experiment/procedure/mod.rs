@@ -2,6 +2,7 @@
 
 mod all_to_all;
 mod packet_delay;
+mod path_length;
 mod ping;
 mod transfer;
 mod udp_share;
@@ -16,7 +17,7 @@ use toml::de::ValueDeserializer;
 use super::case::Fault;
 use super::plan::{Account, Addresses, Plan};
 use super::record::Record;
-use crate::{Node, Topology};
+use crate::{Machine, Node, Topology};
 
 /// What is done on a machine, once a repeat. It neither starts nor waits for anything itself.
 pub trait Procedure: Debug {
@@ -34,6 +35,13 @@ pub trait Procedure: Debug {
     fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan;
     /// Reads what a plan's commands said.
     fn read(&self, topology: &Topology, at: Addresses, accounts: &[Account], record: &mut Record);
+    /// Asks the machine itself for what its agents did not say.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn observe(&self, _: &Topology, _: &dyn Machine, _: &[Account], _: &mut Record) -> Result<(), crate::Error> {
+        Ok(())
+    }
     /// Computes what follows from all repeats together.
     fn conclude(&self, _topology: &Topology, _record: &mut Record) {}
     /// The metrics that [`Procedure::compare`] gives, if there are so many cases.
@@ -59,7 +67,7 @@ pub struct Finished<'a> {
 }
 
 /// The names of all procedures.
-pub(super) const NAMES: [&str; 5] = ["udp-share", "ping", "packet-delay", "transfer", "all-to-all"];
+pub(super) const NAMES: [&str; 6] = ["udp-share", "ping", "packet-delay", "transfer", "all-to-all", "path-length"];
 
 /// Reads the procedure of this name; none if there is none.
 pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -73,6 +81,7 @@ pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
         "ping" => boxed::<ping::Ping>(value),
         "packet-delay" => boxed::<packet_delay::PacketDelay>(value),
         "transfer" => boxed::<transfer::Transfer>(value),
+        "path-length" => boxed::<path_length::PathLength>(value),
         "all-to-all" => boxed::<all_to_all::AllToAll>(value),
         _ => return None,
     })
