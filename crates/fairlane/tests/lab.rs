@@ -65,7 +65,8 @@ fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
         .output()?;
     let errors = String::from_utf8_lossy(&run.stderr).into_owned();
     if run.stdout.is_empty() {
-        let lacking = ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
+        let lacking =
+            ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
         let missing = lacking.iter().any(|words| errors.contains(words));
         if missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
             eprintln!("SKIPPED: {errors}");
@@ -84,7 +85,13 @@ fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
     assert!(out.join("report.html").is_file());
     assert!(!result.claims.is_empty() && result.holds());
     for claim in &result.claims {
-        eprintln!("{}: {} (expected {}, measured {})", if claim.holds { "holds" } else { "differs" }, claim.text, claim.expected, claim.measured);
+        eprintln!(
+            "{}: {} (expected {}, measured {})",
+            if claim.holds { "holds" } else { "differs" },
+            claim.text,
+            claim.expected,
+            claim.measured
+        );
     }
     assert!(result.series.iter().all(|series| !series.values().is_empty()), "a series is empty");
     Ok(())

@@ -27,8 +27,10 @@ use crate::{
 pub enum Kind {
     /// User-Mode Linux.
     Uml,
-    /// QEMU, with KVM where that boots a guest, else emulated.
+    /// QEMU, with KVM where that boots a guest, else emulated; its card is virtio.
     Qemu,
+    /// The same with an emulated Intel card, the e1000, which is served by a tap only.
+    QemuE1000,
 }
 
 /// A guest to be booted.
@@ -51,8 +53,7 @@ pub struct GuestSpec {
 pub enum Backend {
     /// A vhost-user backend by its socket, which listens already.
     VhostUser(PathBuf),
-    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest. For User-Mode
-    /// Linux only.
+    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest.
     Tap(String),
 }
 
@@ -88,10 +89,10 @@ impl GuestSpec {
     pub(crate) fn wishes(&self, console: &str) -> String {
         let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);
         if let Some(nic) = &self.nic {
-            let card = match nic.backend {
-                Backend::VhostUser(_) => "eth0",
+            let card = match (self.kind, &nic.backend) {
                 // User-Mode Linux's own driver names its first card so.
-                Backend::Tap(_) => "vec0",
+                (Kind::Uml, Backend::Tap(_)) => "vec0",
+                _ => "eth0",
             };
             wishes +=
                 &format!(" fairlane.card={card} fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
@@ -104,7 +105,7 @@ impl GuestSpec {
         self.check()?;
         match self.kind {
             Kind::Uml => uml::machine(self, agent),
-            Kind::Qemu => qemu::machine(self, agent),
+            Kind::Qemu | Kind::QemuE1000 => qemu::machine(self, agent),
         }
     }
 

@@ -100,16 +100,22 @@ impl XenImages {
         dom0.file(&GUEST_KERNEL[1..], &kernel.image)?;
         dom0.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
 
-        let trees: Vec<PathBuf> = packages::XEN.iter().map(|package| packages::files(package)).collect::<Result<_, _>>()?;
+        let trees: Vec<PathBuf> =
+            packages::XEN.iter().map(|package| packages::files(package)).collect::<Result<_, _>>()?;
         let tools = packages::files("xen-utils-4.17")?.join(XEN_PROGRAMS);
         let network = packages::files("iproute2")?;
         let store = packages::files("xenstore-utils")?.join("usr/bin");
-        let xen = ["xl", "xenstored", "xenconsoled", "xen-init-dom0"].map(|name| (format!("{XEN_PROGRAMS}/{name}"), tools.join(name)));
+        let xen = ["xl", "xenstored", "xenconsoled", "xen-init-dom0"]
+            .map(|name| (format!("{XEN_PROGRAMS}/{name}"), tools.join(name)));
         let store = ["xenstore-read", "xenstore-write"].map(|name| (format!("usr/bin/{name}"), store.join(name)));
-        let network = [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), network.join(from)));
+        let network =
+            [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), network.join(from)));
         let programs: Vec<(String, PathBuf)> = xen.into_iter().chain(store).chain(network).collect();
         // The C library loads it where a thread is cancelled, and names it nowhere.
-        dom0.file("lib/x86_64-linux-gnu/libgcc_s.so.1", &packages::files("libgcc-s1")?.join("lib/x86_64-linux-gnu/libgcc_s.so.1"))?;
+        dom0.file(
+            "lib/x86_64-linux-gnu/libgcc_s.so.1",
+            &packages::files("libgcc-s1")?.join("lib/x86_64-linux-gnu/libgcc_s.so.1"),
+        )?;
         dom0.programs(&programs, &Libraries::list(&trees)?)?;
         Ok(XenImages { hypervisor, kernel: kernel.image, dom0: dom0.keep()?, release: kernel.release })
     }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use object::{
+    Endianness,
     elf::{DT_NEEDED, FileHeader64},
     read::elf::{Dyn, FileHeader},
-    Endianness,
 };
 
 use crate::{
@@ -47,7 +47,10 @@ impl Libraries {
             let bytes = fs::read(&path).doing(|| path.display().to_string())?;
             for need in needed(&bytes) {
                 let library = self.0.get(&need).ok_or_else(|| {
-                    Error::Missing(format!("{}: no package that was fetched has {need}, which it loads", path.display()))
+                    Error::Missing(format!(
+                        "{}: no package that was fetched has {need}, which it loads",
+                        path.display()
+                    ))
                 })?;
                 if all.insert(need, library.clone()).is_none() {
                     unread.push(library.clone());

@@ -156,7 +156,8 @@ impl Known {
             text.unwrap_or_default().split("\n\n").filter_map(Archive::read).collect::<Vec<_>>()
         };
         let mut known: Vec<Archive> = show(packages);
-        let kernels: Vec<Archive> = known.iter().filter_map(|about| about.names_kernel()).flat_map(|name| show(&[name])).collect();
+        let kernels: Vec<Archive> =
+            known.iter().filter_map(|about| about.names_kernel()).flat_map(|name| show(&[name])).collect();
         known.extend(kernels);
         Ok(Known(known.into_iter().map(|archive| (archive.package.clone(), archive)).collect()))
     }

@@ -1,7 +1,7 @@
 //! QEMU: a whole emulated machine, with KVM where that truly boots a guest.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, absolute},
     sync::OnceLock,
     time::Duration,
@@ -9,14 +9,14 @@ use std::{
 
 use crate::{
     error::{Error, IoContext},
-    guest::{Backend, Guest, GuestSpec, Launch, find_program},
+    guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program},
     image::Image,
     kernel::Kernel,
     modules,
 };
 
 /// The drivers wanted of the kernel.
-const DRIVERS: [&str; 2] = ["virtio_pci", "virtio_net"];
+const DRIVERS: [&str; 3] = ["virtio_pci", "virtio_net", "e1000"];
 
 /// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
@@ -33,6 +33,15 @@ enum Accelerator {
     Tcg,
 }
 
+impl fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        })
+    }
+}
+
 /// Decides once a process, by booting a guest: `/dev/kvm` may exist and be of no use.
 fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) -> Accelerator {
     static CHOICE: OnceLock<Accelerator> = OnceLock::new();
@@ -41,7 +50,7 @@ fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) 
             fs::File::options().read(true).write(true).open("/dev/kvm").ok()?;
             let log = tempfile::NamedTempFile::new().ok()?;
             let (name, log) = ("kvm-trial".to_owned(), log.path().to_owned());
-            let spec = GuestSpec { name, kind: crate::Kind::Qemu, memory_mib: 256, nic: None, log };
+            let spec = GuestSpec { name, kind: Kind::Qemu, memory_mib: 256, nic: None, log };
             let machine = command(&spec, program, kernel, initramfs, Accelerator::Kvm).ok()?;
             Guest::start(&spec.name, &spec.log, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
         };
@@ -58,10 +67,9 @@ fn command(
 ) -> Result<Launch, Error> {
     let log = absolute(&spec.log).doing(|| spec.log.display().to_string())?;
     let queues = spec.nic.as_ref().map_or(1, |nic| nic.queues);
-    let (accelerator, limit, vectors) = match accelerator {
-        Accelerator::Kvm => ("kvm", Duration::from_secs(30), 2 * queues + 2),
-        // Without KVM, QEMU 7.2 dies of MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
-        Accelerator::Tcg => ("tcg", Duration::from_secs(120), 0),
+    let limit = match accelerator {
+        Accelerator::Kvm => Duration::from_secs(30),
+        Accelerator::Tcg => Duration::from_secs(120),
     };
     let mut arguments: Vec<String> = [
         "-nodefaults -no-user-config -display none -no-reboot -cpu max",
@@ -84,25 +92,55 @@ fn command(
     arguments.extend(["-kernel".to_owned(), kernel.image.display().to_string()]);
     arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
     arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.wishes("ttyS1"))]);
+    let mut system = format!("QEMU with {accelerator}");
     if let Some(nic) = &spec.nic {
-        let Backend::VhostUser(socket) = &nic.backend else {
-            let reason =
-                "a tap wanted, and only User-Mode Linux guests have that; others have a vhost-user card".to_owned();
-            return Err(Error::Orders { guest: spec.name.clone(), reason });
-        };
-        let socket = absolute(socket).doing(|| socket.display().to_string())?;
-        arguments.extend([
-            "-chardev".to_owned(),
-            format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket)),
-            "-netdev".to_owned(),
-            format!("vhost-user,id=card,chardev=card,queues={queues}"),
-            "-device".to_owned(),
-            format!("virtio-net-pci,netdev=card,mac={},mq={},vectors={vectors}", nic.mac(), on(queues > 1)),
-        ]);
+        let (card, words) = card(spec, nic, accelerator)?;
+        arguments.extend(words);
+        system += &format!(", {card}");
     }
-    let system = format!("QEMU with {accelerator}");
     let image = format!("{}, {}", kernel.image.display(), initramfs.display());
     Ok(Launch { program: program.to_owned(), arguments, system, image, limit })
+}
+
+/// A network card in words, and the options that make it.
+fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String, Vec<String>), Error> {
+    let (queues, mac) = (nic.queues, nic.mac());
+    let refuse = |reason: &str| Error::Orders { guest: spec.name.clone(), reason: reason.to_owned() };
+    Ok(match (&nic.backend, spec.kind) {
+        (Backend::VhostUser(_), Kind::QemuE1000) => {
+            return Err(refuse("an e1000 card on a vhost-user backend wanted; that serves virtio cards, a tap both"));
+        }
+        (Backend::VhostUser(socket), _) => {
+            let socket = absolute(socket).doing(|| socket.display().to_string())?;
+            let vectors = match accelerator {
+                Accelerator::Kvm => 2 * queues + 2,
+                // Without KVM, QEMU 7.2 dies of MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
+                Accelerator::Tcg => 0,
+            };
+            let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
+            let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
+            let device = format!("virtio-net-pci,netdev=card,mac={mac},mq={},vectors={vectors}", on(queues > 1));
+            (
+                "virtio on vhost-user".to_owned(),
+                vec!["-chardev".to_owned(), socket, "-netdev".to_owned(), network, "-device".to_owned(), device],
+            )
+        }
+        (Backend::Tap(_), _) if queues != 1 => {
+            return Err(refuse(&format!("{queues} queues on a tap wanted, and it has one only")));
+        }
+        (Backend::Tap(tap), kind) => {
+            let (model, name) = if kind == Kind::QemuE1000 { ("e1000", "e1000") } else { ("virtio-net-pci", "virtio") };
+            // The kernel's own backend tells guests of its work by KVM's means.
+            let usable = || fs::File::options().read(true).write(true).open("/dev/vhost-net").is_ok();
+            let vhost = model != "e1000" && accelerator == Accelerator::Kvm && usable();
+            let network = format!("tap,id=card,ifname={tap},script=no,downscript=no,vhost={}", on(vhost));
+            let by = if vhost { "vhost-net" } else { "QEMU" };
+            (
+                format!("{name} on a tap by {by}"),
+                vec!["-netdev".to_owned(), network, "-device".to_owned(), format!("{model},netdev=card,mac={mac}")],
+            )
+        }
+    })
 }
 
 fn on(yes: bool) -> &'static str {

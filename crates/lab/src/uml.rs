@@ -56,7 +56,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
         arguments,
         system,
         image: initramfs.display().to_string(),
-        limit: Duration::from_secs(30),
+        limit: Duration::from_secs(120),
     })
 }
 

@@ -5,8 +5,7 @@ mod support;
 use std::{env, process, time::Instant};
 
 use fairlane_lab::{
-    Clock, Command, Error, GuestPlan, Join, MachineKind, Node, Outcome, Scheduler, Topology, images,
-    machine,
+    Clock, Command, Error, GuestPlan, Join, MachineKind, Node, Outcome, Scheduler, Topology, images, machine,
 };
 use fairlane_load::{ReceiveSpec, udp};
 use libtest_mimic::Arguments;
@@ -41,9 +40,14 @@ fn talk() -> Result<(), Error> {
     std::fs::create_dir_all(&logs).unwrap();
     let machine = machine::boot(MachineKind::Xen, &topology(), Clock::Wall, &logs, &told)?;
     told("up");
-    for (from, to) in [(Node::Guest(1), Node::External), (Node::External, Node::Guest(2)), (Node::Guest(2), Node::Guest(1))] {
-        let receiver =
-            machine.agent(to).start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.5, seconds: 3.0 }))?;
+    for (from, to) in
+        [(Node::Guest(1), Node::External), (Node::External, Node::Guest(2)), (Node::Guest(2), Node::Guest(1))]
+    {
+        let receiver = machine.agent(to).start_job(Command::UdpReceive(ReceiveSpec {
+            port: 5001,
+            interval: 0.5,
+            seconds: 3.0,
+        }))?;
         receiver.started()?;
         let to = (machine.address(to), 5001).into();
         let send = Command::UdpSend(udp::SendSpec { to, size: 1000, rate: Some(1e6), seconds: 1.0 });

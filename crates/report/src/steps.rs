@@ -45,7 +45,8 @@ pub fn steps(delays: &[f64], slice: f64) -> Option<Steps> {
         return None;
     }
     let base = stats::quantile(delays, 0.05)?;
-    let slices: Vec<f64> = delays.iter().map(|delay| (delay - base) / slice).filter(|slices| slices.is_finite()).collect();
+    let slices: Vec<f64> =
+        delays.iter().map(|delay| (delay - base) / slice).filter(|slices| slices.is_finite()).collect();
     let cosines: Vec<f64> = slices.iter().filter(|slices| **slices >= 0.5).map(|slices| (slices * TAU).cos()).collect();
     let strength = stats::mean(&cosines).unwrap_or(0.0);
     let waited = cosines.len() as f64;

@@ -105,7 +105,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let screen = Screen { progress: &progress, interrupt: &interrupt };
     let boot = |topology: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
-    let result = experiment::run(&experiment, &Options { scale, settings: settings(&args) }, &boot, &screen);
+    let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args) };
+    let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();
     let result = match result {
         Err(Error::Interrupted) => {
@@ -115,11 +116,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         result => result?,
     };
     result.write(&out)?;
-    let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
-    if let Some(warning) = warning {
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
-    let text = || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
+    let text =
+        || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -147,10 +145,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
-    let mut settings = BTreeMap::from([
-        ("machine".to_owned(), args.machine.name().into()),
-        ("clock".to_owned(), args.clock.word().into()),
-    ]);
+    let mut settings = BTreeMap::from([("clock".to_owned(), args.clock.word().into())]);
     if args.quick {
         settings.insert("quick".to_owned(), "a short trial: too little to judge a source by".into());
     }

@@ -50,7 +50,8 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     if guests.len() > 16 {
         faults.push(("guests", format!("guests are {}: 16 at most fit a machine of the lab", guests.len())));
     }
-    let places = guests.iter().enumerate().map(|(index, guest)| (format!("guest {}", index + 1), "guests", &guest.cpus));
+    let places =
+        guests.iter().enumerate().map(|(index, guest)| (format!("guest {}", index + 1), "guests", &guest.cpus));
     for (who, key, cpus) in places.chain([("the host".to_owned(), "host_cpus", &topology.host_cpus)]) {
         if cpus.is_empty() {
             faults.push((key, format!("{who} has no CPU: a list such as [0] is needed")));
@@ -72,7 +73,10 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
         faults.push(("slice_ms", format!("slice_ms must be 1 to 1000, as Xen takes it, not {slice}")));
     }
     if topology.join == Join::Plain && guests.len() > 1 {
-        faults.push(("join", format!("join is plain, which carries one guest's card only, and guests are {}", guests.len())));
+        faults.push((
+            "join",
+            format!("join is plain, which carries one guest's card only, and guests are {}", guests.len()),
+        ));
     }
     faults
 }

@@ -74,7 +74,8 @@ impl ClaimPlan {
         let measured = |name: &String| {
             let own = quantity(value(name), unit(name));
             let interval = result.metrics.get(name).and_then(|metric| metric.ci95);
-            let interval = interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)));
+            let interval =
+                interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)));
             match (base, &self.relative_to) {
                 (Some(base), Some(other)) => {
                     let times = value(name) / base;

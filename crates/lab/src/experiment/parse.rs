@@ -17,7 +17,17 @@ use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats, procedu
 use crate::{MachineKind, Topology};
 
 const KEYS: [&str; 11] = [
-    "name", "source", "figure", "machines", "scale", "repeats", "topology", "procedure", "background", "case", "claim",
+    "name",
+    "source",
+    "figure",
+    "machines",
+    "scale",
+    "repeats",
+    "topology",
+    "procedure",
+    "background",
+    "case",
+    "claim",
 ];
 /// The fewest repeats whose spread says something.
 const LEAST: usize = 3;
@@ -82,7 +92,9 @@ impl<'a> Section<'a> {
 
     /// Takes a table out; an absent one is empty.
     fn section(&mut self, key: &str, problems: &mut Problems) -> Section<'a> {
-        let Some(value) = self.table.remove(key) else { return Section { span: self.span.clone(), table: DeTable::new() } };
+        let Some(value) = self.table.remove(key) else {
+            return Section { span: self.span.clone(), table: DeTable::new() };
+        };
         let span = value.span();
         Section::of(value, key, problems).unwrap_or(Section { span, table: DeTable::new() })
     }

@@ -36,9 +36,11 @@ pub trait Watch: Sync {
 /// How an experiment is to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
+    /// The name of the machine.
+    pub machine: String,
     /// The factor on all rates.
     pub scale: f64,
-    /// What the result's settings say of the machine, beside its own facts.
+    /// What the result's settings say beside the machine's own facts.
     pub settings: BTreeMap<String, Value>,
 }
 
@@ -56,8 +58,11 @@ pub fn run(
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
     result.settings.clone_from(&options.settings);
-    result.setting("source", experiment.source.as_str()).setting("source's figure", experiment.figure.as_str());
+    result.source(&experiment.source, &experiment.figure).machine(&options.machine);
     result.setting("scale", options.scale);
+    if options.scale != 1.0 {
+        result.warn(format!("All rates, the link's too, are {} times those of the experiment.", options.scale));
+    }
     let mut cases = Vec::new();
     let mut machine: Option<(Topology, Box<dyn Machine>)> = None;
     let mut wide = BTreeMap::new();
@@ -93,7 +98,7 @@ pub fn run(
         machine.stop()?;
     }
     for warning in warnings(&experiment.repeats, &wide) {
-        result.setting("warning", warning);
+        result.warn(warning);
     }
     conclude(experiment, &cases, &mut result);
     result.metric("boot", &boots, "s");

@@ -61,6 +61,10 @@ pub fn boot(
     }
     let guests = maker.guests(host.agent(), topology, progress)?;
     wiring::join(host.agent(), topology.join, topology.joined())?;
+    let processes = guests.iter().take(topology.joined()).filter(|_| kind == MachineKind::Native);
+    for agent in processes.map(|(guest, _)| guest.agent()).chain([external.agent()]) {
+        wiring::await_state(agent, CARD, "state UP")?;
+    }
     let (guests, systems): (_, Vec<_>) = guests.into_iter().unzip();
     let mut machine = Local { guests, external, host, facts: BTreeMap::new() };
     machine.facts = maker.facts(topology, &machine, &systems)?;
@@ -173,7 +177,11 @@ impl Maker<'_> {
         }
         let spec = GuestSpec {
             name: node.to_string(),
-            kind: if self.kind == MachineKind::Uml { Kind::Uml } else { Kind::Qemu },
+            kind: match self.kind {
+                MachineKind::Uml => Kind::Uml,
+                MachineKind::QemuE1000 => Kind::QemuE1000,
+                _ => Kind::Qemu,
+            },
             memory_mib: MEMORY_MIB,
             nic: card.then(|| Nic {
                 backend: Backend::Tap(tap),

@@ -1,6 +1,8 @@
 //! How a host's cards are joined, limited and addressed: `ip` and `tc`, run by the agents of the nodes.
 
 use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fairlane_agent::{Command, Outcome};
 
@@ -93,20 +95,45 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
             for card in (1..=guests).map(vif).chain([UPLINK.to_owned()]) {
                 ip(host, &format!("link set {card} master {BRIDGE} up"))?;
             }
-            bring_up(host, Node::Host, BRIDGE)
+            bring_up(host, Node::Host, BRIDGE)?;
+            let mut cards = (1..=guests).map(vif).chain([UPLINK.to_owned()]);
+            cards.try_for_each(|card| await_state(host, &card, "state forwarding"))
         }
         Join::Plain => {
-            let write = |path: String| host.run(Command::Write { path: path.into(), text: "1".to_owned() });
-            write("/proc/sys/net/ipv4/ip_forward".to_owned())?;
+            let write = |name: &str, value: &str| {
+                let path = format!("/proc/sys/net/ipv4/{name}").into();
+                host.run(Command::Write { path, text: value.to_owned() })
+            };
+            write("ip_forward", "1")?;
             for (card, node) in [(vif(1), Node::Guest(1)), (UPLINK.to_owned(), Node::External)] {
-                // Each side asks for the other's MAC address, and is answered with the host's.
-                write(format!("/proc/sys/net/ipv4/conf/{card}/proxy_arp"))?;
+                // Each side asks for the other's MAC address, and is answered with the host's: at once, where this may be
+                // set (in a user namespace it may not, and the first answer comes after up to 0.8 s).
+                write(&format!("conf/{card}/proxy_arp"), "1")?;
+                let _ = write(&format!("neigh/{card}/proxy_delay"), "0");
                 ip(host, &format!("link set {card} up"))?;
                 ip(host, &format!("addr add {}/32 dev {card}", address(Node::Host)))?;
                 ip(host, &format!("route add {}/32 dev {card} src {}", address(node), address(Node::Host)))?;
             }
-            Ok(())
+            await_state(host, &vif(1), "state UP")?;
+            await_state(host, UPLINK, "state UP")
         }
+    }
+}
+
+/// Waits until the kernel, which sees to it in its own time, has noticed that a card has a carrier: frames before are lost.
+pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), Error> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    loop {
+        let found = agent.output(&["ip", "-d", "-o", "link", "show", card])?;
+        if found.contains(state) {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            let reason = format!("{card} has no \"{state}\" after {} s: {found}", PATIENCE.as_secs());
+            return Err(Error::Failed { guest: agent.name().to_owned(), reason });
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -46,8 +46,10 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
         // What was executed until here was dom0's, and so are its pages.
         dom0.run(Command::Mark)?;
     }
-    let guests: Vec<Agent> = (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
-    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log: computer::log(logs)?, image: images.dom0, logs: logs.to_owned() };
+    let guests: Vec<Agent> =
+        (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
+    let (log, image, logs) = (computer::log(logs)?, images.dom0, logs.to_owned());
+    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log, image, logs };
     machine.create_guests(topology, progress)?;
     wiring::quieten(machine.host.agent())?;
     wiring::ip(machine.host.agent(), &format!("link set eth0 name {UPLINK}"))?;

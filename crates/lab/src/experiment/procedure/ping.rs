@@ -94,9 +94,8 @@ impl Procedure for Ping {
     /// The growth: the slope of the mean round trip over the number of neighbours, by least squares; its straightness is the
     /// part of the variance it explains.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
-        let point = |case: &Finished| {
-            Some([self.neighbours(case.topology) as f64, stats::mean(case.record.samples("mean"))?])
-        };
+        let point =
+            |case: &Finished| Some([self.neighbours(case.topology) as f64, stats::mean(case.record.samples("mean"))?]);
         let points: Vec<[f64; 2]> = cases.iter().filter_map(point).collect();
         if self.comparisons(cases.len()).is_empty() {
             return;
@@ -120,8 +119,7 @@ fn slope(points: &[[f64; 2]]) -> Option<(f64, f64)> {
     let of = |index: usize| points.iter().map(|point| point[index]).collect::<Vec<f64>>();
     let (x, y) = (stats::mean(&of(0))?, stats::mean(&of(1))?);
     let sum = |f: &dyn Fn(&[f64; 2]) -> f64| points.iter().map(f).sum::<f64>();
-    let (xx, xy, yy) =
-        (sum(&|p| (p[0] - x).powi(2)), sum(&|p| (p[0] - x) * (p[1] - y)), sum(&|p| (p[1] - y).powi(2)));
+    let (xx, xy, yy) = (sum(&|p| (p[0] - x).powi(2)), sum(&|p| (p[0] - x) * (p[1] - y)), sum(&|p| (p[1] - y).powi(2)));
     (xx > 0.0 && yy > 0.0).then(|| (xy / xx, xy * xy / (xx * yy)))
 }
 

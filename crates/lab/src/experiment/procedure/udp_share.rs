@@ -175,7 +175,8 @@ impl UdpShare {
         let part = |from, until| mean(&rates.within(0, self.interval, from, until));
         let before = part(self.senders[0].start + SETTLE, disk.from);
         let during = part(disk.from + SETTLE, disk.until);
-        for (name, rate) in [("before", before), ("during", during), ("after", part(disk.until + SETTLE, self.seconds))] {
+        for (name, rate) in [("before", before), ("during", during), ("after", part(disk.until + SETTLE, self.seconds))]
+        {
             record.add(name, Statistic::OfRepeats, "Mbit/s", [rate]);
         }
         record.add("drop", Statistic::OfRepeats, "%", [100.0 * (1.0 - during / before)]);
@@ -195,7 +196,10 @@ impl Procedure for UdpShare {
             faults.extend(guest_fault("senders", sender.guest, topology));
             if !(0.0..self.seconds - 2.0).contains(&sender.start) {
                 let latest = self.seconds - 2.0;
-                faults.push(("senders", format!("start must be 0 to {latest}, 2 s before the end, not {}", sender.start)));
+                faults.push((
+                    "senders",
+                    format!("start must be 0 to {latest}, 2 s before the end, not {}", sender.start),
+                ));
             }
             if !(1..=64).contains(&sender.streams) {
                 faults.push(("senders", format!("streams must be 1 to 64, not {}", sender.streams)));
@@ -211,7 +215,8 @@ impl Procedure for UdpShare {
                 faults.push(("disk", format!("guest {} has no disk: its plan needs disk = true", disk.guest)));
             }
             if !(2.0..disk.until).contains(&disk.from) || disk.until > self.seconds {
-                faults.push(("disk", format!("from and until must follow each other between 2 and {} s", self.seconds)));
+                faults
+                    .push(("disk", format!("from and until must follow each other between 2 and {} s", self.seconds)));
             }
         }
         faults
@@ -244,7 +249,7 @@ impl Procedure for UdpShare {
     }
 
     fn shorten(&mut self) {
-        let factor = (6.0 / self.seconds).min(1.0);
+        let factor = (8.0 / self.seconds).min(1.0);
         self.seconds *= factor;
         self.senders.iter_mut().for_each(|sender| sender.start *= factor);
         if let Some(disk) = &mut self.disk {
@@ -297,7 +302,8 @@ impl Procedure for UdpShare {
             record.add("alone", Statistic::OfRepeats, "Mbit/s", [alone]);
             record.add("kept", Statistic::OfRepeats, "", [kept]);
         }
-        let samples = receiver.events.iter().filter_map(|event| if let Event::Sample(s) = event { Some(s) } else { None });
+        let samples =
+            receiver.events.iter().filter_map(|event| if let Event::Sample(s) = event { Some(s) } else { None });
         let (lost, came) = samples.fold((0.0, 0.0), |(lost, came), sample| {
             (lost + sample.skipped as f64 - sample.late as f64, came + sample.datagrams as f64)
         });

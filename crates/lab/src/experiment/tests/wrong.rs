@@ -56,7 +56,11 @@ fn unknown_keys() {
     with("host_cpus = [0]", "host_cpu = [0]", &["e:9: topology: unknown field `host_cpu`"]);
     with("count = 2", "times = 2", &["e:6: repeats: unknown field `times`, expected one of `count`"]);
     with("at_least", "least", &["e:19: claim: unknown field `least`"]);
-    with("[repeats]", "[[case]]\nnme = \"a\"\n[repeats]", &["e:5: name is missing", "e:6: no key is named `nme`, did you mean `name`?"]);
+    with(
+        "[repeats]",
+        "[[case]]\nnme = \"a\"\n[repeats]",
+        &["e:5: name is missing", "e:6: no key is named `nme`, did you mean `name`?"],
+    );
 }
 
 #[test]
@@ -65,9 +69,17 @@ fn values_of_the_wrong_kind() {
     with("[\"xen\"]", "[]", &["e:4: machines must name one or more"]);
     with("\"ping\"", "\"pong\"", &["e:11: no procedure is named `pong`, did you mean `ping`? (there are udp-share, "]);
     with("kind = \"ping\"\n", "", &["e:10: kind is missing"]);
-    with("\"external\"", "\"outside\"", &["e:12: procedure: a node is \"external\", \"host\" or the number of a guest"]);
+    with(
+        "\"external\"",
+        "\"outside\"",
+        &["e:12: procedure: a node is \"external\", \"host\" or the number of a guest"],
+    );
     with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
-    with("[topology]", "[[topology]]", &["e:7: topology must be a table, not an array"]);
+    with(
+        "[topology]",
+        "[[topology]]",
+        &["e:7: topology must be a table, not an array", "e:7: topology: missing field `guests`"],
+    );
     with("[[claim]]", "[claim]", &["e:16: a claim is written [[claim]], with two brackets on each side"]);
 }
 
@@ -84,17 +96,22 @@ fn impossible_topologies() {
     with("{ cpus = [1] }", "{ cpus = [1] }, { cpus = [1] }", &[]);
     let plain = "{ cpus = [1] }, { cpus = [1] }]\njoin = \"plain\"\n#";
     with("{ cpus = [1] }]", plain, &["e:9: join is plain, which carries one guest's card only, and guests are 2"]);
-    with("[repeats]", "[background]\nguests = [3]\nshare = 2\n[repeats]", &[
-        "e:6: there is no guest 3: the topology has guest 1 only",
-        "e:7: share must be 0 to 1, such as 0.6, not 2",
-    ]);
+    with(
+        "[repeats]",
+        "[background]\nguests = [3]\nshare = 2\n[repeats]",
+        &["e:6: there is no guest 3: the topology has guest 1 only", "e:7: share must be 0 to 1, such as 0.6, not 2"],
+    );
 }
 
 #[test]
 fn repeats_that_never_are() {
     with("count = 2", "count = 0", &["e:6: count must be 1 or more, not 0"]);
     with("count = 2", "metric = \"men\"\nwithin = 0.1", &["e:6: no metric is named `men`, did you mean `mean`?"]);
-    with("count = 2", "metric = \"mean\"\nwithin = 2", &["e:7: within must be a part of the mean, such as 0.05, not 2"]);
+    with(
+        "count = 2",
+        "metric = \"mean\"\nwithin = 2",
+        &["e:7: within must be a part of the mean, such as 0.05, not 2"],
+    );
     with("count = 2", "metric = \"mean\"", &["e:5: repeats are either count, or metric and within"]);
     with("count = 2", "metric = \"mean\"\nwithin = 0.1\nleast = 2", &["e:8: least must be 3 to most (30), not 2"]);
 }
@@ -112,9 +129,13 @@ fn claims_that_cannot_be_judged() {
 #[test]
 fn cases_replace_keys_and_are_told_on_their_own_lines() {
     let case = "[[case]]\nname = \"a\"\nprocedure = { guest = 4 }\n[[case]]\nname = \"a\"\n[repeats]";
-    with("[repeats]", case, &[
-        "e:7: there is no guest 4: the topology has guest 1 only",
-        "e:9: an earlier case is named `a`, each needs its own name",
-        "e:23: no metric is named `mean`",
-    ]);
+    with(
+        "[repeats]",
+        case,
+        &[
+            "e:7: there is no guest 4: the topology has guest 1 only",
+            "e:9: an earlier case is named `a`, each needs its own name",
+            "e:23: no metric is named `mean`",
+        ],
+    );
 }
