@@ -51,12 +51,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
-pub fn run(
-    experiment: &Experiment,
-    options: &Options,
-    boot: Boot,
-    watch: &dyn Watch,
-) -> Result<ResultFile, Error> {
+pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn Watch) -> Result<ResultFile, Error> {
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
     result.settings.clone_from(&options.settings);
