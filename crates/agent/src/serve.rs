@@ -217,7 +217,7 @@ mod tests {
 
     /// Runs a command to its end, taking note of the events before that.
     fn outcome(talk: &mut Talk, id: u64, run: Command) -> (Outcome, Vec<Event>) {
-        talk.say(&encode(&Request { id, run }));
+        talk.say(&encode(&Request { id, to: None, run }));
         let mut before = Vec::new();
         loop {
             match talk.hear() {
@@ -241,16 +241,28 @@ mod tests {
 
         let to = |port| ([127, 0, 0, 1], port).into();
         let first = ports();
-        talk.say(&encode(&Request { id: 3, run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 3,
+            to: None,
+            run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }),
+        }));
         assert_eq!(talk.hear(), Message { id: 3, event: Event::Started });
         let spec = transfer::Spec { to: to(first), size: 1000, count: 2, seconds: 20.0 };
         let (done, _) = outcome(&mut talk, 4, Command::TransferSend(spec));
         assert!(matches!(done, Outcome::Transfers(transfers) if transfers.len() == 2));
-        talk.say(&encode(&Request { id: 5, run: Command::DelayServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 5,
+            to: None,
+            run: Command::DelayServe(ServeSpec { port: first, seconds: 20.0 }),
+        }));
         assert!(
             matches!(talk.hear(), Message { id: 5, event: Event::Failed(reason) } if reason.contains(&first.to_string()))
         );
-        talk.say(&encode(&Request { id: 6, run: Command::DelayServe(ServeSpec { port: first + 1, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 6,
+            to: None,
+            run: Command::DelayServe(ServeSpec { port: first + 1, seconds: 20.0 }),
+        }));
         assert_eq!(talk.hear(), Message { id: 6, event: Event::Started });
         let spec = delay::Spec { to: to(first + 1), size: 64, count: 3, interval: 0.001, patience: 0.01 };
         let (done, _) = outcome(&mut talk, 7, Command::DelaySend(spec));
@@ -261,13 +273,13 @@ mod tests {
             let rounds = vec![all_to_all::Round { bytes: 100, iterations: 2 }];
             Command::AllToAll(all_to_all::Spec { nodes: nodes.clone(), own, rounds, seconds: 20.0 })
         };
-        talk.say(&encode(&Request { id: 8, run: node(0) }));
-        talk.say(&encode(&Request { id: 9, run: node(1) }));
+        talk.say(&encode(&Request { id: 8, to: None, run: node(0) }));
+        talk.say(&encode(&Request { id: 9, to: None, run: node(1) }));
         for _ in 0..2 {
             assert!(matches!(talk.hear().event, Event::Done(Outcome::Exchanged(times)) if times[0].seconds.len() == 2));
         }
         let spec = ping::Spec { to: std::net::Ipv4Addr::LOCALHOST, count: 0, interval: 0.01, patience: 1.0 };
-        talk.say(&encode(&Request { id: 10, run: Command::Ping(spec) }));
+        talk.say(&encode(&Request { id: 10, to: None, run: Command::Ping(spec) }));
         assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("count")));
         assert_eq!(talk.end(), End::HangUp);
     }
@@ -282,12 +294,12 @@ mod tests {
     fn several_flows_are_several_requests() {
         let mut talk = Talk::begin();
         let receive = fairlane_load::ReceiveSpec { port: ports() + 4, interval: 0.2, seconds: 1.0 };
-        talk.say(&encode(&Request { id: 1, run: Command::UdpReceive(receive) }));
+        talk.say(&encode(&Request { id: 1, to: None, run: Command::UdpReceive(receive) }));
         assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
         let to = ([127, 0, 0, 1], ports() + 4).into();
         for id in [2, 3] {
             let run = Command::UdpSend(udp::SendSpec { to, size: 1472, rate: Some(1e6), seconds: 0.2 });
-            talk.say(&encode(&Request { id, run }));
+            talk.say(&encode(&Request { id, to: None, run }));
         }
         let received = loop {
             if let Event::Done(Outcome::Received(received)) = talk.hear().event {
