@@ -108,13 +108,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args) };
     let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();
-    let result = match result {
+    let mut result = match result {
         Err(Error::Interrupted) => {
             let _ = writeln!(std::io::stderr(), "interrupted");
             return Ok(ExitCode::from(130));
         }
         result => result?,
     };
+    if args.quick {
+        result.warn("A short trial (--quick): too little to judge a source by.");
+    }
     result.write(&out)?;
     let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
     if let Some(warning) = warning {
@@ -149,9 +152,5 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
-    let mut settings = BTreeMap::from([("clock".to_owned(), args.clock.word().into())]);
-    if args.quick {
-        settings.insert("quick".to_owned(), "a short trial: too little to judge a source by".into());
-    }
-    settings
+    BTreeMap::from([("clock".to_owned(), args.clock.word().into())])
 }

@@ -33,6 +33,9 @@ pub trait Watch: Sync {
     fn interrupted(&self) -> bool;
 }
 
+/// Boots a machine of the kind that is wanted.
+pub type Boot<'a> = &'a dyn Fn(&Topology) -> Result<Box<dyn Machine>, Error>;
+
 /// How an experiment is to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -44,15 +47,14 @@ pub struct Options {
     pub settings: BTreeMap<String, Value>,
 }
 
-/// Runs all cases of an experiment. `boot` boots a machine of the kind that is wanted; cases in a row with the same
-/// topology share one.
+/// Runs all cases of an experiment. Cases in a row with the same topology share a machine.
 ///
 /// # Errors
 /// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
-    boot: &dyn Fn(&Topology) -> Result<Box<dyn Machine>, Error>,
+    boot: Boot,
     watch: &dyn Watch,
 ) -> Result<ResultFile, Error> {
     let start = Instant::now();
