@@ -347,6 +347,31 @@ mod tests {
         assert_eq!(talk.end(), End::HangUp);
     }
 
+    /// A guest that says it is ready, and answers one request with the line it got; then it ends.
+    const GUEST: &str = r#"
+        printf '{"id":0,"event":{"done":"powering_off"}}\n' >&0
+        read -r line
+        printf 'noise\n{"id":2,"event":{"failed":"%s"}}\n' "$(printf %s "$line" | tr -d '"')" >&0
+        read -r line"#;
+
+    #[test]
+    fn requests_for_a_guest_are_passed_on_and_answered() {
+        let mut talk = Talk::begin();
+        let request = |id, to: Option<&str>, run| encode(&Request { id, to: to.map(str::to_owned), run });
+        let argv = ["sh", "-c", GUEST].map(str::to_owned).to_vec();
+        talk.say(&request(1, None, Command::Spawn { name: "guest".to_owned(), argv }));
+        assert_eq!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::PoweringOff) });
+        talk.say(&request(2, Some("guest"), Command::Hello));
+        let got = "{id:2,run:hello}".to_owned();
+        assert_eq!(talk.hear(), Message { id: 2, event: Event::Failed(got) });
+        // It ends while this one is unanswered.
+        talk.say(&request(3, Some("guest"), Command::Hello));
+        assert_eq!(talk.hear(), Message { id: 3, event: Event::Failed("guest guest ended".to_owned()) });
+        talk.say(&request(4, Some("nobody"), Command::Hello));
+        assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(reason) } if reason.contains("nobody")));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Noise between requests, whatever its bytes, is skipped.

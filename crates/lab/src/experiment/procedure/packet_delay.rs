@@ -15,8 +15,9 @@ use crate::{Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds to wait for datagrams after the last one.
 const PATIENCE: f64 = 0.5;
-/// Seconds that the sender takes beside the datagrams' own time, to settle what the clocks have to do with each other.
-const CLOCKS: f64 = 6.0;
+/// Seconds that the sender has beside the datagrams' own time, to settle what the clocks have to do with each other: 120
+/// exchanges, each of which a guest that waits for its CPU may hold up for two slices or more.
+const CLOCKS: f64 = 15.0;
 /// Payload of a datagram, in bytes.
 const PAYLOAD: usize = 64;
 
