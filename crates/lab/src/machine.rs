@@ -6,6 +6,8 @@ mod bare;
 mod computer;
 mod cpus;
 mod kind;
+mod kvm;
+mod linux_host;
 mod local;
 mod wiring;
 mod xen;
@@ -43,7 +45,7 @@ pub fn boot(
         }
         MachineKind::Xen => xen::boot(topology, clock, logs, progress),
         MachineKind::Box => bare::boot(topology, clock, logs, progress),
-        MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
+        MachineKind::Kvm => kvm::boot(topology, clock, logs, progress),
     }
 }
 

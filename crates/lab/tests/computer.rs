@@ -1,4 +1,4 @@
-//! The emulated computer, as a Xen host and with native Linux: booted, used, ended.
+//! The emulated computer, as a Xen host, as a KVM host and with native Linux: booted, used, ended.
 
 mod support;
 
@@ -14,6 +14,7 @@ use support::guest_test;
 fn main() -> process::ExitCode {
     let tests = vec![
         guest_test("xen_guests_and_external_machine_talk", xen),
+        guest_test("kvm_guests_and_external_machine_talk", kvm),
         guest_test("native_linux_and_external_machine_talk", bare),
     ];
     // Each computer has as many CPUs as this has at most.
@@ -48,6 +49,13 @@ fn xen() -> Result<(), Error> {
         eprintln!("{before:?}\n{after:?}");
         assert!(before.iter().zip(&after).all(|(before, after)| before.seconds < after.seconds));
         Ok(())
+    })
+}
+
+fn kvm() -> Result<(), Error> {
+    with(MachineKind::Kvm, |machine| {
+        send(machine, Node::Guest(1), Node::External)?;
+        send(machine, Node::External, Node::Guest(2))
     })
 }
 

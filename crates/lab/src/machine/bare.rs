@@ -1,17 +1,16 @@
 //! The emulated computer with native Linux: its guests are processes in network namespaces, joined by veth pairs.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fairlane_agent::Command;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::computer::{self, Software};
+use super::linux_host::LinuxHost;
 use super::wiring::{self, CARD};
-use super::{Clock, CpuTime, Machine, Node, Topology};
+use super::{Clock, Machine, Node, Topology};
 use crate::error::Error;
-use crate::guest::Guest;
 use crate::images::BareImages;
 use crate::{Agent, Progress, image};
 
@@ -62,7 +61,7 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
         ("external".to_owned(), json!(computer::EXTERNAL)),
         ("left_out".to_owned(), json!("scheduler, slice and weights: there is no hypervisor")),
     ]);
-    Ok(Box::new(Bare { guests, host, external, facts, logs: logs.to_owned() }))
+    Ok(Box::new(LinuxHost { guests, host, external, facts, logs: logs.to_owned() }))
 }
 
 /// Starts a guest: an agent in a network namespace and on CPUs of its own.
@@ -81,45 +80,4 @@ fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Agent, Erro
         }
     }
     Ok(guest)
-}
-
-/// A machine that is up. Its guests' agents are reached over the host's.
-struct Bare {
-    guests: Vec<Agent>,
-    host: Guest,
-    external: Guest,
-    facts: BTreeMap<String, Value>,
-    logs: PathBuf,
-}
-
-impl Machine for Bare {
-    fn agent(&self, node: Node) -> &Agent {
-        match node {
-            Node::External => self.external.agent(),
-            Node::Host => self.host.agent(),
-            Node::Guest(number) => &self.guests[number - 1],
-        }
-    }
-
-    fn address(&self, node: Node) -> Ipv4Addr {
-        wiring::address(node)
-    }
-
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn marks(&self) -> Vec<PathBuf> {
-        computer::marks(&self.logs)
-    }
-
-    fn facts(&self) -> BTreeMap<String, Value> {
-        self.facts.clone()
-    }
-
-    fn stop(self: Box<Self>) -> Result<(), Error> {
-        let Bare { host, external, .. } = *self;
-        // Guests end with their host.
-        [host, external].map(Guest::stop).into_iter().collect()
-    }
 }

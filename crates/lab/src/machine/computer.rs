@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::wiring::{self, CARD, UPLINK};
 use super::{Node, Topology};
 use crate::error::{Error, IoContext};
-use crate::guest::{Guest, Launch, output};
-use crate::images::find_qemu;
+use crate::guest::{Guest, Launch, last_lines, output};
+use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, find_qemu};
 use crate::qemu::comma_doubled;
 use crate::{Agent, image};
 
@@ -97,6 +97,23 @@ pub fn bring_up_link(host: &Agent, topology: &Topology) -> Result<(), Error> {
     topology.link.map_or(Ok(()), |rate| wiring::limit(host, UPLINK, rate))
 }
 
+/// What is said of a guest of the host's that does not come up: it was started from the host's initramfs `image`.
+pub fn lost(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
+    // The host's agent puts a guest's name before what its kernel prints.
+    let printed = last_lines(log, &format!("{}: ", guest.name()));
+    Error::Boot {
+        guest: guest.name().to_owned(),
+        image: format!("{GUEST_KERNEL} and {GUEST_INITRAMFS} in {}", image.display()),
+        reason: match error {
+            Error::Silent { .. } => "did not come up in time".to_owned(),
+            Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
+            _ => "was lost with its host".to_owned(),
+        },
+        log: log.to_owned(),
+        console: if printed.is_empty() { last_lines(log, "") } else { printed },
+    }
+}
+
 /// The file that keeps what the computer prints.
 pub fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
@@ -143,7 +160,7 @@ fn arguments(software: &Software, cpus: usize, log: &Path) -> Vec<String> {
         format!("{} {}", comma_doubled(path), words.replace(',', ",,")).trim_end().to_owned()
     };
     let modules: Vec<String> = software.modules.iter().map(module).collect();
-    let mac = wiring::mac(Node::Host).map(|byte| format!("{byte:02x}")).join(":");
+    let mac = wiring::mac_text(Node::Host);
     [
         "-nodefaults -no-user-config -display none -no-reboot -machine pc -accel tcg,thread=multi",
         &format!("-cpu max{} -smp {cpus} -m {}", software.features, software.memory_mib),

@@ -37,6 +37,16 @@ pub(crate) fn mac(node: Node) -> [u8; 6] {
     [0x02, 0xfa, 0x1a, 0x77, 0, number(node)]
 }
 
+/// A node's MAC address, as it is written.
+pub(crate) fn mac_text(node: Node) -> String {
+    mac(node).map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// What a guest's kernel is told of its card, for its agent.
+pub(crate) fn wishes(node: Node) -> String {
+    format!("fairlane.card={CARD} fairlane.mac={} fairlane.ip={}/{PREFIX}", mac_text(node), address(node))
+}
+
 fn number(node: Node) -> u8 {
     match node {
         Node::Host => 1,
@@ -90,8 +100,7 @@ pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
 
 /// Gives a node's card its addresses and brings it up.
 pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Error> {
-    let mac = mac(node).map(|byte| format!("{byte:02x}")).join(":");
-    ip(agent, &format!("link set {card} address {mac}"))?;
+    ip(agent, &format!("link set {card} address {}", mac_text(node)))?;
     ip(agent, &format!("addr add {}/{PREFIX} dev {card}", address(node)))?;
     ip(agent, &format!("link set {card} up"))
 }

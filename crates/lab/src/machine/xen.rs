@@ -15,7 +15,7 @@ use super::computer::{self, Software};
 use super::wiring;
 use super::{Clock, CpuTime, Machine, Node, Scheduler, Topology};
 use crate::error::Error;
-use crate::guest::{Guest, last_lines};
+use crate::guest::Guest;
 use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
 use crate::{Agent, Progress, image};
 
@@ -123,11 +123,10 @@ fn configuration(topology: &Topology, number: usize) -> String {
     let plan = &topology.guests[number - 1];
     let cpus = plan.cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let card = number <= topology.joined();
-    let mac = wiring::mac(node).map(|byte| format!("{byte:02x}")).join(":");
+    let mac = wiring::mac_text(node);
     let rate = plan.rate.map(|rate| format!(",rate={rate:.0}b/s")).unwrap_or_default();
     let vif = if card { format!("vif = ['mac={mac}{rate}']\n") } else { String::new() };
-    let address = wiring::address(node);
-    let ip = format!(" fairlane.card=eth0 fairlane.mac={mac} fairlane.ip={address}/{}", wiring::PREFIX);
+    let wishes = format!(" {}", wiring::wishes(node));
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
     // The host's disks go to those who want one, in order.
     let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
@@ -137,7 +136,7 @@ fn configuration(topology: &Topology, number: usize) -> String {
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         plan.cpus.len(),
-        if card { &ip } else { "" },
+        if card { &wishes } else { "" },
     )
 }
 
@@ -163,7 +162,8 @@ impl Xen {
             progress(&format!("{}: booting", guest.name()));
             let path = format!("/etc/xen/{}.cfg", guest.name());
             dom0.run(Command::Write { path: path.clone().into(), text: configuration(topology, number) })?;
-            xen(dom0, &format!("xl create -q {path}")).map_err(|error| self.lost(guest, error))?;
+            let lost = |error| computer::lost(guest, error, &self.image, &self.log);
+            xen(dom0, &format!("xl create -q {path}")).map_err(lost)?;
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
             let domain = domain.trim();
             domains.push(domain.to_owned());
@@ -177,27 +177,10 @@ impl Xen {
             attaching.push((guest, dom0.start_job(attach)?));
         }
         for (guest, job) in attaching {
-            job.wait().map_err(|error| self.lost(guest, error))?;
+            job.wait().map_err(|error| computer::lost(guest, error, &self.image, &self.log))?;
         }
         self.domains = domains;
         Ok(())
-    }
-
-    /// What is said of a guest that does not come up.
-    fn lost(&self, guest: &Agent, error: Error) -> Error {
-        // dom0's agent puts a guest's name before what its kernel prints.
-        let printed = last_lines(&self.log, &format!("{}: ", guest.name()));
-        Error::Boot {
-            guest: guest.name().to_owned(),
-            image: format!("{GUEST_KERNEL} and {GUEST_INITRAMFS} in {}", self.image.display()),
-            reason: match error {
-                Error::Silent { .. } => "did not come up in time".to_owned(),
-                Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
-                _ => "was lost with its host".to_owned(),
-            },
-            log: self.log.clone(),
-            console: if printed.is_empty() { last_lines(&self.log, "") } else { printed },
-        }
     }
 }
 
