@@ -82,7 +82,7 @@ impl Nic {
 impl GuestSpec {
     /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
     pub fn last_words(&self) -> String {
-        last_lines(&self.log)
+        last_lines(&self.log, "")
     }
 
     /// What the agent reads on the kernel's command line.
@@ -132,10 +132,13 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs. See
-    /// `fairlane-agent place`.
+    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
+    /// if none is named. See `fairlane-agent place`.
     pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
-        let cpus = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let cpus = match cpus {
+            [] => "any".to_owned(),
+            cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+        };
         let place = ["place".to_owned(), network.to_owned(), cpus, self.program.display().to_string()];
         let arguments = place.into_iter().chain(self.arguments).collect();
         Launch { program: agent.to_owned(), arguments, ..self }
@@ -197,7 +200,7 @@ impl Guest {
                 _ => "ended before it was up".to_owned(),
             },
             log: log.to_owned(),
-            console: last_lines(log),
+            console: last_lines(log, ""),
         })
     }
 
@@ -237,9 +240,10 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn last_lines(log: &Path) -> String {
+/// The last lines of a log that begin with `mark`, indented.
+pub(crate) fn last_lines(log: &Path, mark: &str) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(mark) && !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}"));
     last.collect::<Vec<_>>().join("\n")
 }

@@ -2,6 +2,7 @@
 //!
 //! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
 
+mod bare;
 mod computer;
 mod cpus;
 mod kind;
@@ -41,7 +42,8 @@ pub fn boot(
             local::boot(kind, topology, clock, logs, progress)
         }
         MachineKind::Xen => xen::boot(topology, clock, logs, progress),
-        MachineKind::Box | MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
+        MachineKind::Box => bare::boot(topology, clock, logs, progress),
+        MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
     }
 }
 

@@ -22,20 +22,24 @@ use crate::{
 /// the one it depends on.
 pub const KERNEL: &str = "linux-image-amd64";
 
-/// Xen, its tools, and all libraries these and `ip` and `tc` load.
-pub const XEN: [&str; 35] = [
+/// Xen, its tools, Python for the one question no tool asks (each domain's CPU time), `ip` and `tc`, and the libraries all
+/// these load.
+pub const XEN: [&str; 38] = [
     "iproute2",
     "libbpf1",
     "libbsd0",
     "libc6",
     "libcap2",
     "libelf1",
+    "libexpat1",
     "libgcc-s1",
     "liblzma5",
     "libmd0",
     "libmnl0",
     "libnl-3-200",
     "libnl-route-3-200",
+    "libpython3.11-minimal",
+    "libtinfo6",
     "libuuid1",
     "libxencall1",
     "libxendevicemodel1",
@@ -50,12 +54,12 @@ pub const XEN: [&str; 35] = [
     "libxtables12",
     "libyajl2",
     "libzstd1",
+    "python3.11-minimal",
     "xen-hypervisor-4.17-amd64",
     "xen-utils-4.17",
     "xen-utils-common",
     "xenstore-utils",
     "zlib1g",
-    "libtinfo6",
     "libncurses6",
     "libbz2-1.0",
     "liblzo2-2",

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 use std::time::Duration;
 
-use super::wiring;
+use super::wiring::{self, CARD, UPLINK};
 use super::{Node, Topology};
 use crate::error::{Error, IoContext};
 use crate::guest::{Guest, Launch, output};
-use crate::image;
 use crate::images::find_qemu;
 use crate::qemu::comma_doubled;
+use crate::{Agent, image};
 
 /// How long the emulated computer may take from its start until its agent serves.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 
-/// The tap of the external machine's network namespace that the computer's card is joined to.
-pub const TAP: &str = "eth0";
+/// Where the external machine runs, in words.
+pub const EXTERNAL: &str = "a process of the real computer, joined by a tap: on none of the emulated CPUs";
 
 /// What the computer is started with.
 pub struct Software<'a> {
@@ -34,9 +34,15 @@ pub struct Software<'a> {
     pub features: &'static str,
     /// Its memory, in MiB.
     pub memory_mib: usize,
+    /// How many NVMe disks it has. Each is [`DISK_BYTES`] long, answers at once, and forgets what is written: only the way
+    /// to it is measured.
+    pub disks: usize,
     /// Whether its instructions are counted.
     pub count: bool,
 }
+
+/// The length of a disk, in bytes.
+const DISK_BYTES: u64 = 1 << 30;
 
 /// How many physical CPUs the topology needs.
 pub fn cpus(topology: &Topology) -> usize {
@@ -62,10 +68,10 @@ pub fn start_external(agent: &Path, logs: &Path, topology: &Topology) -> Result<
     let log = logs.join(format!("{}.console", Node::External));
     let external = Guest::start(&Node::External.to_string(), &log, agent, launch.placed(agent, "new", &[]))?;
     wiring::quieten(external.agent())?;
-    wiring::ip(external.agent(), &format!("tuntap add {TAP} mode tap"))?;
-    wiring::bring_up(external.agent(), Node::External, TAP)?;
+    wiring::ip(external.agent(), &format!("tuntap add {CARD} mode tap"))?;
+    wiring::bring_up(external.agent(), Node::External, CARD)?;
     if let Some(rate) = topology.link {
-        wiring::limit(external.agent(), TAP, rate)?;
+        wiring::limit(external.agent(), CARD, rate)?;
     }
     Ok(external)
 }
@@ -76,7 +82,7 @@ pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, networ
     let log = log(logs)?;
     let launch = Launch {
         program: find_qemu()?,
-        arguments: [arguments(software, cpus, &log), counting(software, logs)?].concat(),
+        arguments: [arguments(software, cpus, &log), disks(software), counting(software, logs)?].concat(),
         system: version()?,
         image: files(software),
         limit: BOOT_LIMIT,
@@ -84,9 +90,26 @@ pub fn start(software: &Software, cpus: usize, agent: &Path, logs: &Path, networ
     Guest::start(&Node::Host.to_string(), &log, agent, launch.placed(agent, network, &[]))
 }
 
+/// Names and limits the host's end of the link; it stays down until it is joined.
+pub fn bring_up_link(host: &Agent, topology: &Topology) -> Result<(), Error> {
+    wiring::quieten(host)?;
+    wiring::ip(host, &format!("link set {CARD} name {UPLINK}"))?;
+    topology.link.map_or(Ok(()), |rate| wiring::limit(host, UPLINK, rate))
+}
+
 /// The file that keeps what the computer prints.
 pub fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
+}
+
+/// The disks' options.
+fn disks(software: &Software) -> Vec<String> {
+    let disk = |number| {
+        let back = format!("driver=null-co,node-name=disk{number},size={DISK_BYTES},read-zeroes=on");
+        let front = format!("nvme,drive=disk{number},serial=disk{number}");
+        ["-blockdev".to_owned(), back, "-device".to_owned(), front]
+    };
+    (0..software.disks).flat_map(disk).collect()
 }
 
 /// What loads the plugin that counts instructions.
@@ -124,7 +147,7 @@ fn arguments(software: &Software, cpus: usize, log: &Path) -> Vec<String> {
     [
         "-nodefaults -no-user-config -display none -no-reboot -machine pc -accel tcg,thread=multi",
         &format!("-cpu max{} -smp {cpus} -m {}", software.features, software.memory_mib),
-        &format!("-netdev tap,id=link,ifname={TAP},script=no,downscript=no -device e1000,netdev=link,mac={mac}"),
+        &format!("-netdev tap,id=link,ifname={CARD},script=no,downscript=no -device e1000,netdev=link,mac={mac}"),
         // Standard input is a socket that is connected already.
         "-chardev socket,id=agent,fd=0 -chardev",
     ]

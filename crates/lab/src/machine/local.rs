@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cpus::{self, Cpus};
-use super::wiring::{self, Bucket, UPLINK};
+use super::wiring::{self, Bucket, CARD, UPLINK};
 use super::{Clock, CpuTime, Machine, MachineKind, Node, Topology};
 use crate::error::Error;
 use crate::guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
@@ -25,9 +25,6 @@ const MEMORY_MIB: u32 = 256;
 
 /// How long an agent may take to start as a process.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The name of a card in a namespace that has one.
-const CARD: &str = "eth0";
 
 /// What a node without a kernel of its own is.
 const PROCESS: &str = "a process of this computer, in a network namespace";
@@ -54,7 +51,7 @@ pub fn boot(
     let host = maker.process(Node::Host, "new", &maker.cpus.host)?;
     let external =
         maker.process(Node::External, &format!("beside={}", wiring::hello(host.agent())?.1), &maker.cpus.external)?;
-    cable(host.agent(), UPLINK, external.agent(), Node::External)?;
+    wiring::cable(host.agent(), UPLINK, external.agent(), Node::External)?;
     if let Some(rate) = topology.link {
         wiring::limit(host.agent(), UPLINK, rate)?;
         wiring::limit(external.agent(), CARD, rate)?;
@@ -151,7 +148,7 @@ impl Maker<'_> {
         let node = Node::Guest(number);
         let guest = self.process(node, &format!("beside={host_pid}"), &self.cpus.guests[number - 1])?;
         if card {
-            cable(host, &wiring::vif(number), guest.agent(), node)?;
+            wiring::cable(host, &wiring::vif(number), guest.agent(), node)?;
         }
         if let Some(rate) = rate {
             wiring::limit(guest.agent(), CARD, rate)?;
@@ -246,13 +243,6 @@ impl Maker<'_> {
         }
         Ok(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
-}
-
-/// A cable between the host's namespace, where its end is `name`, and a node's, where it is the card, which comes up.
-fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
-    let (_, pid) = wiring::hello(agent)?;
-    wiring::ip(host, &format!("link add {name} type veth peer name {CARD} netns {pid}"))?;
-    wiring::bring_up(agent, node, CARD)
 }
 
 /// A machine that is up. Guests end before what they are joined to.

@@ -18,6 +18,9 @@ pub(crate) const MOST_GUESTS: usize = 200;
 /// The name of the host's end of the link.
 pub(crate) const UPLINK: &str = "uplink";
 
+/// The name of a node's card, where it is in a namespace or an emulated computer.
+pub(crate) const CARD: &str = "eth0";
+
 /// The name of the host's bridge.
 const BRIDGE: &str = "br0";
 
@@ -66,6 +69,13 @@ pub(crate) fn hello(agent: &Agent) -> Result<(String, u32), Error> {
             Err(Error::Failed { guest: agent.name().to_owned(), reason })
         }
     }
+}
+
+/// A cable between the host's namespace, where its end is `name`, and a node's, where it is the card, which comes up.
+pub(crate) fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
+    let (_, pid) = hello(agent)?;
+    ip(host, &format!("link add {name} type veth peer name {CARD} netns {pid}"))?;
+    bring_up(agent, node, CARD)
 }
 
 /// Keeps IPv6 from adding frames of its own to what is measured, and brings the loopback up. Before any card is there.

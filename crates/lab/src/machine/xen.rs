@@ -12,11 +12,11 @@ use fairlane_agent::Command;
 use serde_json::{Value, json};
 
 use super::computer::{self, Software};
-use super::wiring::{self, UPLINK};
+use super::wiring;
 use super::{Clock, CpuTime, Machine, Node, Scheduler, Topology};
 use crate::error::Error;
-use crate::guest::Guest;
-use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
+use crate::guest::{Guest, last_lines};
+use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
 use crate::{Agent, Progress, image};
 
 /// The memory of dom0 and of a guest, and what is left to the hypervisor, in MiB.
@@ -48,14 +48,18 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
     }
     let guests: Vec<Agent> =
         (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
-    let (log, image, logs) = (computer::log(logs)?, images.dom0, logs.to_owned());
-    let mut machine = Xen { guests, external, host, facts: BTreeMap::new(), log, image, logs };
+    let mut machine = Xen {
+        guests,
+        domains: Vec::new(),
+        external,
+        host,
+        facts: BTreeMap::new(),
+        log: computer::log(logs)?,
+        image: images.dom0,
+        logs: logs.to_owned(),
+    };
     machine.create_guests(topology, progress)?;
-    wiring::quieten(machine.host.agent())?;
-    wiring::ip(machine.host.agent(), &format!("link set eth0 name {UPLINK}"))?;
-    if let Some(rate) = topology.link {
-        wiring::limit(machine.host.agent(), UPLINK, rate)?;
-    }
+    computer::bring_up_link(machine.host.agent(), topology)?;
     wiring::join(machine.host.agent(), topology.join, topology.joined())?;
     machine.facts = facts(&machine, topology, &images.release)?;
     Ok(Box::new(machine))
@@ -79,6 +83,7 @@ fn software<'a>(images: &'a XenImages, topology: &Topology) -> Software<'a> {
         ],
         // With SMAP, dom0 dies in Xen's create_bounce_frame.
         features: ",-smap",
+        disks: topology.guests.iter().filter(|guest| guest.disk).count(),
         count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
     }
@@ -120,13 +125,16 @@ fn configuration(topology: &Topology, number: usize) -> String {
     let card = number <= topology.joined();
     let mac = wiring::mac(node).map(|byte| format!("{byte:02x}")).join(":");
     let rate = plan.rate.map(|rate| format!(",rate={rate:.0}b/s")).unwrap_or_default();
-    let vif = card.then(|| format!("vif = ['mac={mac},vifname={}{rate}']\n", wiring::vif(number))).unwrap_or_default();
+    let vif = if card { format!("vif = ['mac={mac}{rate}']\n") } else { String::new() };
     let address = wiring::address(node);
     let ip = format!(" fairlane.card=eth0 fairlane.mac={mac} fairlane.ip={address}/{}", wiring::PREFIX);
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
+    // The host's disks go to those who want one, in order.
+    let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
+    let disk = if plan.disk { format!("disk = ['phy:/dev/nvme{}n1,xvda,w']\n", disks - 1) } else { String::new() };
     format!(
         "name = '{node}'\ntype = 'pv'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {GUEST_MIB}\n\
-         vcpus = {}\ncpus = '{cpus}'\n{vif}{weight}\
+         vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         plan.cpus.len(),
         if card { &ip } else { "" },
@@ -136,6 +144,8 @@ fn configuration(topology: &Topology, number: usize) -> String {
 /// A Xen host that is up. The guests' agents are reached over dom0's.
 struct Xen {
     guests: Vec<Agent>,
+    /// The guests' numbers, as Xen counts domains.
+    domains: Vec<String>,
     host: Guest,
     external: Guest,
     facts: BTreeMap<String, Value>,
@@ -146,16 +156,22 @@ struct Xen {
 
 impl Xen {
     /// Creates the guests one after the other, as the toolstack does, and then waits for all.
-    fn create_guests(&self, topology: &Topology, progress: Progress) -> Result<(), Error> {
+    fn create_guests(&mut self, topology: &Topology, progress: Progress) -> Result<(), Error> {
         let dom0 = self.host.agent();
-        let mut attaching = Vec::new();
+        let (mut attaching, mut domains) = (Vec::new(), Vec::new());
         for (number, guest) in (1..).zip(&self.guests) {
             progress(&format!("{}: booting", guest.name()));
             let path = format!("/etc/xen/{}.cfg", guest.name());
             dom0.run(Command::Write { path: path.clone().into(), text: configuration(topology, number) })?;
             xen(dom0, &format!("xl create -q {path}")).map_err(|error| self.lost(guest, error))?;
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
-            let tty = format!("/local/domain/{}/console/tty", domain.trim());
+            let domain = domain.trim();
+            domains.push(domain.to_owned());
+            if number <= topology.joined() {
+                // Xen's own hotplug script would name it.
+                wiring::ip(dom0, &format!("link set vif{}.0 name {}", domain, wiring::vif(number)))?;
+            }
+            let tty = format!("/local/domain/{}/console/tty", domain);
             let console = retry(PATIENCE, || dom0.output(&["xenstore-read", &tty]))?;
             let attach = Command::Attach { name: guest.name().to_owned(), console: console.trim().into() };
             attaching.push((guest, dom0.start_job(attach)?));
@@ -163,11 +179,14 @@ impl Xen {
         for (guest, job) in attaching {
             job.wait().map_err(|error| self.lost(guest, error))?;
         }
+        self.domains = domains;
         Ok(())
     }
 
     /// What is said of a guest that does not come up.
     fn lost(&self, guest: &Agent, error: Error) -> Error {
+        // dom0's agent puts a guest's name before what its kernel prints.
+        let printed = last_lines(&self.log, &format!("{}: ", guest.name()));
         Error::Boot {
             guest: guest.name().to_owned(),
             image: format!("{GUEST_KERNEL} and {GUEST_INITRAMFS} in {}", self.image.display()),
@@ -177,7 +196,7 @@ impl Xen {
                 _ => "was lost with its host".to_owned(),
             },
             log: self.log.clone(),
-            console: crate::guest::last_lines(&self.log),
+            console: if printed.is_empty() { last_lines(&self.log, "") } else { printed },
         }
     }
 }
@@ -195,8 +214,25 @@ impl Machine for Xen {
         wiring::address(node)
     }
 
+    /// In whole nanoseconds; dom0's has the few milliseconds in it that the asking takes.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        Ok(Vec::new())
+        let table = self.host.agent().output(&["/usr/bin/python3.11", "-I", "-S", CPU_TIME])?;
+        let mut nanoseconds = BTreeMap::new();
+        for line in table.lines() {
+            let (domain, time) = line.split_once(' ').unwrap_or_default();
+            nanoseconds.insert(domain, time.parse::<f64>().unwrap_or(f64::NAN));
+        }
+        let domains = [(Node::Host, "0")].into_iter();
+        let domains = domains.chain((1..).map(Node::Guest).zip(self.domains.iter().map(String::as_str)));
+        let time = |(node, domain)| {
+            let failed = || Error::Failed {
+                guest: self.host.agent().name().to_owned(),
+                reason: format!("the CPU time of domain {domain} ({node}) is not in Xen's account: {table}"),
+            };
+            let nanoseconds = nanoseconds.get(domain).filter(|time| time.is_finite()).ok_or_else(failed)?;
+            Ok(CpuTime { node, seconds: nanoseconds / 1e9 })
+        };
+        domains.map(time).collect()
     }
 
     fn marks(&self) -> Vec<PathBuf> {
@@ -228,6 +264,6 @@ fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<St
         ("slice_ms".to_owned(), json!(topology.slice_ms)),
         ("kernel".to_owned(), json!(kernel)),
         ("emulated_by".to_owned(), json!(computer::version()?)),
-        ("external".to_owned(), json!("a process of the real computer, joined by a tap: on none of the emulated CPUs")),
+        ("external".to_owned(), json!(computer::EXTERNAL)),
     ]))
 }
