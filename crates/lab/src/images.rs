@@ -98,6 +98,14 @@ pub fn check() -> Vec<String> {
     programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
 }
 
+/// The directory of what is built once and kept.
+///
+/// # Errors
+/// Where there is no place for it.
+pub fn directory() -> Result<PathBuf, Error> {
+    cache::directory()
+}
+
 /// The emulator.
 pub(crate) fn find_qemu() -> Result<PathBuf, Error> {
     find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")
@@ -191,6 +199,9 @@ impl BareImages {
     pub fn build(agent: &Path) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
+        // Network namespaces have their names there.
+        image.directory("run");
+        image.link("var/run", "/run");
         image.programs(&network_programs()?, &libraries(&packages::XEN)?)?;
         Ok(BareImages { kernel: kernel.unpacked()?, initramfs: image.keep()?, release: kernel.release })
     }

@@ -76,7 +76,7 @@ fn with(kind: MachineKind, work: impl Fn(&dyn Machine) -> Result<(), Error>) -> 
     }
     let logs = env::temp_dir().join(format!("fairlane-test-{kind}-{}", process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let machine = machine::boot(kind, &topology(kind), Clock::Wall, &logs, &told)?;
+    let machine = machine::boot(kind, &topology(kind), &Clock::Wall, &logs, &told)?;
     told("up");
     work(machine.as_ref())?;
     machine.stop()?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
-use super::computer::{self, Software};
+use super::computer::{self, Computer, Software};
 use super::linux_host::LinuxHost;
 use super::wiring;
 use super::{Clock, Machine, Node, Topology};
@@ -23,8 +23,8 @@ const GUEST_MIB: usize = 128;
 const QEMU_MIB: usize = 64;
 
 /// Boots one.
-pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
-    if clock == Clock::Instructions {
+pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
+    if *clock != Clock::Wall {
         return Err(Error::Missing("machine kvm has the wall clock only".to_owned()));
     }
     if let Some(index) = topology.guests.iter().position(|guest| guest.disk) {
@@ -33,8 +33,6 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
     }
     let agent = image::agent()?;
     let images = KvmImages::build(&agent)?;
-    progress("external machine");
-    let external = computer::start_external(&agent, logs, topology)?;
     progress("KVM host: booting");
     let software = Software {
         kernel: &images.kernel,
@@ -47,29 +45,30 @@ pub fn boot(topology: &Topology, clock: Clock, logs: &Path, progress: Progress) 
         memory_mib: HOST_MIB + topology.guests.len() * (GUEST_MIB + QEMU_MIB),
         disks: 0,
         count: topology.count,
+        external_cpu: computer::cpus(topology),
     };
-    let network = format!("inside={}", wiring::hello(external.agent())?.1);
-    let host = computer::start(&software, computer::cpus(topology), &agent, logs, &network)?;
+    let computer = Computer::start(&software, topology, &agent, clock, logs)?;
+    let host = computer.host();
     if topology.count {
-        host.agent().run(Command::Mark)?;
+        host.run(Command::Mark)?;
     }
-    computer::bring_up_link(host.agent(), topology)?;
+    computer::bring_up_link(host, topology)?;
     let log = computer::log(logs)?;
     let lost = |guest: &Agent, error| computer::lost(guest, error, &images.host, &log);
     let (mut guests, mut starting) = (Vec::new(), Vec::new());
     for number in 1..=topology.guests.len() {
         let node = Node::Guest(number);
         progress(&format!("{node}: booting"));
-        let spawn = guest(host.agent(), topology, number)?;
-        guests.push(host.agent().behind(&node.to_string()));
-        starting.push(host.agent().start_job(spawn)?);
+        let spawn = guest(host, topology, number)?;
+        guests.push(host.behind(&node.to_string()));
+        starting.push(host.start_job(spawn)?);
     }
     for (guest, job) in guests.iter().zip(starting) {
         job.wait().map_err(|error| lost(guest, error))?;
     }
-    wiring::join(host.agent(), topology.join, topology.joined())?;
-    let facts = facts(host.agent(), topology, &images.release)?;
-    Ok(Box::new(LinuxHost { guests, host, external, facts, logs: logs.to_owned() }))
+    wiring::join(host, topology.join, topology.joined())?;
+    let facts = facts(&computer, topology, &images.release)?;
+    Ok(Box::new(LinuxHost { guests, computer, facts }))
 }
 
 /// What keeps the host's own work, its vhost threads' above all, off the CPUs of guests: as dom0 is pinned on a Xen host.
@@ -116,8 +115,8 @@ fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Command, Er
 }
 
 /// What a result's reader must know of the machine.
-fn facts(host: &Agent, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
-    let version = host.output(&[KVM_QEMU, "--version"])?;
+fn facts(computer: &Computer, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
+    let version = computer.host().output(&[KVM_QEMU, "--version"])?;
     let isolated = isolation(topology);
     Ok(BTreeMap::from([
         ("machine".to_owned(), json!("kvm")),
@@ -127,7 +126,7 @@ fn facts(host: &Agent, topology: &Topology, kernel: &str) -> Result<BTreeMap<Str
         ("accelerator".to_owned(), json!("kvm, on AMD's virtualization as the emulator has it")),
         ("card".to_owned(), json!("virtio-net on a tap, served by vhost-net")),
         ("isolated_cpus".to_owned(), json!(isolated.trim_start_matches(" isolcpus="))),
-        ("external".to_owned(), json!(computer::EXTERNAL)),
+        ("external".to_owned(), json!(computer.external_place())),
         ("left_out".to_owned(), json!("scheduler, slice and weights: guests are processes to Linux's own scheduler")),
     ]))
 }

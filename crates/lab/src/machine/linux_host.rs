@@ -6,30 +6,26 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{CpuTime, Machine, Node, computer, wiring};
+use super::computer::Computer;
+use super::{CpuTime, Machine, Node, wiring};
 use crate::Agent;
 use crate::error::Error;
-use crate::guest::Guest;
 
 /// A machine that is up.
 pub struct LinuxHost {
     /// The guests' agents, reached over the host's.
     pub guests: Vec<Agent>,
-    /// The emulated computer.
-    pub host: Guest,
-    /// The external machine.
-    pub external: Guest,
+    /// The emulated computer, with the external machine.
+    pub computer: Computer,
     /// What the machine is.
     pub facts: BTreeMap<String, Value>,
-    /// The directory of what is printed and counted.
-    pub logs: PathBuf,
 }
 
 impl Machine for LinuxHost {
     fn agent(&self, node: Node) -> &Agent {
         match node {
-            Node::External => self.external.agent(),
-            Node::Host => self.host.agent(),
+            Node::External => self.computer.external(),
+            Node::Host => self.computer.host(),
             Node::Guest(number) => &self.guests[number - 1],
         }
     }
@@ -43,7 +39,7 @@ impl Machine for LinuxHost {
     }
 
     fn marks(&self) -> Vec<PathBuf> {
-        computer::marks(&self.logs)
+        self.computer.marks()
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {
@@ -51,8 +47,7 @@ impl Machine for LinuxHost {
     }
 
     fn stop(self: Box<Self>) -> Result<(), Error> {
-        let LinuxHost { host, external, .. } = *self;
         // Guests end with their host.
-        [host, external].map(Guest::stop).into_iter().collect()
+        self.computer.stop()
     }
 }
