@@ -51,7 +51,8 @@ fn measure(home: &std::path::Path) -> Result<ResultFile, Error> {
     let scripts = Some(home.to_owned());
     let options = Options { machine: "xen".to_owned(), scale: 1.0, settings: Default::default(), scripts };
     let watch = Told(Instant::now());
-    let boot = |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, home, &|what| watch.doing(what));
+    let boot =
+        |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, home, &|what| watch.doing(what));
     experiment::run(&experiment, &options, &boot, &watch)
 }
 

@@ -104,7 +104,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ClockName::Instructions => Some(images::directory()?),
     };
     let screen = Screen { progress: &progress, interrupt: &interrupt };
-    let boot = |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
+    let boot =
+        |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
     let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args), scripts };
     let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();

@@ -27,7 +27,8 @@ const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// Where the external machine runs, in words.
 const OUTSIDE: &str = "a process of the real computer, joined by a tap: on none of the emulated CPUs";
 /// The same on the clock of instructions.
-const INSIDE: &str = "a process of the emulated computer's own system, on a CPU of its own and behind a card of its own";
+const INSIDE: &str =
+    "a process of the emulated computer's own system, on a CPU of its own and behind a card of its own";
 
 /// The name of the external machine's card before it has its place.
 const FAR_CARD: &str = "eth1";

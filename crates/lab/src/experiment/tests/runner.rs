@@ -29,7 +29,13 @@ impl Loopback {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let input = BufReader::new(theirs.try_clone().unwrap());
             thread::spawn(move || fairlane_agent::serve(input, theirs));
-            let (agent, ready) = Agent::listen("loopback", Way::Live(ours.try_clone().unwrap()), ours.try_clone().unwrap(), Duration::from_secs(5)).unwrap();
+            let (agent, ready) = Agent::listen(
+                "loopback",
+                Way::Live(ours.try_clone().unwrap()),
+                ours.try_clone().unwrap(),
+                Duration::from_secs(5),
+            )
+            .unwrap();
             ready.wait().unwrap();
             (node, (agent, ours))
         };
