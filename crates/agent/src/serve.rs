@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn requests_for_a_guest_are_passed_on_and_answered() {
         let mut talk = Talk::begin();
-        let request = |id, to: Option<&str>, run| encode(&Request { id, to: to.map(str::to_owned), run });
+        let request = |id, to: Option<&str>, run| encode(&Request { id, to: to.map(str::to_owned), delay: 0.0, run });
         let argv = ["sh", "-c", GUEST].map(str::to_owned).to_vec();
         talk.say(&request(1, None, Command::Spawn { name: "guest".to_owned(), argv }));
         assert_eq!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::PoweringOff) });
@@ -442,6 +442,47 @@ mod tests {
         assert_eq!(talk.hear(), Message { id: 3, event: Event::Failed("guest guest ended".to_owned()) });
         talk.say(&request(4, Some("nobody"), Command::Hello));
         assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(reason) } if reason.contains("nobody")));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    #[test]
+    fn a_script_is_performed_in_the_order_of_its_causes() {
+        let (host, guest) = UnixStream::pair().unwrap();
+        let run = |share| Command::Busy(busy::Spec { share, seconds: 0.05 });
+        let step = |after: &[(u64, usize)], id, delay, run| Step {
+            after: after.iter().copied().collect(),
+            request: Request { id, to: None, delay, run },
+        };
+        let script = vec![
+            step(&[(0, 1)], 1, 0.1, run(0.1)),
+            step(&[], 2, 0.0, Command::Counters),
+            // Both have to be done.
+            step(&[(1, 1), (2, 1)], 3, 0.0, Command::PowerOff),
+        ];
+        let text: Vec<u8> = script.iter().flat_map(encode).collect();
+        assert_eq!(crate::read_script(&text[..]).unwrap(), script);
+        assert_eq!(perform(script, guest).unwrap(), End::PowerOff);
+        let messages = BufReader::new(host).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let ids: Vec<u64> = messages.map(|message: Message| message.id).collect();
+        assert_eq!(ids, [0, 2, 1, 3]);
+    }
+
+    #[test]
+    fn a_program_is_run_until_it_prints_the_text() {
+        let mut talk = Talk::begin();
+        let counter = std::env::temp_dir().join(format!("fairlane-agent-await-{}", process::id()));
+        let line = format!("echo x >> {0}; wc -l < {0}", counter.display());
+        let argv = ["sh", "-c", &line].map(str::to_owned).to_vec();
+        let until = |text: &str, seconds| Command::Await { argv: argv.clone(), text: text.to_owned(), seconds };
+        let (Outcome::Ran { stdout, .. }, _) = outcome(&mut talk, 1, until("3", 20.0)) else { panic!("ran") };
+        assert_eq!(stdout.trim(), "3");
+        let (Outcome::Text(text), _) = outcome(&mut talk, 2, Command::Read { path: counter.clone() }) else { panic!() };
+        assert_eq!(text, "x\nx\nx\n");
+        talk.say(&encode(&Request { id: 3, to: None, delay: 0.0, run: until("never", 0.0) }));
+        assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("no \"never\" within 0 s")));
+        fs::remove_file(counter).unwrap();
+        talk.say(&encode(&Request { id: 4, to: None, delay: -1.0, run: Command::Counters }));
+        assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("delay")));
         assert_eq!(talk.end(), End::HangUp);
     }
 

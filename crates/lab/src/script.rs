@@ -141,3 +141,52 @@ impl Read for Follow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead;
+
+    fn request(id: u64, run: Command) -> Request {
+        Request { id, to: None, delay: 0.1, run }
+    }
+
+    #[test]
+    fn what_was_rehearsed_is_what_may_be_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("script");
+        let (console, theirs) = UnixStream::pair().unwrap();
+        let after = BTreeMap::from([(0, 1)]);
+        let rehearsal = Way::Rehearsal(console, Mutex::default(), path.clone());
+        rehearsal.send("red", after.clone(), request(1, Command::Counters)).unwrap();
+        assert!(!path.exists());
+        rehearsal.send("red", BTreeMap::new(), request(2, Command::PowerOff)).unwrap();
+        drop(rehearsal);
+        let sent: Vec<Request> =
+            BufReader::new(theirs).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        assert_eq!(sent, [request(1, Command::Counters), request(2, Command::PowerOff)]);
+
+        let performance = Way::performance(&path).unwrap();
+        assert_eq!(performance.ids(), [1, 2]);
+        performance.send("red", BTreeMap::new(), request(1, Command::Counters)).unwrap();
+        let error = performance.send("red", BTreeMap::new(), request(2, Command::Hello)).unwrap_err().to_string();
+        assert!(error.contains("hello") && error.contains("power_off"), "{error}");
+        let error = performance.send("red", BTreeMap::new(), request(3, Command::Hello)).unwrap_err().to_string();
+        assert!(error.contains("nothing"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_followed_to_its_writers_end() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let (end, theirs) = UnixStream::pair().unwrap();
+        let mut follow = Follow { file: file.reopen().unwrap(), end };
+        file.write_all(b"one").unwrap();
+        let mut bytes = [0; 3];
+        follow.read_exact(&mut bytes).unwrap();
+        file.write_all(b"two").unwrap();
+        drop(theirs);
+        let mut rest = Vec::new();
+        follow.read_to_end(&mut rest).unwrap();
+        assert_eq!((&bytes, &rest[..]), (b"one", &b"two"[..]));
+    }
+}

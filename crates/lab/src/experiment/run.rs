@@ -38,7 +38,7 @@ pub trait Watch: Sync {
 }
 
 /// Boots a machine of the kind that is wanted.
-pub type Boot<'a> = &'a dyn Fn(&Topology) -> Result<Box<dyn Machine>, Error>;
+pub type Boot<'a> = &'a dyn Fn(&Topology, &Clock) -> Result<Box<dyn Machine>, Error>;
 
 /// How an experiment is to be run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,12 +58,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
-pub fn run(
-    experiment: &Experiment,
-    options: &Options,
-    boot: &dyn Fn(&Topology, &Clock) -> Result<Box<dyn Machine>, Error>,
-    watch: &dyn Watch,
-) -> Result<ResultFile, Error> {
+pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn Watch) -> Result<ResultFile, Error> {
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
     result.settings.clone_from(&options.settings);
