@@ -170,7 +170,7 @@ fn duration(command: &Command) -> f64 {
         Command::Disk(spec) => spec.seconds,
         // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
         Command::Run { .. } => 40.0,
-        Command::Attach { .. } | Command::Spawn { .. } => 100.0,
+        Command::Attach { .. } | Command::Spawn { .. } => 180.0,
         Command::Hello
         | Command::Counters
         | Command::Read { .. }
