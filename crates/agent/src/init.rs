@@ -34,6 +34,9 @@ use crate::network;
 /// How long the network card may take to appear after its driver is loaded.
 const CARD_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it is given to find the other end of its link.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Where the script lies that the agent performs, if it has one; it takes no requests then.
 const SCRIPT: &str = "/script";
 
@@ -145,8 +148,19 @@ fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
         let index = await_card(name)?;
         network::bring_up(index, Some(card.mac)).with_context(|| format!("{name}: MAC address and link up"))?;
         network::add_address(index, card.address, card.prefix).with_context(|| format!("{name}: address"))?;
+        await_carrier(name);
     }
     Ok(())
+}
+
+/// Waits until a card can carry frames, as those before are lost: an e1000 settles with its link for a second or two. One
+/// whose other end is not there may get it later.
+fn await_carrier(name: &str) {
+    let start = Instant::now();
+    let carries = || fs::read_to_string(format!("/sys/class/net/{name}/carrier")).is_ok_and(|text| text.trim() == "1");
+    while !carries() && start.elapsed() < CARRIER_PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// What Xen's tools need: its own file system, and the ttys that are guests' consoles.
