@@ -138,6 +138,14 @@ pub enum Event {
     Failed(String),
 }
 
+impl Event {
+    /// Whether the host may ask for more because of it: a measurement's samples, whose number depends on the traffic, it
+    /// only keeps.
+    pub fn moves(&self) -> bool {
+        !matches!(self, Event::Sample(_))
+    }
+}
+
 /// What a request that ended well has to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

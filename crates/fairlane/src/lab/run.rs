@@ -91,6 +91,7 @@ fn tenths(seconds: f64) -> u64 {
 /// What is wrong with its file, what is missing here, which guest did not boot and what it said last.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut experiment = find(&args.experiment)?;
+    let repeats = experiment.repeats.most();
     let scale = prepare(&mut experiment, &args)?;
     let out = args.out.clone().unwrap_or_else(|| format!("out/lab/{}-{}", experiment.name, args.machine).into());
     let logs = out.join("logs");
@@ -118,6 +119,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     if args.quick {
         result.warn("A short trial (--quick): too little to judge a source by.");
+    } else if experiment.repeats.most() < repeats {
+        result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
     }
     result.write(&out)?;
     let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
@@ -149,8 +152,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if let Some(repeats) = args.repeats {
         experiment.repeats = Repeats::Count(repeats.into());
     } else if args.clock == ClockName::Instructions {
-        // Each run is the same, and what is done must not depend on what was measured.
-        experiment.repeats = Repeats::Count(1);
+        experiment.fix_repeats();
     }
     Ok(scale)
 }

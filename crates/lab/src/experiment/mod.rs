@@ -87,6 +87,12 @@ impl Experiment {
         self.cases.iter_mut().for_each(|case| case.procedure.shorten());
     }
 
+    /// Fixes how often each case is repeated: what is done may not depend on what was measured, and as each instruction is
+    /// emulated in turn, three times at most. That is the fewest repeats whose spread says something.
+    pub fn fix_repeats(&mut self) {
+        self.repeats = Repeats::Count(self.repeats.most().min(repeats::LEAST));
+    }
+
     /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's.
     pub fn scale(&mut self, factor: f64) {
         for case in &mut self.cases {

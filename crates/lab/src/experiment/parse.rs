@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
 use super::case::{Fault, background_faults, topology_faults};
 use super::problem::{Problem, Problems, unknown};
+use super::repeats::LEAST;
 use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats, procedure};
 use crate::{MachineKind, Topology};
 
@@ -29,8 +30,6 @@ const KEYS: [&str; 11] = [
     "case",
     "claim",
 ];
-/// The fewest repeats whose spread says something.
-const LEAST: usize = 3;
 /// The most repeats of a file that does not say.
 const MOST: usize = 30;
 const CASE_KEYS: [&str; 4] = ["name", "topology", "procedure", "background"];

@@ -74,7 +74,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
     for group in experiment.cases.chunk_by(|a, b| a.topology == b.topology) {
         let Some(Case { topology, .. }) = group.first() else { continue };
         let (first_port, mut measured) = (port, Vec::new());
-        for clock in clocks(group, options)? {
+        for clock in clocks(experiment, group, options)? {
             port = first_port;
             let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
             watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
@@ -104,16 +104,19 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
         result.warn(warning);
     }
     conclude(experiment, &cases, &mut result);
-    result.metric("boot", &boots, "s");
-    result.value("total_time", start.elapsed().as_secs_f64(), "s");
+    // Where results are the same each time, the lab's own time has no place in them.
+    if options.scripts.is_none() {
+        result.metric("boot", &boots, "s");
+        result.value("total_time", start.elapsed().as_secs_f64(), "s");
+    }
     Ok(result)
 }
 
 /// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
-fn clocks(group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
+fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
     let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
-    // What is asked depends on the cases, on the agents that answer, and on this program.
-    let mut key = format!("{} {group:?}", options.machine).into_bytes();
+    // What is asked depends on the cases and their repeats, on the agents that answer, and on this program.
+    let mut key = format!("{} {:?} {group:?}", options.machine, experiment.repeats).into_bytes();
     let program = env::current_exe().doing(|| "this program's own path".to_owned())?;
     for path in [image::agent()?, program] {
         key.extend(fs::read(&path).doing(|| path.display().to_string())?);
