@@ -48,6 +48,7 @@ lab: guests all
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 test: guests agent plugin lint
+	$(CARGO) run --quiet --package fairlane -- lab setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 
 lint:

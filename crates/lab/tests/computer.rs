@@ -25,7 +25,7 @@ fn main() -> process::ExitCode {
 fn topology(kind: MachineKind) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
-        guests: vec![guest.clone(), GuestPlan { disk: kind == MachineKind::Xen, ..guest }],
+        guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
         join: Join::Bridge,
         host_cpus: vec![0],
@@ -103,7 +103,7 @@ fn send(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
 /// Writes to a guest's disk for a second.
 fn use_disk(machine: &dyn Machine, guest: Node) -> Result<(), Error> {
     let run = Command::Disk(disk::Spec {
-        path: "/dev/xvda".into(),
+        path: "/disk".into(),
         operation: disk::Operation::Write,
         block: 65536,
         span: 64 << 20,

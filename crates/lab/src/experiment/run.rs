@@ -18,7 +18,7 @@ use super::repeats::{Next, warnings};
 use super::{Case, Experiment};
 use crate::error::IoContext;
 use crate::packages::hash;
-use crate::{Clock, Error, Machine, Node, Topology, image};
+use crate::{Clock, Error, Machine, Node, Topology, cache, image};
 
 /// Seconds that work in the background goes on after all else has ended.
 const OVERLAP: f64 = 0.5;
@@ -123,7 +123,7 @@ fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<
     }
     let script = directory.join(format!("script-{}", &hash(&key)[..16]));
     let performance = Clock::Instructions(script.clone());
-    Ok(if script.exists() { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
+    Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
 }
 
 /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.

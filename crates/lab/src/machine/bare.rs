@@ -20,7 +20,7 @@ const MEMORY_MIB: usize = 512;
 /// Boots one.
 pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
     if let Some(index) = topology.guests.iter().position(|guest| guest.disk) {
-        let reason = format!("guest {}: machine box has no block backend to serve a disk; xen has", index + 1);
+        let reason = format!("guest {}: machine box has no block backend to serve a disk; xen and kvm have", index + 1);
         return Err(Error::Topology(reason));
     }
     let agent = image::agent()?;
