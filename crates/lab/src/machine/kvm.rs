@@ -33,10 +33,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     progress("KVM host: booting");
     let software = Software {
         kernel: &images.kernel,
-        command_line: format!(
-            "console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS1 fairlane.host=host{}",
-            isolation(topology)
-        ),
+        command_line: format!("{} fairlane.console=ttyS1 fairlane.host=host{}", computer::LINUX, isolation(topology)),
         modules: vec![(&images.host, String::new())],
         features: ",-smap",
         memory_mib: HOST_MIB + topology.guests.len() * (GUEST_MIB + QEMU_MIB),
