@@ -55,7 +55,8 @@ fn xen() -> Result<(), Error> {
 fn kvm() -> Result<(), Error> {
     with(MachineKind::Kvm, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
-        send(machine, Node::External, Node::Guest(2))
+        send(machine, Node::External, Node::Guest(2))?;
+        use_disk(machine, Node::Guest(2))
     })
 }
 
