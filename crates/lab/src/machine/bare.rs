@@ -28,7 +28,8 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     progress("native Linux: booting");
     let software = Software {
         kernel: &images.kernel,
-        command_line: "console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS1 fairlane.host=host".to_owned(),
+        command_line: "console=ttyS0 quiet panic=-1 nokaslr rdinit=/init fairlane.console=ttyS1 fairlane.host=host"
+            .to_owned(),
         modules: vec![(&images.initramfs, String::new())],
         features: ",-smap",
         memory_mib: MEMORY_MIB,

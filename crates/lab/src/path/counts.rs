@@ -2,7 +2,7 @@
 //!
 //! The format is documented in `plugin/path-length.c`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -70,6 +70,18 @@ impl Counts {
         Ok(counts)
     }
 
+    /// How many CPUs the computer has.
+    pub fn cpus(&self) -> usize {
+        self.places.values().next().map_or(0, Vec::len)
+    }
+
+    /// Instructions of some CPUs; of all CPUs as many as [`Counts::clock`] tells.
+    pub fn executed(&self, cpus: &BTreeSet<usize>) -> u64 {
+        let of_place =
+            |tallies: &Vec<Tally>| cpus.iter().filter_map(|cpu| tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();
+        self.places.values().map(of_place).sum()
+    }
+
     /// What was counted since an earlier mark of the same run.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let none = Vec::new();
@@ -114,7 +126,7 @@ mod tests {
     #[test]
     fn the_difference_of_two_marks_is_what_lies_between() {
         let between = Counts::parse(SECOND).unwrap().since(&Counts::parse(FIRST).unwrap());
-        assert_eq!(between.clock, 80);
+        assert_eq!((between.cpus(), between.clock, between.executed(&BTreeSet::from([0, 1]))), (2, 80, 80));
         let tally = |executed, charged| Tally { executed, charged };
         let places = [
             (Place { address: 0x40_2000, page: 9 }, vec![tally(0, 0), tally(40, 70)]),
