@@ -21,7 +21,7 @@ pub struct Place {
 /// What one CPU did at a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Instructions executed there.
+    /// Instructions executed there; one that is repeated is one.
     pub executed: u64,
     /// Instructions of the whole computer while the CPU belonged to whoever entered here: a hypervisor's account.
     pub charged: u64,
@@ -30,7 +30,7 @@ pub struct Tally {
 /// All counts up to a mark, or between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Instructions of all CPUs.
+    /// Instructions of all CPUs, each repetition of one counted.
     pub clock: u64,
     /// By place, a tally each CPU.
     pub places: BTreeMap<Place, Vec<Tally>>,
@@ -75,7 +75,7 @@ impl Counts {
         self.places.values().next().map_or(0, Vec::len)
     }
 
-    /// Instructions of some CPUs; of all CPUs as many as [`Counts::clock`] tells.
+    /// Instructions of some CPUs. [`Counts::clock`] tells more: there each repetition of an instruction is one.
     pub fn executed(&self, cpus: &BTreeSet<usize>) -> u64 {
         let of_place =
             |tallies: &Vec<Tally>| cpus.iter().filter_map(|cpu| tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();

@@ -24,7 +24,7 @@ const REST: f64 = 0.5;
 /// Seconds the receiver outlasts the stream.
 const LINGER: f64 = 2.0;
 /// The part of a component whose functions are looked up: the lines to the kernels are slow.
-const NAMED: f64 = 0.95;
+const NAMED: f64 = 0.7;
 /// Functions that are named, of each component.
 const FUNCTIONS: usize = 12;
 const UNIT: &str = "instructions/packet";
