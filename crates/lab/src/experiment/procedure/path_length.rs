@@ -139,14 +139,21 @@ impl Procedure for PathLength {
     ) -> Result<(), Error> {
         let files = machine.marks();
         let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
-        let numbers = marks(accounts).map(|marks| marks.map(|(number, _)| number));
-        let (Some([from, to]), Some(packets)) = (numbers, self.packets(accounts)) else { return Ok(()) };
+        let Some([(from, _), (to, _)]) = marks(accounts) else { return Ok(()) };
         let (Some(before), Some(from), Some(to)) = (file(1), file(from), file(to)) else { return Ok(()) };
         let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
         let domains = Domains::learn(&before, &to);
         let cpus = topology.measured_cpus();
         let between = to.since(&from);
         let bill = Bill::of(&between, &domains, &cpus);
+        // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
+        compare_accounts(machine, &before, record)?;
+        let functions = functions(machine, &bill)?;
+        let Some(packets) = self.packets(accounts) else { return Ok(()) };
+        for (component, name, instructions) in functions {
+            let metric = format!("{}/{name}", component.name());
+            record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
+        }
         let weights = Component::ALL.map(|component| bill.instructions(component) as f64 / packets);
         for (component, weight) in Component::ALL.into_iter().zip(weights) {
             record.add(component.name(), Statistic::OfRepeats, UNIT, [weight]);
@@ -162,8 +169,7 @@ impl Procedure for PathLength {
         let throughput = packets / of_cpus.max().unwrap_or(0) as f64 * 1e9;
         record.add("throughput", Statistic::OfRepeats, "packets/s", [throughput]);
         record.series(bars("rate", "packets/s", [throughput]));
-        compare_accounts(machine, &before, record)?;
-        functions(machine, &bill, packets, record)
+        Ok(())
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
@@ -214,13 +220,14 @@ fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record)
     Ok(())
 }
 
-/// Enters the heaviest functions of the hypervisor and of each kernel.
-fn functions(machine: &dyn Machine, bill: &Bill, packets: f64, record: &mut Record) -> Result<(), Error> {
+/// The heaviest functions of the hypervisor and of each kernel, with their instructions.
+fn functions(machine: &dyn Machine, bill: &Bill) -> Result<Vec<(Component, String, u64)>, Error> {
     let tables = [
         (Component::Hypervisor, Node::Host, "/proc/xen/xensyms"),
         (Component::Kernel(Domain::Host), Node::Host, "/proc/kallsyms"),
         (Component::Kernel(Domain::Guest), Node::Guest(1), "/proc/kallsyms"),
     ];
+    let mut heaviest = Vec::new();
     for (component, node, table) in tables {
         let addresses = bill.addresses(component, NAMED);
         if addresses.is_empty() {
@@ -228,10 +235,8 @@ fn functions(machine: &dyn Machine, bill: &Bill, packets: f64, record: &mut Reco
         }
         let lookup = Command::Symbols { table: table.into(), addresses };
         let Outcome::Symbols(known) = machine.agent(node).run(lookup)? else { continue };
-        for (name, instructions) in bill.functions(component, &known).into_iter().take(FUNCTIONS) {
-            let metric = format!("{}/{name}", component.name());
-            record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
-        }
+        let functions = bill.functions(component, &known).into_iter().take(FUNCTIONS);
+        heaviest.extend(functions.map(|(name, instructions)| (component, name, instructions)));
     }
-    Ok(())
+    Ok(heaviest)
 }
