@@ -87,11 +87,6 @@ impl Bill {
         self.executed.get(&component).map_or(0, |places| places.values().sum())
     }
 
-    /// Instructions of all components.
-    pub fn total(&self) -> u64 {
-        Component::ALL.into_iter().map(|component| self.instructions(component)).sum()
-    }
-
     /// What a hypervisor's accounts would say of a domain: the nanoseconds that it had the measured CPUs, where the clock has a
     /// nanosecond an instruction of the whole computer.
     pub fn charged(&self, domain: Domain) -> u64 {
@@ -150,7 +145,6 @@ mod tests {
     fn each_component_has_its_own() {
         let expected = [50, 50, 0, 230, 20];
         assert_eq!(Component::ALL.map(|component| bill().instructions(component)), expected);
-        assert_eq!(bill().total(), 350);
         assert_eq!((bill().charged(Domain::Host), bill().charged(Domain::Guest)), (200, 610));
     }
 
