@@ -7,7 +7,7 @@ use fairlane_load::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Counters;
+use crate::{Counters, Function};
 
 /// What the host wants run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -199,8 +199,8 @@ pub enum Outcome {
         /// The counters just before it.
         counters: Counters,
     },
-    /// The function of each address, if the table has one.
-    Symbols(Vec<Option<String>>),
+    /// The functions that the addresses lie in.
+    Symbols(Vec<Function>),
     /// The guest ends after this message.
     PoweringOff,
 }

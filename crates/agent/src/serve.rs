@@ -176,8 +176,7 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
             Outcome::Marked { number: mark(), counters }
         }
         Command::Symbols { table, addresses } => {
-            let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;
-            Outcome::Symbols(names)
+            Outcome::Symbols(symbols::of(&table, &addresses).map_err(|error| named(error, table.display()))?)
         }
         Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
             unreachable!("served where requests are read")

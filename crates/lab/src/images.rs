@@ -138,8 +138,10 @@ impl XenImages {
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
         let unpacked = kernel.unpacked()?;
+        let libraries = libraries(&packages::XEN)?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
         guest.link(&GUEST_DISK[1..], "/dev/xvda");
+        guest.programs(&[ethtool()?], &libraries)?;
 
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
         for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
@@ -165,7 +167,7 @@ impl XenImages {
         // The C library loads it where a thread is cancelled, and names it nowhere.
         let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
         dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
-        dom0.programs(&programs, &libraries(&packages::XEN)?)?;
+        dom0.programs(&programs, &libraries)?;
         Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
     }
 }
@@ -247,7 +249,13 @@ impl KvmImages {
 /// What wires a host: by the names a program without a PATH looks for.
 fn network_programs() -> Result<Vec<(String, PathBuf)>, Error> {
     let files = packages::files("iproute2")?;
-    Ok([("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from))).to_vec())
+    let own = [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from)));
+    Ok(own.into_iter().chain([ethtool()?]).collect())
+}
+
+/// What says how long a segment a card passes.
+fn ethtool() -> Result<(String, PathBuf), Error> {
+    Ok(("bin/ethtool".to_owned(), packages::files("ethtool")?.join("sbin/ethtool")))
 }
 
 fn libraries(packages: &[&str]) -> Result<Libraries, Error> {

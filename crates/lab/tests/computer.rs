@@ -25,6 +25,7 @@ fn main() -> process::ExitCode {
 fn topology(kind: MachineKind) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
+        machine: None,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
         join: Join::Bridge,
@@ -32,6 +33,7 @@ fn topology(kind: MachineKind) -> Topology {
         scheduler: Scheduler::Credit,
         slice_ms: None,
         count: false,
+        offload: true,
     }
 }
 

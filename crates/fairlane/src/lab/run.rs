@@ -141,6 +141,10 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
         let (name, kinds) = (&experiment.name, kinds.join(", "));
         return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
     }
+    if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
+        let name = &experiment.name;
+        return Err(Unfit::Impossible(format!("{name} counts instructions: it needs --clock instructions")));
+    }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
         return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
