@@ -9,6 +9,7 @@
 mod burst;
 pub mod capture;
 pub mod fault;
+mod flow;
 pub mod memory;
 pub mod paced;
 pub mod plain;
@@ -21,6 +22,7 @@ pub mod vhost_user;
 mod virtqueue;
 mod vnet;
 pub mod wire;
+pub mod xen;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
 pub use poller::{Interest, Key, Poller};

@@ -1,0 +1,312 @@
+//! The talk with toolstack and frontends over xenstore: which vifs there are, what state each is in, and when a port is
+//! connected to a frontend or parted from it.
+//!
+//! It runs on a thread of its own, as xenstore may be slow to answer and no worker waits. Each time something changes about a
+//! vif, all that is known of it is read anew and the next step taken: no order of events is relied on. A daemon that ends
+//! leaves every state as it is; the next one finds connected frontends and goes on with their rings, unnoticed by them.
+
+use super::device::{self, State, optional, set_state};
+use super::host::Host;
+use super::store::Store;
+use super::{Link, Plug, Xen};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use tracing::{error, info, warn};
+
+/// Where the toolstack makes vifs, below the own domain's path.
+const VIFS: &str = "backend/vif";
+
+/// A vif in xenstore: its guest's domain and its number there.
+type Id = (u16, u32);
+
+/// What the thread is told.
+enum Message {
+    Add(Vif),
+    /// The port of this number let go of its frontend, perhaps because that broke a rule.
+    Parted(usize, Option<String>),
+    End,
+}
+
+/// A port, and where it stands.
+struct Vif {
+    name: String,
+    /// The guest, by its name or the number of its domain.
+    guest: String,
+    device: u32,
+    queues: u16,
+    plug: Plug,
+    number: usize,
+    /// What it is connected to, and whether it was told to part from that.
+    current: Option<Id>,
+    parting: bool,
+    /// Whose rules were broken, until that frontend begins anew.
+    broken: Option<Id>,
+}
+
+/// Serves the vifs of this domain. Dropping it ends the talk, not the service.
+pub struct Backend {
+    messages: Sender<Message>,
+    bell: Arc<EventFd>,
+    vifs: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Backend {
+    /// Starts to serve.
+    ///
+    /// # Errors
+    /// A sentence: xenstore does not answer, or the system has no thread or descriptor left.
+    pub fn start(mut store: Store, host: Arc<dyn Host>) -> Result<Backend, String> {
+        store.watch(VIFS, VIFS).map_err(|error| format!("cannot watch {VIFS} in xenstore: {error}"))?;
+        let said = |error: &dyn std::fmt::Display| format!("cannot serve Xen's vifs: {error}");
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
+        let bell = Arc::new(bell);
+        let (messages, received) = channel();
+        let mut talk = Talk { store, host, bell: bell.clone(), received, vifs: Vec::new(), known: BTreeMap::new() };
+        let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
+            if let Err(error) = talk.run() {
+                error!(%error, "xenstore is lost: vifs stay as they are until a restart");
+            }
+        });
+        let thread = Some(thread.map_err(|error| said(&error))?);
+        Ok(Backend { messages, bell, vifs: 0, thread })
+    }
+
+    /// The port of card `device` of a guest, named as the toolstack knows it, with at most `queues` queues. The guest may come
+    /// and go. `name` is what the log calls it.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn vif(&mut self, name: &str, guest: &str, device: u32, queues: u16) -> io::Result<Xen> {
+        let number = self.vifs;
+        self.vifs += 1;
+        let (messages, bell) = (self.messages.clone(), self.bell.clone());
+        let (port, plug) = Xen::new(name, move |reason| {
+            // The thread is gone only when the process ends.
+            let _ = messages.send(Message::Parted(number, reason));
+            let _ = bell.write(1);
+        })?;
+        let (name, guest) = (name.to_owned(), guest.to_owned());
+        let vif = Vif { name, guest, device, queues, plug, number, current: None, parting: false, broken: None };
+        self.tell(Message::Add(vif));
+        Ok(port)
+    }
+
+    fn tell(&self, message: Message) {
+        // As above.
+        let _ = self.messages.send(message);
+        let _ = self.bell.write(1);
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.tell(Message::End);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            error!("the thread of xenstore panicked");
+        }
+    }
+}
+
+/// The thread's own.
+struct Talk {
+    store: Store,
+    host: Arc<dyn Host>,
+    bell: Arc<EventFd>,
+    received: Receiver<Message>,
+    vifs: Vec<Vif>,
+    /// Vifs of xenstore that were seen, with their frontends' paths.
+    known: BTreeMap<Id, String>,
+}
+
+impl Talk {
+    fn run(&mut self) -> io::Result<()> {
+        let mut changed = BTreeSet::new();
+        loop {
+            while let Some(event) = self.store.event()? {
+                match id(&event.path).or_else(|| id(&event.token)) {
+                    Some(id) => drop(changed.insert(id)),
+                    None => changed.extend(self.all()?),
+                }
+            }
+            for message in self.received.try_iter().collect::<Vec<_>>() {
+                match message {
+                    Message::Add(vif) => {
+                        self.vifs.retain(|vif| vif.plug.in_use());
+                        self.vifs.push(vif);
+                        changed.extend(self.all()?);
+                    }
+                    Message::Parted(number, reason) => changed.extend(self.parted(number, reason)),
+                    Message::End => return Ok(()),
+                }
+            }
+            if let Some(id) = changed.pop_first() {
+                if let Err(error) = self.step(id) {
+                    // A vif that goes away while it is looked at is no more than that; a lost xenstore shows in the next event.
+                    warn!(domain = id.0, device = id.1, %error, "xenstore");
+                }
+                continue;
+            }
+            let ready = |fd| PollFd::new(fd, PollFlags::POLLIN);
+            match poll(&mut [ready(self.store.descriptor()), ready(self.bell.as_fd())], PollTimeout::NONE) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // Only resets the bell: what it announced is looked for anyhow.
+            let _ = self.bell.read();
+        }
+    }
+
+    /// All vifs that are or were in xenstore.
+    fn all(&mut self) -> io::Result<Vec<Id>> {
+        let mut all: Vec<Id> = self.known.keys().copied().collect();
+        for domain in self.list(VIFS)? {
+            for device in self.list(&format!("{VIFS}/{domain}"))? {
+                all.extend(id(&format!("{VIFS}/{domain}/{device}")));
+            }
+        }
+        Ok(all)
+    }
+
+    fn list(&mut self, path: &str) -> io::Result<Vec<String>> {
+        match self.store.directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names,
+        }
+    }
+
+    /// A port let go of its frontend.
+    fn parted(&mut self, number: usize, reason: Option<String>) -> Option<Id> {
+        let vif = self.vifs.iter_mut().find(|vif| vif.number == number)?;
+        let id = vif.current.take();
+        vif.parting = false;
+        if let (Some(reason), Some(id)) = (reason, id) {
+            vif.broken = Some(id);
+            self.complain(id, &reason);
+        }
+        id
+    }
+
+    /// Says where toolstacks look why a vif does not work.
+    fn complain(&mut self, (domain, device): Id, reason: &str) {
+        if let Err(error) = self.store.write(&format!("error/{VIFS}/{domain}/{device}/error"), reason) {
+            warn!(domain, device, %error, "the reason could not be written to xenstore");
+        }
+    }
+
+    /// Takes the next step for a vif.
+    fn step(&mut self, id: Id) -> io::Result<()> {
+        let path = format!("{VIFS}/{}/{}", id.0, id.1);
+        let before = device::state(&mut self.store, &path)?;
+        let Some(frontend) = optional(&mut self.store, &format!("{path}/frontend"))? else {
+            return self.forget(id);
+        };
+        let Some(place) = self.find(id)? else { return Ok(()) };
+        if self.known.get(&id) != Some(&frontend) {
+            self.forget(id)?;
+            self.store.watch(&format!("{frontend}/state"), &path)?;
+            self.known.insert(id, frontend.clone());
+        }
+        let online = optional(&mut self.store, &format!("{path}/online"))?.as_deref() != Some("0");
+        let theirs = device::state(&mut self.store, &frontend)?;
+        let vif = &mut self.vifs[place];
+        let connected = vif.current == Some(id);
+        let leaving = before >= State::Closing && !online;
+        if theirs == State::Connected && !leaving && vif.broken != Some(id) {
+            return if connected { Ok(()) } else { self.connect(place, id, &path, &frontend, before) };
+        }
+        if connected {
+            // Nothing is closed before nothing of it is mapped.
+            vif.part();
+            return Ok(());
+        }
+        let next = match theirs {
+            _ if leaving => State::Closed,
+            State::Initialising | State::InitWait | State::Initialised => {
+                vif.broken = vif.broken.filter(|broken| *broken != id);
+                if before != State::InitWait {
+                    device::offer(&mut self.store, &path, vif.queues)?;
+                }
+                State::InitWait
+            }
+            State::Connected | State::Closing => State::Closing,
+            State::Unknown if before == State::Initialising => return Ok(()),
+            State::Unknown | State::Closed | State::Other => State::Closed,
+        };
+        set_state(&mut self.store, &path, before, next)
+    }
+
+    /// Connects a port to a frontend that is.
+    fn connect(&mut self, place: usize, id: Id, path: &str, frontend: &str, before: State) -> io::Result<()> {
+        let vif = &mut self.vifs[place];
+        if vif.current.is_some() {
+            // The guest before had the same name; it is on its way out. Its parting brings us here again.
+            vif.part();
+            return Ok(());
+        }
+        let opened = device::request(&mut self.store, frontend, vif.queues)
+            .and_then(|(queues, takes)| Link::open(self.host.clone(), id.0, &queues, takes));
+        match opened {
+            Ok(link) => {
+                info!(vif = %vif.name, domain = id.0, device = id.1, resumed = before == State::Connected, "frontend found");
+                vif.current = Some(id);
+                vif.plug.connect(link);
+                // Written even if it is so already: the frontend then tells its neighbours where it is.
+                self.store.write(&format!("{path}/state"), &(State::Connected as u8).to_string())
+            }
+            Err(reason) => {
+                warn!(vif = %vif.name, %reason, "frontend refused");
+                vif.broken = Some(id);
+                self.complain(id, &reason);
+                set_state(&mut self.store, path, before, State::Closing)
+            }
+        }
+    }
+
+    /// The port for a vif in xenstore, by its place in the list.
+    fn find(&mut self, id: Id) -> io::Result<Option<usize>> {
+        let name = optional(&mut self.store, &format!("/local/domain/{}/name", id.0))?;
+        let number = id.0.to_string();
+        let named = |guest: &str| guest == number || name.as_deref() == Some(guest);
+        Ok(self.vifs.iter().position(|vif| {
+            vif.plug.in_use() && (vif.current == Some(id) || (vif.device == id.1 && named(&vif.guest)))
+        }))
+    }
+
+    /// A vif is no longer in xenstore.
+    fn forget(&mut self, id: Id) -> io::Result<()> {
+        if let Some(frontend) = self.known.remove(&id) {
+            self.store.unwatch(&format!("{frontend}/state"), &format!("{VIFS}/{}/{}", id.0, id.1))?;
+        }
+        for vif in &mut self.vifs {
+            vif.broken = vif.broken.filter(|broken| *broken != id);
+            if vif.current == Some(id) {
+                vif.part();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Vif {
+    fn part(&mut self) {
+        if !self.parting {
+            self.parting = true;
+            self.plug.part();
+        }
+    }
+}
+
+/// The vif that a path is about.
+fn id(path: &str) -> Option<Id> {
+    let mut parts = path.split_once(VIFS)?.1.strip_prefix('/')?.split('/');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
