@@ -2,16 +2,25 @@
 
 CARGO ?= cargo
 HOST := x86_64-unknown-linux-gnu
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 
-.PHONY: all demo test lint bench fuzz agent guests peers clean
+.PHONY: all demo lab test lint bench fuzz agent plugin guests peers clean
 
-all: agent
+all: agent plugin
 	$(CARGO) build --release --bins
 
 # The guests' first program, linked statically: it is alone in its initramfs.
 agent:
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
 		$(CARGO) build --quiet --profile agent --target $(HOST) --package fairlane-agent
+
+# What counts instructions in the emulator, beside the agent.
+plugin: $(PLUGIN)
+
+$(PLUGIN): crates/lab/plugin/path-length.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
 
 # What the guests are made of, installed only where it is missing.
 guests:
@@ -29,7 +38,15 @@ peers: guests
 demo: guests all
 	$(CARGO) run --quiet --release --package fairlane -- demo --out out/demo
 
-test: guests agent lint
+# The sources' experiments on the emulated Xen host, and one page of all: under an hour. Writes out/lab.
+EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
+	delay-ping delay-packet transfer alltoall path-length
+lab: guests all
+	target/release/fairlane lab setup
+	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
+	target/release/fairlane report $(EXPERIMENTS:%=out/lab/%-xen) --out out/lab
+
+test: guests agent plugin lint
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 
 lint:

@@ -7,17 +7,17 @@
 
 use std::{
     convert::Infallible,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{BufReader, Write},
     net::Ipv4Addr,
-    os::unix::fs::OpenOptionsExt,
+    path::Path,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use fairlane_agent::{Event, Message, encode, serve};
+use fairlane_agent::{Event, Message, encode, open_raw, serve};
 use nix::{
     errno::Errno,
     kmod::{ModuleInitFlags, finit_module},
@@ -25,7 +25,7 @@ use nix::{
     net::if_::if_nametoindex,
     sys::{
         reboot::{RebootMode, reboot},
-        termios::{SetArg, cfmakeraw, tcdrain, tcgetattr, tcsetattr},
+        termios::tcdrain,
     },
 };
 
@@ -47,7 +47,7 @@ pub fn run() -> ExitCode {
 fn live() -> anyhow::Result<()> {
     mount_all()?;
     let wishes = Wishes::read(&fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?)?;
-    let mut console = open_console(&wishes.console)?;
+    let mut console = open_raw(&Path::new("/dev").join(&wishes.console))?;
     if let Err(error) = prepare(&wishes) {
         console.write_all(&encode(&Message { id: 0, event: Event::Failed(format!("{error:#}")) }))?;
         tcdrain(&console)?;
@@ -60,10 +60,14 @@ fn live() -> anyhow::Result<()> {
 
 fn mount_all() -> anyhow::Result<()> {
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
-        mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
-            .with_context(|| format!("mount {kind} on {place}"))?;
+        mount_on(kind, place)?;
     }
     Ok(())
+}
+
+fn mount_on(kind: &str, place: &str) -> anyhow::Result<()> {
+    mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
+        .with_context(|| format!("mount {kind} on {place}"))
 }
 
 /// What the command line asks for.
@@ -116,27 +120,15 @@ impl Card {
     }
 }
 
-/// Opens a tty for bytes as they are: no echo, no translation of line ends, no signals.
-fn open_console(name: &str) -> anyhow::Result<File> {
-    let path = format!("/dev/{name}");
-    let console = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(nix::libc::O_NOCTTY)
-        .open(&path)
-        .with_context(|| path.clone())?;
-    let mut settings = tcgetattr(&console).with_context(|| path.clone())?;
-    cfmakeraw(&mut settings);
-    tcsetattr(&console, SetArg::TCSANOW, &settings).context(path)?;
-    Ok(console)
-}
-
 fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
     // IPv6 would add frames of its own to what is measured. A kernel without it has no such file.
     let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     // While a MAC address is asked for, frames wait here: more room than a socket has, so none are dropped.
     fs::write("/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes", "16777216").context("room for ARP's queue")?;
     load_modules()?;
+    if fs::read_to_string("/proc/filesystems").context("/proc/filesystems")?.contains("xenfs") {
+        prepare_xen_host()?;
+    }
     if let Some(host) = &wishes.host {
         fs::write("/proc/sys/kernel/hostname", host).context("set the host name")?;
     }
@@ -148,6 +140,13 @@ fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
         network::add_address(index, card.address, card.prefix).with_context(|| format!("{name}: address"))?;
     }
     Ok(())
+}
+
+/// What Xen's tools need: its own file system, and the ttys that are guests' consoles.
+fn prepare_xen_host() -> anyhow::Result<()> {
+    fs::create_dir_all("/dev/pts").context("/dev/pts")?;
+    mount_on("devpts", "/dev/pts")?;
+    mount_on("xenfs", "/proc/xen")
 }
 
 fn load_modules() -> anyhow::Result<()> {

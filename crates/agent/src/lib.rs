@@ -7,9 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod mark;
 mod protocol;
+mod relay;
 mod serve;
+mod symbols;
+mod tty;
 
 pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};
 pub use serve::{End, serve};
+pub use tty::open_raw;

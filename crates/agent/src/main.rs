@@ -1,26 +1,59 @@
-//! The first program of a guest, and on the host the keeper of a guest's processes.
+//! The first program of a guest, and on the host what starts and keeps a machine's processes.
 //!
 //! As process 1 of a guest it prepares the kernel, then serves the host's requests over a serial console until it
-//! is told to power off or the host hangs up. Called `fairlane-agent keep DIRECTORY COMMAND...` on the host, it runs the
-//! command that is the guest and sees to it that no part of it outlives its parent.
+//! is told to power off or the host hangs up. On the host it is called as
+//! - `fairlane-agent keep DIRECTORY COMMAND...`: runs the command and sees to it that no part of it outlives its parent;
+//! - `fairlane-agent place NETWORK CPUS COMMAND...`: becomes the command, in a network namespace and on CPUs;
+//! - `fairlane-agent hotplug SCRIPT ACTION`: the interpreter of Xen's hotplug scripts;
+//! - `fairlane-agent serve`: serves requests over standard input, a socket.
 #![forbid(unsafe_code)]
 
+mod hotplug;
 mod init;
 mod keep;
 mod network;
+mod place;
 
-use std::process::ExitCode;
+use std::{
+    fs::File,
+    io::{self, BufReader},
+    os::fd::AsFd,
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match &arguments[..] {
         [verb, home, command @ ..] if verb == "keep" && !command.is_empty() => keep::keep(home, command),
+        [verb, network, cpus, command @ ..] if verb == "place" && !command.is_empty() => {
+            place::place(&network.to_string_lossy(), &cpus.to_string_lossy(), command)
+        }
+        [verb] if verb == "serve" => match serve() {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("standard input, which is to be a socket: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        [verb, _script, action, ..] if verb == "hotplug" => match hotplug::hotplug(&action.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        },
         _ if std::process::id() == 1 => init::run(),
         _ => {
             eprintln!(
-                "fairlane-agent is a guest's first program; on a host its use is: fairlane-agent keep DIRECTORY COMMAND..."
+                "fairlane-agent is a guest's first program; on a host its use is: \
+                 fairlane-agent keep DIRECTORY COMMAND... | place NETWORK CPUS COMMAND... | serve"
             );
             ExitCode::from(2)
         }
     }
+}
+
+fn serve() -> io::Result<fairlane_agent::End> {
+    let line = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    fairlane_agent::serve(BufReader::new(line.try_clone()?), line)
 }

@@ -1,6 +1,10 @@
 //! Requests, messages, and their lines.
 
-use fairlane_load::{ReceiveSpec, Received, Sample, Sent, tcp, udp};
+use std::path::PathBuf;
+
+use fairlane_load::{
+    ReceiveSpec, Received, Sample, Sent, ServeSpec, all_to_all, busy, delay, disk, ping, tcp, transfer, udp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Counters;
@@ -10,6 +14,9 @@ use crate::Counters;
 pub struct Request {
     /// Chosen by the host, above zero; repeated in every answer.
     pub id: u64,
+    /// The guest the agent is to pass it on to; the agent itself if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// The work.
     pub run: Command,
 }
@@ -28,8 +35,60 @@ pub enum Command {
     TcpSend(tcp::SendSpec),
     /// Counts streams; [`Event::Started`], then samples.
     TcpReceive(ReceiveSpec),
+    /// Asks a kernel for echoes.
+    Ping(ping::Spec),
+    /// Sends datagrams whose delay one way is measured, to an agent that does `DelayServe`.
+    DelaySend(delay::Spec),
+    /// Serves the receiving side of `DelaySend`; [`Event::Started`]. It may be left behind.
+    DelayServe(ServeSpec),
+    /// Makes transfers over TCP, to an agent that does `TransferServe`.
+    TransferSend(transfer::Spec),
+    /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
+    TransferServe(ServeSpec),
+    /// Takes part in an exchange of all with all.
+    AllToAll(all_to_all::Spec),
+    /// Keeps a processor busy.
+    Busy(busy::Spec),
+    /// Reads or writes a disk; [`Event::Started`].
+    Disk(disk::Spec),
     /// Reads the interfaces' counters.
     Counters,
+    /// Runs a program to its end, without input.
+    Run {
+        /// The program, looked for on the PATH, and its arguments.
+        argv: Vec<String>,
+    },
+    /// Writes a text into a file, such as one of /proc/sys.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it is to hold.
+        text: String,
+    },
+    /// Marks a moment for the emulator that executes the agent's computer, where its plugin counts instructions.
+    Mark,
+    /// Looks up the functions that addresses lie in.
+    Symbols {
+        /// `/proc/kallsyms`, or another table of that form.
+        table: PathBuf,
+        /// The addresses.
+        addresses: Vec<u64>,
+    },
+    /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
+    /// cannot be.
+    Attach {
+        /// The name requests for it will bear.
+        name: String,
+        /// The tty that is its console.
+        console: PathBuf,
+    },
+    /// Starts a program whose standard input, a socket, is the console of an agent; as [`Command::Attach`].
+    Spawn {
+        /// The name requests for it will bear.
+        name: String,
+        /// The program and its arguments.
+        argv: Vec<String>,
+    },
     /// Ends the guest.
     PowerOff,
 }
@@ -47,7 +106,7 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A receiver began counting: zero of its samples' `t`.
+    /// A receiver or a disk's load began counting: zero of its samples' `t`; or a server can be reached.
     Started,
     /// One source's interval.
     Sample(Sample),
@@ -67,13 +126,44 @@ pub enum Outcome {
         kernel: String,
         /// Its monotonic clock, in seconds: about the time since its kernel started.
         clock: f64,
+        /// The agent's process id: 1 in a guest; on the host the way to its network namespace.
+        pid: u32,
     },
     /// A sender's account.
     Sent(Sent),
     /// A receiver's account.
     Received(Received),
+    /// The round trips of `Ping`.
+    RoundTrips(ping::RoundTrips),
+    /// The delays of `DelaySend`.
+    Delays(delay::Delays),
+    /// The transfers of `TransferSend`, in order.
+    Transfers(Vec<transfer::Transfer>),
+    /// The rounds of `AllToAll`, in order.
+    Exchanged(Vec<all_to_all::Times>),
+    /// What `Busy` consumed.
+    Consumed(busy::Consumed),
+    /// What was done to the disk.
+    Disk(disk::Done),
+    /// A server's time is up.
+    Served,
     /// Counters.
     Counters(Counters),
+    /// A program has ended.
+    Ran {
+        /// Its exit status; none where a signal ended it.
+        status: Option<i32>,
+        /// What it printed.
+        stdout: String,
+        /// What it complained of.
+        stderr: String,
+    },
+    /// The file is written.
+    Written,
+    /// The moment is marked: the counters just before it.
+    Marked(Counters),
+    /// The function of each address, if the table has one.
+    Symbols(Vec<Option<String>>),
     /// The guest ends after this message.
     PoweringOff,
 }
@@ -97,7 +187,7 @@ mod tests {
         .unwrap();
         let to = "10.0.0.2:5001".parse().unwrap();
         let run = Command::UdpSend(udp::SendSpec { to, size: 1458, rate: None, seconds: 2.0 });
-        assert_eq!(request, Request { id: 3, run });
+        assert_eq!(request, Request { id: 3, to: None, run });
         let line = encode(&Message { id: 3, event: Event::Done(Outcome::PoweringOff) });
         assert_eq!(line, b"{\"id\":3,\"event\":{\"done\":\"powering_off\"}}\n");
     }

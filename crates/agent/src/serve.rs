@@ -1,17 +1,22 @@
 //! The agent's side of the talk: reads requests, runs each in a thread, writes messages.
 
 use std::{
-    fs,
+    fmt::Display,
+    fs::{self, File},
     io::{self, BufRead, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{self, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
 
-use fairlane_load::{Progress, tcp, udp};
+use fairlane_load::{Progress, all_to_all, busy, delay, disk, ping, tcp, transfer, udp};
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
-use crate::{Command, Counters, Event, Message, Outcome, Request, encode};
+use crate::{
+    Command, Counters, Event, Message, Outcome, Request, encode, mark::mark, relay::Relay, symbols, tty::open_raw,
+};
 
 /// Why the talk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +34,7 @@ pub enum End {
 /// Those of reading the input. An output that fails is the input's end as well, so its errors are not told apart.
 pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<End> {
     let output = Arc::new(Mutex::new(output));
+    let relay = Relay::default();
     let say = move |id, event| {
         let mut output = output.lock().expect("no thread panics while it writes");
         let _ = output.write_all(&encode(&Message { id, event })).and_then(|()| output.flush());
@@ -40,7 +46,7 @@ pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(End::HangUp);
         }
-        let Request { id, run } = match serde_json::from_slice(&line) {
+        let Request { id, to, run } = match serde_json::from_slice(&line) {
             Ok(request) => request,
             Err(error) => {
                 if let Ok(Addressed { id }) = serde_json::from_slice(&line) {
@@ -49,15 +55,30 @@ pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io
                 continue;
             }
         };
-        if run == Command::PowerOff {
-            say(id, Event::Done(Outcome::PoweringOff));
-            return Ok(End::PowerOff);
-        }
         let say = say.clone();
-        thread::spawn(move || {
-            let outcome = perform(run, |event| say(id, event));
-            say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
-        });
+        let passed = match (to, run) {
+            (Some(guest), run) => relay.pass(&guest, Request { id, to: None, run }),
+            (None, Command::PowerOff) => {
+                say(id, Event::Done(Outcome::PoweringOff));
+                return Ok(End::PowerOff);
+            }
+            (None, Command::Attach { name, console }) => {
+                open_raw(&console).and_then(|console| relay.attach(id, &name, console, say.clone()))
+            }
+            (None, Command::Spawn { name, argv }) => {
+                spawn(&argv).and_then(|console| relay.attach(id, &name, console, say.clone()))
+            }
+            (None, run) => {
+                thread::spawn(move || {
+                    let outcome = perform(run, |event| say(id, event));
+                    say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
+                });
+                continue;
+            }
+        };
+        if let Err(error) = passed {
+            say(id, Event::Failed(error.to_string()));
+        }
     }
 }
 
@@ -72,31 +93,84 @@ fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Progress::Started(_) => say(Event::Started),
         Progress::Sample(sample) => say(Event::Sample(sample)),
     };
+    let started = |_| say(Event::Started);
     Ok(match command {
         Command::Hello => hello()?,
         Command::UdpSend(spec) => Outcome::Sent(udp::send(&spec)?),
         Command::UdpReceive(spec) => Outcome::Received(udp::receive(&spec, progress)?),
         Command::TcpSend(spec) => Outcome::Sent(tcp::send(&spec)?),
         Command::TcpReceive(spec) => Outcome::Received(tcp::receive(&spec, progress)?),
+        Command::Ping(spec) => Outcome::RoundTrips(ping::run(&spec)?),
+        Command::DelaySend(spec) => Outcome::Delays(delay::send(&spec)?),
+        Command::DelayServe(spec) => delay::serve(&spec, started).map(|()| Outcome::Served)?,
+        Command::TransferSend(spec) => Outcome::Transfers(transfer::send(&spec)?),
+        Command::TransferServe(spec) => transfer::serve(&spec, started).map(|()| Outcome::Served)?,
+        Command::AllToAll(spec) => Outcome::Exchanged(all_to_all::run(&spec)?),
+        Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),
+        Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),
         Command::Counters => Outcome::Counters(Counters::read()?),
-        Command::PowerOff => Outcome::PoweringOff,
+        Command::Run { argv } => run(&argv)?,
+        Command::Write { path, text } => {
+            fs::write(&path, text).map_err(|error| named(error, path.display()))?;
+            Outcome::Written
+        }
+        Command::Mark => {
+            let counters = Counters::read()?;
+            mark();
+            Outcome::Marked(counters)
+        }
+        Command::Symbols { table, addresses } => {
+            let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;
+            Outcome::Symbols(names)
+        }
+        Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
+            unreachable!("served where requests are read")
+        }
     })
+}
+
+/// Starts a program with a socket as its standard input; answers the other end.
+fn spawn(argv: &[String]) -> io::Result<File> {
+    let (program, arguments) = words(argv)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
+    let mut child = child.map_err(|error| named(error, program))?;
+    // It lives as long as the socket's other end is open; its exit status tells nothing more.
+    thread::spawn(move || child.wait());
+    Ok(File::from(OwnedFd::from(ours)))
+}
+
+fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
+    argv.split_first().ok_or_else(|| io::Error::other("argv is empty: no program"))
+}
+
+fn run(argv: &[String]) -> io::Result<Outcome> {
+    let (program, arguments) = words(argv)?;
+    let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| named(error, program))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+}
+
+/// The error with the name of what it is about.
+fn named(error: io::Error, what: impl Display) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn hello() -> io::Result<Outcome> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
     let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64() })
+    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64(), pid: process::id() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlane_load::ServeSpec;
     use proptest::prelude::*;
     use std::{
         io::{BufReader, Lines},
         net::Shutdown,
-        os::unix::net::UnixStream,
     };
 
     struct Talk {
@@ -135,9 +209,92 @@ mod tests {
         let mut talk = Talk::begin();
         talk.say(b"{\"id\":1,\"run\":{\"udp_receive\":{\"port\":0,\"interval\":0.1,\"seconds\":0.5}}}\n");
         assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
-        talk.say(&encode(&Request { id: 2, run: Command::Counters }));
+        talk.say(&encode(&Request { id: 2, to: None, run: Command::Counters }));
         assert!(matches!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Counters(_)) }));
         assert!(matches!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::Received(_)) }));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    /// Runs a command to its end, taking note of the events before that.
+    fn outcome(talk: &mut Talk, id: u64, run: Command) -> (Outcome, Vec<Event>) {
+        talk.say(&encode(&Request { id, run }));
+        let mut before = Vec::new();
+        loop {
+            match talk.hear() {
+                Message { event: Event::Done(outcome), id: done } if done == id => return (outcome, before),
+                Message { event, .. } => before.push(event),
+            }
+        }
+    }
+
+    #[test]
+    fn every_program_is_reached() {
+        let mut talk = Talk::begin();
+        let busy = busy::Spec { share: 0.5, seconds: 0.05 };
+        assert!(matches!(outcome(&mut talk, 1, Command::Busy(busy)), (Outcome::Consumed(_), _)));
+        let path = std::env::temp_dir().join(format!("fairlane-agent-disk-{}", std::process::id()));
+        let (operation, block, span) = (disk::Operation::Write, 4096, 1 << 16);
+        let spec = disk::Spec { path: path.clone(), operation, block, span, workers: 1, interval: 0.1, seconds: 0.1 };
+        let (done, before) = outcome(&mut talk, 2, Command::Disk(spec));
+        fs::remove_file(path).unwrap();
+        assert!(matches!(done, Outcome::Disk(_)) && before == [Event::Started]);
+
+        let to = |port| ([127, 0, 0, 1], port).into();
+        let first = ports();
+        talk.say(&encode(&Request { id: 3, run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        assert_eq!(talk.hear(), Message { id: 3, event: Event::Started });
+        let spec = transfer::Spec { to: to(first), size: 1000, count: 2, seconds: 20.0 };
+        let (done, _) = outcome(&mut talk, 4, Command::TransferSend(spec));
+        assert!(matches!(done, Outcome::Transfers(transfers) if transfers.len() == 2));
+        talk.say(&encode(&Request { id: 5, run: Command::DelayServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        assert!(
+            matches!(talk.hear(), Message { id: 5, event: Event::Failed(reason) } if reason.contains(&first.to_string()))
+        );
+        talk.say(&encode(&Request { id: 6, run: Command::DelayServe(ServeSpec { port: first + 1, seconds: 20.0 }) }));
+        assert_eq!(talk.hear(), Message { id: 6, event: Event::Started });
+        let spec = delay::Spec { to: to(first + 1), size: 64, count: 3, interval: 0.001, patience: 0.01 };
+        let (done, _) = outcome(&mut talk, 7, Command::DelaySend(spec));
+        assert!(matches!(done, Outcome::Delays(delays) if delays.seconds.len() == 3));
+
+        let nodes = vec![to(first + 2), to(first + 3)];
+        let node = |own| {
+            let rounds = vec![all_to_all::Round { bytes: 100, iterations: 2 }];
+            Command::AllToAll(all_to_all::Spec { nodes: nodes.clone(), own, rounds, seconds: 20.0 })
+        };
+        talk.say(&encode(&Request { id: 8, run: node(0) }));
+        talk.say(&encode(&Request { id: 9, run: node(1) }));
+        for _ in 0..2 {
+            assert!(matches!(talk.hear().event, Event::Done(Outcome::Exchanged(times)) if times[0].seconds.len() == 2));
+        }
+        let spec = ping::Spec { to: std::net::Ipv4Addr::LOCALHOST, count: 0, interval: 0.01, patience: 1.0 };
+        talk.say(&encode(&Request { id: 10, run: Command::Ping(spec) }));
+        assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("count")));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    /// The first of eight ports that neither another run of these tests has, nor a connection's own end.
+    fn ports() -> u16 {
+        10_000 + (std::process::id() % 2500) as u16 * 8
+    }
+
+    /// Two senders at once from one agent: what a source calls several connections of one guest.
+    #[test]
+    fn several_flows_are_several_requests() {
+        let mut talk = Talk::begin();
+        let receive = fairlane_load::ReceiveSpec { port: ports() + 4, interval: 0.2, seconds: 1.0 };
+        talk.say(&encode(&Request { id: 1, run: Command::UdpReceive(receive) }));
+        assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
+        let to = ([127, 0, 0, 1], ports() + 4).into();
+        for id in [2, 3] {
+            let run = Command::UdpSend(udp::SendSpec { to, size: 1472, rate: Some(1e6), seconds: 0.2 });
+            talk.say(&encode(&Request { id, run }));
+        }
+        let received = loop {
+            if let Event::Done(Outcome::Received(received)) = talk.hear().event {
+                break received;
+            }
+        };
+        assert_eq!(received.sources.len(), 2);
         assert_eq!(talk.end(), End::HangUp);
     }
 
@@ -155,6 +312,29 @@ mod tests {
         assert_eq!(talk.agent.join().unwrap().unwrap(), End::PowerOff);
     }
 
+    #[test]
+    fn programs_run_and_files_are_written() {
+        let mut talk = Talk::begin();
+        talk.say(b"{\"id\":1,\"run\":{\"run\":{\"argv\":[\"sh\",\"-c\",\"echo out; echo err >&2; exit 3\"]}}}\n");
+        let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
+        let event = Event::Done(Outcome::Ran { status: Some(3), stdout, stderr });
+        assert_eq!(talk.hear(), Message { id: 1, event });
+        let file = std::env::temp_dir().join(format!("fairlane-agent-write-{}", process::id()));
+        let write = |path: &std::path::Path| Command::Write { path: path.to_owned(), text: "word".to_owned() };
+        talk.say(&encode(&Request { id: 2, to: None, run: write(&file) }));
+        assert_eq!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Written) });
+        assert_eq!(fs::read_to_string(&file).unwrap(), "word");
+        fs::remove_file(file).unwrap();
+        for run in [write("/proc/no/such".as_ref()), Command::Run { argv: vec!["/no/such".to_owned()] }] {
+            talk.say(&encode(&Request { id: 3, to: None, run }));
+            let Message { id: 3, event: Event::Failed(reason) } = talk.hear() else { panic!("it is to fail") };
+            assert!(reason.contains("no/such"), "{reason}");
+        }
+        talk.say(b"{\"id\":4,\"run\":{\"run\":{\"argv\":[]}}}\n");
+        assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(_) }));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Noise between requests, whatever its bytes, is skipped.
@@ -163,7 +343,7 @@ mod tests {
             let mut talk = Talk::begin();
             talk.say(&noise);
             talk.say(b"\n");
-            talk.say(&encode(&Request { id: 5, run: Command::Hello }));
+            talk.say(&encode(&Request { id: 5, to: None, run: Command::Hello }));
             prop_assert_eq!(talk.hear().id, 5);
             prop_assert_eq!(talk.end(), End::HangUp);
         }

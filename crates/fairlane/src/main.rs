@@ -1,6 +1,6 @@
 //! The network path of virtual machines, measured, shared fairly, kept fast.
 //!
-//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage or a wrong policy.
+//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage, a wrong policy or experiment.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,8 @@ mod completions;
 mod ctl;
 mod demo;
 mod figures;
+mod interrupt;
+mod lab;
 mod man;
 mod out;
 mod policy_file;
@@ -35,6 +37,8 @@ enum Command {
     Ctl(ctl::Args),
     Top(top::Args),
     Demo(demo::Args),
+    #[command(subcommand)]
+    Lab(lab::Command),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -49,6 +53,10 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Lab(command) => match lab::run(command) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };
@@ -57,7 +65,8 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where nobody reads it, the exit status must do.
             let _ = writeln!(std::io::stderr(), "{error:#}");
-            ExitCode::from(if error.is::<policy_file::Unfit>() { 2 } else { 1 })
+            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>();
+            ExitCode::from(if wrong { 2 } else { 1 })
         }
     }
 }

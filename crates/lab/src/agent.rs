@@ -22,6 +22,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Agent {
     name: String,
+    /// The agent is behind another, on whose line it has this name.
+    to: Option<String>,
     line: Arc<Line>,
 }
 
@@ -38,7 +40,7 @@ impl Agent {
         let mut switchboard = Switchboard::default();
         let ready = Job::new(name.to_owned(), switchboard.connect(0), Instant::now() + limit, limit);
         let line = Arc::new(Line { console, switchboard: Mutex::new(switchboard) });
-        let agent = Agent { name: name.to_owned(), line: line.clone() };
+        let agent = Agent { name: name.to_owned(), to: None, line: line.clone() };
         thread::spawn(move || listen(lines, &line.switchboard));
         Ok((agent, ready))
     }
@@ -46,6 +48,11 @@ impl Agent {
     /// The name of the machine it serves.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The agent called `name` of a guest of this agent's host, reached over it once the job of attaching it ends.
+    pub(crate) fn behind(&self, name: &str) -> Agent {
+        Agent { name: name.to_owned(), to: Some(name.to_owned()), line: self.line.clone() }
     }
 
     /// Gives the agent work, and does not wait for it.
@@ -60,7 +67,7 @@ impl Agent {
         let events = switchboard.connect(id);
         // Written under the lock, so that lines do not mix.
         (&self.line.console)
-            .write_all(&encode(&Request { id, run }))
+            .write_all(&encode(&Request { id, to: self.to.clone(), run }))
             .map_err(|_| Error::Gone { guest: self.name.clone() })?;
         Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
     }
@@ -71,6 +78,19 @@ impl Agent {
     /// As [`Job::wait`].
     pub fn run(&self, run: Command) -> Result<Outcome, Error> {
         self.start_job(run)?.wait()
+    }
+
+    /// Has the agent run a program to its end; answers what it printed.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where it fails, with its words; and as [`Job::wait`].
+    pub fn output(&self, argv: &[&str]) -> Result<String, Error> {
+        let failed = |reason| Error::Failed { guest: self.name.clone(), reason };
+        match self.run(Command::Run { argv: argv.iter().map(|word| (*word).to_owned()).collect() })? {
+            Outcome::Ran { status: Some(0), stdout, .. } => Ok(stdout),
+            Outcome::Ran { stderr, .. } => Err(failed(format!("{}: {}", argv.join(" "), stderr.trim()))),
+            other => Err(failed(format!("a program was to run, and the answer is {other:?}"))),
+        }
     }
 }
 
@@ -93,6 +113,21 @@ fn duration(command: &Command) -> f64 {
         Command::UdpSend(spec) => spec.seconds,
         Command::TcpSend(spec) => spec.seconds,
         Command::UdpReceive(spec) | Command::TcpReceive(spec) => spec.seconds,
-        Command::Hello | Command::Counters | Command::PowerOff => 0.0,
+        Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
+        Command::TransferSend(spec) => spec.seconds,
+        Command::DelayServe(spec) | Command::TransferServe(spec) => spec.seconds,
+        Command::AllToAll(spec) => spec.seconds,
+        Command::Busy(spec) => spec.seconds,
+        Command::Disk(spec) => spec.seconds,
+        // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
+        Command::Run { .. } => 40.0,
+        Command::Attach { .. } | Command::Spawn { .. } => 100.0,
+        Command::Hello
+        | Command::Counters
+        | Command::Write { .. }
+        | Command::Mark
+        | Command::Symbols { .. }
+        | Command::PowerOff => 0.0,
     }
 }

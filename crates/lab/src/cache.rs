@@ -2,11 +2,13 @@
 
 use std::{
     env, fs,
-    hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
 };
 
-use crate::error::{Error, IoContext};
+use crate::{
+    error::{Error, IoContext},
+    packages::hash,
+};
 
 /// The directory of kept files, made where it is not there: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.
 pub fn directory() -> Result<PathBuf, Error> {
@@ -19,13 +21,11 @@ pub fn directory() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Keeps `contents` in `directory` under `prefix` and their hash; answers the path. What is there already serves,
-/// and no half-written file is ever seen under the name.
+/// Keeps `contents` in `directory` under `prefix` and their hash; answers the path. What is there already serves if it is
+/// still what it was, and no half-written file is ever seen under the name.
 pub fn keep(directory: &Path, prefix: &str, contents: &[u8]) -> Result<PathBuf, Error> {
-    let mut hasher = DefaultHasher::new();
-    contents.hash(&mut hasher);
-    let path = directory.join(format!("{prefix}-{:016x}", hasher.finish()));
-    if !path.exists() {
+    let path = directory.join(format!("{prefix}-{}", &hash(contents)[..16]));
+    if !fs::read(&path).is_ok_and(|kept| kept == contents) {
         let describe = || path.display().to_string();
         let file = tempfile::NamedTempFile::new_in(directory).doing(describe)?;
         fs::write(file.path(), contents).doing(describe)?;
@@ -46,6 +46,9 @@ mod tests {
         assert_eq!(keep(directory.path(), "image", b"one").unwrap(), one);
         assert_eq!((fs::read(&one).unwrap(), fs::read(&two).unwrap()), (b"one".to_vec(), b"two".to_vec()));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        fs::write(&one, b"damaged").unwrap();
+        assert_eq!(keep(directory.path(), "image", b"one").unwrap(), one);
+        assert_eq!(fs::read(&one).unwrap(), b"one");
     }
 
     #[test]

@@ -1,30 +1,50 @@
 //! A writer of cpio archives in the "newc" format, which Linux unpacks as an initramfs
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// Directory, and file, with their permissions, as in `st_mode`.
+use std::collections::BTreeSet;
+
+/// Directory, file and symbolic link, with their permissions, as in `st_mode`.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
 
 /// An archive that grows in memory.
 pub struct Archive {
     bytes: Vec<u8>,
     entries: u32,
+    directories: BTreeSet<String>,
 }
 
 impl Archive {
     /// An archive of nothing.
     pub fn new() -> Archive {
-        Archive { bytes: Vec::new(), entries: 0 }
+        Archive { bytes: Vec::new(), entries: 0, directories: BTreeSet::new() }
     }
 
-    /// Adds a directory. A directory comes before what is in it.
+    /// Adds a directory and those it is in, where they are not there yet: each comes before what is in it.
     pub fn directory(&mut self, name: &str) {
-        self.entry(name, DIRECTORY, &[]);
+        if self.directories.insert(name.to_owned()) {
+            self.parents(name);
+            self.entry(name, DIRECTORY, &[]);
+        }
     }
 
-    /// Adds a file that may be read and run by all.
+    /// Adds a file that may be read and run by all, and the directories it is in.
     pub fn file(&mut self, name: &str, contents: &[u8]) {
+        self.parents(name);
         self.entry(name, PROGRAM, contents);
+    }
+
+    /// Adds a symbolic link.
+    pub fn link(&mut self, name: &str, to: &str) {
+        self.parents(name);
+        self.entry(name, LINK, to.as_bytes());
+    }
+
+    fn parents(&mut self, name: &str) {
+        if let Some((parent, _)) = name.rsplit_once('/') {
+            self.directory(parent);
+        }
     }
 
     /// The archive's bytes, its end marked.
@@ -87,15 +107,23 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            files in prop::collection::vec(("[a-z/.]{1,40}", prop::collection::vec(any::<u8>(), 0..100)), 0..20)
+            files in prop::collection::vec(("[a-z.]{1,9}(/[a-z.]{1,9}){0,3}", prop::collection::vec(any::<u8>(), 0..100)), 0..20)
         ) {
             let mut archive = Archive::new();
-            archive.directory("dir");
+            archive.directory("dir/inner");
             files.iter().for_each(|(name, contents)| archive.file(name, contents));
             let entries = read(&archive.finish());
-            prop_assert_eq!(&entries[0], &("dir".to_owned(), DIRECTORY, vec![]));
+            prop_assert_eq!(&entries[..2], &[("dir".to_owned(), DIRECTORY, vec![]), ("dir/inner".to_owned(), DIRECTORY, vec![])]);
             let written: Vec<_> = files.into_iter().map(|(name, contents)| (name, PROGRAM, contents)).collect();
-            prop_assert_eq!(&entries[1..], written);
+            let (directories, plain): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| entry.1 == DIRECTORY);
+            prop_assert_eq!(plain, written);
+            for (at, (name, ..)) in entries.iter().enumerate() {
+                let parent = name.rsplit_once('/').map(|(parent, _)| parent);
+                let before = |parent| entries[..at].iter().any(|(name, mode, _)| name == parent && *mode == DIRECTORY);
+                prop_assert!(parent.is_none_or(before), "{} comes after its directory", name);
+            }
+            let once: BTreeSet<_> = directories.iter().map(|(name, ..)| name).collect();
+            prop_assert_eq!(once.len(), directories.len());
         }
     }
 }

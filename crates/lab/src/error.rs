@@ -16,6 +16,9 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// A topology that this kind of machine cannot have; the text says where and what would be right.
+    #[error("topology: {0}")]
+    Topology(String),
     /// The guest did not get as far as serving requests.
     #[error(
         "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",
@@ -54,6 +57,17 @@ pub enum Error {
         guest: String,
         /// How long was waited.
         patience: Duration,
+    },
+    /// Someone wants it to end.
+    #[error("interrupted")]
+    Interrupted,
+    /// What the emulator counted is not as its plugin writes it.
+    #[error("{}: {source}", path.display())]
+    Counts {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        source: crate::path::FormatError,
     },
     /// The host's own system refused something.
     #[error("{what}: {source}")]

@@ -27,8 +27,10 @@ use crate::{
 pub enum Kind {
     /// User-Mode Linux.
     Uml,
-    /// QEMU, with KVM where that boots a guest, else emulated.
+    /// QEMU, with KVM where that boots a guest, else emulated; its card is virtio.
     Qemu,
+    /// The same with an emulated Intel card, the e1000, which is served by a tap only.
+    QemuE1000,
 }
 
 /// A guest to be booted.
@@ -51,8 +53,7 @@ pub struct GuestSpec {
 pub enum Backend {
     /// A vhost-user backend by its socket, which listens already.
     VhostUser(PathBuf),
-    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest. For User-Mode
-    /// Linux only.
+    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest.
     Tap(String),
 }
 
@@ -81,22 +82,31 @@ impl Nic {
 impl GuestSpec {
     /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
     pub fn last_words(&self) -> String {
-        last_lines(&self.log)
+        last_lines(&self.log, "")
     }
 
     /// What the agent reads on the kernel's command line.
     pub(crate) fn wishes(&self, console: &str) -> String {
         let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);
         if let Some(nic) = &self.nic {
-            let card = match nic.backend {
-                Backend::VhostUser(_) => "eth0",
+            let card = match (self.kind, &nic.backend) {
                 // User-Mode Linux's own driver names its first card so.
-                Backend::Tap(_) => "vec0",
+                (Kind::Uml, Backend::Tap(_)) => "vec0",
+                _ => "eth0",
             };
             wishes +=
                 &format!(" fairlane.card={card} fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
         }
         wishes
+    }
+
+    /// The way to start it.
+    pub(crate) fn launch(&self, agent: &Path) -> Result<Launch, Error> {
+        self.check()?;
+        match self.kind {
+            Kind::Uml => uml::machine(self, agent),
+            Kind::Qemu | Kind::QemuE1000 => qemu::machine(self, agent),
+        }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -113,10 +123,26 @@ impl GuestSpec {
 pub(crate) struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// What is booted, in words.
+    /// What runs it, in words, and with its version.
+    pub system: String,
+    /// What is booted: files.
     pub image: String,
     /// How long it may take to come up.
     pub limit: Duration,
+}
+
+impl Launch {
+    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
+    /// if none is named. See `fairlane-agent place`.
+    pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
+        let cpus = match cpus {
+            [] => "any".to_owned(),
+            cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+        };
+        let place = ["place".to_owned(), network.to_owned(), cpus, self.program.display().to_string()];
+        let arguments = place.into_iter().chain(self.arguments).collect();
+        Launch { program: agent.to_owned(), arguments, ..self }
+    }
 }
 
 /// A guest that is up.
@@ -131,24 +157,20 @@ impl Guest {
     /// # Errors
     /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
     pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
-        spec.check()?;
         let agent = image::agent()?;
-        let machine = match spec.kind {
-            Kind::Uml => uml::machine(spec, &agent)?,
-            Kind::Qemu => qemu::machine(spec, &agent)?,
-        };
-        Guest::start(spec, &agent, machine)
+        let machine = spec.launch(&agent)?;
+        Guest::start(&spec.name, &spec.log, &agent, machine)
     }
 
-    /// Starts a machine and waits until its agent serves.
-    pub(crate) fn start(spec: &GuestSpec, agent: &Path, machine: Launch) -> Result<Guest, Error> {
+    /// Starts a machine and waits until its agent serves. What it prints is kept in `log`.
+    pub(crate) fn start(name: &str, log: &Path, agent: &Path, machine: Launch) -> Result<Guest, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
         // Appended to by the guest's own programs as well.
-        let log = File::create(&spec.log).and_then(|_| File::options().append(true).open(&spec.log));
-        let log = log.doing(|| spec.log.display().to_string())?;
-        let errors = log.try_clone().doing(|| spec.log.display().to_string())?;
+        let output = File::create(log).and_then(|_| File::options().append(true).open(log));
+        let output = output.doing(|| log.display().to_string())?;
+        let errors = output.try_clone().doing(|| log.display().to_string())?;
         let child = Program::new(agent)
             .arg("keep")
             .arg(home.path())
@@ -156,7 +178,7 @@ impl Guest {
             .args(&machine.arguments)
             .current_dir(home.path())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(log)
+            .stdout(output)
             .stderr(errors)
             // A group of its own: an interrupt from the terminal is for this process to handle.
             .process_group(0)
@@ -167,18 +189,18 @@ impl Guest {
         let process = Process { keeper: child, console };
 
         let lines = process.console.try_clone().doing(|| "the guest's console".to_owned())?;
-        let (agent, ready) = Agent::listen(&spec.name, lines, machine.limit)?;
+        let (agent, ready) = Agent::listen(name, lines, machine.limit)?;
         let guest = Guest { agent, process };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
-            guest: spec.name.clone(),
-            image: machine.image,
+            guest: name.to_owned(),
+            image: format!("{}, {}", machine.system, machine.image),
             reason: match error {
                 Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
                 Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
                 _ => "ended before it was up".to_owned(),
             },
-            log: spec.log.clone(),
-            console: last_lines(&spec.log),
+            log: log.to_owned(),
+            console: last_lines(log, ""),
         })
     }
 
@@ -218,9 +240,10 @@ impl Drop for Process {
     }
 }
 
-fn last_lines(log: &Path) -> String {
+/// The last lines of a log that begin with `mark`, indented.
+pub(crate) fn last_lines(log: &Path, mark: &str) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(mark) && !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}"));
     last.collect::<Vec<_>>().join("\n")
 }

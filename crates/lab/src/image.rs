@@ -1,4 +1,7 @@
-//! The guest's initramfs: the agent as `/init`, and the kernel modules it loads.
+//! An initramfs: the agent as `/init`, the kernel modules it loads, and what else a machine of its kind needs.
+//!
+//! An image is put together anew each time, in memory, from what it is made of, and kept under the hash of the result:
+//! so a changed input is a new image, and a damaged one is made again.
 
 use std::{
     env, fs,
@@ -9,6 +12,7 @@ use crate::{
     cache,
     cpio::Archive,
     error::{Error, IoContext},
+    libraries::Libraries,
 };
 
 /// Where `make` builds the agent, from the build's target directory.
@@ -33,20 +37,84 @@ pub fn agent() -> Result<PathBuf, Error> {
     })
 }
 
-/// Builds the initramfs of an agent and modules, or finds the one kept from before; answers its path.
-pub fn initramfs(agent: &Path, modules: &[PathBuf]) -> Result<PathBuf, Error> {
-    let read = |path: &Path| fs::read(path).doing(|| path.display().to_string());
-    let mut archive = Archive::new();
-    for name in ["proc", "sys", "dev", "modules"] {
-        archive.directory(name);
+/// Finds the emulator's plugin that counts instructions: it lies beside the agent.
+///
+/// # Errors
+/// [`Error::Missing`], with the way to build it.
+pub fn plugin() -> Result<PathBuf, Error> {
+    let path = agent()?.with_file_name("path-length.so");
+    if path.is_file() {
+        return Ok(path);
     }
-    archive.file("init", &read(agent)?);
-    let mut order = String::new();
-    for path in modules {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        archive.file(&format!("modules/{name}"), &read(path)?);
-        order.push_str(&format!("{name}\n"));
+    Err(Error::Missing(format!("there is no {}, which counts instructions: run `make plugin`", path.display())))
+}
+
+/// An initramfs in the making.
+pub struct Image {
+    archive: Archive,
+    /// The modules to load, a line each.
+    order: String,
+}
+
+impl Image {
+    /// One with the agent as `/init`, and the modules it loads, in order.
+    pub fn new(agent: &Path, modules: &[PathBuf]) -> Result<Image, Error> {
+        let mut image = Image { archive: Archive::new(), order: String::new() };
+        for name in ["proc", "sys", "dev", "modules"] {
+            image.directory(name);
+        }
+        image.file("init", agent)?;
+        for path in modules {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            image.file(&format!("modules/{name}"), path)?;
+            image.order.push_str(&format!("{name}\n"));
+        }
+        Ok(image)
     }
-    archive.file("modules/order", order.as_bytes());
-    cache::keep(&cache::directory()?, "initramfs", &archive.finish())
+
+    /// Adds an empty directory.
+    pub fn directory(&mut self, name: &str) {
+        self.archive.directory(name);
+    }
+
+    /// Adds a file of the host's.
+    pub fn file(&mut self, name: &str, from: &Path) -> Result<(), Error> {
+        self.bytes(name, &fs::read(from).doing(|| from.display().to_string())?);
+        Ok(())
+    }
+
+    /// Adds a file of these contents.
+    pub fn bytes(&mut self, name: &str, contents: &[u8]) {
+        self.archive.file(name, contents);
+    }
+
+    /// Adds a symbolic link.
+    pub fn link(&mut self, name: &str, to: &str) {
+        self.archive.link(name, to);
+    }
+
+    /// Adds programs, named with their place, and the libraries they load.
+    pub fn programs(&mut self, programs: &[(String, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
+        let files: Vec<PathBuf> = programs.iter().map(|(_, file)| file.clone()).collect();
+        for (name, file) in programs {
+            self.file(name, file)?;
+        }
+        for (name, file) in libraries.of(&files)? {
+            // The loader is named by its path in each program; the others are found by name.
+            let directory = if name.starts_with("ld-linux") { "lib64" } else { "lib/x86_64-linux-gnu" };
+            self.file(&format!("{directory}/{name}"), &file)?;
+        }
+        Ok(())
+    }
+
+    /// The finished archive.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.archive.file("modules/order", self.order.as_bytes());
+        self.archive.finish()
+    }
+
+    /// Keeps the finished archive, or finds it kept from before; answers its path.
+    pub fn keep(self) -> Result<PathBuf, Error> {
+        cache::keep(&cache::directory()?, "initramfs", &self.finish())
+    }
 }

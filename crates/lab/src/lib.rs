@@ -9,17 +9,26 @@ mod agent;
 mod cache;
 mod cpio;
 mod error;
+pub mod experiment;
 mod guest;
 mod image;
+pub mod images;
 mod job;
-mod machine;
+mod kernel;
+mod libraries;
+pub mod machine;
 mod modules;
+mod packages;
+pub mod path;
 mod qemu;
 mod uml;
+
+/// Is told, in words, what is being done.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 pub use agent::Agent;
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
 pub use guest::{Backend, Guest, GuestSpec, Kind, Nic};
 pub use job::Job;
-pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, Node, Scheduler, Topology};
+pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, MachineKind, Node, Scheduler, Topology};

@@ -2,13 +2,50 @@
 //!
 //! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
 
-use std::collections::BTreeMap;
+mod bare;
+mod computer;
+mod cpus;
+mod kind;
+mod local;
+mod wiring;
+mod xen;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Agent, Error};
+
+pub use kind::MachineKind;
+pub(crate) use wiring::UPLINK;
+
+/// Boots a machine: its host, its guests and the external machine, wired as the topology says. What their kernels print
+/// is kept in `logs`, a file a node; `progress` is told each step as it begins.
+///
+/// # Errors
+/// [`Error::Topology`] where this kind of machine cannot be so, [`Error::Missing`] where this computer lacks what is
+/// needed, and [`Error::Boot`].
+pub fn boot(
+    kind: MachineKind,
+    topology: &Topology,
+    clock: Clock,
+    logs: &Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Box<dyn Machine>, Error> {
+    topology.check()?;
+    match kind {
+        MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
+            local::boot(kind, topology, clock, logs, progress)
+        }
+        MachineKind::Xen => xen::boot(topology, clock, logs, progress),
+        MachineKind::Box => bare::boot(topology, clock, logs, progress),
+        MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
+    }
+}
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +56,17 @@ pub enum Node {
     Host,
     /// A guest, counted from 1.
     Guest(usize),
+}
+
+impl fmt::Display for Node {
+    /// The name a node has in messages, logs and results.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::External => f.pad("external"),
+            Node::Host => f.pad("host"),
+            Node::Guest(number) => f.pad(&format!("guest-{number}")),
+        }
+    }
 }
 
 /// What an experiment needs of a machine. Read from the experiment's file.
@@ -42,14 +90,56 @@ pub struct Topology {
     /// The scheduler's slice in milliseconds, where it has one; its own if not given.
     #[serde(default)]
     pub slice_ms: Option<u32>,
+    /// Whether the instructions of the emulated computer are counted ([`Machine::marks`]), which slows it down.
+    #[serde(default)]
+    pub count: bool,
 }
+
+impl Topology {
+    /// The physical CPUs that the host and the guests use.
+    pub fn measured_cpus(&self) -> BTreeSet<usize> {
+        self.guests.iter().flat_map(|guest| &guest.cpus).chain(&self.host_cpus).copied().collect()
+    }
+
+    /// How many guests have a card.
+    pub(crate) fn joined(&self) -> usize {
+        match self.join {
+            Join::Bridge => self.guests.len(),
+            Join::Plain => self.guests.len().min(1),
+        }
+    }
+
+    /// Refuses what no machine can be.
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |where_: &str, what: String| Err(Error::Topology(format!("{where_}: {what}")));
+        let rates = (1..).zip(&self.guests).map(|(number, guest)| (format!("guest {number}: rate"), guest.rate));
+        for (name, rate) in rates.chain([("link".to_owned(), self.link)]) {
+            if let Some(rate) = rate.filter(|rate| !(*rate >= LEAST_RATE && rate.is_finite())) {
+                return refuse(&name, format!("{rate} bit/s; at least {LEAST_RATE} is needed"));
+            }
+        }
+        let cpus = (1..).zip(&self.guests).map(|(number, guest)| (format!("guest {number}: cpus"), &guest.cpus));
+        for (name, cpus) in cpus.chain([("host_cpus".to_owned(), &self.host_cpus)]) {
+            if cpus.is_empty() {
+                return refuse(&name, "there is none; one at least is needed".to_owned());
+            }
+        }
+        if !(1..=wiring::MOST_GUESTS).contains(&self.guests.len()) {
+            return refuse("guests", format!("there are {}; 1 to {} can be", self.guests.len(), wiring::MOST_GUESTS));
+        }
+        Ok(())
+    }
+}
+
+/// The least rate of a link or card, in bits per second.
+const LEAST_RATE: f64 = 8000.0;
 
 fn first_cpu() -> Vec<usize> {
     vec![0]
 }
 
 /// A guest of a [`Topology`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestPlan {
     /// The physical CPUs its virtual ones are pinned to.
@@ -117,6 +207,11 @@ pub trait Machine {
     /// # Errors
     /// Those of asking.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error>;
+    /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there
+    /// was a guest, others are those of [`fairlane_agent::Command::Mark`]. None where it does not count.
+    fn marks(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// What the machine is, for the result's settings: versions, emulation, where each node ran.
     fn facts(&self) -> BTreeMap<String, Value>;
     /// Powers all off.

@@ -9,7 +9,8 @@ use std::{
 use crate::{
     error::{Error, IoContext},
     guest::{Backend, GuestSpec, Launch, find_program, output},
-    image, modules,
+    image::Image,
+    modules,
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
@@ -25,7 +26,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
             "{tree}, the kernel's modules, is not there: install user-mode-linux anew"
         )));
     }
-    let initramfs = image::initramfs(agent, &modules::resolve(&tree, &["virtio_net"])?)?;
+    let initramfs = Image::new(agent, &modules::resolve(&tree, &["virtio_net"])?)?.keep()?;
     // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
     let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
     let wishes = spec.wishes("ttyS0");
@@ -49,8 +50,14 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
             Backend::Tap(name) => format!("vec0:transport=tap,ifname={name},gro=1"),
         });
     }
-    let image = format!("User-Mode Linux {}, {}", version.trim(), initramfs.display());
-    Ok(Launch { program: kernel, arguments, image, limit: Duration::from_secs(30) })
+    let system = format!("User-Mode Linux {}", version.trim());
+    Ok(Launch {
+        program: kernel,
+        arguments,
+        system,
+        image: initramfs.display().to_string(),
+        limit: Duration::from_secs(120),
+    })
 }
 
 /// A path as one word of the kernel's command line, where spaces separate words and colons a word's parts.

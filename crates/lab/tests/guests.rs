@@ -1,5 +1,6 @@
 //! Real guests without a network card.
 
+mod alone;
 mod support;
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use alone::{boot, spec};
 use fairlane_lab::{Command, Error, Event, Guest, GuestSpec, Kind, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, tcp, udp};
 use libtest_mimic::Arguments;
@@ -17,7 +19,7 @@ use nix::{
     sys::signal::{Signal, kill, killpg},
     unistd::{Pid, getpgid},
 };
-use support::{boot, guest_test, spec};
+use support::guest_test;
 
 /// Set for the copy of this program that boots a guest and then is killed.
 const VICTIM: &str = "FAIRLANE_TEST_VICTIM";

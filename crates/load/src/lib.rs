@@ -1,17 +1,39 @@
-//! Network traffic: datagrams and streams, client and server.
+//! What is run on a machine under measurement: network traffic, and the work that competes with it.
+//!
+//! One program a file; each takes its orders as data and answers with what it measured:
+//! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: transfers one after another;
+//! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
+//! - [`all_to_all`]: the exchange of a parallel computation;
+//! - [`busy`], [`disk`]: a share of a processor, a disk's operations.
 //!
 //! A sender makes an offered load and says what it sent. A receiver cuts time into intervals on its own
 //! monotonic clock and says, for each source and interval, what arrived. Guests share no clock: a receiver
 //! reports [`Progress::Started`] when its clock starts, and whoever listens notes that moment on its own.
 #![forbid(unsafe_code)]
 
+pub mod all_to_all;
+pub mod busy;
+pub mod delay;
+pub mod disk;
 mod meter;
 mod pacer;
+pub mod ping;
 pub mod tcp;
+pub mod transfer;
 pub mod udp;
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sys::time::TimeSpec,
+};
 use serde::{Deserialize, Serialize};
 
 pub use meter::Meter;
@@ -25,6 +47,15 @@ pub struct ReceiveSpec {
     /// Seconds an interval.
     pub interval: f64,
     /// How long to count, in seconds.
+    pub seconds: f64,
+}
+
+/// Orders of a server that answers whoever comes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServeSpec {
+    /// The port to bind; zero picks one.
+    pub port: u16,
+    /// How long to serve, in seconds.
     pub seconds: f64,
 }
 
@@ -94,6 +125,42 @@ fn seconds(name: &str, value: f64) -> io::Result<Duration> {
     Err(invalid(format!("{name} is {value}: a number of seconds above 0 and at most 86400 is needed")))
 }
 
+/// Refuses a number outside `range`, naming it.
+fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, least: T, most: T) -> io::Result<T> {
+    if least <= value && value <= most {
+        return Ok(value);
+    }
+    Err(invalid(format!("{name} is {value}: {least} to {most} is possible")))
+}
+
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// Whether an error of a datagram's sending passes by itself: no buffers, or nobody there at the moment.
+fn passes(error: Errno) -> bool {
+    matches!(error, Errno::ECONNREFUSED | Errno::ENOBUFS | Errno::EHOSTUNREACH | Errno::ENETUNREACH)
+}
+
+/// Waits until `socket` can be read, at most until `deadline`; answers whether it can.
+fn readable(socket: &impl AsFd, deadline: Instant) -> io::Result<bool> {
+    let mut sockets = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    await_any(&mut sockets, deadline)
+}
+
+/// Waits until one of `sockets` has what it is polled for, at most until `deadline`; answers whether one has.
+fn await_any(sockets: &mut [PollFd], deadline: Instant) -> io::Result<bool> {
+    loop {
+        let wait = TimeSpec::from_duration(deadline.saturating_duration_since(Instant::now()));
+        match ppoll(sockets, Some(wait), None) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::EINTR) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sets an error's message to begin with whom or what it is about.
+fn about(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

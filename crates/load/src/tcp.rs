@@ -3,16 +3,14 @@
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsFd,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::{Meter, PATIENCE, Progress, ReceiveSpec, Received, Sent, invalid, seconds};
+use crate::{Meter, PATIENCE, Progress, ReceiveSpec, Received, Sent, about, readable, seconds, within};
 
 /// Bytes a read or write.
 const CHUNK: usize = 128 << 10;
@@ -36,12 +34,10 @@ pub struct SendSpec {
 /// Orders out of range, or a connection that is refused or broken off.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
     let duration = seconds("seconds", spec.seconds)?;
-    if !(1..=MOST).contains(&spec.connections) {
-        return Err(invalid(format!("connections is {}: 1 to {MOST} are possible", spec.connections)));
-    }
+    let connections = 0..within("connections", spec.connections, 1, MOST)?;
     let connections =
-        (0..spec.connections).map(|_| TcpStream::connect_timeout(&spec.to, duration)).collect::<Result<Vec<_>, _>>();
-    let connections = connections.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", spec.to)))?;
+        connections.map(|_| TcpStream::connect_timeout(&spec.to, duration)).collect::<Result<Vec<_>, _>>();
+    let connections = connections.map_err(about(spec.to))?;
     let start = Instant::now();
     let bytes = thread::scope(|scope| {
         let senders: Vec<_> =
@@ -69,8 +65,8 @@ fn pour(mut stream: TcpStream, start: Instant, duration: Duration) -> io::Result
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;
     let interval = seconds("interval", spec.interval)?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port))
-        .map_err(|error| io::Error::new(error.kind(), format!("TCP port {}: {error}", spec.port)))?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("TCP port {}", spec.port)))?;
     listener.set_nonblocking(true)?;
     let over = AtomicBool::new(false);
     // Connections stay to the end, so that threads may borrow their counters.
@@ -99,8 +95,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
                 }
                 Ok(_) => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let wait = meter.boundary().min(duration).saturating_sub(start.elapsed());
-                    if let Err(error) = wait_readable(&listener, wait) {
+                    if let Err(error) = readable(&listener, start + meter.boundary().min(duration)) {
                         break Err(error);
                     }
                 }
@@ -111,15 +106,6 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
         over.store(true, Ordering::Relaxed);
         outcome
     })
-}
-
-fn wait_readable(listener: &TcpListener, wait: Duration) -> io::Result<()> {
-    // Rounded up, or the last millisecond before a boundary would spin.
-    let wait = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-    match poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], wait) {
-        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Reads one connection to its end, or until counting is over.

@@ -17,7 +17,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Meter, PATIENCE, Pacer, Progress, ReceiveSpec, Received, Sent, invalid, seconds};
+use crate::{Meter, PATIENCE, Pacer, Progress, ReceiveSpec, Received, Sent, about, invalid, passes, seconds, within};
 
 /// Datagrams a system call.
 const BATCH: usize = 32;
@@ -32,7 +32,7 @@ const SEND_BUFFER: usize = 400 << 10;
 /// The buffer asked of the receiver's kernel, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// A sender's orders.
+/// A sender's orders: one flow. Several flows are several senders at once, as several requests to an agent are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendSpec {
     /// The receiver.
@@ -52,9 +52,7 @@ pub struct SendSpec {
 /// Orders out of range, or a socket that cannot be made or fails for good.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
     let duration = seconds("seconds", spec.seconds)?;
-    if !(SEQUENCE..=LARGEST).contains(&spec.size) {
-        return Err(invalid(format!("size is {}: a payload is {SEQUENCE} to {LARGEST} bytes", spec.size)));
-    }
+    within("size", spec.size, SEQUENCE, LARGEST)?;
     let headers = if spec.to.is_ipv4() { 42 } else { 62 };
     let mut pacer = match spec.rate {
         None => Pacer::flood(BATCH),
@@ -92,7 +90,7 @@ pub fn send(spec: &SendSpec) -> io::Result<Sent> {
                 }
                 // The send timeout: the ring, the queue and the socket's buffer are full.
                 Err(Errno::EAGAIN | Errno::EINTR) => (),
-                Err(Errno::ECONNREFUSED | Errno::ENOBUFS | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
+                Err(error) if passes(error) => {
                     sent.refused += 1;
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -120,8 +118,8 @@ fn send_batch(socket: &UdpSocket, payloads: &[Vec<u8>]) -> Result<usize, Errno> 
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;
     let interval = seconds("interval", spec.interval)?;
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port))
-        .map_err(|error| io::Error::new(error.kind(), format!("UDP port {}: {error}", spec.port)))?;
+    let socket =
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("UDP port {}", spec.port)))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     // A larger buffer bridges the moments this process does not run.
     setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)

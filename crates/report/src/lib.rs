@@ -27,6 +27,7 @@ mod label;
 pub mod plot;
 mod result;
 pub mod stats;
+pub mod steps;
 pub mod text;
 
 pub use file::Error;

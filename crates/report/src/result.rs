@@ -114,6 +114,8 @@ pub struct Figure {
 pub enum Kind {
     /// Values along x, a line a series.
     Lines,
+    /// For each x the mean of the values there, in a band that is its 95% interval (Student's); a line a series.
+    Means,
     /// For each x the median of the values there, with its 95% interval; a bar a series.
     Bars,
     /// The share of a series' values that is at most so large; x is not used.
@@ -337,6 +339,11 @@ impl Figure {
     /// A figure of [`Kind::Lines`].
     pub fn lines(title: &str) -> Self {
         Self::new(title, Kind::Lines)
+    }
+
+    /// A figure of [`Kind::Means`].
+    pub fn means(title: &str) -> Self {
+        Self::new(title, Kind::Means)
     }
 
     /// A figure of [`Kind::Bars`].

@@ -4,20 +4,19 @@
 //! promised, [`report`] writes it down.
 
 mod acts;
-mod interrupt;
 mod judge;
 mod ledger;
 mod report;
 mod stage;
 mod take;
 
+use crate::interrupt::{Interrupt, Interrupted};
 use acts::{Act, Name};
 use anyhow::Context;
 use clap::ValueEnum;
 use fairlane_lab::Kind;
 use fairlane_report::ResultFile;
 use indicatif::{ProgressBar, ProgressStyle};
-use interrupt::{Interrupt, Interrupted};
 use stage::Stage;
 use std::io::Write;
 use std::path::PathBuf;

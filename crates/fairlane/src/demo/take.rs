@@ -1,9 +1,9 @@
 //! One performance of an act: the load runs, settings change on time, and the receiver's counts are kept.
 
 use super::acts::Act;
-use super::interrupt::Interrupt;
 use super::ledger::Ledger;
 use super::stage::{PORT, RECEIVER_ADDRESS, Stage, sender_address};
+use crate::interrupt::Interrupt;
 use fairlane_lab::{Command, Event, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, udp};
 use indicatif::ProgressBar;

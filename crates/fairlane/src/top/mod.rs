@@ -17,6 +17,7 @@ use app::App;
 use fairlane_core::policy::units::parse_duration;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::snapshot::Snapshot;
+use nix::sys::signal::{SigSet, Signal};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use state::Reading;
@@ -56,10 +57,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("a live table needs a terminal; `fairlane top --once` prints a plain one");
     }
+    // Before other threads start, which inherit it: a signal is to end the table, not to leave the terminal as the table
+    // needs it.
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block().context("cannot take over signals")?;
     let (say, hear) = channel();
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let told = say.clone();
     thread::spawn(move || ask(&args.backend.control, args.interval, &told));
+    let ending = say.clone();
+    thread::spawn(move || signals.wait().map(|_| ending.send(News::End)));
     thread::spawn(move || listen(&say));
     let done = watch(&mut terminal, &hear);
     ratatui::restore();
@@ -80,6 +87,8 @@ fn once(args: &Args) -> anyhow::Result<()> {
 enum News {
     Seen(Result<Snapshot, String>),
     Input(io::Result<Event>),
+    /// A signal says so.
+    End,
 }
 
 /// Draws after everything that happened.
@@ -90,6 +99,7 @@ fn watch(terminal: &mut DefaultTerminal, hear: &Receiver<News>) -> anyhow::Resul
         match hear.recv()? {
             News::Seen(seen) => app.take(seen),
             News::Input(Ok(Event::Key(key))) if key.is_press() && app.press(key) => return Ok(()),
+            News::End => return Ok(()),
             News::Input(Ok(_)) => {}
             News::Input(Err(error)) => return Err(error).context("cannot read the terminal"),
         }

@@ -6,4 +6,5 @@ mod check;
 mod ctl;
 mod paper;
 mod place;
+mod top;
 mod up;

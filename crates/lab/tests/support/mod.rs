@@ -1,12 +1,8 @@
 //! What tests with real guests share.
 
-use std::{
-    env, fs, process,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Instant,
-};
+use std::env;
 
-use fairlane_lab::{Error, Guest, GuestSpec, Kind};
+use fairlane_lab::Error;
 use libtest_mimic::{Completion, Failed, Trial};
 
 /// A test that needs what a machine may lack. Without User-Mode Linux, QEMU or the built agent it says so, and is
@@ -20,21 +16,4 @@ pub fn guest_test(name: &str, test: fn() -> Result<(), Error>) -> Trial {
         }
         Err(error) => Err(Failed::from(error.to_string())),
     })
-}
-
-/// A guest without a network card, its name made one that no other guest has.
-pub fn spec(kind: Kind, name: &str) -> GuestSpec {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
-    GuestSpec { name, kind, memory_mib: 128, nic: None, log }
-}
-
-/// Boots a guest; its console's log stays only if that fails.
-pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
-    let start = Instant::now();
-    let guest = Guest::boot(spec)?;
-    eprintln!("{}: up after {:.2} s", spec.name, start.elapsed().as_secs_f64());
-    fs::remove_file(&spec.log).unwrap();
-    Ok(guest)
 }

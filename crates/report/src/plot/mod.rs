@@ -7,6 +7,7 @@ mod bars;
 mod cdf;
 mod legend;
 mod lines;
+mod means;
 
 use std::ops::RangeInclusive;
 
@@ -120,10 +121,13 @@ fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
 
 fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -> Markup {
     let entries = entries(result, figure);
+    let summaries = if figure.kind == Kind::Means { means::summaries(&entries) } else { Vec::new() };
+    let entries = if figure.kind == Kind::Means { means::entries(&entries, &summaries) } else { entries };
     let (wide, high) = size.pixels();
     let places = if figure.kind == Kind::Bars { bars::places(figure, &entries) } else { Vec::new() };
     let (x_range, y_range) = match figure.kind {
         Kind::Lines => lines::ranges(&entries),
+        Kind::Means => means::ranges(&entries, &summaries),
         Kind::Bars => bars::ranges(&places),
         Kind::Cdf => cdf::ranges(&entries),
     };
@@ -134,8 +138,8 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
 
     // Lines are named at their ends where there is room for it, else in the legend.
-    let at_ends =
-        size == Size::Wide && figure.kind == Kind::Lines && entries.iter().filter(|entry| entry.named()).count() <= 8;
+    let along = matches!(figure.kind, Kind::Lines | Kind::Means);
+    let at_ends = size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, wide);
     let longest =
         entries.iter().filter(|entry| entry.named()).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
@@ -181,6 +185,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
             g.data {
                 @match figure.kind {
                     Kind::Lines => (lines::draw(&view, &entries, at_ends)),
+                    Kind::Means => (means::draw(&view, &entries, &summaries, at_ends)),
                     Kind::Bars => (bars::draw(&view, &places, &entries)),
                     Kind::Cdf => (cdf::draw(&view, &entries)),
                 }
@@ -215,7 +220,7 @@ fn titles(figure: &Figure, first: Option<&Series>, unit: &str) -> (String, Strin
     let (x, x_unit) = first.map_or(("", ""), |series| (&series.x.name, &series.x.unit));
     let x = if figure.x_label.is_empty() { x } else { &figure.x_label };
     match figure.kind {
-        Kind::Lines => (title(x, x_unit), title(&figure.y_label, unit)),
+        Kind::Lines | Kind::Means => (title(x, x_unit), title(&figure.y_label, unit)),
         Kind::Bars if figure.categories.is_empty() => (title(x, x_unit), title(&figure.y_label, unit)),
         Kind::Bars => (clean(&figure.x_label), title(&figure.y_label, unit)),
         Kind::Cdf => (title(&figure.x_label, unit), "share of samples".to_owned()),

@@ -1,0 +1,81 @@
+//! A host's agent passes requests on to the agents of its guests, and their answers up.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::File,
+    io::{self, BufRead, BufReader, Write},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use crate::{Event, Message, Request, encode};
+
+/// The guests a host's agent reaches, by name. Clones reach the same.
+#[derive(Clone, Default)]
+pub struct Relay {
+    guests: Arc<Mutex<HashMap<String, Guest>>>,
+}
+
+struct Guest {
+    console: File,
+    /// Requests without a last answer.
+    waiting: HashSet<u64>,
+}
+
+impl Relay {
+    /// Reads a guest's console in a thread. Its word that it is ready answers the request `id`; what is no message
+    /// goes to this host's own console, with the guest's name before it.
+    pub fn attach(
+        &self,
+        id: u64,
+        name: &str,
+        console: File,
+        say: impl Fn(u64, Event) + Send + 'static,
+    ) -> io::Result<()> {
+        let input = console.try_clone()?;
+        let mut guests = self.guests.lock().expect("no thread panics while it passes on");
+        if guests.contains_key(name) {
+            return Err(io::Error::other(format!("{name} is attached already")));
+        }
+        guests.insert(name.to_owned(), Guest { console, waiting: HashSet::from([id]) });
+        let (relay, name) = (self.clone(), name.to_owned());
+        thread::spawn(move || {
+            relay.listen(id, &name, input, &say);
+            let guest = relay.guests.lock().expect("no thread panics while it passes on").remove(&name);
+            for id in guest.into_iter().flat_map(|guest| guest.waiting) {
+                say(id, Event::Failed(format!("guest {name} ended")));
+            }
+        });
+        Ok(())
+    }
+
+    /// Passes a request on.
+    pub fn pass(&self, name: &str, request: Request) -> io::Result<()> {
+        let mut guests = self.guests.lock().expect("no thread panics while it passes on");
+        let guest = guests.get_mut(name).ok_or_else(|| io::Error::other(format!("no guest {name} is attached")))?;
+        guest.waiting.insert(request.id);
+        // Written under the lock, so that lines do not mix.
+        guest.console.write_all(&encode(&Request { to: None, ..request })).inspect_err(|_| {
+            guest.waiting.remove(&request.id);
+        })
+    }
+
+    fn listen(&self, attached: u64, name: &str, console: File, say: &impl Fn(u64, Event)) {
+        let mut input = BufReader::new(console);
+        let mut line = Vec::new();
+        while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            match serde_json::from_slice(&line) {
+                Ok(Message { id, event }) => {
+                    let id = if id == 0 { attached } else { id };
+                    if matches!(event, Event::Done(_) | Event::Failed(_)) {
+                        let mut guests = self.guests.lock().expect("no thread panics while it passes on");
+                        guests.get_mut(name).map(|guest| guest.waiting.remove(&id));
+                    }
+                    say(id, event);
+                }
+                Err(_) => eprintln!("{name}: {}", String::from_utf8_lossy(&line).trim_end()),
+            }
+            line.clear();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Names of code by address, from a kernel's table (`/proc/kallsyms`) or the hypervisor's (`/proc/xen/xensyms`).
+//!
+//! The tables are read where they are: they are long, and the line to the host is slow.
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+/// The functions that the addresses lie in; none of an address before the first function of the table.
+///
+/// # Errors
+/// A file that cannot be read, or is no table of symbols.
+pub fn names(table: &Path, addresses: &[u64]) -> io::Result<Vec<Option<String>>> {
+    let text = fs::read_to_string(table)?;
+    let functions = functions(&text)?;
+    let name = |address| functions.range(..=address).next_back().map(|(_, name)| name.clone());
+    Ok(addresses.iter().map(|address| name(*address)).collect())
+}
+
+/// Reads lines of address, type and name; a module's name may follow in brackets. What is no code is left out.
+fn functions(text: &str) -> io::Result<BTreeMap<u64, String>> {
+    let mut functions = BTreeMap::new();
+    for (line, number) in text.lines().zip(1..) {
+        let wrong =
+            || io::Error::other(format!("line {number}, `{line}`, is not a symbol: its address, type and name"));
+        let (address, kind, name) = symbol(line).ok_or_else(wrong)?;
+        if ["t", "T", "w", "W"].contains(&kind) {
+            // Of several names of one address the first one stays.
+            functions.entry(address).or_insert(name);
+        }
+    }
+    Ok(functions)
+}
+
+fn symbol(line: &str) -> Option<(u64, &str, String)> {
+    let mut words = line.split_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (kind, name) = (words.next()?, words.next()?);
+    let module = words.next().map(|module| module.trim_matches(['[', ']']));
+    Some((address, kind, module.map_or(name.to_owned(), |module| format!("{name} ({module})"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_one\n\
+                         ffffffff81000180 D data\nffffffffc0001000 t xennet_poll\t[xen_netfront]\n";
+
+    #[test]
+    fn an_address_lies_in_the_function_before_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), TABLE).unwrap();
+        let addresses =
+            [0xffff_ffff_8100_0000, 0xffff_ffff_8100_00ff, 0xffff_ffff_8100_01ff, 0xffff_ffff_c000_1001, 0x40_1000];
+        let expected = [Some("_stext"), Some("_stext"), Some("do_one"), Some("xennet_poll (xen_netfront)"), None];
+        assert_eq!(names(file.path(), &addresses).unwrap(), expected.map(|name| name.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_line_of_another_form_is_named() {
+        let error = functions("ffffffff81000000 T _stext\nnonsense\n").unwrap_err();
+        assert_eq!(error.to_string(), "line 2, `nonsense`, is not a symbol: its address, type and name");
+    }
+
+    #[test]
+    fn this_kernels_own_table_is_read() {
+        // Without privileges all addresses are zero, and one name is left.
+        assert!(functions(&fs::read_to_string("/proc/kallsyms").unwrap()).is_ok());
+    }
+}

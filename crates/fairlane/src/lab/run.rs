@@ -1,0 +1,159 @@
+//! Runs experiments and writes their results.
+
+use super::{Unfit, find};
+use crate::interrupt::Interrupt;
+use crate::out;
+use anyhow::Context;
+use fairlane_lab::experiment::{self, Experiment, Options, Repeats, Watch};
+use fairlane_lab::{Clock, Error, MachineKind, machine};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Run an experiment on a machine and judge what its source claims
+///
+/// A source's claim that does not hold here is a finding; only one about Fairlane that does not hold is a failure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Its name (see `fairlane lab list`), or a file
+    #[arg(value_name = "NAME|FILE")]
+    experiment: String,
+    /// The kind of machine
+    #[arg(long, value_name = "KIND", default_value = "xen")]
+    machine: MachineKind,
+    /// What measures time on the machine
+    #[arg(long, value_enum, default_value = "wall")]
+    clock: ClockName,
+    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+    /// Repeats of each case, instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeats: Option<u16>,
+    /// The factor on all rates, instead of what the file says for this kind of machine
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// A short trial: too little to judge a source by
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum ClockName {
+    /// The real clock
+    Wall,
+    /// A nanosecond an instruction: repeatable to the digit, on emulated machines
+    Instructions,
+}
+
+impl ClockName {
+    fn word(self) -> &'static str {
+        match self {
+            ClockName::Wall => "wall",
+            ClockName::Instructions => "instructions",
+        }
+    }
+}
+
+/// Shows what is done, and passes an interrupt on.
+struct Screen<'a> {
+    progress: &'a ProgressBar,
+    interrupt: &'a Interrupt,
+}
+
+impl Watch for Screen<'_> {
+    fn doing(&self, what: &str) {
+        self.progress.set_message(what.to_owned());
+    }
+
+    fn advance(&self, seconds: f64) {
+        self.progress.inc(tenths(seconds));
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.check().is_err()
+    }
+}
+
+fn tenths(seconds: f64) -> u64 {
+    (seconds * 10.0) as u64
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// What is wrong with its file, what is missing here, which guest did not boot and what it said last.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut experiment = find(&args.experiment)?;
+    let scale = prepare(&mut experiment, &args)?;
+    let out = args.out.clone().unwrap_or_else(|| format!("out/lab/{}-{}", experiment.name, args.machine).into());
+    let logs = out.join("logs");
+    std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(tenths(experiment.seconds())) };
+    progress.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}")?);
+    progress.enable_steady_tick(Duration::from_millis(100));
+    let clock = match args.clock {
+        ClockName::Wall => Clock::Wall,
+        ClockName::Instructions => Clock::Instructions,
+    };
+    let screen = Screen { progress: &progress, interrupt: &interrupt };
+    let boot = |topology: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
+    let result = experiment::run(&experiment, &Options { scale, settings: settings(&args) }, &boot, &screen);
+    progress.finish_and_clear();
+    let result = match result {
+        Err(Error::Interrupted) => {
+            let _ = writeln!(std::io::stderr(), "interrupted");
+            return Ok(ExitCode::from(130));
+        }
+        result => result?,
+    };
+    result.write(&out)?;
+    let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
+    if let Some(warning) = warning {
+        let _ = writeln!(std::io::stderr(), "{warning}");
+    }
+    let text =
+        || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
+    out::print(&if args.json { result.to_json() } else { text() })?;
+    Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
+fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
+    let kind = args.machine;
+    if !experiment.machines.contains(&kind) {
+        let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
+        let (name, kinds) = (&experiment.name, kinds.join(", "));
+        return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
+    }
+    let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
+    if !(0.001..=10.0).contains(&scale) {
+        return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
+    }
+    experiment.scale(scale);
+    if args.quick {
+        experiment.shorten();
+    }
+    if let Some(repeats) = args.repeats {
+        experiment.repeats = Repeats::Count(repeats.into());
+    }
+    Ok(scale)
+}
+
+fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
+    let mut settings = BTreeMap::from([
+        ("machine".to_owned(), args.machine.name().into()),
+        ("clock".to_owned(), args.clock.word().into()),
+    ]);
+    if args.quick {
+        settings.insert("quick".to_owned(), "a short trial: too little to judge a source by".into());
+    }
+    settings
+}

@@ -1,0 +1,106 @@
+//! The lab's commands, and in short what it measures. A machine that lacks what a test needs skips it, says why, and counts
+//! it as ignored; with `FAIRLANE_GUESTS=required` in the environment it fails instead.
+
+use fairlane_report::ResultFile;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
+
+fn main() -> ExitCode {
+    let tests = vec![
+        Trial::test("the_list_says_what_there_is", list),
+        Trial::test("a_wrong_file_is_told_by_line_before_anything_starts", wrong),
+        Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
+        Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
+        Trial::ignorable_test("xen_boots_and_its_slices_are_looked_for_in_round_trips", xen),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+fn lab(arguments: &[&str]) -> std::io::Result<Output> {
+    Command::new(env!("CARGO_BIN_EXE_fairlane")).arg("lab").args(arguments).output()
+}
+
+fn list() -> Result<(), Failed> {
+    let listed: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"])?.stdout)?;
+    let names: Vec<&str> = listed.as_array().ok_or("a list")?.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert!(names.contains(&"isolation-equal-rate") && names.contains(&"delay-ping"), "{names:?}");
+    let text = String::from_utf8(lab(&["list"])?.stdout)?;
+    assert!(names.iter().all(|name| text.contains(name)), "{text}");
+    Ok(())
+}
+
+fn wrong() -> Result<(), Failed> {
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("e.toml");
+    std::fs::write(&file, "name = \"e\"\nguests = 3\n")?;
+    let file = file.display().to_string();
+    let told = lab(&["run", &file, "--machine", "native"])?;
+    let errors = String::from_utf8(told.stderr)?;
+    assert!(errors.contains(&format!("{file}:2: no key is named `guests`")), "{errors}");
+    assert_eq!(told.status.code(), Some(2));
+    let told = lab(&["run", "delay-pong"])?;
+    assert_eq!(told.status.code(), Some(2));
+    assert!(String::from_utf8(told.stderr)?.contains("the experiments are isolation-equal-rate"));
+    Ok(())
+}
+
+fn impossible() -> Result<(), Failed> {
+    let told = lab(&["run", "isolation-disk", "--machine", "native"])?;
+    let errors = String::from_utf8(told.stderr)?;
+    assert!(errors.contains("isolation-disk does not run on machine native; it runs on xen"), "{errors}");
+    assert_eq!(told.status.code(), Some(2));
+    Ok(())
+}
+
+/// Runs an experiment in short; what it measures on a busy machine is not asserted, that it measures is.
+fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
+    let out = tempfile::tempdir()?;
+    let scratch = tempfile::tempdir()?;
+    let run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
+        .args(["lab", "run", name, "--machine", machine, "--quick", "--json", "--out"])
+        .arg(out.path())
+        .env("TMPDIR", scratch.path())
+        .output()?;
+    let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+    if run.stdout.is_empty() {
+        let lacking =
+            ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
+        let missing = lacking.iter().any(|words| errors.contains(words));
+        if missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
+            eprintln!("SKIPPED: {errors}");
+            return Ok(Completion::ignored_with(errors.trim()));
+        }
+        return Err(errors.into());
+    }
+    let result = ResultFile::from_json(&String::from_utf8(run.stdout)?, "standard output")?;
+    judged(&result, out.path())?;
+    assert_eq!(scratch.path().read_dir()?.count(), 0, "something is left behind");
+    Ok(Completion::Completed)
+}
+
+fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
+    assert_eq!(*result, ResultFile::read(out)?);
+    assert!(out.join("report.html").is_file());
+    assert!(!result.claims.is_empty() && result.holds());
+    for claim in &result.claims {
+        eprintln!(
+            "{}: {} (expected {}, measured {})",
+            if claim.holds { "holds" } else { "differs" },
+            claim.text,
+            claim.expected,
+            claim.measured
+        );
+    }
+    assert!(result.series.iter().all(|series| !series.values().is_empty()), "a series is empty");
+    Ok(())
+}
+
+fn native() -> Result<Completion, Failed> {
+    trial("isolation-two-rates", "native")
+}
+
+fn xen() -> Result<Completion, Failed> {
+    trial("delay-packet", "xen")
+}

@@ -1,0 +1,173 @@
+/* Counts the instructions an emulated computer executes, by the code they belong to. A plugin of QEMU's TCG.
+ *
+ *   qemu-system-x86_64 -accel tcg,thread=single -icount shift=0,sleep=off -plugin path-length.so,out=FILE ...
+ *
+ * The emulator translates code in blocks; each block, told from others by virtual address and machine page, has counters.
+ * Reading registers is beyond the plugin interface of QEMU 7.2, so whose code a block is follows from these two: the
+ * hypervisor has its own virtual addresses, and what two domains execute at the same virtual address lies on different pages.
+ *
+ * A mark is an instruction that moves the eight bytes "FAIRLANE" into a register. When one is executed, all counts so far are
+ * written to FILE.1, FILE.2 and so on; what lies between two marks is their difference. A file has a line
+ *   clock CPUS INSTRUCTIONS
+ * and then a line for each block that was executed:
+ *   ADDRESS PAGE then for each CPU: EXECUTED CHARGED
+ * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one. EXECUTED are
+ * the block's own instructions. CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer from
+ * an entry into a domain at this block, out of the hypervisor, until the next entry or until the CPU halts. A block of the
+ * hypervisor that halts is charged with the time from then to the next entry. Where a nanosecond is an instruction,
+ * these are the nanoseconds that the domain, or nobody, had the CPU.
+ *
+ * Debian ships no qemu-plugin.h: what is used of version 1 of the interface is declared here. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef struct {
+  const char *target_name;
+  struct {
+    int min, cur;
+  } version;
+  bool system_emulation;
+  struct {
+    int smp_vcpus, max_vcpus;
+  } system;
+} qemu_info_t;
+enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
+typedef void (*translated_t)(qemu_plugin_id_t, struct qemu_plugin_tb *);
+typedef void (*executed_t)(unsigned, void *);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, translated_t);
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, executed_t, enum qemu_plugin_cb_flags, void *);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, executed_t, enum qemu_plugin_cb_flags, void *);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
+
+enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
+
+/* Code translated at one address of one page. */
+struct block {
+  uint64_t address, page, length;
+  bool hypervisor, halts;
+  uint64_t executed[MOST_CPUS], charged[MOST_CPUS];
+  struct block *next; /* in its bucket */
+};
+
+/* Who has a CPU, and since when. */
+struct owner {
+  struct block *entered;
+  uint64_t since;
+  bool in_hypervisor;
+};
+
+/* Callbacks come from one thread: with -icount the emulator runs all CPUs in turn. */
+static struct block *buckets[BUCKETS];
+static struct owner owners[MOST_CPUS];
+static uint64_t clock_now; /* instructions of all CPUs so far */
+static int cpus, marks;
+static const char *out = "path-length";
+
+/* Charges the CPU's time since its last change of hands, and gives the CPU to a block. */
+static void hand_over(unsigned cpu, struct block *to) {
+  struct owner *owner = &owners[cpu];
+  if (owner->entered) owner->entered->charged[cpu] += clock_now - owner->since;
+  owner->entered = to;
+  owner->since = clock_now;
+}
+
+static void executed(unsigned cpu, void *data) {
+  struct block *block = data;
+  struct owner *owner = &owners[cpu];
+  if (block->halts || (owner->in_hypervisor && !block->hypervisor)) hand_over(cpu, block);
+  owner->in_hypervisor = block->hypervisor;
+  block->executed[cpu] += block->length;
+  clock_now += block->length;
+}
+
+static void write_counts(FILE *file) {
+  fprintf(file, "clock %d %" PRIu64 "\n", cpus, clock_now);
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct block *block = buckets[i]; block; block = block->next) {
+      uint64_t all = 0;
+      for (int cpu = 0; cpu < cpus; cpu++) all += block->executed[cpu];
+      if (!all) continue;
+      fprintf(file, "%" PRIx64 " %" PRIu64, block->address, block->page);
+      for (int cpu = 0; cpu < cpus; cpu++)
+        fprintf(file, " %" PRIu64 " %" PRIu64, block->executed[cpu], block->charged[cpu]);
+      fputc('\n', file);
+    }
+}
+
+static void marked(unsigned at, void *unused) {
+  char name[4096], whole[4096];
+  (void)at, (void)unused;
+  for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered);
+  marks++;
+  /* Renamed when whole, so that whoever waits for the file never reads half of it. */
+  snprintf(name, sizeof name, "%s.part", out);
+  snprintf(whole, sizeof whole, "%s.%d", out, marks);
+  FILE *file = fopen(name, "w");
+  if (file) write_counts(file);
+  if (!file || ferror(file) | fclose(file) || rename(name, whole)) perror(whole);
+}
+
+static bool is_mark(const struct qemu_plugin_insn *insn) {
+  const char *bytes = qemu_plugin_insn_data(insn);
+  return qemu_plugin_insn_size(insn) == 10 && !memcmp(bytes + 2, "FAIRLANE", 8);
+}
+
+static bool is_halt(const struct qemu_plugin_insn *insn) {
+  const uint8_t *bytes = qemu_plugin_insn_data(insn);
+  return qemu_plugin_insn_size(insn) == 1 && bytes[0] == 0xf4;
+}
+
+/* Finds the block, or makes it: the emulator forgets its translations now and then, and makes them anew. */
+static struct block *find_block(uint64_t address, uint64_t page, uint64_t length) {
+  uint64_t hash = (address ^ page << 20 ^ length) * 0x9e3779b97f4a7c15ull;
+  struct block **bucket = &buckets[hash >> 46];
+  for (struct block *block = *bucket; block; block = block->next)
+    if (block->address == address && block->page == page && block->length == length) return block;
+  struct block *block = calloc(1, sizeof *block);
+  if (!block) abort();
+  block->address = address, block->page = page, block->length = length;
+  block->hypervisor = address >= 0xffff800000000000ull && address < 0xffff880000000000ull; /* Xen: asm-x86/config.h */
+  block->next = *bucket;
+  return *bucket = block;
+}
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
+  size_t length = qemu_plugin_tb_n_insns(tb);
+  uint64_t page = (uintptr_t)qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, 0)) >> PAGE_BITS;
+  (void)id;
+  struct block *block = find_block(qemu_plugin_tb_vaddr(tb), page, length);
+  block->halts = block->hypervisor && is_halt(qemu_plugin_tb_get_insn(tb, length - 1));
+  qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, QEMU_PLUGIN_CB_NO_REGS, block);
+  for (size_t i = 0; i < length; i++) {
+    struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+    if (is_mark(insn)) qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, QEMU_PLUGIN_CB_NO_REGS, NULL);
+  }
+}
+
+EXPORT int qemu_plugin_version = 1;
+
+EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
+  cpus = info->system.smp_vcpus;
+  if (!info->system_emulation || cpus > MOST_CPUS) {
+    fprintf(stderr, "path-length: a whole computer of at most %d CPUs is needed\n", MOST_CPUS);
+    return 1;
+  }
+  for (int i = 0; i < argc; i++)
+    if (!strncmp(argv[i], "out=", 4)) out = strdup(argv[i] + 4);
+  qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+  return 0;
+}

@@ -1,0 +1,111 @@
+//! A case of an experiment: a machine, what is done on it, and what else runs there.
+
+use serde::Deserialize;
+
+use super::Procedure;
+use crate::{Join, Node, Topology};
+
+/// CPUs that the lab's computers have at most: 0 to 7.
+pub const MOST_CPUS: usize = 8;
+
+/// One of the things an experiment compares.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name, before those of its metrics; empty where there is one case only.
+    pub name: String,
+    /// The machine.
+    pub topology: Topology,
+    /// What is done.
+    pub procedure: Box<dyn Procedure>,
+    /// What runs beside it.
+    pub background: Background,
+}
+
+/// Work that keeps processors busy beside what is measured.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// Where, guests counted from 1.
+    #[serde(default)]
+    pub guests: Vec<usize>,
+    /// The share of a CPU each uses if it gets it, 0 to 1.
+    #[serde(default)]
+    pub share: f64,
+}
+
+/// Something wrong with a section: the key it stands at, and the message.
+pub(super) type Fault = (&'static str, String);
+
+impl Case {
+    /// What stands before the names of its metrics.
+    pub fn prefix(&self) -> String {
+        if self.name.is_empty() { String::new() } else { format!("{}/", self.name) }
+    }
+}
+
+/// What is impossible about a topology.
+pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let guests = &topology.guests;
+    if guests.len() > 16 {
+        faults.push(("guests", format!("guests are {}: 16 at most fit a machine of the lab", guests.len())));
+    }
+    let places =
+        guests.iter().enumerate().map(|(index, guest)| (format!("guest {}", index + 1), "guests", &guest.cpus));
+    for (who, key, cpus) in places.chain([("the host".to_owned(), "host_cpus", &topology.host_cpus)]) {
+        if cpus.is_empty() {
+            faults.push((key, format!("{who} has no CPU: a list such as [0] is needed")));
+        }
+        for cpu in cpus.iter().filter(|cpu| **cpu >= MOST_CPUS) {
+            faults.push((key, format!("{who} is on CPU {cpu}, which is not there: CPUs are 0 to {}", MOST_CPUS - 1)));
+        }
+    }
+    let rates = guests.iter().map(|guest| ("guests", "rate", guest.rate)).chain([("link", "link", topology.link)]);
+    for (place, key, rate) in rates {
+        if let Some(rate) = rate.filter(|rate| !(rate.is_finite() && *rate >= 1e4)) {
+            faults.push((place, format!("{key} must be at least 1e4 bits per second, such as 100e6, not {rate}")));
+        }
+    }
+    for weight in guests.iter().filter_map(|guest| guest.weight).filter(|weight| !(1..=65_535).contains(weight)) {
+        faults.push(("guests", format!("weight must be 1 to 65535, not {weight}")));
+    }
+    if let Some(slice) = topology.slice_ms.filter(|slice| !(1..=1000).contains(slice)) {
+        faults.push(("slice_ms", format!("slice_ms must be 1 to 1000, as Xen takes it, not {slice}")));
+    }
+    if topology.join == Join::Plain && guests.len() > 1 {
+        faults.push((
+            "join",
+            format!("join is plain, which carries one guest's card only, and guests are {}", guests.len()),
+        ));
+    }
+    faults
+}
+
+/// What is impossible about work in the background.
+pub(super) fn background_faults(background: &Background, topology: &Topology) -> Vec<Fault> {
+    let mut faults: Vec<Fault> =
+        background.guests.iter().filter_map(|guest| guest_fault("guests", *guest, topology)).collect();
+    if !(0.0..=1.0).contains(&background.share) {
+        faults.push(("share", format!("share must be 0 to 1, such as 0.6, not {}", background.share)));
+    }
+    faults
+}
+
+/// Says so where a guest does not exist.
+pub(super) fn guest_fault(key: &'static str, guest: usize, topology: &Topology) -> Option<Fault> {
+    let there = topology.guests.len();
+    let known = match there {
+        0 => "the topology has none".to_owned(),
+        1 => "the topology has guest 1 only".to_owned(),
+        _ => format!("the topology has guests 1 to {there}"),
+    };
+    (!(1..=there).contains(&guest)).then(|| (key, format!("there is no guest {guest}: {known}")))
+}
+
+/// As [`guest_fault`], for a node.
+pub(super) fn node_fault(key: &'static str, node: Node, topology: &Topology) -> Option<Fault> {
+    match node {
+        Node::Guest(guest) => guest_fault(key, guest, topology),
+        Node::External | Node::Host => None,
+    }
+}

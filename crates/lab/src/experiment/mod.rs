@@ -1,0 +1,99 @@
+//! Experiments are data: a machine's plan, a procedure, how often, and what a source claims to come of it.
+//!
+//! [`Experiment::parse`] reads a file and checks all of it before anything starts. [`run`] boots the machines of its cases,
+//! performs the procedure and judges the claims by what was measured. A procedure says what to do as a [`Plan`] and
+//! reads what came of it; it neither starts nor waits for anything itself.
+
+mod case;
+mod claim;
+mod parse;
+mod plan;
+mod problem;
+mod procedure;
+mod record;
+mod repeats;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use case::{Background, Case, MOST_CPUS};
+pub use claim::ClaimPlan;
+pub use plan::{Account, Plan};
+pub use problem::Problem;
+pub use procedure::Procedure;
+pub use record::Record;
+pub use repeats::Repeats;
+pub use run::{Options, Watch, run};
+
+use crate::MachineKind;
+
+/// An experiment, checked.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name: letters, digits and hyphens.
+    pub name: String,
+    /// Whose experiment it repeats, such as `002, figure 4`.
+    pub source: String,
+    /// The source's figure in words.
+    pub figure: String,
+    /// The kinds of machine it can run on.
+    pub machines: Vec<MachineKind>,
+    /// The factor on all rates and the link, by kind of machine, where one cannot carry the source's.
+    pub scale: BTreeMap<MachineKind, f64>,
+    /// How often each case is repeated.
+    pub repeats: Repeats,
+    /// What is compared: one or more.
+    pub cases: Vec<Case>,
+    /// What the source claims.
+    pub claims: Vec<ClaimPlan>,
+}
+
+/// A file of `experiments/`.
+macro_rules! built_in {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../../experiments/", $name, ".toml")))
+    };
+}
+/// The experiments that come with the lab: name and text of the file.
+pub const BUILT_IN: [(&str, &str); 10] = [
+    built_in!("isolation-equal-rate"),
+    built_in!("isolation-two-rates"),
+    built_in!("isolation-unlimited"),
+    built_in!("isolation-overactive"),
+    built_in!("isolation-disk"),
+    built_in!("delay-ping"),
+    built_in!("delay-packet"),
+    built_in!("transfer"),
+    built_in!("alltoall"),
+    built_in!("path-length"),
+];
+
+impl Experiment {
+    /// How long it takes at most on its machines, in seconds, without booting.
+    pub fn seconds(&self) -> f64 {
+        self.cases.iter().map(|case| case.procedure.seconds() * self.repeats.most() as f64).sum()
+    }
+
+    /// How many machines are booted one after another: cases in a row with the same topology share one.
+    pub fn boots(&self) -> usize {
+        self.cases.chunk_by(|a, b| a.topology == b.topology).count()
+    }
+
+    /// Shortens it to a trial: few repeats and short loads. What it measures is then too little to judge a source by.
+    pub fn shorten(&mut self) {
+        self.repeats = Repeats::Count(self.repeats.most().min(2));
+        self.cases.iter_mut().for_each(|case| case.procedure.shorten());
+    }
+
+    /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's.
+    pub fn scale(&mut self, factor: f64) {
+        for case in &mut self.cases {
+            case.procedure.scale(factor);
+            let topology = &mut case.topology;
+            let rates = topology.guests.iter_mut().map(|guest| &mut guest.rate).chain([&mut topology.link]);
+            rates.flatten().for_each(|rate| *rate *= factor);
+        }
+    }
+}

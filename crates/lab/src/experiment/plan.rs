@@ -1,0 +1,113 @@
+//! What the agents of a machine do together, as data, and how that is done on the wall clock.
+
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlane_agent::{Command, Event, Outcome};
+
+use super::run::Watch;
+use crate::{Agent, Error, Job, Node};
+
+/// How often an interrupt is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What agents do together: servers first, and once all of them serve, each of the others in its time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub(super) servers: Vec<(Node, Command)>,
+    /// Each with its start, in seconds after the servers' own.
+    pub(super) clients: Vec<(Node, f64, Command)>,
+}
+
+/// What became of one command of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    /// What the agent said while it worked.
+    pub events: Vec<Event>,
+    /// What it said at the end.
+    pub outcome: Outcome,
+}
+
+/// The nodes of a machine by their addresses.
+pub type Addresses<'a> = &'a dyn Fn(Node) -> Ipv4Addr;
+
+impl Plan {
+    /// Adds a command that says when it serves ([`Event::Started`]). It runs from the beginning.
+    pub fn serve(&mut self, node: Node, command: Command) {
+        self.servers.push((node, command));
+    }
+
+    /// Adds a command that starts so many seconds after all serve.
+    pub fn start(&mut self, node: Node, at: f64, command: Command) {
+        self.clients.push((node, at, command));
+    }
+}
+
+/// What was said, and by which command of a plan.
+type Said = (usize, Result<(Instant, Event), Error>);
+
+/// Carries a plan out; answers an account each command, the servers' first, in the plan's order.
+///
+/// # Errors
+/// That of the first command that fails, and [`Error::Interrupted`].
+pub(super) fn perform<'a>(
+    plan: &Plan,
+    agent: impl Fn(Node) -> &'a Agent,
+    watch: &dyn Watch,
+) -> Result<Vec<Account>, Error> {
+    let (say, said) = channel();
+    let mut jobs = Vec::new();
+    for (node, command) in &plan.servers {
+        jobs.push(agent(*node).start_job(command.clone())?);
+    }
+    for job in &jobs {
+        job.started()?;
+    }
+    let zero = Instant::now();
+    for (index, job) in jobs.into_iter().enumerate() {
+        listen(index, job, say.clone());
+    }
+    let mut waiting: Vec<usize> = (0..plan.clients.len()).collect();
+    // The next to start stands last.
+    waiting.sort_by(|a, b| plan.clients[*b].1.total_cmp(&plan.clients[*a].1));
+    let commands = plan.servers.len() + plan.clients.len();
+    let mut events = vec![Vec::new(); commands];
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; commands];
+    while outcomes.iter().any(Option::is_none) {
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let due = waiting.last().map(|index| zero + Duration::from_secs_f64(plan.clients[*index].1));
+        let now = Instant::now();
+        if let Some(index) = due.filter(|due| *due <= now).and_then(|_| waiting.pop()) {
+            let (node, _, command) = &plan.clients[index];
+            listen(plan.servers.len() + index, agent(*node).start_job(command.clone())?, say.clone());
+            continue;
+        }
+        match said.recv_timeout(due.map_or(GLANCE, |due| GLANCE.min(due - now))) {
+            Ok((index, Ok((_, Event::Done(outcome))))) => outcomes[index] = Some(outcome),
+            Ok((index, Ok((_, event)))) => events[index].push(event),
+            Ok((_, Err(error))) => return Err(error),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => unreachable!("this thread holds a sender"),
+        }
+    }
+    let accounts = events.into_iter().zip(outcomes);
+    Ok(accounts.filter_map(|(events, outcome)| Some(Account { events, outcome: outcome? })).collect())
+}
+
+/// Passes on what a job says, to its end.
+fn listen(index: usize, job: Job, to: Sender<Said>) {
+    thread::spawn(move || {
+        loop {
+            let heard = job.next();
+            let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
+            // Nobody listens any more once another command has failed.
+            if to.send((index, heard)).is_err() || last {
+                break;
+            }
+        }
+    });
+}

@@ -1,0 +1,91 @@
+//! The delay of datagrams one way, from the driver domain or another node to a guest.
+
+use fairlane_agent::{Command, Outcome};
+use fairlane_load::{ServeSpec, delay};
+use fairlane_report::{Axis, Figure, Series};
+use serde::Deserialize;
+
+use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::{Finished, Procedure, limits, waiting};
+use crate::{Node, Topology};
+
+/// Seconds from the background's start until it is steady.
+const SETTLE: f64 = 1.0;
+/// Seconds to wait for datagrams after the last one.
+const PATIENCE: f64 = 0.5;
+/// Seconds that the sender takes beside the datagrams' own time, to settle what the clocks have to do with each other.
+const CLOCKS: f64 = 6.0;
+/// Payload of a datagram, in bytes.
+const PAYLOAD: usize = 64;
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketDelay {
+    /// Who sends.
+    #[serde(deserialize_with = "super::node")]
+    from: Node,
+    /// The guest that receives.
+    guest: usize,
+    /// Datagrams a repeat.
+    count: u32,
+    /// Seconds from one to the next.
+    interval: f64,
+}
+
+impl Procedure for PacketDelay {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = guest_fault("guest", self.guest, topology).into_iter().collect();
+        faults.extend(node_fault("from", self.from, topology));
+        limits(&mut faults, "count", self.count.into(), 10.0, 1e6);
+        limits(&mut faults, "interval", self.interval, 0.0005, 10.0);
+        faults
+    }
+
+    fn metrics(&self, _: &Topology) -> Vec<String> {
+        ["median", "lost", "uncertainty"].into_iter().chain(waiting::METRICS).map(str::to_owned).collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        SETTLE + CLOCKS + f64::from(self.count) * self.interval + PATIENCE
+    }
+
+    fn shorten(&mut self) {
+        self.count = self.count.min(100);
+    }
+
+    fn scale(&mut self, _: f64) {}
+
+    fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
+        let mut plan = Plan::default();
+        let guest = Node::Guest(self.guest);
+        plan.serve(guest, Command::DelayServe(ServeSpec { port, seconds: self.seconds() }));
+        let to = (at(guest), port).into();
+        let (count, interval, patience) = (self.count, self.interval, PATIENCE);
+        plan.start(self.from, SETTLE, Command::DelaySend(delay::Spec { to, size: PAYLOAD, count, interval, patience }));
+        plan
+    }
+
+    fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
+        let Some(Account { outcome: Outcome::Delays(delays), .. }) = accounts.get(1) else { return };
+        let milliseconds = |delay: &Option<f64>| delay.map_or(f64::NAN, |seconds| seconds * 1e3);
+        let values: Vec<f64> = delays.seconds.iter().map(milliseconds).collect();
+        let points = values.iter().enumerate().map(|(index, value)| [index as f64 * self.interval, *value]);
+        record.series(Series::new("delay", "ms", Axis::time()).points(points));
+        record.add("median", Statistic::Median, "ms", values.iter().copied());
+        let lost = delays.seconds.iter().filter(|delay| delay.is_none()).count();
+        record.add("lost", Statistic::OfRepeats, "%", [100.0 * lost as f64 / delays.seconds.len().max(1) as f64]);
+        record.add("uncertainty", Statistic::OfRepeats, "ms", [delays.uncertainty * 1e3]);
+    }
+
+    fn conclude(&self, topology: &Topology, record: &mut Record) {
+        waiting::conclude(topology, record, "delay");
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let names: Vec<String> = cases.iter().map(|case| format!("{}delay", case.prefix)).collect();
+        vec![waiting::marked(Figure::cdf("Packet delay").series(&names).x("delay"), cases, "delay")]
+    }
+}

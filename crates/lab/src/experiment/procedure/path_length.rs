@@ -1,0 +1,196 @@
+//! Instructions a packet, received or transmitted, by component and function.
+//!
+//! A stream flows between the external machine and a node; once it is steady the host marks two moments, and what was
+//! executed between them is divided by the frames that the host's own card passed in that time.
+
+use std::collections::BTreeSet;
+
+use fairlane_agent::{Command, Counters, Outcome};
+use fairlane_load::{ReceiveSpec, tcp};
+use fairlane_report::{Axis, Figure, Series};
+use serde::Deserialize;
+
+use super::super::case::{Fault, node_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::{Finished, Procedure, limits};
+use crate::path::{Bill, Component, Counts, Domain, Domains};
+use crate::{Error, Machine, Node, Topology};
+
+/// Seconds from the stream's start until it is steady.
+const SETTLE: f64 = 1.0;
+/// Seconds the stream goes on after the second mark.
+const REST: f64 = 0.5;
+/// Functions that are named, of each component.
+const FUNCTIONS: usize = 12;
+const UNIT: &str = "instructions/packet";
+
+/// The way of the packets, as the node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Direction {
+    Receive,
+    Transmit,
+}
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathLength {
+    /// Where the stream ends or begins.
+    #[serde(deserialize_with = "super::node")]
+    at: Node,
+    /// Which way it flows.
+    direction: Direction,
+    /// Seconds between the marks.
+    seconds: f64,
+}
+
+impl PathLength {
+    /// Frames that passed the host's card between the marks.
+    fn packets(&self, accounts: &[Account]) -> Option<f64> {
+        let mut marks = accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Marked(counters) => Some(self.frames(counters)),
+            _ => None,
+        });
+        let (first, second) = (marks.next()?, marks.next()?);
+        second.checked_sub(first).filter(|packets| *packets > 0).map(|packets| packets as f64)
+    }
+
+    fn frames(&self, counters: &Counters) -> u64 {
+        let uplink = counters.interfaces.iter().find(|interface| interface.name == crate::machine::UPLINK);
+        uplink.map_or(0, |uplink| match self.direction {
+            Direction::Receive => uplink.received_frames,
+            Direction::Transmit => uplink.sent_frames,
+        })
+    }
+}
+
+impl Procedure for PathLength {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = node_fault("at", self.at, topology).into_iter().collect();
+        if self.at == Node::External {
+            faults.push(("at", "at must be \"host\" or a guest: the external machine is not measured".to_owned()));
+        }
+        if !topology.count {
+            faults.push(("kind", "path-length needs `count = true` in the topology".to_owned()));
+        }
+        limits(&mut faults, "seconds", self.seconds, 0.1, 60.0);
+        faults
+    }
+
+    fn metrics(&self, _: &Topology) -> Vec<String> {
+        let components = Component::ALL.map(Component::name);
+        components
+            .into_iter()
+            .chain(["total", "outside_guest", "packets", "throughput", "account/host", "account/guest"])
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        SETTLE + self.seconds + REST
+    }
+
+    fn shorten(&mut self) {
+        self.seconds = self.seconds.min(0.5);
+    }
+
+    fn scale(&mut self, _: f64) {}
+
+    fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
+        let (from, to) = match self.direction {
+            Direction::Receive => (Node::External, self.at),
+            Direction::Transmit => (self.at, Node::External),
+        };
+        let mut plan = Plan::default();
+        plan.serve(to, Command::TcpReceive(ReceiveSpec { port, interval: 1.0, seconds: self.seconds() }));
+        let stream = tcp::SendSpec { to: (at(to), port).into(), connections: 1, seconds: self.seconds() };
+        plan.start(from, 0.0, Command::TcpSend(stream));
+        plan.start(Node::Host, SETTLE, Command::Mark);
+        plan.start(Node::Host, SETTLE + self.seconds, Command::Mark);
+        plan
+    }
+
+    fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
+        record.add("packets", Statistic::OfRepeats, "packets", self.packets(accounts));
+    }
+
+    fn observe(
+        &self,
+        topology: &Topology,
+        machine: &dyn Machine,
+        accounts: &[Account],
+        record: &mut Record,
+    ) -> Result<(), Error> {
+        let marks = machine.marks();
+        let [before, .., from, to] = &marks[..] else { return Ok(()) };
+        let Some(packets) = self.packets(accounts) else { return Ok(()) };
+        let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
+        let domains = Domains::learn(&before, &to);
+        let cpus = topology.measured_cpus();
+        let between = to.since(&from);
+        let bill = Bill::of(&between, &domains, &cpus);
+        for component in Component::ALL {
+            let weight = bill.instructions(component) as f64 / packets;
+            record.add(component.name(), Statistic::OfRepeats, UNIT, [weight]);
+        }
+        let points = Component::ALL
+            .iter()
+            .zip(0..)
+            .map(|(component, index)| [f64::from(index), bill.instructions(*component) as f64 / packets]);
+        record.series(Series::new("components", UNIT, Axis::new("place in components", "")).points(points));
+        record.add("total", Statistic::OfRepeats, UNIT, [bill.total() as f64 / packets]);
+        let of_guest = [Component::Kernel(Domain::Guest), Component::User(Domain::Guest)].map(|c| bill.instructions(c));
+        let outside = 1.0 - of_guest.iter().sum::<u64>() as f64 / bill.total() as f64;
+        record.add("outside_guest", Statistic::OfRepeats, "of the path", [outside]);
+        // The busiest CPU is what limits the throughput.
+        let busiest =
+            cpus.iter().map(|cpu| Bill::of(&between, &domains, &BTreeSet::from([*cpu])).total()).max().unwrap_or(0);
+        record.add("throughput", Statistic::OfRepeats, "packets/s", [packets / busiest as f64 * 1e9]);
+        let whole = Bill::of(&to, &domains, &cpus);
+        for time in machine.cpu_time()? {
+            let (name, domain) = match time.node {
+                Node::Host => ("account/host", Domain::Host),
+                Node::Guest(_) => ("account/guest", Domain::Guest),
+                Node::External => continue,
+            };
+            let agreement = whole.charged(domain) as f64 / (time.seconds * 1e9);
+            record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);
+        }
+        functions(machine, &bill, packets, record)
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let components = Component::ALL.map(Component::name);
+        let names = cases.iter().map(|case| format!("{}components", case.prefix));
+        let figure = Figure::bars("Path length by component").series(names).categories(components);
+        vec![figure.y("instructions a packet").caption(CAPTION)]
+    }
+}
+
+/// Said beside each figure.
+const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
+                       and what the hardware takes to enter and leave the hypervisor.";
+
+/// Enters the heaviest functions of the hypervisor and of each kernel.
+fn functions(machine: &dyn Machine, bill: &Bill, packets: f64, record: &mut Record) -> Result<(), Error> {
+    let tables = [
+        (Component::Hypervisor, Node::Host, "/proc/xen/xensyms"),
+        (Component::Kernel(Domain::Host), Node::Host, "/proc/kallsyms"),
+        (Component::Kernel(Domain::Guest), Node::Guest(1), "/proc/kallsyms"),
+    ];
+    for (component, node, table) in tables {
+        let addresses = bill.addresses(component);
+        if addresses.is_empty() {
+            continue;
+        }
+        let lookup = Command::Symbols { table: table.into(), addresses };
+        let Outcome::Symbols(names) = machine.agent(node).run(lookup)? else { continue };
+        for (name, instructions) in bill.functions(component, &names).into_iter().take(FUNCTIONS) {
+            let metric = format!("{}/{name}", component.name());
+            record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Transfers over TCP to a guest, of several sizes: the throughput of each.
+
+use fairlane_agent::{Command, Outcome};
+use fairlane_load::{ServeSpec, transfer};
+use fairlane_report::{Axis, Figure, Series};
+use serde::Deserialize;
+
+use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::{Finished, Procedure, limits};
+use crate::{Node, Topology};
+
+/// Seconds from the background's start until it is steady.
+const SETTLE: f64 = 1.0;
+/// Seconds for the last transfer of a size, which begins within its time but may end after it.
+const LAST: f64 = 4.0;
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Who sends.
+    #[serde(deserialize_with = "super::node")]
+    from: Node,
+    /// The guest that receives.
+    guest: usize,
+    /// Bytes of a transfer, each size in its turn.
+    sizes: Vec<u64>,
+    /// Transfers of a size, at most.
+    count: usize,
+    /// Seconds for each size; none of its transfers begins later.
+    seconds: f64,
+}
+
+/// A size as people write it: decimal, as the sources do.
+fn words(bytes: u64) -> String {
+    match bytes {
+        1_000_000.. if bytes.is_multiple_of(1_000_000) => format!("{}MB", bytes / 1_000_000),
+        1000.. if bytes.is_multiple_of(1000) => format!("{}KB", bytes / 1000),
+        _ => format!("{bytes}B"),
+    }
+}
+
+impl Procedure for Transfer {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = guest_fault("guest", self.guest, topology).into_iter().collect();
+        faults.extend(node_fault("from", self.from, topology));
+        limits(&mut faults, "count", self.count as f64, 1.0, 1e6);
+        limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
+        if self.sizes.is_empty() || self.sizes.iter().any(|size| !(1..=1 << 30).contains(size)) {
+            faults.push(("sizes", "sizes must be one or more, each 1 byte to 1 GiB, such as [100_000]".to_owned()));
+        }
+        faults
+    }
+
+    fn metrics(&self, _: &Topology) -> Vec<String> {
+        let of_size = |size: &u64| [format!("rate/{}", words(*size)), format!("connect/{}", words(*size))];
+        self.sizes.iter().flat_map(of_size).collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        SETTLE + self.sizes.len() as f64 * (self.seconds + LAST)
+    }
+
+    fn shorten(&mut self) {
+        (self.count, self.seconds) = (self.count.min(20), self.seconds.min(1.0));
+    }
+
+    fn scale(&mut self, _: f64) {}
+
+    fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
+        let mut plan = Plan::default();
+        let guest = Node::Guest(self.guest);
+        plan.serve(guest, Command::TransferServe(ServeSpec { port, seconds: self.seconds() }));
+        let to = (at(guest), port).into();
+        for (index, size) in self.sizes.iter().enumerate() {
+            let start = SETTLE + index as f64 * (self.seconds + LAST);
+            let spec = transfer::Spec { to, size: *size, count: self.count, seconds: self.seconds };
+            plan.start(self.from, start, Command::TransferSend(spec));
+        }
+        plan
+    }
+
+    fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
+        for (size, account) in self.sizes.iter().zip(accounts.iter().skip(1)) {
+            let Outcome::Transfers(transfers) = &account.outcome else { continue };
+            let rate = |transfer: &transfer::Transfer| *size as f64 / 1e6 / transfer.seconds;
+            let name = format!("rate/{}", words(*size));
+            let points = transfers.iter().map(|transfer| [transfer.t, rate(transfer)]);
+            record.series(Series::new(&name, "MB/s", Axis::time()).points(points));
+            record.add(&name, Statistic::Median, "MB/s", transfers.iter().map(rate));
+            let connects = transfers.iter().map(|transfer| transfer.connect * 1e3);
+            record.add(&format!("connect/{}", words(*size)), Statistic::Median, "ms", connects);
+        }
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let figure = |size: &u64| {
+            let size = words(*size);
+            let names = cases.iter().map(|case| format!("{}rate/{size}", case.prefix));
+            Figure::cdf(&format!("Throughput of transfers of {size}")).series(names).x("throughput")
+        };
+        self.sizes.iter().map(figure).collect()
+    }
+}

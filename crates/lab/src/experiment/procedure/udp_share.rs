@@ -1,0 +1,363 @@
+//! Guests send datagrams out over the host's link, each from its own start to the common end; who gets what of it.
+//!
+//! The external machine counts, with one clock for all. Throughput is the datagrams' payload, as iperf tells it.
+
+use std::net::IpAddr;
+
+use fairlane_agent::{Command, Event, Outcome};
+use fairlane_load::{ReceiveSpec, disk, udp};
+use fairlane_report::{At, Axis, Figure, Series, stats};
+use serde::Deserialize;
+
+use super::super::case::{Fault, guest_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::{Finished, Procedure, limits, title};
+use crate::{Node, Topology};
+
+/// The block device of a guest with a disk.
+const DISK: &str = "/dev/xvda";
+/// Seconds from a sender's start, or a disk's, until its effect is steady.
+const SETTLE: f64 = 1.0;
+/// Seconds the receiver counts on after the senders' end.
+const TAIL: f64 = 0.5;
+/// The share of all that arrives below which a guest counts as starved.
+const STARVED: f64 = 0.05;
+/// The share above which one of them dominates.
+const DOMINANT: f64 = 0.8;
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UdpShare {
+    /// Who sends.
+    senders: Vec<Sender>,
+    /// When all end, in seconds after the first start.
+    seconds: f64,
+    /// Payload of a datagram, in bytes.
+    #[serde(default = "payload")]
+    payload: usize,
+    /// Seconds of an interval of the time series.
+    #[serde(default = "interval")]
+    interval: f64,
+    /// A disk in use for a part of the time.
+    #[serde(default)]
+    disk: Option<Disk>,
+}
+
+/// A guest that sends.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sender {
+    guest: usize,
+    /// In seconds.
+    #[serde(default)]
+    start: f64,
+    /// How many at once.
+    #[serde(default = "one")]
+    streams: usize,
+    /// What each stream offers, in bits per second of Ethernet frames; as much as goes if not given.
+    #[serde(default)]
+    offer: Option<f64>,
+}
+
+/// A guest that writes to its disk, from and until when, in seconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Disk {
+    guest: usize,
+    from: f64,
+    until: f64,
+}
+
+fn payload() -> usize {
+    1472
+}
+
+fn interval() -> f64 {
+    0.5
+}
+
+fn one() -> usize {
+    1
+}
+
+/// The throughput of one repeat, in Mbit/s.
+struct Rates {
+    /// The end of each interval.
+    times: Vec<f64>,
+    /// For each sender, in each interval.
+    rates: Vec<Vec<f64>>,
+}
+
+impl Rates {
+    /// What a sender had in the intervals that lie within a time.
+    fn within(&self, sender: usize, interval: f64, from: f64, until: f64) -> Vec<f64> {
+        let inside = |t: f64| t - interval >= from - 1e-6 && t <= until + 1e-6;
+        self.times.iter().zip(&self.rates[sender]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
+    }
+}
+
+/// Extensive writing, as fio does it: blocks of 64 KiB past the cache, four at once.
+fn operations(seconds: f64, interval: f64) -> disk::Spec {
+    let (path, operation) = (DISK.into(), disk::Operation::Write);
+    disk::Spec { path, operation, block: 64 << 10, span: 32 << 20, workers: 4, interval, seconds }
+}
+
+fn mean(samples: &[f64]) -> f64 {
+    stats::mean(samples).unwrap_or(f64::NAN)
+}
+
+impl UdpShare {
+    /// From when all send, and have done so for a while.
+    fn common(&self) -> f64 {
+        self.senders.iter().map(|sender| sender.start).fold(0.0, f64::max) + SETTLE
+    }
+
+    /// When the first sender gets company, if that is not at once.
+    fn company(&self) -> Option<f64> {
+        let others = self.senders.iter().skip(1).map(|sender| sender.start);
+        let first = others.fold(f64::INFINITY, f64::min);
+        (first.is_finite() && first >= self.senders.first()?.start + 2.0 * SETTLE).then_some(first)
+    }
+
+    fn rate(topology: &Topology, sender: &Sender) -> Option<f64> {
+        topology.guests.get(sender.guest.checked_sub(1)?)?.rate
+    }
+
+    fn rates(&self, at: Addresses, events: &[Event]) -> Rates {
+        let count = (self.seconds / self.interval).round() as usize;
+        let times = (1..=count).map(|index| index as f64 * self.interval).collect();
+        let mut rates = vec![vec![0.0; count]; self.senders.len()];
+        for event in events {
+            let Event::Sample(sample) = event else { continue };
+            let from = |sender: &Sender| sample.source.ip() == IpAddr::V4(at(Node::Guest(sender.guest)));
+            let place = ((sample.t / self.interval).round() as usize).checked_sub(1);
+            if let (Some(sender), Some(place)) = (self.senders.iter().position(from), place)
+                && let Some(rate) = rates[sender].get_mut(place)
+            {
+                *rate += sample.bytes as f64 * 8.0 / self.interval / 1e6;
+            }
+        }
+        Rates { times, rates }
+    }
+
+    /// Reads what happens between two senders or more while all send.
+    fn read_division(&self, rates: &Rates, record: &mut Record) {
+        let shares: Vec<Vec<f64>> = (0..self.senders.len())
+            .map(|sender| rates.within(sender, self.interval, self.common(), self.seconds))
+            .collect();
+        let intervals = shares.iter().map(Vec::len).min().unwrap_or(0);
+        let all = |index: usize| shares.iter().map(|rates| rates[index]).collect::<Vec<f64>>();
+        let (mut indices, mut starved, mut longest, mut run) = (Vec::new(), 0, 0, (0, usize::MAX));
+        for got in (0..intervals).map(all) {
+            let total: f64 = got.iter().sum();
+            indices.extend(stats::jain(&got));
+            starved += usize::from(got.iter().any(|rate| *rate < STARVED * total));
+            let chief = got.iter().position(|rate| total > 0.0 && *rate >= DOMINANT * total);
+            run = match chief {
+                Some(chief) if chief == run.1 => (run.0 + 1, chief),
+                Some(chief) => (1, chief),
+                None => (0, usize::MAX),
+            };
+            longest = longest.max(run.0);
+        }
+        let first = mean(&shares[0]);
+        let last = shares.last().map_or(f64::NAN, |rates| mean(rates));
+        record.add("jain", Statistic::OfRepeats, "", [mean(&indices)]);
+        record.add("starved", Statistic::OfRepeats, "%", [100.0 * starved as f64 / intervals.max(1) as f64]);
+        record.add("dominated", Statistic::OfRepeats, "s", [longest as f64 * self.interval]);
+        record.add("ratio", Statistic::OfRepeats, "", [last / first]);
+    }
+
+    /// Reads how the first sender fares before, during and after the disk's use.
+    fn read_disk(&self, disk: &Disk, rates: &Rates, record: &mut Record) {
+        let part = |from, until| mean(&rates.within(0, self.interval, from, until));
+        let before = part(self.senders[0].start + SETTLE, disk.from);
+        let during = part(disk.from + SETTLE, disk.until);
+        for (name, rate) in [("before", before), ("during", during), ("after", part(disk.until + SETTLE, self.seconds))]
+        {
+            record.add(name, Statistic::OfRepeats, "Mbit/s", [rate]);
+        }
+        record.add("drop", Statistic::OfRepeats, "%", [100.0 * (1.0 - during / before)]);
+    }
+}
+
+impl Procedure for UdpShare {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        limits(&mut faults, "seconds", self.seconds, 3.0, 3600.0);
+        limits(&mut faults, "payload", self.payload as f64, 8.0, 65_507.0);
+        limits(&mut faults, "interval", self.interval, 0.05, 10.0);
+        if self.senders.is_empty() {
+            faults.push(("senders", "senders must be one or more, such as [{ guest = 1 }]".to_owned()));
+        }
+        for sender in &self.senders {
+            faults.extend(guest_fault("senders", sender.guest, topology));
+            if !(0.0..self.seconds - 2.0).contains(&sender.start) {
+                let latest = self.seconds - 2.0;
+                faults.push((
+                    "senders",
+                    format!("start must be 0 to {latest}, 2 s before the end, not {}", sender.start),
+                ));
+            }
+            if !(1..=64).contains(&sender.streams) {
+                faults.push(("senders", format!("streams must be 1 to 64, not {}", sender.streams)));
+            }
+            if let Some(offer) = sender.offer.filter(|offer| !(offer.is_finite() && *offer >= 1e3)) {
+                faults.push(("senders", format!("offer must be at least 1e3 bits per second, not {offer}")));
+            }
+        }
+        if let Some(disk) = &self.disk {
+            faults.extend(guest_fault("disk", disk.guest, topology));
+            let plan = disk.guest.checked_sub(1).and_then(|index| topology.guests.get(index));
+            if plan.is_some_and(|plan| !plan.disk) {
+                faults.push(("disk", format!("guest {} has no disk: its plan needs disk = true", disk.guest)));
+            }
+            if !(2.0..disk.until).contains(&disk.from) || disk.until > self.seconds {
+                faults
+                    .push(("disk", format!("from and until must follow each other between 2 and {} s", self.seconds)));
+            }
+        }
+        faults
+    }
+
+    fn metrics(&self, topology: &Topology) -> Vec<String> {
+        let mut names: Vec<String> = ["total", "lost", "spread"].map(str::to_owned).into();
+        for sender in &self.senders {
+            let guest = format!("guest{}", sender.guest);
+            names.push(format!("{guest}/spread"));
+            if Self::rate(topology, sender).is_some() {
+                names.push(format!("{guest}/of_rate"));
+            }
+            names.push(guest);
+        }
+        if self.company().is_some() {
+            names.extend(["alone", "kept"].map(str::to_owned));
+        }
+        if self.senders.len() > 1 {
+            names.extend(["jain", "starved", "dominated", "ratio"].map(str::to_owned));
+        }
+        if self.disk.is_some() {
+            names.extend(["before", "during", "after", "drop", "disk"].map(str::to_owned));
+        }
+        names
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds + TAIL
+    }
+
+    fn shorten(&mut self) {
+        let factor = (6.0 / self.seconds).min(1.0);
+        self.seconds *= factor;
+        self.senders.iter_mut().for_each(|sender| sender.start *= factor);
+        if let Some(disk) = &mut self.disk {
+            (disk.from, disk.until) = (disk.from * factor, disk.until * factor);
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.senders.iter_mut().filter_map(|sender| sender.offer.as_mut()).for_each(|offer| *offer *= factor);
+    }
+
+    fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
+        let mut plan = Plan::default();
+        let spec = ReceiveSpec { port, interval: self.interval, seconds: self.seconds + TAIL };
+        plan.serve(Node::External, Command::UdpReceive(spec));
+        let to = (at(Node::External), port).into();
+        for sender in &self.senders {
+            for _ in 0..sender.streams {
+                let seconds = self.seconds - sender.start;
+                let spec = udp::SendSpec { to, size: self.payload, rate: sender.offer, seconds };
+                plan.start(Node::Guest(sender.guest), sender.start, Command::UdpSend(spec));
+            }
+        }
+        if let Some(Disk { guest, from, until }) = &self.disk {
+            plan.start(Node::Guest(*guest), *from, Command::Disk(operations(until - from, self.interval)));
+        }
+        plan
+    }
+
+    fn read(&self, topology: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
+        let Some(receiver) = accounts.first() else { return };
+        let rates = self.rates(at, &receiver.events);
+        let mut total = 0.0;
+        for (index, sender) in self.senders.iter().enumerate() {
+            let guest = format!("guest{}", sender.guest);
+            let points = rates.times.iter().zip(&rates.rates[index]).map(|(t, rate)| [*t, *rate]);
+            let about = format!("guest {}", sender.guest);
+            record.series(Series::new(&guest, "Mbit/s", Axis::time()).group(&about).points(points));
+            let got = mean(&rates.within(index, self.interval, self.common(), self.seconds));
+            total += got;
+            record.add(&guest, Statistic::OfRepeats, "Mbit/s", [got]);
+            if let Some(rate) = Self::rate(topology, sender) {
+                record.add(&format!("{guest}/of_rate"), Statistic::OfRepeats, "", [got * 1e6 / rate]);
+            }
+        }
+        record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
+        if let Some(company) = self.company() {
+            let alone = mean(&rates.within(0, self.interval, self.senders[0].start + SETTLE, company));
+            let kept = mean(&rates.within(0, self.interval, self.common(), self.seconds)) / alone;
+            record.add("alone", Statistic::OfRepeats, "Mbit/s", [alone]);
+            record.add("kept", Statistic::OfRepeats, "", [kept]);
+        }
+        let samples =
+            receiver.events.iter().filter_map(|event| if let Event::Sample(s) = event { Some(s) } else { None });
+        let (lost, came) = samples.fold((0.0, 0.0), |(lost, came), sample| {
+            (lost + sample.skipped as f64 - sample.late as f64, came + sample.datagrams as f64)
+        });
+        record.add("lost", Statistic::OfRepeats, "%", [100.0 * lost.max(0.0) / (lost.max(0.0) + came)]);
+        if self.senders.len() > 1 {
+            self.read_division(&rates, record);
+        }
+        if let Some(disk) = &self.disk {
+            self.read_disk(disk, &rates, record);
+        }
+        if let Some(Outcome::Disk(done)) = accounts.last().map(|account| &account.outcome) {
+            let bytes: u64 = done.samples.iter().map(|sample| sample.bytes).sum();
+            record.add("disk", Statistic::OfRepeats, "MB/s", [bytes as f64 / 1e6 / done.seconds]);
+        }
+    }
+
+    /// The spread: half the 95% interval that an interval's throughput has over the repeats, in the mean of all
+    /// intervals, as a part of the mean throughput.
+    fn conclude(&self, _: &Topology, record: &mut Record) {
+        let mut spreads = Vec::new();
+        for sender in &self.senders {
+            let guest = format!("guest{}", sender.guest);
+            let steady = |point: &&[f64; 2]| point[0] - self.interval >= self.common() - 1e-6;
+            let mut points: Vec<[f64; 2]> = record.points(&guest).iter().filter(steady).copied().collect();
+            points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+            let at_times = points.chunk_by(|a, b| a[0] == b[0]);
+            let halves: Vec<f64> = at_times
+                .filter_map(|same| stats::student(&same.iter().map(|point| point[1]).collect::<Vec<f64>>()))
+                .map(|[low, high]| (high - low) / 2.0)
+                .collect();
+            let level = mean(&points.iter().map(|point| point[1]).collect::<Vec<f64>>());
+            let spread = 100.0 * mean(&halves) / level;
+            record.set(&format!("{guest}/spread"), "%", spread);
+            spreads.push(spread);
+        }
+        record.set("spread", "%", mean(&spreads));
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let figure = |case: &Finished| {
+            let names = self.senders.iter().map(|sender| format!("{}guest{}", case.prefix, sender.guest));
+            let mut figure = Figure::means(&title("Throughput", case)).series(names).y("throughput");
+            for guest in &case.topology.guests {
+                let rate = guest.rate.map(|rate| rate / 1e6);
+                let known = figure.marks.iter().any(|mark| Some(mark.at) == rate.map(At::Y));
+                if let (Some(rate), false) = (rate, known) {
+                    figure = figure.mark(At::Y(rate), "rate");
+                }
+            }
+            if let Some(disk) = &self.disk {
+                figure = figure.mark(At::X(disk.from), "t0: disk begins").mark(At::X(disk.until), "t1: disk ends");
+            }
+            figure
+        };
+        cases.iter().map(figure).collect()
+    }
+}

@@ -1,0 +1,98 @@
+mod claims;
+mod runner;
+mod wrong;
+
+use super::{BUILT_IN, Experiment};
+use proptest::prelude::*;
+
+fn parse(name: &str, text: &str) -> Experiment {
+    Experiment::parse(name, text).unwrap_or_else(|problems| {
+        panic!("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    })
+}
+
+#[test]
+fn the_files_that_come_with_the_lab_are_right() {
+    for (name, text) in BUILT_IN {
+        let experiment = parse(&format!("experiments/{name}.toml"), text);
+        assert_eq!(experiment.name, name);
+        assert!(!experiment.claims.is_empty(), "{name} claims nothing");
+        assert!(experiment.seconds() < 1200.0, "{name} takes {} s", experiment.seconds());
+    }
+}
+
+#[test]
+fn a_shortened_experiment_is_short_and_still_right() {
+    for (name, text) in BUILT_IN {
+        let mut experiment = parse(name, text);
+        let full = experiment.seconds();
+        experiment.shorten();
+        assert!(experiment.seconds() <= full && experiment.repeats.most() <= 2, "{name}");
+        for case in &experiment.cases {
+            assert_eq!(case.procedure.faults(&case.topology), [], "{name}");
+        }
+    }
+}
+
+#[test]
+fn scaling_scales_all_rates() {
+    let (_, text) = BUILT_IN[0];
+    let mut experiment = parse("e", text);
+    experiment.scale(0.5);
+    let topology = &experiment.cases[0].topology;
+    assert_eq!((topology.link, topology.guests[1].rate), (Some(50e6), Some(12.5e6)));
+}
+
+proptest! {
+    /// Whatever a file holds, it is an experiment or has problems on lines that are there; nothing panics.
+    #[test]
+    fn any_text_is_read_or_told(text in ".{0,200}") {
+        told(&text);
+    }
+
+    /// The same for right files with a line lost, doubled, or another in its place.
+    #[test]
+    fn damaged_files_are_read_or_told(file in 0..BUILT_IN.len(), line: prop::sample::Index, other: prop::sample::Index, how in 0..3) {
+        let (_, text) = BUILT_IN[file];
+        let mut lines: Vec<&str> = text.lines().collect();
+        let (line, other) = (line.index(lines.len()), lines[other.index(lines.len())]);
+        match how {
+            0 => drop(lines.remove(line)),
+            1 => lines.insert(line, other),
+            _ => lines[line] = other,
+        }
+        told(&lines.join("\n"));
+    }
+
+    /// The same for a number in place of another: experiments that are read can also be planned.
+    #[test]
+    fn wild_numbers_are_told(file in 0..BUILT_IN.len(), place: prop::sample::Index, number in prop_oneof![
+        Just("0".to_owned()), Just("-1".to_owned()), Just("nan".to_owned()), Just("1e300".to_owned()),
+        Just("99999999999999999999".to_owned()), any::<f64>().prop_map(|n| n.to_string()), (0u64..100).prop_map(|n| n.to_string()),
+    ]) {
+        let (_, text) = BUILT_IN[file];
+        let starts: Vec<usize> = text.match_indices("= ").map(|(at, _)| at + 2).collect();
+        let start = starts[place.index(starts.len())];
+        let end = text[start..].find(|c: char| !(c.is_ascii_digit() || ".e_".contains(c))).unwrap_or(0) + start;
+        if end > start {
+            told(&format!("{}{number}{}", &text[..start], &text[end..]));
+        }
+    }
+}
+
+fn told(text: &str) {
+    match Experiment::parse("e", text) {
+        Ok(experiment) => {
+            assert!(experiment.seconds().is_finite());
+            for case in &experiment.cases {
+                let at = |_| std::net::Ipv4Addr::LOCALHOST;
+                case.procedure.plan(&case.topology, &at, 5001);
+            }
+        }
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            let lines = text.lines().count().max(1);
+            assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line)), "{problems:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The runner on a machine whose nodes are agents of this process, joined by its loopback.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::net::{Ipv4Addr, Shutdown};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fairlane_report::ResultFile;
+use serde_json::Value;
+
+use super::super::{Options, Watch, run};
+use super::parse;
+use crate::{Agent, CpuTime, Error, Machine, Node, Topology};
+
+/// Agents of this process.
+struct Loopback {
+    agents: BTreeMap<Node, (Agent, UnixStream)>,
+}
+
+impl Loopback {
+    fn boot(topology: &Topology) -> Result<Box<dyn Machine>, Error> {
+        let guests = (1..=topology.guests.len()).map(Node::Guest);
+        let agent = |node: Node| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let input = BufReader::new(theirs.try_clone().unwrap());
+            thread::spawn(move || fairlane_agent::serve(input, theirs));
+            let (agent, ready) = Agent::listen("loopback", ours.try_clone().unwrap(), Duration::from_secs(5)).unwrap();
+            ready.wait().unwrap();
+            (node, (agent, ours))
+        };
+        Ok(Box::new(Loopback { agents: guests.chain([Node::External, Node::Host]).map(agent).collect() }))
+    }
+}
+
+impl Machine for Loopback {
+    fn agent(&self, node: Node) -> &Agent {
+        &self.agents[&node].0
+    }
+
+    /// All-to-all needs an address a node.
+    fn address(&self, node: Node) -> Ipv4Addr {
+        match node {
+            Node::Guest(guest) => Ipv4Addr::new(127, 0, 0, guest as u8),
+            Node::External | Node::Host => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn facts(&self) -> BTreeMap<String, Value> {
+        BTreeMap::from([("kind".to_owned(), Value::from("loopback"))])
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), Error> {
+        self.agents.values().for_each(|(_, line)| line.shutdown(Shutdown::Both).unwrap());
+        Ok(())
+    }
+}
+
+/// Nobody looks on; interrupts after so many glances.
+struct Nobody(AtomicUsize);
+
+impl Watch for Nobody {
+    fn doing(&self, _: &str) {}
+    fn advance(&self, _: f64) {}
+    fn interrupted(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) == 0
+    }
+}
+
+const HEAD: &str = "name = \"e\"\nsource = \"s\"\nfigure = \"f\"\nmachines = [\"native\"]\n";
+
+fn measure(text: &str) -> ResultFile {
+    let experiment = parse("e", &format!("{HEAD}{text}"));
+    let options = Options { scale: 1.0, settings: BTreeMap::new() };
+    let result = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(usize::MAX))).unwrap();
+    // What a procedure announces is what it measures: claims are checked against the announcement.
+    let mut announced: Vec<String> = experiment
+        .cases
+        .iter()
+        .flat_map(|case| case.procedure.metrics(&case.topology).into_iter().map(|name| case.prefix() + &name))
+        .chain(experiment.cases[0].procedure.comparisons(experiment.cases.len()))
+        .chain(["boot", "total_time"].map(str::to_owned))
+        .collect();
+    announced.sort();
+    let measured: Vec<String> = result.metrics.keys().cloned().collect();
+    assert_eq!(measured, announced);
+    let written = tempfile::tempdir().unwrap();
+    result.write(written.path()).unwrap();
+    result
+}
+
+#[test]
+fn datagrams_are_shared_and_judged() {
+    let result = measure(
+        "[topology]\nguests = [{ cpus = [0], rate = 2e6 }]\n[repeats]\ncount = 2\n[background]\nguests = [1]\nshare = 0.1\n\
+         [procedure]\nkind = \"udp-share\"\nseconds = 3\nsenders = [{ guest = 1, offer = 1e6 }]\n\
+         [[claim]]\ntext = \"Half the rate is used\"\nmetrics = [\"guest1/of_rate\"]\nat_least = 0.4\nat_most = 0.6\n",
+    );
+    assert_eq!(result.metrics["guest1"].n, 2);
+    let claim = &result.claims[0];
+    assert!(claim.holds, "{claim:?}");
+    assert_eq!(result.settings["machine: kind"], "loopback");
+}
+
+#[test]
+fn cases_are_measured_apart() {
+    let result = measure(
+        "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"all-to-all\"\n\
+         guests = [1, 2, 3]\nsizes = [64, 4096]\niterations = 20\nseconds = 10\n\
+         [[case]]\nname = \"idle\"\n[[case]]\nname = \"busy\"\nbackground = { guests = [1], share = 0.5 }\n",
+    );
+    assert_eq!(result.metrics["busy/time/4096"].n, 20);
+    assert!(result.metrics["worst_slowdown"].value > 0.0);
+}
+
+#[test]
+fn delays_and_transfers_are_read() {
+    let delays = measure(
+        "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\n\
+         count = 50\ninterval = 0.002\n",
+    );
+    assert_eq!(delays.metrics["median"].n, 50);
+    let transfers = measure(
+        "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\nguest = 1\n\
+         sizes = [10_000, 1_000_000]\ncount = 10\nseconds = 0.5\n",
+    );
+    assert_eq!(transfers.metrics["rate/10KB"].n, 10);
+    assert_eq!(transfers.metrics["rate/1MB"].unit, "MB/s");
+}
+
+#[test]
+fn an_interval_that_stays_wide_is_told() {
+    let result = measure(
+        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\nmetric = \"lost\"\nwithin = 0.01\nleast = 3\nmost = 3\n\
+         [procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\ncount = 10\ninterval = 0.001\n",
+    );
+    // Nothing is lost on loopback: the mean is zero, and no part of it is narrow.
+    assert!(result.settings["warning"].as_str().unwrap().starts_with("NOT CONVERGED: after 3 repeats"));
+}
+
+#[test]
+fn an_interrupt_ends_it() {
+    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"udp-share\"\nseconds = 60\nsenders = [{ guest = 1 }]\n";
+    let experiment = parse("e", &format!("{HEAD}{text}"));
+    let options = Options { scale: 1.0, settings: BTreeMap::new() };
+    let ended = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(2)));
+    assert!(matches!(ended, Err(Error::Interrupted)));
+}

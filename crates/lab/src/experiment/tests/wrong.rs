@@ -1,0 +1,137 @@
+//! Every kind of mistake, with the line and the words it is told in.
+
+use super::Experiment;
+
+/// A right file of 18 lines that the mistakes are made in.
+const BASE: &str = r#"name = "e"
+source = "s"
+figure = "f"
+machines = ["xen"]
+[repeats]
+count = 2
+[topology]
+guests = [{ cpus = [1] }]
+host_cpus = [0]
+[procedure]
+kind = "ping"
+from = "external"
+guest = 1
+count = 100
+interval = 0.1
+[[claim]]
+text = "t"
+metrics = ["mean"]
+at_least = 1
+"#;
+
+fn problems(text: &str) -> Vec<String> {
+    Experiment::parse("e", text).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |_| Vec::new())
+}
+
+/// What is told of the right file with one text in place of another.
+fn with(old: &str, new: &str, expected: &[&str]) {
+    assert!(BASE.contains(old), "{old}");
+    let found = problems(&BASE.replacen(old, new, 1));
+    assert_eq!(found.len(), expected.len(), "{new}: {found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{new}: {found}\nshould be {expected}");
+    }
+}
+
+#[test]
+fn the_base_is_right() {
+    assert_eq!(problems(BASE), [""; 0]);
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    with("\"e\"", "\"e", &["e:1: invalid basic string"]);
+    with("count = 2", "count = 2\ncount = 3", &["e:7: duplicate key"]);
+}
+
+#[test]
+fn unknown_keys() {
+    with("source", "sauce", &["e:1: source is missing", "e:2: no key is named `sauce`, did you mean `source`?"]);
+    with("guest = 1", "guset = 1", &["e:13: procedure: unknown field `guset`, expected one of `from`, `guest`"]);
+    with("host_cpus = [0]", "host_cpu = [0]", &["e:9: topology: unknown field `host_cpu`"]);
+    with("count = 2", "times = 2", &["e:6: repeats: unknown field `times`, expected one of `count`"]);
+    with("at_least", "least", &["e:19: claim: unknown field `least`"]);
+    with(
+        "[repeats]",
+        "[[case]]\nnme = \"a\"\n[repeats]",
+        &["e:5: name is missing", "e:6: no key is named `nme`, did you mean `name`?"],
+    );
+}
+
+#[test]
+fn values_of_the_wrong_kind() {
+    with("\"xen\"", "\"zen\"", &["e:4: machines: unknown variant `zen`, expected one of `native`"]);
+    with("[\"xen\"]", "[]", &["e:4: machines must name one or more"]);
+    with("\"ping\"", "\"pong\"", &["e:11: no procedure is named `pong`, did you mean `ping`? (there are udp-share, "]);
+    with("kind = \"ping\"\n", "", &["e:10: kind is missing"]);
+    with(
+        "\"external\"",
+        "\"outside\"",
+        &["e:12: procedure: a node is \"external\", \"host\" or the number of a guest"],
+    );
+    with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
+    with("[topology]", "[[topology]]", &["e:7: topology must be a table, not an array"]);
+    with("[[claim]]", "[claim]", &["e:16: a claim is written [[claim]], with two brackets on each side"]);
+}
+
+#[test]
+fn impossible_topologies() {
+    with("guest = 1", "guest = 2", &["e:13: there is no guest 2: the topology has guest 1 only"]);
+    with("from = \"external\"", "from = 7", &["e:12: there is no guest 7: the topology has guest 1 only"]);
+    with("[1] }", "[9] }", &["e:8: guest 1 is on CPU 9, which is not there: CPUs are 0 to 7"]);
+    with("cpus = [1]", "cpus = []", &["e:8: guest 1 has no CPU: a list such as [0] is needed"]);
+    with("[0]", "[8]", &["e:9: the host is on CPU 8, which is not there: CPUs are 0 to 7"]);
+    with("[1] }", "[1], rate = -1 }", &["e:8: rate must be at least 1e4 bits per second, such as 100e6, not -1"]);
+    with("[1] }", "[1], weight = 0 }", &["e:8: weight must be 1 to 65535, not 0"]);
+    with("host_cpus", "slice_ms = 2000\nhost_cpus", &["e:9: slice_ms must be 1 to 1000, as Xen takes it, not 2000"]);
+    with("{ cpus = [1] }", "{ cpus = [1] }, { cpus = [1] }", &[]);
+    let plain = "{ cpus = [1] }, { cpus = [1] }]\njoin = \"plain\"\n#";
+    with("{ cpus = [1] }]", plain, &["e:9: join is plain, which carries one guest's card only, and guests are 2"]);
+    with(
+        "[repeats]",
+        "[background]\nguests = [3]\nshare = 2\n[repeats]",
+        &["e:6: there is no guest 3: the topology has guest 1 only", "e:7: share must be 0 to 1, such as 0.6, not 2"],
+    );
+}
+
+#[test]
+fn repeats_that_never_are() {
+    with("count = 2", "count = 0", &["e:6: count must be 1 or more, not 0"]);
+    with("count = 2", "metric = \"men\"\nwithin = 0.1", &["e:6: no metric is named `men`, did you mean `mean`?"]);
+    with(
+        "count = 2",
+        "metric = \"mean\"\nwithin = 2",
+        &["e:7: within must be a part of the mean, such as 0.05, not 2"],
+    );
+    with("count = 2", "metric = \"mean\"", &["e:5: repeats are either count, or metric and within"]);
+    with("count = 2", "metric = \"mean\"\nwithin = 0.1\nleast = 2", &["e:8: least must be 3 to most (30), not 2"]);
+}
+
+#[test]
+fn claims_that_cannot_be_judged() {
+    with("[\"mean\"]", "[\"men\"]", &["e:18: no metric is named `men`, did you mean `mean`?"]);
+    with("at_least = 1", "relative_to = \"x\"\nat_least = 1", &["e:19: no metric is named `x`"]);
+    with("at_least = 1", "", &["e:17: at_least, at_most or both must say what is right"]);
+    with("at_least = 1", "at_least = 1\nat_most = 0", &["e:19: at_least must not be above at_most (0), not 1"]);
+    with("at_least = 1", "at_least = inf", &["e:19: at_least must be a finite number"]);
+    with("[\"mean\"]", "[]", &["e:18: metrics must name one or more of mean, "]);
+}
+
+#[test]
+fn cases_replace_keys_and_are_told_on_their_own_lines() {
+    let case = "[[case]]\nname = \"a\"\nprocedure = { guest = 4 }\n[[case]]\nname = \"a\"\n[repeats]";
+    with(
+        "[repeats]",
+        case,
+        &[
+            "e:7: there is no guest 4: the topology has guest 1 only",
+            "e:9: an earlier case is named `a`, each needs its own name",
+            "e:23: no metric is named `mean`",
+        ],
+    );
+}

@@ -1,0 +1,186 @@
+//! What the emulated computer is started with: kernels and initramfs images, built from Debian packages.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use flate2::read::GzDecoder;
+
+use crate::{
+    Progress, cache,
+    error::{Error, IoContext},
+    guest::find_program,
+    image::{self, Image},
+    kernel::Kernel,
+    libraries::Libraries,
+    modules, packages,
+};
+
+/// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
+pub(crate) const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
+/// The guests' kernel and initramfs, in dom0's image.
+pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinux";
+/// As [`GUEST_KERNEL`].
+pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
+
+/// The program that tells the domains' CPU time, in dom0's image.
+pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
+
+const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
+const DOM0_MODULES: [&str; 11] = [
+    "xen_evtchn",
+    "xen_gntdev",
+    "xen_gntalloc",
+    "xen_privcmd",
+    "xenfs",
+    "xen_netback",
+    "xen_blkback",
+    "bridge",
+    "e1000",
+    "sch_tbf",
+    "af_packet",
+];
+
+const BARE_MODULES: [&str; 5] = ["veth", "bridge", "e1000", "sch_tbf", "af_packet"];
+
+/// Fetches what the emulated machines are built from, and builds their images. Says what it does as it does it.
+///
+/// # Errors
+/// [`Error::Missing`] with what to do, where the host lacks a program, a package or a network.
+pub fn setup(progress: Progress) -> Result<(), Error> {
+    find_qemu()?;
+    let agent = image::agent()?;
+    let packages: Vec<&str> = [packages::KERNEL].into_iter().chain(packages::XEN).collect();
+    packages::fetch(&packages, progress)?;
+    progress("building the images of the Xen host");
+    XenImages::build(&agent)?;
+    progress("building the images of native Linux");
+    BareImages::build(&agent)?;
+    Ok(())
+}
+
+/// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
+pub fn check() -> Vec<String> {
+    let packages = [packages::KERNEL].into_iter().chain(packages::XEN);
+    let missing = packages.filter_map(|package| packages::files(package).err());
+    let programs = [find_qemu().err(), image::agent().err()];
+    programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
+}
+
+/// The emulator.
+pub(crate) fn find_qemu() -> Result<PathBuf, Error> {
+    find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")
+}
+
+/// What a Xen host is started with.
+pub(crate) struct XenImages {
+    /// The hypervisor, a multiboot kernel.
+    pub hypervisor: PathBuf,
+    /// dom0's kernel.
+    pub kernel: PathBuf,
+    /// dom0's initramfs, which holds that of the guests.
+    pub dom0: PathBuf,
+    /// The kernel's release.
+    pub release: String,
+}
+
+impl XenImages {
+    /// Builds them from the packages that were fetched, or finds them kept.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where a package was not fetched.
+    pub fn build(agent: &Path) -> Result<XenImages, Error> {
+        let kernel = Kernel::find()?;
+        let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
+        let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
+        let unpacked = kernel.unpacked()?;
+        let guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
+
+        let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
+        for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
+            dom0.directory(name);
+        }
+        dom0.link("var/run", "/run");
+        dom0.bytes("etc/xen/scripts/vif-bridge", b"#!/init hotplug\n");
+        dom0.bytes("etc/xen/scripts/block", b"#!/init hotplug\n");
+        dom0.file(&GUEST_KERNEL[1..], &unpacked)?;
+        dom0.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
+
+        let tools = packages::files("xen-utils-4.17")?;
+        let store = packages::files("xenstore-utils")?;
+        let mut programs = network_programs()?;
+        for name in ["xl", "xenstored", "xenconsoled", "xen-init-dom0"] {
+            let name = format!("{XEN_PROGRAMS}/{name}");
+            programs.push((name.clone(), tools.join(name)));
+        }
+        for name in ["usr/bin/xenstore-read", "usr/bin/xenstore-write"] {
+            programs.push((name.to_owned(), store.join(name)));
+        }
+        add_python(&mut dom0, &mut programs, &tools)?;
+        // The C library loads it where a thread is cancelled, and names it nowhere.
+        let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
+        dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
+        dom0.programs(&programs, &libraries()?)?;
+        Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
+    }
+}
+
+/// As much of Python as asks Xen for the domains' CPU time.
+fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &Path) -> Result<(), Error> {
+    const XEN: &str = "usr/lib/xen-4.17/lib/python/xen";
+    const ENCODINGS: &str = "usr/lib/python3.11/encodings";
+    for name in ["__init__", "aliases", "utf_8"] {
+        let name = format!("{ENCODINGS}/{name}.py");
+        dom0.file(&name, &packages::files("libpython3.11-minimal")?.join(&name))?;
+    }
+    for directory in [XEN.to_owned(), format!("{XEN}/lowlevel")] {
+        let name = format!("{directory}/__init__.py");
+        dom0.file(&name, &tools.join(&name))?;
+    }
+    dom0.bytes(&CPU_TIME[1..], include_bytes!("machine/cpu_time.py"));
+    let python = "usr/bin/python3.11";
+    programs.push((python.to_owned(), packages::files("python3.11-minimal")?.join(python)));
+    let module = format!("{XEN}/lowlevel/xc.cpython-311-x86_64-linux-gnu.so");
+    programs.push((module.clone(), tools.join(module)));
+    Ok(())
+}
+
+/// What the emulated computer is started with as native Linux.
+pub(crate) struct BareImages {
+    /// Its kernel.
+    pub kernel: PathBuf,
+    /// Its initramfs.
+    pub initramfs: PathBuf,
+    /// The kernel's release.
+    pub release: String,
+}
+
+impl BareImages {
+    /// Builds them; as [`XenImages::build`].
+    pub fn build(agent: &Path) -> Result<BareImages, Error> {
+        let kernel = Kernel::find()?;
+        let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
+        image.programs(&network_programs()?, &libraries()?)?;
+        Ok(BareImages { kernel: kernel.unpacked()?, initramfs: image.keep()?, release: kernel.release })
+    }
+}
+
+/// What wires a host: by the names a program without a PATH looks for.
+fn network_programs() -> Result<Vec<(String, PathBuf)>, Error> {
+    let files = packages::files("iproute2")?;
+    Ok([("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from))).to_vec())
+}
+
+fn libraries() -> Result<Libraries, Error> {
+    let trees: Vec<PathBuf> = packages::XEN.iter().map(|package| packages::files(package)).collect::<Result<_, _>>()?;
+    Libraries::list(&trees)
+}
+
+fn unzip(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).and_then(|file| GzDecoder::new(file).read_to_end(&mut bytes));
+    file.doing(|| path.display().to_string())?;
+    Ok(bytes)
+}

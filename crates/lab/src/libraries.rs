@@ -1,0 +1,80 @@
+//! The shared libraries programs load: found by reading the programs, which may be of another system than this.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use object::{
+    Endianness,
+    elf::{DT_NEEDED, FileHeader64},
+    read::elf::{Dyn, FileHeader},
+};
+
+use crate::{
+    error::{Error, IoContext},
+    packages::entries,
+};
+
+/// Where Debian keeps libraries.
+const DIRECTORIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+
+/// The libraries in a number of trees, by name.
+pub struct Libraries(BTreeMap<String, PathBuf>);
+
+impl Libraries {
+    /// Lists those in the trees.
+    pub fn list(trees: &[PathBuf]) -> Result<Libraries, Error> {
+        let directories = trees.iter().flat_map(|tree| DIRECTORIES.map(|directory| tree.join(directory)));
+        let mut found = BTreeMap::new();
+        for directory in directories.filter(|directory| directory.is_dir()) {
+            for path in entries(&directory)? {
+                found.insert(name(&path), path);
+            }
+        }
+        Ok(Libraries(found))
+    }
+
+    /// All that `programs` load, and what those load in turn, by the name they are loaded by.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where one is in none of the trees.
+    pub fn of(&self, programs: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, Error> {
+        let mut all = BTreeMap::new();
+        let mut unread: Vec<PathBuf> = programs.to_vec();
+        while let Some(path) = unread.pop() {
+            let bytes = fs::read(&path).doing(|| path.display().to_string())?;
+            for need in needed(&bytes) {
+                let library = self.0.get(&need).ok_or_else(|| {
+                    Error::Missing(format!(
+                        "{}: no package that was fetched has {need}, which it loads",
+                        path.display()
+                    ))
+                })?;
+                if all.insert(need, library.clone()).is_none() {
+                    unread.push(library.clone());
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The entries `DT_NEEDED` of a file's dynamic section; none where it has no such section.
+fn needed(file: &[u8]) -> Vec<String> {
+    let read = || -> object::Result<Vec<String>> {
+        let header = FileHeader64::<Endianness>::parse(file)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, file)?;
+        let Some((entries, index)) = sections.dynamic(endian, file)? else { return Ok(Vec::new()) };
+        let names = sections.strings(endian, file, index)?;
+        let needed = entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED);
+        needed.map(|entry| Ok(String::from_utf8_lossy(entry.string(endian, names)?).into_owned())).collect()
+    };
+    read().unwrap_or_default()
+}

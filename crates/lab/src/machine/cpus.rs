@@ -1,0 +1,94 @@
+//! Which CPUs of this computer each node runs on.
+
+use std::collections::BTreeSet;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use super::Topology;
+use crate::error::{Error, IoContext};
+
+/// The CPUs this process may use.
+pub fn usable() -> Result<BTreeSet<usize>, Error> {
+    let set =
+        sched_getaffinity(Pid::from_raw(0)).map_err(Into::into).doing(|| "the CPUs of this process".to_owned())?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
+}
+
+/// The CPUs of each node.
+#[derive(Debug, PartialEq)]
+pub struct Cpus {
+    /// The host's.
+    pub host: Vec<usize>,
+    /// Those of each guest.
+    pub guests: Vec<Vec<usize>>,
+    /// The external machine's: all that nobody else has, and where none is left, all.
+    pub external: Vec<usize>,
+    /// Whether the external machine had to be given what others have.
+    pub external_shares: bool,
+}
+
+impl Cpus {
+    /// Gives each node the CPUs its topology says, out of the `usable` ones.
+    ///
+    /// # Errors
+    /// [`Error::Topology`] where one is not among these.
+    pub fn assign(topology: &Topology, usable: &BTreeSet<usize>) -> Result<Cpus, Error> {
+        let list = |cpus: &BTreeSet<usize>| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let check = |whose: &str, cpus: &[usize]| match cpus.iter().find(|cpu| !usable.contains(cpu)) {
+            Some(cpu) => {
+                Err(Error::Topology(format!("{whose}: CPU {cpu} is not usable here; usable are {}", list(usable))))
+            }
+            None => Ok(cpus.to_vec()),
+        };
+        let host = check("host_cpus", &topology.host_cpus)?;
+        let guests = topology.guests.iter().zip(1..);
+        let guests: Vec<_> =
+            guests.map(|(plan, number)| check(&format!("guest {number}"), &plan.cpus)).collect::<Result<_, _>>()?;
+        let measured: BTreeSet<usize> = guests.iter().flatten().chain(&host).copied().collect();
+        let mut external: Vec<usize> = usable.difference(&measured).copied().collect();
+        let external_shares = external.is_empty();
+        if external_shares {
+            external.extend(usable);
+        }
+        Ok(Cpus { host, guests, external, external_shares })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GuestPlan;
+
+    fn topology(host: &[usize], guests: &[usize]) -> Topology {
+        let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();
+        let (join, scheduler) = Default::default();
+        Topology { guests, host_cpus: host.to_vec(), link: None, join, scheduler, slice_ms: None, count: false }
+    }
+
+    #[test]
+    fn the_external_machine_has_what_is_left() {
+        let usable = BTreeSet::from([0, 1, 2, 5]);
+        let cpus = Cpus::assign(&topology(&[0], &[1, 1]), &usable).unwrap();
+        assert_eq!((cpus.external, cpus.external_shares), (vec![2, 5], false));
+        let cpus = Cpus::assign(&topology(&[0, 5], &[1, 2]), &usable).unwrap();
+        assert_eq!((cpus.external, cpus.external_shares), (vec![0, 1, 2, 5], true));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named() {
+        let usable = BTreeSet::from([0, 1]);
+        for (bad, words) in [
+            (topology(&[0], &[1, 7]), "guest 2: CPU 7 is not usable here; usable are 0, 1"),
+            (topology(&[3], &[1]), "host_cpus: CPU 3 "),
+        ] {
+            let error = Cpus::assign(&bad, &usable).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn this_process_may_use_some() {
+        assert!(!usable().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! The kinds of machine, and their names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a machine under measurement is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineKind {
+    /// Network namespaces of this computer: guests are processes.
+    Native,
+    /// User-Mode Linux guests on this computer.
+    Uml,
+    /// QEMU guests with virtio cards on this computer.
+    Qemu,
+    /// QEMU guests with emulated e1000 cards on this computer.
+    QemuE1000,
+    /// The emulated computer, with native Linux: guests are processes.
+    Box,
+    /// The emulated computer as a KVM host.
+    Kvm,
+    /// The emulated computer as a Xen host.
+    Xen,
+}
+
+impl MachineKind {
+    /// All kinds.
+    pub const ALL: [MachineKind; 7] = [
+        MachineKind::Native,
+        MachineKind::Uml,
+        MachineKind::Qemu,
+        MachineKind::QemuE1000,
+        MachineKind::Box,
+        MachineKind::Kvm,
+        MachineKind::Xen,
+    ];
+
+    /// The name, as a command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MachineKind::Native => "native",
+            MachineKind::Uml => "uml",
+            MachineKind::Qemu => "qemu",
+            MachineKind::QemuE1000 => "qemu-e1000",
+            MachineKind::Box => "box",
+            MachineKind::Kvm => "kvm",
+            MachineKind::Xen => "xen",
+        }
+    }
+}
+
+impl fmt::Display for MachineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for MachineKind {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<MachineKind, String> {
+        MachineKind::ALL.into_iter().find(|kind| kind.name() == word).ok_or_else(|| {
+            let names = MachineKind::ALL.map(MachineKind::name).join(", ");
+            format!("{word} is no kind of machine; there are {names}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written_alike() {
+        for kind in MachineKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        assert!("vmware".parse::<MachineKind>().unwrap_err().contains("qemu-e1000, box"));
+    }
+}

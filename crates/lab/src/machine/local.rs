@@ -1,0 +1,283 @@
+//! Machines whose guests run on this computer: as processes in network namespaces, as User-Mode Linux, in QEMU.
+//!
+//! The host's own system is a network namespace as well, and so is the external machine. All is joined there by this
+//! computer's kernel: a veth pair or a tap a guest, a bridge, a veth pair as link. Nothing has a name outside these
+//! namespaces, so all goes with the processes in them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::cpus::{self, Cpus};
+use super::wiring::{self, Bucket, CARD, UPLINK};
+use super::{Clock, CpuTime, Machine, MachineKind, Node, Topology};
+use crate::error::Error;
+use crate::guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
+use crate::{Agent, image};
+
+/// The memory of a guest with a kernel of its own, in MiB.
+const MEMORY_MIB: u32 = 256;
+
+/// How long an agent may take to start as a process.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a node without a kernel of its own is.
+const PROCESS: &str = "a process of this computer, in a network namespace";
+
+/// Boots a machine of such a kind.
+pub fn boot(
+    kind: MachineKind,
+    topology: &Topology,
+    clock: Clock,
+    logs: &Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Box<dyn Machine>, Error> {
+    refuse(kind, topology, clock)?;
+    let cpus = Cpus::assign(topology, &cpus::usable()?)?;
+    for program in ["ip", "tc"] {
+        find_program(program, &format!("{program}, which wires the machine,"), "iproute2")?;
+    }
+    let maker = Maker { kind, agent: image::agent()?, logs, cpus };
+    // Tried here, where it is told from a fault of the machine's.
+    output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))
+        .map_err(|error| Error::Missing(format!("no machine can be made here: {error}")))?;
+
+    progress("host and external machine");
+    let host = maker.process(Node::Host, "new", &maker.cpus.host)?;
+    let external =
+        maker.process(Node::External, &format!("beside={}", wiring::hello(host.agent())?.1), &maker.cpus.external)?;
+    wiring::cable(host.agent(), UPLINK, external.agent(), Node::External)?;
+    if let Some(rate) = topology.link {
+        wiring::limit(host.agent(), UPLINK, rate)?;
+        wiring::limit(external.agent(), CARD, rate)?;
+    }
+    let guests = maker.guests(host.agent(), topology, progress)?;
+    wiring::join(host.agent(), topology.join, topology.joined())?;
+    let processes = guests.iter().take(topology.joined()).filter(|_| kind == MachineKind::Native);
+    for agent in processes.map(|(guest, _)| guest.agent()).chain([external.agent()]) {
+        wiring::await_state(agent, CARD, "state UP")?;
+    }
+    let (guests, systems): (_, Vec<_>) = guests.into_iter().unzip();
+    let mut machine = Local { guests, external, host, facts: BTreeMap::new() };
+    machine.facts = maker.facts(topology, &machine, &systems)?;
+    Ok(Box::new(machine))
+}
+
+/// Refuses what no machine of this computer can be.
+fn refuse(kind: MachineKind, topology: &Topology, clock: Clock) -> Result<(), Error> {
+    if clock == Clock::Instructions {
+        let reason = format!("machine {kind} has the wall clock only; box, kvm and xen have the clock of instructions");
+        return Err(Error::Topology(reason));
+    }
+    match topology.guests.iter().position(|guest| guest.disk) {
+        Some(index) => Err(Error::Topology(format!(
+            "guest {}: machine {kind} has no block backend to serve a disk; xen has",
+            index + 1
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What makes the nodes.
+struct Maker<'a> {
+    kind: MachineKind,
+    agent: PathBuf,
+    logs: &'a Path,
+    cpus: Cpus,
+}
+
+impl Maker<'_> {
+    /// A node that is an agent in a network namespace, its loopback up and no card there.
+    fn process(&self, node: Node, network: &str, cpus: &[usize]) -> Result<Guest, Error> {
+        let launch = Launch {
+            program: self.agent.clone(),
+            arguments: vec!["serve".to_owned()],
+            system: PROCESS.to_owned(),
+            image: self.agent.display().to_string(),
+            limit: PATIENCE,
+        };
+        let node = self.start(node, launch.placed(&self.agent, network, cpus))?;
+        wiring::quieten(node.agent())?;
+        Ok(node)
+    }
+
+    fn start(&self, node: Node, launch: Launch) -> Result<Guest, Error> {
+        Guest::start(&node.to_string(), &self.log(node), &self.agent, launch)
+    }
+
+    fn log(&self, node: Node) -> PathBuf {
+        self.logs.join(format!("{node}.console"))
+    }
+
+    /// Boots all guests at once, each with the host's end of its card there; answers what each runs on as well.
+    fn guests(
+        &self,
+        host: &Agent,
+        topology: &Topology,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Vec<(Guest, String)>, Error> {
+        let (_, host_pid) = wiring::hello(host)?;
+        let boot = |number: usize| {
+            progress(&format!("{}: booting", Node::Guest(number)));
+            let card = number <= topology.joined();
+            let rate = topology.guests[number - 1].rate.filter(|_| card);
+            match self.kind {
+                MachineKind::Native => self.namespace(number, host, host_pid, card, rate),
+                _ => self.virtual_machine(number, host, host_pid, card, rate),
+            }
+        };
+        thread::scope(|scope| {
+            let booting: Vec<_> = (1..=topology.guests.len()).map(|number| scope.spawn(move || boot(number))).collect();
+            booting.into_iter().map(|guest| guest.join().expect("booting does not panic")).collect()
+        })
+    }
+
+    fn namespace(
+        &self,
+        number: usize,
+        host: &Agent,
+        host_pid: u32,
+        card: bool,
+        rate: Option<f64>,
+    ) -> Result<(Guest, String), Error> {
+        let node = Node::Guest(number);
+        let guest = self.process(node, &format!("beside={host_pid}"), &self.cpus.guests[number - 1])?;
+        if card {
+            wiring::cable(host, &wiring::vif(number), guest.agent(), node)?;
+        }
+        if let Some(rate) = rate {
+            wiring::limit(guest.agent(), CARD, rate)?;
+        }
+        Ok((guest, PROCESS.to_owned()))
+    }
+
+    fn virtual_machine(
+        &self,
+        number: usize,
+        host: &Agent,
+        host_pid: u32,
+        card: bool,
+        rate: Option<f64>,
+    ) -> Result<(Guest, String), Error> {
+        let node = Node::Guest(number);
+        let tap = wiring::vif(number);
+        if card {
+            wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+        }
+        if let Some(rate) = rate {
+            wiring::limit_incoming(host, &tap, rate)?;
+        }
+        let spec = GuestSpec {
+            name: node.to_string(),
+            kind: match self.kind {
+                MachineKind::Uml => Kind::Uml,
+                MachineKind::QemuE1000 => Kind::QemuE1000,
+                _ => Kind::Qemu,
+            },
+            memory_mib: MEMORY_MIB,
+            nic: card.then(|| Nic {
+                backend: Backend::Tap(tap),
+                mac: wiring::mac(node),
+                address: wiring::address(node),
+                prefix: wiring::PREFIX,
+                queues: 1,
+            }),
+            log: self.log(node),
+        };
+        let launch = spec.launch(&self.agent)?;
+        let system = launch.system.clone();
+        let launch = launch.placed(&self.agent, &format!("inside={host_pid}"), &self.cpus.guests[number - 1]);
+        Ok((self.start(node, launch)?, system))
+    }
+
+    /// What a result's reader must know of the machine.
+    fn facts(
+        &self,
+        topology: &Topology,
+        machine: &Local,
+        systems: &[String],
+    ) -> Result<BTreeMap<String, Value>, Error> {
+        let mut nodes = BTreeMap::new();
+        let mut tell = |node: Node, system: &str, cpus: &[usize]| {
+            let kernel = wiring::hello(machine.agent(node))?.0;
+            nodes.insert(node.to_string(), json!({ "is": system, "kernel": kernel, "cpus": cpus }));
+            Ok::<(), Error>(())
+        };
+        tell(Node::Host, PROCESS, &self.cpus.host)?;
+        tell(Node::External, PROCESS, &self.cpus.external)?;
+        for ((number, system), cpus) in (1..).zip(systems).zip(&self.cpus.guests) {
+            tell(Node::Guest(number), system, cpus)?;
+        }
+        let mut left_out =
+            vec![format!("scheduler {:?}: this computer has no hypervisor of its own", topology.scheduler)];
+        left_out.extend(topology.slice_ms.map(|slice| format!("slice_ms {slice}")));
+        let weights = (1..).zip(&topology.guests).filter_map(|(number, guest)| Some((number, guest.weight?)));
+        left_out.extend(weights.map(|(number, weight)| format!("weight {weight} of guest {number}")));
+        let bucket = |rate: f64| {
+            let Bucket { burst, queue } = Bucket::of(rate);
+            json!({ "rate": rate, "by": "tbf, which drops what its queue has no room for", "burst_bytes": burst, "queue_bytes": queue })
+        };
+        let mut facts = BTreeMap::from([
+            ("machine", json!(self.kind.name())),
+            ("clock", json!("wall")),
+            ("nodes", json!(nodes)),
+            ("left_out", json!(left_out)),
+            ("join", json!(topology.join)),
+            (
+                "wiring",
+                json!("veth, tap and bridge of this computer's kernel, which works on the CPU of whoever sends"),
+            ),
+            ("link", topology.link.map_or(json!("unlimited"), bucket)),
+            ("vifs", topology.guests.iter().map(|guest| guest.rate.map_or(json!("unlimited"), bucket)).collect()),
+            ("external_shares_cpus", json!(self.cpus.external_shares)),
+            ("iproute2", json!(output(Program::new("ip").arg("-V"))?.trim())),
+        ]);
+        if matches!(self.kind, MachineKind::Qemu | MachineKind::QemuE1000) {
+            let version = output(Program::new("qemu-system-x86_64").arg("--version"))?;
+            facts.insert("qemu", json!(version.lines().next().unwrap_or_default()));
+        }
+        Ok(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
+/// A machine that is up. Guests end before what they are joined to.
+struct Local {
+    guests: Vec<Guest>,
+    external: Guest,
+    host: Guest,
+    facts: BTreeMap<String, Value>,
+}
+
+impl Machine for Local {
+    fn agent(&self, node: Node) -> &Agent {
+        match node {
+            Node::External => self.external.agent(),
+            Node::Host => self.host.agent(),
+            Node::Guest(number) => self.guests[number - 1].agent(),
+        }
+    }
+
+    fn address(&self, node: Node) -> Ipv4Addr {
+        wiring::address(node)
+    }
+
+    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn facts(&self) -> BTreeMap<String, Value> {
+        self.facts.clone()
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), Error> {
+        let Local { guests, external, host, .. } = *self;
+        // All are stopped, whatever becomes of one.
+        let ends: Vec<_> = guests.into_iter().chain([external, host]).map(Guest::stop).collect();
+        ends.into_iter().collect()
+    }
+}

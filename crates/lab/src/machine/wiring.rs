@@ -1,0 +1,182 @@
+//! How a host's cards are joined, limited and addressed: `ip` and `tc`, run by the agents of the nodes.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlane_agent::{Command, Outcome};
+
+use super::{Join, Node};
+use crate::{Agent, Error};
+
+/// The length of the network's prefix, in bits.
+pub(crate) const PREFIX: u8 = 24;
+
+/// The most guests the network has addresses for.
+pub(crate) const MOST_GUESTS: usize = 200;
+
+/// The name of the host's end of the link.
+pub(crate) const UPLINK: &str = "uplink";
+
+/// The name of a node's card, where it is in a namespace or an emulated computer.
+pub(crate) const CARD: &str = "eth0";
+
+/// The name of the host's bridge.
+const BRIDGE: &str = "br0";
+
+/// The largest frame of an Ethernet with its usual MTU, in bytes.
+const FRAME: f64 = 1514.0;
+
+/// A node's address.
+pub(crate) fn address(node: Node) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, number(node))
+}
+
+/// The MAC address of a node's card: the same in each run, so that nothing depends on it.
+pub(crate) fn mac(node: Node) -> [u8; 6] {
+    [0x02, 0xfa, 0x1a, 0x77, 0, number(node)]
+}
+
+fn number(node: Node) -> u8 {
+    match node {
+        Node::Host => 1,
+        Node::External => 254,
+        Node::Guest(number) => 1 + u8::try_from(number).expect("a topology has at most 200 guests"),
+    }
+}
+
+/// The host's name of a guest's card.
+pub(crate) fn vif(guest: usize) -> String {
+    format!("vif{guest}")
+}
+
+/// Runs `ip` with the words of a line.
+pub(crate) fn ip(agent: &Agent, line: &str) -> Result<(), Error> {
+    run(agent, "ip", line)
+}
+
+fn run(agent: &Agent, program: &str, line: &str) -> Result<(), Error> {
+    let words: Vec<&str> = [program].into_iter().chain(line.split(' ')).collect();
+    agent.output(&words).map(drop)
+}
+
+/// The release of a node's kernel, and its agent's process id.
+pub(crate) fn hello(agent: &Agent) -> Result<(String, u32), Error> {
+    match agent.run(Command::Hello)? {
+        Outcome::Hello { kernel, pid, .. } => Ok((kernel, pid)),
+        other => {
+            let reason = format!("a hello was asked for, and the answer is {other:?}");
+            Err(Error::Failed { guest: agent.name().to_owned(), reason })
+        }
+    }
+}
+
+/// A cable between the host's namespace, where its end is `name`, and a node's, where it is the card, which comes up.
+pub(crate) fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
+    let (_, pid) = hello(agent)?;
+    ip(host, &format!("link add {name} type veth peer name {CARD} netns {pid}"))?;
+    bring_up(agent, node, CARD)
+}
+
+/// Keeps IPv6 from adding frames of its own to what is measured, and brings the loopback up. Before any card is there.
+pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
+    for who in ["default", "all"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{who}/disable_ipv6").into();
+        // A kernel without IPv6 has no such file.
+        let _ = agent.run(Command::Write { path, text: "1".to_owned() });
+    }
+    ip(agent, "link set lo up")
+}
+
+/// Gives a node's card its addresses and brings it up.
+pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Error> {
+    let mac = mac(node).map(|byte| format!("{byte:02x}")).join(":");
+    ip(agent, &format!("link set {card} address {mac}"))?;
+    ip(agent, &format!("addr add {}/{PREFIX} dev {card}", address(node)))?;
+    ip(agent, &format!("link set {card} up"))
+}
+
+/// Joins the host's cards, those of its guests and [`UPLINK`], which are there and down.
+pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error> {
+    match join {
+        Join::Bridge => {
+            // Spanning tree and multicast snooping would send frames of their own.
+            ip(host, &format!("link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
+            for card in (1..=guests).map(vif).chain([UPLINK.to_owned()]) {
+                ip(host, &format!("link set {card} master {BRIDGE} up"))?;
+            }
+            bring_up(host, Node::Host, BRIDGE)?;
+            let mut cards = (1..=guests).map(vif).chain([UPLINK.to_owned()]);
+            cards.try_for_each(|card| await_state(host, &card, "state forwarding"))
+        }
+        Join::Plain => {
+            let write = |name: &str, value: &str| {
+                let path = format!("/proc/sys/net/ipv4/{name}").into();
+                host.run(Command::Write { path, text: value.to_owned() })
+            };
+            write("ip_forward", "1")?;
+            for (card, node) in [(vif(1), Node::Guest(1)), (UPLINK.to_owned(), Node::External)] {
+                // Each side asks for the other's MAC address, and is answered with the host's: at once, where this may be
+                // set (in a user namespace it may not, and the first answer comes after up to 0.8 s).
+                write(&format!("conf/{card}/proxy_arp"), "1")?;
+                let _ = write(&format!("neigh/{card}/proxy_delay"), "0");
+                ip(host, &format!("link set {card} up"))?;
+                ip(host, &format!("addr add {}/32 dev {card}", address(Node::Host)))?;
+                ip(host, &format!("route add {}/32 dev {card} src {}", address(node), address(Node::Host)))?;
+            }
+            await_state(host, &vif(1), "state UP")?;
+            await_state(host, UPLINK, "state UP")
+        }
+    }
+}
+
+/// Waits until the kernel, which sees to it in its own time, has noticed that a card has a carrier: frames before are lost.
+pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), Error> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    loop {
+        let found = agent.output(&["ip", "-d", "-o", "link", "show", card])?;
+        if found.contains(state) {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            let reason = format!("{card} has no \"{state}\" after {} s: {found}", PATIENCE.as_secs());
+            return Err(Error::Failed { guest: agent.name().to_owned(), reason });
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Limits what a card sends, in bits per second. What its queue has no room for is dropped.
+pub(crate) fn limit(agent: &Agent, card: &str, rate: f64) -> Result<(), Error> {
+    let bucket = Bucket::of(rate);
+    let (burst, queue) = (bucket.burst, bucket.queue);
+    run(agent, "tc", &format!("qdisc add dev {card} root tbf rate {rate:.0}bit burst {burst:.0} limit {queue:.0}"))
+}
+
+/// Limits what the guest behind a tap sends: frames that come in are led through an intermediate device, for a queue is
+/// only where frames leave.
+pub(crate) fn limit_incoming(host: &Agent, tap: &str, rate: f64) -> Result<(), Error> {
+    let device = format!("{tap}-in");
+    ip(host, &format!("link add {device} type ifb"))?;
+    ip(host, &format!("link set {device} up"))?;
+    run(host, "tc", &format!("qdisc add dev {tap} handle ffff: ingress"))?;
+    let redirect = format!("action mirred egress redirect dev {device}");
+    run(host, "tc", &format!("filter add dev {tap} parent ffff: protocol all u32 match u32 0 0 {redirect}"))?;
+    limit(host, &device, rate)
+}
+
+/// A token bucket's settings, in bytes.
+pub(crate) struct Bucket {
+    /// What may be sent at once: a millisecond's worth, two frames at least.
+    pub burst: f64,
+    /// What may wait: 20 ms' worth, 32 frames at least.
+    pub queue: f64,
+}
+
+impl Bucket {
+    /// The settings for a rate in bits per second.
+    pub fn of(rate: f64) -> Bucket {
+        Bucket { burst: (rate / 8.0 * 1e-3).max(2.0 * FRAME), queue: (rate / 8.0 * 20e-3).max(32.0 * FRAME) }
+    }
+}

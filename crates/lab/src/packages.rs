@@ -1,0 +1,205 @@
+//! Debian packages, fetched by APT and unpacked in the cache; installed nowhere.
+//!
+//! Each package lies in a directory of its name: its files as they would be installed, and beside them the SHA-256 of the
+//! archive they came from, so that a newer version is noticed. What is there serves without a network.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    Progress, cache,
+    error::{Error, IoContext},
+    guest::{find_program, output},
+};
+
+/// The kernel of every guest and host that is not User-Mode Linux. The package names the newest; what is fetched is
+/// the one it depends on.
+pub const KERNEL: &str = "linux-image-amd64";
+
+/// Xen, its tools, Python for the one question no tool asks (each domain's CPU time), `ip` and `tc`, and the libraries all
+/// these load.
+pub const XEN: [&str; 38] = [
+    "iproute2",
+    "libbpf1",
+    "libbsd0",
+    "libc6",
+    "libcap2",
+    "libelf1",
+    "libexpat1",
+    "libgcc-s1",
+    "liblzma5",
+    "libmd0",
+    "libmnl0",
+    "libnl-3-200",
+    "libnl-route-3-200",
+    "libpython3.11-minimal",
+    "libtinfo6",
+    "libuuid1",
+    "libxencall1",
+    "libxendevicemodel1",
+    "libxenevtchn1",
+    "libxenforeignmemory1",
+    "libxengnttab1",
+    "libxenhypfs1",
+    "libxenmisc4.17",
+    "libxenstore4",
+    "libxentoolcore1",
+    "libxentoollog1",
+    "libxtables12",
+    "libyajl2",
+    "libzstd1",
+    "python3.11-minimal",
+    "xen-hypervisor-4.17-amd64",
+    "xen-utils-4.17",
+    "xen-utils-common",
+    "xenstore-utils",
+    "zlib1g",
+    "libncurses6",
+    "libbz2-1.0",
+    "liblzo2-2",
+];
+
+/// The name of the file that holds the archive's hash.
+const HASH: &str = "sha256";
+/// The name of the directory of its files.
+const FILES: &str = "files";
+
+/// The files of a package that was fetched.
+///
+/// # Errors
+/// [`Error::Missing`] where it was not.
+pub fn files(package: &str) -> Result<PathBuf, Error> {
+    let place = place(package)?;
+    if place.join(HASH).is_file() {
+        return Ok(place.join(FILES));
+    }
+    Err(Error::Missing(format!("the Debian package {package} was not fetched: run `fairlane lab setup`")))
+}
+
+/// Fetches those of the packages that are not in the cache, or not in APT's newest version.
+///
+/// # Errors
+/// [`Error::Missing`] where APT does not know a package or has no network; those of writing to the cache.
+pub fn fetch(packages: &[&str], progress: Progress) -> Result<(), Error> {
+    let known = Known::ask(packages)?;
+    let mut wanted = BTreeMap::new();
+    for package in packages {
+        let archive = known.archive(package)?;
+        let kept = fs::read_to_string(place(package)?.join(HASH)).unwrap_or_default();
+        if kept != archive.sha256 {
+            wanted.insert(archive.sha256.as_str(), (*package, archive));
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    progress(&format!("fetching {} Debian packages", wanted.len()));
+    let parent = cache::directory()?.join("packages");
+    fs::create_dir_all(&parent).doing(|| parent.display().to_string())?;
+    let work = tempfile::tempdir_in(&parent).doing(|| parent.display().to_string())?;
+    let names = wanted.values().map(|(_, archive)| &archive.package);
+    output(Command::new("apt-get").args(["download", "--quiet"]).args(names).current_dir(work.path()))
+        .map_err(|error| Error::Missing(format!("{error}: a network, and lists by `apt-get update`, are needed")))?;
+    for archive in entries(work.path())? {
+        let sha256 = hash(&fs::read(&archive).doing(|| archive.display().to_string())?);
+        let (package, about) = wanted.remove(sha256.as_str()).ok_or_else(|| {
+            Error::Missing(format!("{}: its SHA-256 is not the one APT tells: fetch it anew", archive.display()))
+        })?;
+        progress(&format!("unpacking {}", about.package));
+        unpack(&archive, &sha256, &place(package)?, work.path())?;
+    }
+    match wanted.into_values().next() {
+        Some((package, _)) => Err(Error::Missing(format!("APT fetched no archive of {package}: run it again"))),
+        None => Ok(()),
+    }
+}
+
+fn place(package: &str) -> Result<PathBuf, Error> {
+    Ok(cache::directory()?.join("packages").join(package))
+}
+
+/// Unpacks an archive beside its final place, then moves it there whole.
+fn unpack(archive: &Path, sha256: &str, place: &Path, work: &Path) -> Result<(), Error> {
+    let describe = || place.display().to_string();
+    let tree = work.join("tree");
+    fs::create_dir(&tree).doing(describe)?;
+    output(Command::new("dpkg-deb").arg("--extract").args([archive, &tree.join(FILES)]))?;
+    fs::write(tree.join(HASH), sha256).doing(describe)?;
+    if place.exists() {
+        fs::rename(place, work.join(sha256)).doing(describe)?;
+    }
+    match fs::rename(&tree, place) {
+        // Another process was faster.
+        Err(_) if place.join(HASH).is_file() => fs::remove_dir_all(&tree).doing(describe),
+        result => result.doing(describe),
+    }
+}
+
+/// What APT knows of packages.
+struct Known(BTreeMap<String, Archive>);
+
+/// What APT knows of one.
+struct Archive {
+    package: String,
+    sha256: String,
+    depends: String,
+}
+
+impl Known {
+    /// Asks for the packages, and for the one a package that only names another depends on.
+    fn ask(packages: &[&str]) -> Result<Known, Error> {
+        let program = find_program("apt-cache", "APT, by which Debian packages are fetched,", "apt")?;
+        let show = |names: &[&str]| {
+            let text = output(Command::new(&program).args(["show", "--no-all-versions"]).args(names));
+            text.unwrap_or_default().split("\n\n").filter_map(Archive::read).collect::<Vec<_>>()
+        };
+        let mut known: Vec<Archive> = show(packages);
+        let kernels: Vec<Archive> =
+            known.iter().filter_map(|about| about.names_kernel()).flat_map(|name| show(&[name])).collect();
+        known.extend(kernels);
+        Ok(Known(known.into_iter().map(|archive| (archive.package.clone(), archive)).collect()))
+    }
+
+    fn archive(&self, package: &str) -> Result<&Archive, Error> {
+        let about = self.0.get(package);
+        let about = about.and_then(|about| about.names_kernel().map_or(Some(about), |kernel| self.0.get(kernel)));
+        about.ok_or_else(|| {
+            Error::Missing(format!("APT knows no package {package}: run `apt-get update`, as root, on Debian 12"))
+        })
+    }
+}
+
+impl Archive {
+    /// Reads a paragraph of `apt-cache show`.
+    fn read(paragraph: &str) -> Option<Archive> {
+        let field = |name: &str| {
+            paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
+        };
+        let depends = field("Depends").unwrap_or_default();
+        Some(Archive { package: field("Package")?, sha256: field("SHA256")?, depends })
+    }
+
+    /// The kernel a package stands for that holds none itself.
+    fn names_kernel(&self) -> Option<&str> {
+        let first = self.depends.split([' ', ',']).next()?;
+        (self.package == KERNEL).then_some(first)
+    }
+}
+
+/// The entries of a directory.
+pub fn entries(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let describe = || directory.display().to_string();
+    let entries = fs::read_dir(directory).doing(describe)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).doing(describe)).collect()
+}
+
+/// SHA-256 in hexadecimal digits.
+pub fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,147 @@
+//! Instructions by component and function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Counts, Domain, Domains, Place};
+
+/// Where Xen's own addresses lie (Xen: `xen/arch/x86/include/asm/config.h`).
+const HYPERVISOR: std::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_8800_0000_0000;
+/// Where programs' addresses end.
+const USER_END: u64 = 1 << 47;
+
+/// Whose code it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Component {
+    /// The hypervisor.
+    Hypervisor,
+    /// A system's kernel.
+    Kernel(Domain),
+    /// A system's programs.
+    User(Domain),
+}
+
+impl Component {
+    /// All there are, in the order they are drawn.
+    pub const ALL: [Component; 5] = [
+        Component::Hypervisor,
+        Component::Kernel(Domain::Host),
+        Component::User(Domain::Host),
+        Component::Kernel(Domain::Guest),
+        Component::User(Domain::Guest),
+    ];
+
+    /// The component of a place.
+    pub fn of(place: Place, domains: &Domains) -> Component {
+        if HYPERVISOR.contains(&place.address) {
+            Component::Hypervisor
+        } else if place.address < USER_END {
+            Component::User(domains.of(place.page))
+        } else {
+            Component::Kernel(domains.of(place.page))
+        }
+    }
+
+    /// Its name, as metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Component::Hypervisor => "hypervisor",
+            Component::Kernel(Domain::Host) => "host_kernel",
+            Component::User(Domain::Host) => "host_user",
+            Component::Kernel(Domain::Guest) => "guest_kernel",
+            Component::User(Domain::Guest) => "guest_user",
+        }
+    }
+}
+
+/// What the measured CPUs did, by component and address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    executed: BTreeMap<Component, BTreeMap<u64, u64>>,
+    charged: BTreeMap<Domain, u64>,
+}
+
+impl Bill {
+    /// Adds up what some CPUs did.
+    pub fn of(counts: &Counts, domains: &Domains, cpus: &BTreeSet<usize>) -> Bill {
+        let mut bill = Bill::default();
+        for (place, tallies) in &counts.places {
+            let tallies = cpus.iter().filter_map(|cpu| tallies.get(*cpu));
+            let (executed, charged) =
+                tallies.fold((0, 0), |(executed, charged), tally| (executed + tally.executed, charged + tally.charged));
+            let component = Component::of(*place, domains);
+            if executed > 0 {
+                *bill.executed.entry(component).or_default().entry(place.address).or_default() += executed;
+            }
+            if let Component::Kernel(domain) | Component::User(domain) = component {
+                *bill.charged.entry(domain).or_default() += charged;
+            }
+        }
+        bill
+    }
+
+    /// Instructions of a component.
+    pub fn instructions(&self, component: Component) -> u64 {
+        self.executed.get(&component).map_or(0, |places| places.values().sum())
+    }
+
+    /// Instructions of all components.
+    pub fn total(&self) -> u64 {
+        Component::ALL.into_iter().map(|component| self.instructions(component)).sum()
+    }
+
+    /// What a hypervisor's accounts would say of a domain: the nanoseconds that it had the measured CPUs, where the clock has a
+    /// nanosecond an instruction of the whole computer.
+    pub fn charged(&self, domain: Domain) -> u64 {
+        self.charged.get(&domain).copied().unwrap_or(0)
+    }
+
+    /// The addresses of a component's code, for a table of symbols to name.
+    pub fn addresses(&self, component: Component) -> Vec<u64> {
+        self.executed.get(&component).map_or(Vec::new(), |places| places.keys().copied().collect())
+    }
+
+    /// Instructions by function, the heaviest first, given the name of each of [`Bill::addresses`]; what has none goes by its
+    /// address.
+    pub fn functions(&self, component: Component, names: &[Option<String>]) -> Vec<(String, u64)> {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        let places = self.executed.get(&component).into_iter().flatten();
+        for ((address, instructions), name) in places.zip(names) {
+            *sums.entry(name.clone().unwrap_or_else(|| format!("{address:#x}"))).or_default() += instructions;
+        }
+        let mut functions: Vec<_> = sums.into_iter().collect();
+        functions.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        functions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two CPUs of which the first is measured: the hypervisor, the host's kernel on page 900, the guest's on 500.
+    const BEFORE: &str = "clock 2 100\nffffffff81000000 900 100 100 0 0\n";
+    const AFTER: &str = "clock 2 1000\nffff82d040200000 100 50 0 7 0\nffffffff81000000 900 150 300 0 0\n\
+                         ffffffff81000000 500 200 600 0 0\nffffffff81000040 500 30 0 0 0\n401000 510 20 10 400 9\n";
+
+    fn bill() -> Bill {
+        let (before, after) = (Counts::parse(BEFORE).unwrap(), Counts::parse(AFTER).unwrap());
+        let domains = Domains::learn(&before, &after);
+        Bill::of(&after.since(&before), &domains, &BTreeSet::from([0]))
+    }
+
+    #[test]
+    fn each_component_has_its_own() {
+        let expected = [50, 50, 0, 230, 20];
+        assert_eq!(Component::ALL.map(|component| bill().instructions(component)), expected);
+        assert_eq!(bill().total(), 350);
+        assert_eq!((bill().charged(Domain::Host), bill().charged(Domain::Guest)), (200, 610));
+    }
+
+    #[test]
+    fn functions_are_sorted_by_weight() {
+        let kernel = Component::Kernel(Domain::Guest);
+        assert_eq!(bill().addresses(kernel), [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0040]);
+        let functions = bill().functions(kernel, &[None, Some("memcpy".to_owned())]);
+        assert_eq!(functions, [("0xffffffff81000000".to_owned(), 200), ("memcpy".to_owned(), 30)]);
+    }
+}

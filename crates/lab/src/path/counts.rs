@@ -1,0 +1,147 @@
+//! What the plugin counted: the instructions of each block of code, by CPU.
+//!
+//! The format is documented in `plugin/path-length.c`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::FormatError;
+use crate::error::{Error, IoContext};
+
+/// A place of code: what two domains execute at the same address lies on different pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The virtual address.
+    pub address: u64,
+    /// The number of the machine's page, counted from an arbitrary one that is the same all through a run.
+    pub page: u64,
+}
+
+/// What one CPU did at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Instructions executed there.
+    pub executed: u64,
+    /// Instructions of the whole computer while the CPU belonged to whoever entered here: a hypervisor's account.
+    pub charged: u64,
+}
+
+/// All counts up to a mark, or between two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Instructions of all CPUs.
+    pub clock: u64,
+    /// By place, a tally each CPU.
+    pub places: BTreeMap<Place, Vec<Tally>>,
+}
+
+impl Counts {
+    /// Reads the file of a mark.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Counts`].
+    pub fn read(path: &Path) -> Result<Counts, Error> {
+        let text = fs::read_to_string(path).doing(|| path.display().to_string())?;
+        Counts::parse(&text).map_err(|source| Error::Counts { path: path.to_owned(), source })
+    }
+
+    /// Reads the text of such a file.
+    ///
+    /// # Errors
+    /// The line that is not as the plugin writes it.
+    pub fn parse(text: &str) -> Result<Counts, FormatError> {
+        let mut lines = text.lines().zip(1..);
+        let wrong = |line, text: &str, wanted| FormatError { line, text: text.to_owned(), wanted };
+        let (head, _) = lines.next().unwrap_or(("", 1));
+        let (cpus, clock) = header(head).ok_or_else(|| wrong(1, head, "`clock CPUS INSTRUCTIONS`"))?;
+        let mut counts = Counts { clock, ..Counts::default() };
+        for (text, line) in lines {
+            let (place, tallies) = block(text)
+                .filter(|(_, tallies)| tallies.len() == cpus)
+                .ok_or_else(|| wrong(line, text, "a block: its address, page, and two numbers for each CPU"))?;
+            // A place has several blocks where translations of several lengths begin there.
+            let sums = counts.places.entry(place).or_insert_with(|| vec![Tally::default(); cpus]);
+            for (sum, tally) in sums.iter_mut().zip(tallies) {
+                sum.executed += tally.executed;
+                sum.charged += tally.charged;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// What was counted since an earlier mark of the same run.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let none = Vec::new();
+        let places = self.places.iter().map(|(place, tallies)| {
+            let before = earlier.places.get(place).unwrap_or(&none);
+            let before = before.iter().copied().chain(std::iter::repeat(Tally::default()));
+            let difference = tallies.iter().zip(before).map(|(after, before)| Tally {
+                executed: after.executed.saturating_sub(before.executed),
+                charged: after.charged.saturating_sub(before.charged),
+            });
+            (*place, difference.collect::<Vec<_>>())
+        });
+        let idle = |tally: &Tally| *tally == Tally::default();
+        let places = places.filter(|(_, tallies)| !tallies.iter().all(idle)).collect();
+        Counts { clock: self.clock.saturating_sub(earlier.clock), places }
+    }
+}
+
+fn header(line: &str) -> Option<(usize, u64)> {
+    let (cpus, clock) = line.strip_prefix("clock ")?.split_once(' ')?;
+    Some((cpus.parse().ok()?, clock.parse().ok()?))
+}
+
+fn block(line: &str) -> Option<(Place, Vec<Tally>)> {
+    let mut words = line.split(' ');
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let page = words.next()?.parse().ok()?;
+    let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let (pairs, rest) = numbers.as_chunks::<2>();
+    let tallies = pairs.iter().map(|&[executed, charged]| Tally { executed, charged }).collect();
+    rest.is_empty().then_some((Place { address, page }, tallies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIRST: &str = "clock 2 100\nffffffff81000000 7 40 60 0 0\nffffffff81000000 7 10 0 0 0\n401000 9 0 0 50 40\n";
+    const SECOND: &str = "clock 2 180\nffffffff81000000 7 90 70 0 0\n401000 9 0 0 50 40\n402000 9 0 0 40 70\n";
+
+    #[test]
+    fn the_difference_of_two_marks_is_what_lies_between() {
+        let between = Counts::parse(SECOND).unwrap().since(&Counts::parse(FIRST).unwrap());
+        assert_eq!(between.clock, 80);
+        let tally = |executed, charged| Tally { executed, charged };
+        let places = [
+            (Place { address: 0x40_2000, page: 9 }, vec![tally(0, 0), tally(40, 70)]),
+            (Place { address: 0xffff_ffff_8100_0000, page: 7 }, vec![tally(40, 10), tally(0, 0)]),
+        ];
+        assert_eq!(between.places, places.into());
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_named() {
+        for (text, line) in [
+            ("", 1),
+            ("clock 1\n", 1),
+            ("clock 1 5\n401000 9 1\n", 2),
+            ("clock 1 5\n401000 9 1 1\nxyz 9 1 1\n", 3),
+            ("clock 2 5\n401000 9 1 1\n", 2),
+        ] {
+            let error = Counts::parse(text).unwrap_err();
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.to_string().contains("is not"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(clock [0-3] [0-9]{1,3}\n)?([0-9a-fx]{1,4}( [0-9]{1,20}){0,5}\n){0,5}") {
+            let _ = Counts::parse(&text);
+        }
+    }
+}

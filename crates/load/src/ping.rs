@@ -1,0 +1,256 @@
+//! Echo requests, answered by the other side's kernel: the round-trip time of each.
+//!
+//! Requests are due at even intervals, and a round trip counts from when its request was *due*: the time in which a
+//! sender was held back is not forgotten.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    process,
+    sync::atomic::{AtomicU16, Ordering},
+    time::Instant,
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{about, passes, readable, seconds, within};
+
+/// Bytes of a request's ICMP header and data: as those of everybody's ping.
+const LENGTH: usize = 64;
+const ECHO_REPLY: u8 = 0;
+const ECHO_REQUEST: u8 = 8;
+
+/// Orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Whose kernel is asked.
+    pub to: Ipv4Addr,
+    /// Requests, 1 to 65535.
+    pub count: u16,
+    /// Seconds from one request to the next.
+    pub interval: f64,
+    /// Seconds to wait for replies after the last request.
+    pub patience: f64,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// Of each request in order the seconds from when it was due to its reply; none if there was no reply.
+    pub seconds: Vec<Option<f64>>,
+}
+
+impl RoundTrips {
+    /// Requests without a reply.
+    pub fn lost(&self) -> usize {
+        self.seconds.iter().filter(|trip| trip.is_none()).count()
+    }
+}
+
+/// Sends the requests and waits for their replies.
+///
+/// # Errors
+/// Orders out of range; no right to open a raw socket, nor one for echo requests; a socket that fails for good.
+pub fn run(spec: &Spec) -> io::Result<RoundTrips> {
+    let interval = seconds("interval", spec.interval)?;
+    let patience = seconds("patience", spec.patience)?;
+    within("count", spec.count, 1, u16::MAX)?;
+    let echo = Echo::open(spec.to)?;
+    let start = Instant::now();
+    let due = |sequence: u16| start + interval * u32::from(sequence);
+    let end = due(spec.count - 1) + patience;
+    let mut trips = vec![None; spec.count.into()];
+    let (mut sent, mut answered) = (0, 0);
+    while answered < spec.count {
+        let now = Instant::now();
+        while sent < spec.count && due(sent) <= now {
+            echo.send(sent)?;
+            sent += 1;
+        }
+        if now >= end {
+            break;
+        }
+        let wake = if sent < spec.count { due(sent) } else { end };
+        if readable(&echo.socket, wake)?
+            && let Some(sequence) = echo.receive()?
+            && sequence < sent
+            && trips[usize::from(sequence)].is_none()
+        {
+            trips[usize::from(sequence)] = Some(due(sequence).elapsed().as_secs_f64());
+            answered += 1;
+        }
+    }
+    Ok(RoundTrips { seconds: trips })
+}
+
+/// A socket for echo requests and their replies; the standard library knows sockets of this form as those of UDP.
+struct Echo {
+    socket: UdpSocket,
+    id: Id,
+}
+
+/// Who tells our replies from those to others.
+#[derive(Clone, Copy, PartialEq)]
+enum Id {
+    /// We, on a raw socket, which hears all.
+    Ours(u16),
+    /// The kernel, on a datagram socket, whose port it is.
+    Kernel,
+}
+
+impl Echo {
+    fn open(to: Ipv4Addr) -> io::Result<Echo> {
+        static OPENED: AtomicU16 = AtomicU16::new(0);
+        let open = |kind| socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, SockProtocol::Icmp);
+        let (socket, id) = match open(SockType::Raw) {
+            Ok(socket) => {
+                let own = OPENED.fetch_add(1, Ordering::Relaxed);
+                (socket, Id::Ours((process::id() as u16).wrapping_add(own)))
+            }
+            // Without privilege, the sysctl net.ipv4.ping_group_range may allow this.
+            Err(Errno::EPERM | Errno::EACCES) => {
+                let refused =
+                    "a socket for echo requests needs CAP_NET_RAW, or net.ipv4.ping_group_range to have our group";
+                (open(SockType::Datagram).map_err(io::Error::from).map_err(about(refused))?, Id::Kernel)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let socket = UdpSocket::from(socket);
+        socket.connect(SocketAddr::from((to, 0))).map_err(about(to))?;
+        Ok(Echo { socket, id })
+    }
+
+    /// Sends a request; one that the kernel cannot place at the moment is lost like one on the way.
+    fn send(&self, sequence: u16) -> io::Result<()> {
+        let id = if let Id::Ours(id) = self.id { id } else { 0 };
+        self.socket.send(&request(id, sequence)).map(drop).or_else(forgive)
+    }
+
+    /// Takes what has come; answers the sequence number if it is a reply to one of our requests.
+    fn receive(&self) -> io::Result<Option<u16>> {
+        let mut packet = [0; 256];
+        match self.socket.recv(&mut packet) {
+            Ok(length) => Ok(reply(&packet[..length], self.id)),
+            Err(error) => forgive(error).map(|()| None),
+        }
+    }
+}
+
+fn forgive(error: io::Error) -> io::Result<()> {
+    let passing = error.raw_os_error().is_some_and(|number| passes(Errno::from_raw(number)));
+    if passing { Ok(()) } else { Err(error) }
+}
+
+/// An echo request (RFC 792).
+fn request(id: u16, sequence: u16) -> [u8; LENGTH] {
+    let mut packet = [0; LENGTH];
+    packet[0] = ECHO_REQUEST;
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    packet[6..8].copy_from_slice(&sequence.to_be_bytes());
+    let sum = checksum(&packet);
+    packet[2..4].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// The sequence number of an echo reply to us. A raw socket's packets begin with the IP header.
+fn reply(packet: &[u8], id: Id) -> Option<u16> {
+    let packet = match id {
+        Id::Ours(_) => packet.get(usize::from(packet.first()? & 0xf) * 4..)?,
+        Id::Kernel => packet,
+    };
+    let field = |at: usize| Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?));
+    let ours = match id {
+        Id::Ours(id) => field(4)? == id,
+        Id::Kernel => true,
+    };
+    if *packet.first()? == ECHO_REPLY && ours { field(6) } else { None }
+}
+
+/// The Internet checksum of an even number of bytes (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A request's checksum makes the sum of the whole zero; answered, it is known again by its own sender only.
+        #[test]
+        fn a_reply_is_known_by_id_and_sequence(id: u16, sequence: u16, other: u16) {
+            let mut packet = request(id, sequence);
+            prop_assert_eq!(checksum(&packet), 0);
+            prop_assert_eq!(reply(&packet, Id::Kernel), None);
+            packet[0] = ECHO_REPLY;
+            prop_assert_eq!(reply(&packet, Id::Kernel), Some(sequence));
+            let mut raw = vec![0x45; 20];
+            raw.extend(packet);
+            prop_assert_eq!(reply(&raw, Id::Ours(id)), Some(sequence));
+            prop_assert_eq!(reply(&raw, Id::Ours(other)).is_some(), other == id);
+        }
+
+        /// Whatever bytes arrive, nothing panics.
+        #[test]
+        fn any_packet_is_taken(packet in prop::collection::vec(any::<u8>(), 0..80), id: u16) {
+            let _ = (reply(&packet, Id::Kernel), reply(&packet, Id::Ours(id)));
+        }
+    }
+
+    /// Without the right to ping, says so loudly; then there is nothing to test.
+    fn may_ping() -> bool {
+        let opened = Echo::open(Ipv4Addr::LOCALHOST);
+        if let Err(error) = &opened {
+            eprintln!("SKIPPED: {error}");
+        }
+        opened.is_ok()
+    }
+
+    #[test]
+    fn every_request_is_answered_on_loopback_and_two_at_once_do_not_mix() {
+        if !may_ping() {
+            return;
+        }
+        let spec = Spec { to: Ipv4Addr::LOCALHOST, count: 50, interval: 0.002, patience: 5.0 };
+        let both = std::thread::scope(|scope| {
+            [(); 2].map(|()| scope.spawn(|| run(&spec).unwrap())).map(|run| run.join().unwrap())
+        });
+        for trips in both {
+            assert_eq!((trips.seconds.len(), trips.lost()), (50, 0));
+            assert!(trips.seconds.iter().flatten().all(|trip| *trip > 0.0));
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_asked_is_named() {
+        // Loopback's broadcast address.
+        let spec = Spec { to: Ipv4Addr::new(127, 255, 255, 255), count: 1, interval: 0.001, patience: 0.01 };
+        let error = run(&spec).unwrap_err().to_string();
+        assert!(!may_ping() || error.contains("127.255.255.255"), "{error}");
+    }
+
+    #[test]
+    fn silence_is_loss() {
+        assert_eq!(RoundTrips { seconds: vec![Some(0.1), None, None] }.lost(), 2);
+    }
+
+    #[test]
+    fn orders_out_of_range_are_named() {
+        let good = Spec { to: Ipv4Addr::LOCALHOST, count: 1, interval: 1.0, patience: 1.0 };
+        for (bad, named) in [
+            (Spec { count: 0, ..good.clone() }, "count"),
+            (Spec { interval: 0.0, ..good.clone() }, "interval"),
+            (Spec { patience: -1.0, ..good.clone() }, "patience"),
+        ] {
+            let error = run(&bad).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

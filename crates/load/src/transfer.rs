@@ -1,0 +1,180 @@
+//! Transfers over TCP, one after another, each over a connection of its own: how long each takes.
+//!
+//! A new connection begins in slow start, which is what makes short transfers sensitive to the round-trip time. The
+//! receiver confirms the last byte, so a transfer is over when its data are with the receiving program. Both sides
+//! clock it: where data wait before a guest that does not run, the guest sees them arrive faster than the link is.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ServeSpec, about, readable, seconds, within};
+
+/// The longest one transfer may stand still.
+const STALL: Duration = Duration::from_secs(15);
+/// Bytes a read or write.
+const CHUNK: usize = 128 << 10;
+/// Bytes of the number before the data (their length) and of the confirmation (the receiver's nanoseconds).
+const NUMBER: usize = 8;
+
+/// A sender's orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The server.
+    pub to: SocketAddr,
+    /// Bytes a transfer.
+    pub size: u64,
+    /// Transfers, 1 to 1,000,000.
+    pub count: usize,
+    /// No transfer begins later than this many seconds after the first.
+    pub seconds: f64,
+}
+
+/// One transfer; times are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// When it began, after the first did.
+    pub t: f64,
+    /// From the call to connect until the connection stood.
+    pub connect: f64,
+    /// From the call to connect until the receiver had confirmed the last byte.
+    pub seconds: f64,
+    /// On the receiver's clock, from taking the connection to the last byte.
+    pub received: f64,
+}
+
+/// Makes the transfers.
+///
+/// # Errors
+/// Orders out of range; a connection that is refused, broken off, or stands still for 15 s.
+pub fn send(spec: &Spec) -> io::Result<Vec<Transfer>> {
+    let limit = seconds("seconds", spec.seconds)?;
+    within("count", spec.count, 1, 1_000_000)?;
+    let data = vec![0; CHUNK];
+    let start = Instant::now();
+    let mut transfers = Vec::new();
+    while transfers.len() < spec.count && start.elapsed() < limit {
+        transfers.push(transfer(spec, start, &data).map_err(about(spec.to))?);
+    }
+    Ok(transfers)
+}
+
+fn transfer(spec: &Spec, start: Instant, data: &[u8]) -> io::Result<Transfer> {
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&spec.to, STALL)?;
+    let connect = begun.elapsed();
+    prepare(&stream)?;
+    stream.write_all(&spec.size.to_be_bytes())?;
+    let mut left = spec.size;
+    while left > 0 {
+        left -= stream.write(&data[..at_most(data.len(), left)])? as u64;
+    }
+    let mut confirmed = [0; NUMBER];
+    stream.read_exact(&mut confirmed)?;
+    Ok(Transfer {
+        t: (begun - start).as_secs_f64(),
+        connect: connect.as_secs_f64(),
+        seconds: begun.elapsed().as_secs_f64(),
+        received: Duration::from_nanos(u64::from_be_bytes(confirmed)).as_secs_f64(),
+    })
+}
+
+/// Takes transfers until the time is up, calling `started` once it can.
+///
+/// # Errors
+/// Orders out of range, or a port in use. A transfer that breaks off is its sender's error.
+pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<()> {
+    let duration = seconds("seconds", spec.seconds)?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("TCP port {}", spec.port)))?;
+    listener.set_nonblocking(true)?;
+    let end = Instant::now() + duration;
+    started(listener.local_addr()?);
+    while readable(&listener, end)? && Instant::now() < end {
+        match listener.accept() {
+            Ok((stream, _)) => drop(thread::spawn(move || take(stream, Instant::now()))),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    prepare(&stream)?;
+    let mut size = [0; NUMBER];
+    stream.read_exact(&mut size)?;
+    let mut left = u64::from_be_bytes(size);
+    let mut data = vec![0; CHUNK];
+    while left > 0 {
+        let most = at_most(data.len(), left);
+        match stream.read(&mut data[..most])? as u64 {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            read => left -= read,
+        }
+    }
+    let elapsed = accepted.elapsed().as_nanos() as u64;
+    stream.write_all(&elapsed.to_be_bytes())
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(STALL))?;
+    stream.set_write_timeout(Some(STALL))
+}
+
+fn at_most(chunk: usize, left: u64) -> usize {
+    usize::try_from(left).map_or(chunk, |left| left.min(chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn server(seconds: f64) -> (SocketAddr, thread::JoinHandle<()>) {
+        let (tell, told) = mpsc::channel();
+        let serving = thread::spawn(move || {
+            serve(&ServeSpec { port: 0, seconds }, |address| tell.send(address.port()).unwrap()).unwrap();
+        });
+        ((Ipv4Addr::LOCALHOST, told.recv().unwrap()).into(), serving)
+    }
+
+    #[test]
+    fn each_transfer_is_confirmed_and_clocked_by_both() {
+        let (to, serving) = server(2.0);
+        for (size, count) in [(0, 3), (1, 3), (10_000, 20), (3_000_000, 2)] {
+            let transfers = send(&Spec { to, size, count, seconds: 60.0 }).unwrap();
+            assert_eq!(transfers.len(), count);
+            assert!(transfers.is_sorted_by(|a, b| a.t < b.t));
+            for transfer in transfers {
+                assert!(0.0 < transfer.connect && transfer.connect < transfer.seconds, "{transfer:?}");
+                assert!(0.0 < transfer.received, "{transfer:?}");
+            }
+        }
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn no_transfer_begins_after_the_limit() {
+        let (to, serving) = server(0.5);
+        let transfers = send(&Spec { to, size: 1000, count: 1_000_000, seconds: 0.1 }).unwrap();
+        assert!((1..1_000_000).contains(&transfers.len()));
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = send(&Spec { to: free, size: 1, count: 1, seconds: 1.0 }).unwrap_err();
+        assert!(error.to_string().contains(&free.to_string()), "{error}");
+        let error = send(&Spec { to: free, size: 1, count: 0, seconds: 1.0 }).unwrap_err();
+        assert!(error.to_string().contains("count"), "{error}");
+    }
+}
