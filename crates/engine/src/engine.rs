@@ -174,7 +174,7 @@ impl Shared {
         for change in changes {
             let worker = self.place(policy, &newer, &change)?;
             if let Change::AddVif(vif) = &change
-                && policy.vifs.iter().all(|old| old.socket != vif.socket)
+                && policy.vifs.iter().all(|old| old.card != vif.card)
             {
                 opened[worker].insert(vif.name.clone(), ports::vif(vif)?);
             }

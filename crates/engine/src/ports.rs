@@ -1,22 +1,42 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
-use fairlane_core::policy::{Link, Uplink, Vif, uplink_queue};
+use fairlane_core::policy::{Card, Link, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::xen::backend::Backend;
+use fairlane_port::xen::{Devices, store::Store};
 use fairlane_port::{Port, wire};
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a guest's card.
 ///
 /// # Errors
-/// A sentence: the socket's path is in use, or cannot be made.
+/// A sentence: the socket's path is in use, or cannot be made; or this is no driver domain of Xen's.
 pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, String> {
-    let open = if vif.connect { VhostUser::connect } else { VhostUser::listen };
-    match open(&vif.name, &vif.socket, vif.queues) {
-        Ok(port) => Ok(Box::new(port)),
-        Err(error) => Err(format!("vif `{}`: {error}", vif.name)),
+    let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
+    match &vif.card {
+        Card::VhostUser { socket, connect } => {
+            let open = if *connect { VhostUser::connect } else { VhostUser::listen };
+            Ok(Box::new(open(&vif.name, socket, vif.queues).map_err(|error| said(&error))?))
+        }
+        Card::Xen { guest, device } => {
+            let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let backend = match &mut *backend {
+                Some(backend) => backend,
+                none => none.insert(start_xen().map_err(|error| said(&error))?),
+            };
+            Ok(Box::new(backend.vif(&vif.name, guest, *device, vif.queues).map_err(|error| said(&error))?))
+        }
     }
+}
+
+/// The one talk of this process with Xen's toolstack, from the first vif of Xen's on.
+static XEN: Mutex<Option<Backend>> = Mutex::new(None);
+
+fn start_xen() -> Result<Backend, String> {
+    Backend::start(Store::open()?, Arc::new(Devices::open()?))
 }
 
 /// Opens the uplinks of all links. A wire is the uplink of two.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 /// One step from a running policy to a newer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket or number of queues.
+    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket, guest or number of queues.
     RemoveVif {
         /// The vif.
         vif: String,
@@ -133,7 +133,7 @@ impl Policy {
 
 /// Whether two vifs of one name are the same card to their guest.
 fn same_card(old: &Vif, new: &Vif) -> bool {
-    (&old.link, &old.socket, old.connect, old.queues) == (&new.link, &new.socket, new.connect, new.queues)
+    (&old.link, &old.card, old.queues) == (&new.link, &new.card, new.queues)
 }
 
 fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {

@@ -33,7 +33,7 @@ pub struct Policy {
     pub metrics: Option<SocketAddr>,
     /// The links, each a switch, a scheduler and a worker of its own. Names are unique.
     pub links: Vec<Link>,
-    /// The guests' cards, in the order of the file. Names and sockets are unique.
+    /// The guests' cards, in the order of the file. Names are unique, and so is how each is met.
     pub vifs: Vec<Vif>,
 }
 
@@ -123,6 +123,25 @@ pub fn uplink_queue(rate: Option<u64>) -> u64 {
     rate.map_or(MOST, |rate| (rate / 8 / 500).clamp(16 << 10, MOST))
 }
 
+/// How a card's driver is met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// Over a vhost-user socket.
+    VhostUser {
+        /// Its path.
+        socket: PathBuf,
+        /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
+        connect: bool,
+    },
+    /// Through Xen, in whose driver domain the backend runs.
+    Xen {
+        /// The guest's name, or the number of its domain.
+        guest: String,
+        /// Which of its cards, from 0.
+        device: u32,
+    },
+}
+
 /// A guest's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
@@ -130,10 +149,8 @@ pub struct Vif {
     pub name: String,
     /// Name of its link.
     pub link: String,
-    /// The vhost-user socket.
-    pub socket: PathBuf,
-    /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
-    pub connect: bool,
+    /// How its guest's driver is met.
+    pub card: Card,
     /// Queue pairs offered, 1 to 16.
     pub queues: u16,
     /// What it is granted.

@@ -144,7 +144,11 @@ impl Talk {
                         self.vifs.push(vif);
                         changed.extend(self.all()?);
                     }
-                    Message::Parted(number, reason) => changed.extend(self.parted(number, reason)),
+                    Message::Parted(number, reason) => {
+                        self.parted(number, reason);
+                        // The next guest of that name may have waited for it.
+                        changed.extend(self.all()?);
+                    }
                     Message::End => return Ok(()),
                 }
             }
@@ -184,15 +188,14 @@ impl Talk {
     }
 
     /// A port let go of its frontend.
-    fn parted(&mut self, number: usize, reason: Option<String>) -> Option<Id> {
-        let vif = self.vifs.iter_mut().find(|vif| vif.number == number)?;
+    fn parted(&mut self, number: usize, reason: Option<String>) {
+        let Some(vif) = self.vifs.iter_mut().find(|vif| vif.number == number) else { return };
         let id = vif.current.take();
         vif.parting = false;
         if let (Some(reason), Some(id)) = (reason, id) {
             vif.broken = Some(id);
             self.complain(id, &reason);
         }
-        id
     }
 
     /// Says where toolstacks look why a vif does not work.

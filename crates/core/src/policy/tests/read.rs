@@ -49,8 +49,7 @@ fn what_is_left_out_has_its_default() {
     let vif = Vif {
         name: "v".into(),
         link: "l".into(),
-        socket: "s".into(),
-        connect: false,
+        card: Card::VhostUser { socket: "s".into(), connect: false },
         queues: 1,
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
         mac: None,
