@@ -9,6 +9,7 @@ use super::device::{self, State, optional, set_state};
 use super::host::Host;
 use super::store::Store;
 use super::{Link, Plug, Xen};
+use crate::Limit;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,8 @@ struct Vif {
     parting: bool,
     /// Whose rules were broken, until that frontend begins anew.
     broken: Option<Id>,
+    /// The toolstack's `rate`.
+    limit: Option<Limit>,
 }
 
 /// Serves the vifs of this domain. Dropping it ends the talk, not the service.
@@ -93,7 +96,8 @@ impl Backend {
             let _ = bell.write(1);
         })?;
         let (name, guest) = (name.to_owned(), guest.to_owned());
-        let vif = Vif { name, guest, device, queues, plug, number, current: None, parting: false, broken: None };
+        let (current, broken, limit) = (None, None, None);
+        let vif = Vif { name, guest, device, queues, plug, number, current, parting: false, broken, limit };
         self.tell(Message::Add(vif));
         Ok(port)
     }
@@ -123,8 +127,16 @@ struct Talk {
     bell: Arc<EventFd>,
     received: Receiver<Message>,
     vifs: Vec<Vif>,
-    /// Vifs of xenstore that were seen, with their frontends' paths.
-    known: BTreeMap<Id, String>,
+    /// Vifs of xenstore that ports serve.
+    known: BTreeMap<Id, Known>,
+}
+
+/// What is known of a vif in xenstore.
+struct Known {
+    /// The path of its frontend.
+    frontend: String,
+    /// The number of its port.
+    port: usize,
 }
 
 impl Talk {
@@ -213,17 +225,25 @@ impl Talk {
             return self.forget(id);
         };
         let Some(place) = self.find(id)? else { return Ok(()) };
-        if self.known.get(&id) != Some(&frontend) {
+        let port = self.vifs[place].number;
+        if self.known.get(&id).is_none_or(|known| known.frontend != frontend || known.port != port) {
             self.forget(id)?;
             self.store.watch(&format!("{frontend}/state"), &path)?;
-            self.known.insert(id, frontend.clone());
+            self.known.insert(id, Known { frontend: frontend.clone(), port });
         }
+        // Another domain has the guest's name by now, so this one is on its way out. Domains' numbers grow.
+        let succeeded = self.known.range((id.0 + 1, 0)..).any(|(_, known)| known.port == port);
         let online = optional(&mut self.store, &format!("{path}/online"))?.as_deref() != Some("0");
         let theirs = device::state(&mut self.store, &frontend)?;
+        let limit = device::limit(&mut self.store, &path)?;
         let vif = &mut self.vifs[place];
+        if !succeeded && vif.limit != limit {
+            vif.limit = limit;
+            vif.plug.limit(limit);
+        }
         let connected = vif.current == Some(id);
         let leaving = before >= State::Closing && !online;
-        if theirs == State::Connected && !leaving && vif.broken != Some(id) {
+        if theirs == State::Connected && !leaving && !succeeded && vif.broken != Some(id) {
             return if connected { Ok(()) } else { self.connect(place, id, &path, &frontend, before) };
         }
         if connected {
@@ -233,6 +253,7 @@ impl Talk {
         }
         let next = match theirs {
             _ if leaving => State::Closed,
+            _ if succeeded => return Ok(()),
             State::Initialising | State::InitWait | State::Initialised => {
                 vif.broken = vif.broken.filter(|broken| *broken != id);
                 if before != State::InitWait {
@@ -286,7 +307,7 @@ impl Talk {
 
     /// A vif is no longer in xenstore.
     fn forget(&mut self, id: Id) -> io::Result<()> {
-        if let Some(frontend) = self.known.remove(&id) {
+        if let Some(Known { frontend, .. }) = self.known.remove(&id) {
             self.store.unwatch(&format!("{frontend}/state"), &format!("{VIFS}/{}/{}", id.0, id.1))?;
         }
         for vif in &mut self.vifs {

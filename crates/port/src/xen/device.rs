@@ -3,6 +3,7 @@
 use super::link::QueueSetup;
 use super::receive::Takes;
 use super::store::Store;
+use crate::Limit;
 use std::io;
 
 /// `enum xenbus_state` (xen/include/public/io/xenbus.h).
@@ -89,6 +90,23 @@ pub fn offer(store: &mut Store, path: &str, queues: u16) -> io::Result<()> {
     keys.into_iter().try_for_each(|(key, value)| store.write(&format!("{path}/{key}"), value))
 }
 
+/// The toolstack's limit on what the guest sends, from `rate`: the bytes of credit, and the microseconds after which
+/// there is as much again (xl-network-configuration, "rate"). None if there is none, or it is not of that form.
+///
+/// # Errors
+/// It cannot be read.
+pub fn limit(store: &mut Store, path: &str) -> io::Result<Option<Limit>> {
+    Ok(optional(store, &format!("{path}/rate"))?.as_deref().and_then(credit))
+}
+
+/// What a `rate` says. The credit is what passes at once, but room for one large frame is always.
+fn credit(rate: &str) -> Option<Limit> {
+    let (bytes, micros) = rate.split_once(',')?;
+    let (bytes, micros) = (bytes.trim().parse::<u64>().ok()?, micros.trim().parse::<u64>().ok()?);
+    let rate = u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(micros.max(1))).ok()?;
+    (rate > 0 && micros > 0).then_some(Limit { rate, burst: bytes.max(64 << 10) })
+}
+
 /// What a frontend at `path` asks for, with at most `most` queues.
 ///
 /// # Errors
@@ -132,4 +150,18 @@ pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSet
         checksum: [!flag("feature-no-csum-offload")?, flag("feature-ipv6-csum-offload")?],
     };
     Ok((setups, takes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_credit_and_time() {
+        assert_eq!(credit("500000,50000"), Some(Limit { rate: 80_000_000, burst: 500_000 }));
+        assert_eq!(credit("6250,50000"), Some(Limit { rate: 1_000_000, burst: 65_536 }));
+        for wrong in ["", "5", "5,", "0,50000", "5,0", "-1,2", "x,y", "18446744073709551615,1"] {
+            assert_eq!(credit(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ use crate::burst::{Batch, Burst};
 use crate::flow;
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
-use crate::{Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Limit, Port, Put, Refusal, Room, Status, Wanted};
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
@@ -49,6 +49,7 @@ const EVENTS: u32 = 1;
 enum Order {
     Connect(Link),
     Part,
+    Limit(Option<Limit>),
 }
 
 /// A vif's backend.
@@ -61,6 +62,7 @@ pub struct Xen {
     link: Option<Link>,
     /// Why the last frontend was disabled, until the next one comes.
     broken: Option<String>,
+    limit: Option<Limit>,
     /// The queue last offered from.
     turn: usize,
     /// Where frames are completed for a guest that left it to us.
@@ -82,6 +84,11 @@ impl Plug {
     /// Serves it no longer: nothing of it stays mapped.
     pub fn part(&self) {
         self.order(Order::Part);
+    }
+
+    /// Limits what the guest sends.
+    pub fn limit(&self, limit: Option<Limit>) {
+        self.order(Order::Limit(limit));
     }
 
     /// Whether its port is there.
@@ -114,6 +121,7 @@ impl Xen {
             watcher: None,
             link: None,
             broken: None,
+            limit: None,
             turn: 0,
             plain: Plain::default(),
         };
@@ -139,6 +147,7 @@ impl Xen {
                         Err(error) => self.refuse(format!("its events cannot be waited for: {error}")),
                     }
                 }
+                Order::Limit(limit) => self.limit = limit,
                 Order::Part => {
                     self.unplug();
                     (self.parted)(None);
@@ -270,6 +279,10 @@ impl Port for Xen {
             (_, Some(link)) => link.take_events(),
             (_, None) => {}
         }
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.limit
     }
 
     fn status(&self) -> Status {

@@ -160,7 +160,7 @@ fn a_backend_that_comes_back_goes_on_where_the_last_one_was() {
 fn parting_leaves_nothing_mapped() {
     let (one, _two, mut first, _second) = guests();
     assert_eq!(one.machine.users(1, TX), 3);
-    first.plug.part();
+    first.plug().part();
     first.settle();
     assert_eq!(first.port.status(), Status::Waiting);
     assert_eq!(first.parted.try_recv(), Ok(None));

@@ -3,3 +3,5 @@
 mod frames;
 mod hostile;
 mod netfront;
+mod states;
+mod xenstored;

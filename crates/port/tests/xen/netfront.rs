@@ -322,7 +322,7 @@ impl Frontend {
 /// A port with what a worker would hold.
 pub struct Backend {
     pub port: Xen,
-    pub plug: Plug,
+    pub plug: Option<Plug>,
     pub parted: mpsc::Receiver<Option<String>>,
     poller: Poller,
     burst: Box<Burst>,
@@ -332,10 +332,31 @@ impl Backend {
     pub fn new() -> Backend {
         let (sender, parted) = mpsc::channel();
         let told = move |reason| sender.send(reason).unwrap();
-        let (mut port, plug) = Xen::new("test", told).unwrap();
+        let (port, plug) = Xen::new("test", told).unwrap();
+        Backend { plug: Some(plug), parted, ..Backend::around(port) }
+    }
+
+    /// One whose port another has the plug of.
+    pub fn around(mut port: Xen) -> Backend {
         let poller = Poller::new().unwrap();
         port.register(&poller, Key(0)).unwrap();
-        Backend { port, plug, parted, poller, burst: Burst::new() }
+        Backend { port, plug: None, parted: mpsc::channel().1, poller, burst: Burst::new() }
+    }
+
+    /// Handles events until the port is right, for at most some seconds.
+    #[track_caller]
+    pub fn until(&mut self, right: impl Fn(&Xen) -> bool) {
+        let mut ready = Vec::new();
+        for _ in 0..2000 {
+            if right(&self.port) {
+                return;
+            }
+            self.poller.wait(Nanos::from_millis(5), &mut ready).unwrap();
+            for (_, number) in ready.drain(..) {
+                self.port.event(number, &self.poller, Nanos(0));
+            }
+        }
+        panic!("the port is still {:?}", self.port.status());
     }
 
     pub fn connected(frontend: &Frontend, takes: Takes) -> Backend {
@@ -345,8 +366,12 @@ impl Backend {
     }
 
     pub fn connect(&mut self, frontend: &Frontend, takes: Takes) {
-        self.plug.connect(frontend.link(takes).unwrap());
+        self.plug().connect(frontend.link(takes).unwrap());
         self.settle();
+    }
+
+    pub fn plug(&self) -> &Plug {
+        self.plug.as_ref().unwrap()
     }
 
     pub fn settle(&mut self) {
