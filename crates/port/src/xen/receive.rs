@@ -187,15 +187,14 @@ impl Receive {
         if trial[0].done() { Ok(()) } else { Err(Violation::Grant(place.reference)) }
     }
 
-    /// Copies what a frame comes to when nothing is left to do on it: all or nothing.
+    /// Copies what a frame comes to when nothing is left to do on it: all or nothing. Nothing is planned meanwhile.
     fn put_plain(&mut self, frame: &Frame<'_>, plain: &mut Plain) -> Result<Option<Refusal>, Violation> {
-        // Segments follow each other in one buffer, so each is copied before the next is made; they are answered at the end.
-        let mut answers = Vec::new();
-        let outcome = plain.each(frame, |bytes| match self.copy_bytes(bytes, &mut answers) {
+        let outcome = plain.each(frame, |bytes| match self.copy_bytes(bytes) {
             Ok(None) => Ok(()),
             Ok(Some(refusal)) => Err(Ok(refusal)),
             Err(violation) => Err(Err(violation)),
         });
+        let answers = std::mem::take(&mut self.responses);
         match outcome {
             Ok(Ok(())) => {
                 answers.into_iter().for_each(|response| self.ring.respond(response));
@@ -212,21 +211,13 @@ impl Receive {
         }
     }
 
-    /// Copies one frame of ours behind those that `answers` has, and adds its own.
-    fn copy_bytes(&mut self, bytes: &[u8], answers: &mut Vec<[u8; 8]>) -> Result<Option<Refusal>, Violation> {
-        // Taken for planned, so that the requests behind are used.
-        std::mem::swap(&mut self.responses, answers);
-        let before = self.responses.len();
-        let planned = self.room(bytes.len(), Offload::default()).map(|refusal| {
-            if refusal.is_none() {
-                let mut page = Pages::new(self, bytes.len(), 0, Offload::default());
-                page.write(End::Ours(bytes.as_ptr().cast_mut()), bytes.len(), OURS);
-            } else {
-                self.responses.truncate(before);
-            }
-            refusal
-        });
-        std::mem::swap(&mut self.responses, answers);
+    /// Copies a frame of ours at once, as what comes next takes its place, and notes its responses.
+    fn copy_bytes(&mut self, bytes: &[u8]) -> Result<Option<Refusal>, Violation> {
+        if let Some(refusal) = self.room(bytes.len(), Offload::default())? {
+            return Ok(Some(refusal));
+        }
+        let mut pages = Pages::new(self, bytes.len(), 0, Offload::default());
+        pages.write(End::Ours(bytes.as_ptr().cast_mut()), bytes.len(), OURS);
         // SAFETY: `bytes` is readable, and copied from only.
         unsafe { self.host.copy(&mut self.segments) };
         let failed = self.segments.iter().find(|segment| !segment.done()).map(Segment::to);
@@ -234,7 +225,7 @@ impl Receive {
         self.pieces.clear();
         match failed {
             Some(End::Guest(place)) => Err(Violation::Grant(place.reference)),
-            _ => planned,
+            _ => Ok(None),
         }
     }
 }

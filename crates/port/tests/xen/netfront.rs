@@ -128,6 +128,9 @@ impl Events for Bell {
     }
 }
 
+/// A frame as it was received: bytes, the flags about its checksum, GSO size and type.
+pub type Received = (Vec<u8>, u16, Option<(u16, u8)>);
+
 /// A guest with one card of one queue.
 pub struct Frontend {
     pub machine: Arc<Machine>,
@@ -285,7 +288,7 @@ impl Frontend {
     }
 
     /// The frames received since the last time, as Linux netfront reads them: bytes, flags, GSO info.
-    pub fn receive(&mut self) -> Vec<(Vec<u8>, u16, Option<(u16, u8)>)> {
+    pub fn receive(&mut self) -> Vec<Received> {
         let end = Frontend::word(&self.rx, 2).load(Ordering::Acquire);
         let mut frames = Vec::new();
         while self.received != end {

@@ -10,9 +10,12 @@ use std::time::Duration;
 #[derive(Default)]
 struct Tree {
     keys: BTreeMap<String, String>,
-    /// Connections, and what each watches: absolute path, path as given, token.
-    clients: Vec<(UnixStream, Vec<(String, String, String)>)>,
+    /// Connections, and what each watches.
+    clients: Vec<(UnixStream, Vec<Watch>)>,
 }
+
+/// Absolute path, path as given, token.
+type Watch = (String, String, String);
 
 /// The store. Clones are the same.
 #[derive(Clone, Default)]
