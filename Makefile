@@ -44,7 +44,8 @@ EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isol
 lab: guests all
 	target/release/fairlane lab setup
 	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
-	target/release/fairlane report $(EXPERIMENTS:%=out/lab/%-xen) --out out/lab
+	target/release/fairlane report out/lab --out out/lab/report.html
+	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 test: guests agent plugin lint
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

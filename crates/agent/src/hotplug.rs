@@ -4,9 +4,10 @@
 //! Xen's documentation). The script in the image is one line that names this program as its interpreter. Joining the
 //! interface is left to the host's side, which wires all machines alike.
 
-use std::{env, process::Command};
+use std::{env, fs, os::unix::fs::MetadataExt, process::Command};
 
 use anyhow::{Context, bail};
+use nix::sys::stat::{major, minor};
 
 /// Does what is asked on `action` (`online` or `add`, else nothing) with the device the environment names.
 pub fn hotplug(action: &str) -> anyhow::Result<()> {
@@ -14,11 +15,22 @@ pub fn hotplug(action: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let device = env::var("XENBUS_PATH").context("XENBUS_PATH, the device in xenstore")?;
-    let status = format!("{device}/hotplug-status");
-    let output = Command::new("/usr/bin/xenstore-write").args([&status, "connected"]).output();
-    let output = output.context("/usr/bin/xenstore-write")?;
-    if !output.status.success() {
-        bail!("{status}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    if env::var("XENBUS_TYPE").is_ok_and(|kind| kind == "vbd") {
+        let disk = xenstore("read", &[&format!("{device}/params")])?;
+        let number = fs::metadata(disk.trim()).with_context(|| disk.clone())?.rdev();
+        // The backend opens the disk by its number, in hexadecimal digits.
+        let number = format!("{:x}:{:x}", major(number), minor(number));
+        xenstore("write", &[&format!("{device}/physical-device"), &number])?;
     }
-    Ok(())
+    xenstore("write", &[&format!("{device}/hotplug-status"), "connected"]).map(drop)
+}
+
+/// Asks xenstore by its own program; answers what that printed.
+fn xenstore(verb: &str, words: &[&str]) -> anyhow::Result<String> {
+    let program = format!("/usr/bin/xenstore-{verb}");
+    let output = Command::new(&program).args(words).output().with_context(|| program.clone())?;
+    if !output.status.success() {
+        bail!("{program} {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).context(program)
 }

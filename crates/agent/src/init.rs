@@ -3,7 +3,7 @@
 //! The host's wishes stand on the kernel's command line: `fairlane.console=ttyS0` (the console to serve),
 //! `fairlane.host=NAME`, and for a network card `fairlane.card=NAME`, `fairlane.mac=MAC` and
 //! `fairlane.ip=ADDRESS/PREFIX`. Kernel modules lie in `/modules`; the file `order` there names them, a line each, as they
-//! are to be loaded.
+//! are to be loaded. With a file `/script` the agent does what stands there, and reads nothing from its console.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use fairlane_agent::{Event, Message, encode, open_raw, serve};
+use fairlane_agent::{Event, Message, encode, open_raw, perform, read_script, serve};
 use nix::{
     errno::Errno,
     kmod::{ModuleInitFlags, finit_module},
@@ -33,6 +33,12 @@ use crate::network;
 
 /// How long the network card may take to appear after its driver is loaded.
 const CARD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it is given to find the other end of its link.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the script lies that the agent performs, if it has one; it takes no requests then.
+const SCRIPT: &str = "/script";
 
 /// Prepares, serves, and powers the guest off; nothing returns from that.
 pub fn run() -> ExitCode {
@@ -53,7 +59,11 @@ fn live() -> anyhow::Result<()> {
         tcdrain(&console)?;
         return Err(error);
     }
-    let ended = serve(BufReader::new(console.try_clone()?), console.try_clone()?);
+    let output = console.try_clone()?;
+    let ended = match File::open(SCRIPT) {
+        Ok(script) => read_script(BufReader::new(script)).and_then(|script| perform(script, output)),
+        Err(_) => serve(BufReader::new(console.try_clone()?), output),
+    };
     let _ = tcdrain(&console);
     ended.map(|_| ()).context("the console")
 }
@@ -138,8 +148,19 @@ fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
         let index = await_card(name)?;
         network::bring_up(index, Some(card.mac)).with_context(|| format!("{name}: MAC address and link up"))?;
         network::add_address(index, card.address, card.prefix).with_context(|| format!("{name}: address"))?;
+        await_carrier(name);
     }
     Ok(())
+}
+
+/// Waits until a card can carry frames, as those before are lost: an e1000 settles with its link for a second or two. One
+/// whose other end is not there may get it later.
+fn await_carrier(name: &str) {
+    let start = Instant::now();
+    let carries = || fs::read_to_string(format!("/sys/class/net/{name}/carrier")).is_ok_and(|text| text.trim() == "1");
+    while !carries() && start.elapsed() < CARRIER_PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// What Xen's tools need: its own file system, and the ttys that are guests' consoles.

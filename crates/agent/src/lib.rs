@@ -10,11 +10,13 @@ mod counters;
 mod mark;
 mod protocol;
 mod relay;
+mod script;
 mod serve;
 mod symbols;
 mod tty;
 
 pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};
-pub use serve::{End, serve};
+pub use script::{Step, read_script};
+pub use serve::{End, perform, serve};
 pub use tty::open_raw;

@@ -19,7 +19,7 @@ use nix::{
 };
 
 /// The network a program is put in.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Network {
     /// A new one.
     New,
@@ -27,9 +27,11 @@ enum Network {
     Beside(u32),
     /// That of the process of this id.
     Inside(u32),
+    /// That of `ip netns add NAME`.
+    Named(String),
 }
 
-/// Becomes `command` in a network (`new`, `beside=PID` or `inside=PID`) and on CPUs (`0,2`, or `any`); returns only when
+/// Becomes `command` in a network (`new`, `beside=PID`, `inside=PID` or `named=NAME`) and on CPUs (`0,2`, or `any`); returns only when
 /// that cannot be.
 pub fn place(network: &str, cpus: &str, command: &[OsString]) -> ExitCode {
     let Err(error) = become_placed(network, cpus, command);
@@ -51,7 +53,8 @@ impl Network {
             None if word == "new" => Ok(Network::New),
             Some(("beside", pid)) => Ok(Network::Beside(pid.parse().context("beside")?)),
             Some(("inside", pid)) => Ok(Network::Inside(pid.parse().context("inside")?)),
-            _ => bail!("{word}: new, beside=PID or inside=PID is needed"),
+            Some(("named", name)) if !name.is_empty() && !name.contains('/') => Ok(Network::Named(name.to_owned())),
+            _ => bail!("{word}: new, beside=PID, inside=PID or named=NAME is needed"),
         }
     }
 }
@@ -78,6 +81,11 @@ fn enter(network: Network) -> anyhow::Result<()> {
         Network::Inside(pid) => {
             join(pid, "user", CloneFlags::CLONE_NEWUSER)?;
             join(pid, "net", CloneFlags::CLONE_NEWNET)
+        }
+        Network::Named(name) => {
+            let path = format!("/run/netns/{name}");
+            let file = File::open(&path).with_context(|| path.clone())?;
+            setns(file, CloneFlags::CLONE_NEWNET).context(path)
         }
     }
 }
@@ -113,7 +121,8 @@ mod tests {
         assert_eq!(Network::read("new").unwrap(), Network::New);
         assert_eq!(Network::read("beside=7").unwrap(), Network::Beside(7));
         assert_eq!(Network::read("inside=7").unwrap(), Network::Inside(7));
-        for bad in ["", "old", "inside", "inside=", "new=1", "inside=-1"] {
+        assert_eq!(Network::read("named=red").unwrap(), Network::Named("red".to_owned()));
+        for bad in ["", "old", "inside", "inside=", "new=1", "inside=-1", "named=", "named=../x"] {
             assert!(Network::read(bad).is_err(), "{bad}");
         }
     }

@@ -17,8 +17,16 @@ pub struct Request {
     /// The guest the agent is to pass it on to; the agent itself if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// Seconds that the agent lets pass first. What it does itself to serve ([`Command::Attach`], [`Command::Spawn`],
+    /// [`Command::PowerOff`]) it does at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delay: f64,
     /// The work.
     pub run: Command,
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// The work an agent can do.
@@ -57,6 +65,20 @@ pub enum Command {
     Run {
         /// The program, looked for on the PATH, and its arguments.
         argv: Vec<String>,
+    },
+    /// Runs a program again and again until it ends well and prints a text; answered as [`Command::Run`].
+    Await {
+        /// As [`Command::Run`] has it.
+        argv: Vec<String>,
+        /// The text, among what it prints.
+        text: String,
+        /// How long it may take, in seconds.
+        seconds: f64,
+    },
+    /// Reads a file, such as one of /proc or /sys.
+    Read {
+        /// The file.
+        path: PathBuf,
     },
     /// Writes a text into a file, such as one of /proc/sys.
     Write {
@@ -158,10 +180,17 @@ pub enum Outcome {
         /// What it complained of.
         stderr: String,
     },
+    /// What is in the file.
+    Text(String),
     /// The file is written.
     Written,
-    /// The moment is marked: the counters just before it.
-    Marked(Counters),
+    /// The moment is marked.
+    Marked {
+        /// The agent's marks so far, this one too.
+        number: usize,
+        /// The counters just before it.
+        counters: Counters,
+    },
     /// The function of each address, if the table has one.
     Symbols(Vec<Option<String>>),
     /// The guest ends after this message.
@@ -187,7 +216,7 @@ mod tests {
         .unwrap();
         let to = "10.0.0.2:5001".parse().unwrap();
         let run = Command::UdpSend(udp::SendSpec { to, size: 1458, rate: None, seconds: 2.0 });
-        assert_eq!(request, Request { id: 3, to: None, run });
+        assert_eq!(request, Request { id: 3, to: None, delay: 0.0, run });
         let line = encode(&Message { id: 3, event: Event::Done(Outcome::PoweringOff) });
         assert_eq!(line, b"{\"id\":3,\"event\":{\"done\":\"powering_off\"}}\n");
     }

@@ -8,6 +8,7 @@ use std::{
     process::{self, Stdio},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use fairlane_load::{Progress, all_to_all, busy, delay, disk, ping, tcp, transfer, udp};
@@ -15,8 +16,12 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::{
-    Command, Counters, Event, Message, Outcome, Request, encode, mark::mark, relay::Relay, symbols, tty::open_raw,
+    Command, Counters, Event, Message, Outcome, Request, Step, encode, mark::mark, relay::Relay, script::Told, symbols,
+    tty::open_raw,
 };
+
+/// How long a program that is run until it prints something is let be between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Why the talk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,53 +38,98 @@ pub enum End {
 /// # Errors
 /// Those of reading the input. An output that fails is the input's end as well, so its errors are not told apart.
 pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<End> {
-    let output = Arc::new(Mutex::new(output));
-    let relay = Relay::default();
-    let say = move |id, event| {
-        let mut output = output.lock().expect("no thread panics while it writes");
-        let _ = output.write_all(&encode(&Message { id, event })).and_then(|()| output.flush());
-    };
-    say(0, Event::Done(hello()?));
+    let talk = Talk::begin(output)?;
     let mut line = Vec::new();
     loop {
         line.clear();
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(End::HangUp);
         }
-        let Request { id, to, run } = match serde_json::from_slice(&line) {
-            Ok(request) => request,
-            Err(error) => {
-                if let Ok(Addressed { id }) = serde_json::from_slice(&line) {
-                    say(id, Event::Failed(format!("not a request this agent knows: {error}")));
-                }
-                continue;
-            }
-        };
-        let say = say.clone();
-        let passed = match (to, run) {
-            (Some(guest), run) => relay.pass(&guest, Request { id, to: None, run }),
-            (None, Command::PowerOff) => {
-                say(id, Event::Done(Outcome::PoweringOff));
+        match serde_json::from_slice(&line) {
+            Ok(Request { to: None, run: Command::PowerOff, id, .. }) => {
+                talk.say(id, Event::Done(Outcome::PoweringOff));
                 return Ok(End::PowerOff);
             }
-            (None, Command::Attach { name, console }) => {
-                open_raw(&console).and_then(|console| relay.attach(id, &name, console, say.clone()))
+            Ok(request) => talk.take(request),
+            Err(error) => {
+                if let Ok(Addressed { id }) = serde_json::from_slice(&line) {
+                    talk.say(id, Event::Failed(format!("not a request this agent knows: {error}")));
+                }
             }
-            (None, Command::Spawn { name, argv }) => {
-                spawn(&argv).and_then(|console| relay.attach(id, &name, console, say.clone()))
+        }
+    }
+}
+
+/// Says that the guest is ready, then does what the script says, each step when its cause has happened.
+///
+/// # Errors
+/// Those of beginning.
+pub fn perform(script: Vec<Step>, output: impl Write + Send + 'static) -> io::Result<End> {
+    let talk = Talk::begin(output)?;
+    for Step { after, request } in script {
+        talk.told.take(&after);
+        if matches!(request, Request { to: None, run: Command::PowerOff, .. }) {
+            talk.say(request.id, Event::Done(Outcome::PoweringOff));
+            return Ok(End::PowerOff);
+        }
+        talk.take(request);
+    }
+    Ok(End::HangUp)
+}
+
+/// What the agent has said, the work under way, and the guests behind it. Clones are of the same talk.
+#[derive(Clone)]
+struct Talk {
+    output: Arc<Mutex<dyn Write + Send>>,
+    told: Told,
+    relay: Relay,
+}
+
+impl Talk {
+    fn begin(output: impl Write + Send + 'static) -> io::Result<Talk> {
+        let output: Arc<Mutex<dyn Write + Send>> = Arc::new(Mutex::new(output));
+        let talk = Talk { output, told: Told::default(), relay: Relay::default() };
+        talk.say(0, Event::Done(hello()?));
+        Ok(talk)
+    }
+
+    fn say(&self, id: u64, event: Event) {
+        let mut output = self.output.lock().expect("no thread panics while it writes");
+        let _ = output.write_all(&encode(&Message { id, event })).and_then(|()| output.flush());
+        self.told.add(id);
+    }
+
+    /// Begins to do what a request asks.
+    fn take(&self, request: Request) {
+        let (id, talk) = (request.id, self.clone());
+        let attach = |name: &str, console| self.relay.attach(id, name, console, move |id, event| talk.say(id, event));
+        let passed = match request {
+            Request { to: Some(ref guest), .. } => self.relay.pass(&guest.clone(), request),
+            Request { run: Command::Attach { name, console }, .. } => {
+                open_raw(&console).and_then(|console| attach(&name, console))
             }
-            (None, run) => {
+            Request { run: Command::Spawn { name, argv }, .. } => {
+                spawn(&argv).and_then(|console| attach(&name, console))
+            }
+            Request { delay, run, .. } => {
+                let talk = self.clone();
                 thread::spawn(move || {
-                    let outcome = perform(run, |event| say(id, event));
-                    say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
+                    let outcome = wait(delay).and_then(|()| do_work(run, |event| talk.say(id, event)));
+                    talk.say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
                 });
-                continue;
+                return;
             }
         };
         if let Err(error) = passed {
-            say(id, Event::Failed(error.to_string()));
+            self.say(id, Event::Failed(error.to_string()));
         }
     }
+}
+
+/// Lets a delay pass.
+fn wait(delay: f64) -> io::Result<()> {
+    let wrong = |error| io::Error::other(format!("delay is {delay}: {error}"));
+    Duration::try_from_secs_f64(delay).map(thread::sleep).map_err(wrong)
 }
 
 /// A line with an id, whatever else it holds.
@@ -88,7 +138,7 @@ struct Addressed {
     id: u64,
 }
 
-fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
+fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
     let progress = |progress| match progress {
         Progress::Started(_) => say(Event::Started),
         Progress::Sample(sample) => say(Event::Sample(sample)),
@@ -110,14 +160,17 @@ fn perform(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),
         Command::Counters => Outcome::Counters(Counters::read()?),
         Command::Run { argv } => run(&argv)?,
+        Command::Await { argv, text, seconds } => run_until(&argv, &text, seconds)?,
+        Command::Read { path } => {
+            Outcome::Text(fs::read_to_string(&path).map_err(|error| named(error, path.display()))?)
+        }
         Command::Write { path, text } => {
             fs::write(&path, text).map_err(|error| named(error, path.display()))?;
             Outcome::Written
         }
         Command::Mark => {
             let counters = Counters::read()?;
-            mark();
-            Outcome::Marked(counters)
+            Outcome::Marked { number: mark(), counters }
         }
         Command::Symbols { table, addresses } => {
             let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;
@@ -150,6 +203,23 @@ fn run(argv: &[String]) -> io::Result<Outcome> {
     let output = output.map_err(|error| named(error, program))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+}
+
+/// Runs a program until it ends well and prints the text.
+fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
+    let start = Instant::now();
+    loop {
+        match run(argv)? {
+            Outcome::Ran { status: Some(0), stdout, stderr } if stdout.contains(text) => {
+                return Ok(Outcome::Ran { status: Some(0), stdout, stderr });
+            }
+            last if start.elapsed().as_secs_f64() > seconds => {
+                let what = argv.join(" ");
+                return Err(io::Error::other(format!("{what}: no \"{text}\" within {seconds} s: {last:?}")));
+            }
+            _ => thread::sleep(AGAIN),
+        }
+    }
 }
 
 /// The error with the name of what it is about.
@@ -209,7 +279,7 @@ mod tests {
         let mut talk = Talk::begin();
         talk.say(b"{\"id\":1,\"run\":{\"udp_receive\":{\"port\":0,\"interval\":0.1,\"seconds\":0.5}}}\n");
         assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
-        talk.say(&encode(&Request { id: 2, to: None, run: Command::Counters }));
+        talk.say(&encode(&Request { id: 2, to: None, delay: 0.0, run: Command::Counters }));
         assert!(matches!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Counters(_)) }));
         assert!(matches!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::Received(_)) }));
         assert_eq!(talk.end(), End::HangUp);
@@ -217,7 +287,7 @@ mod tests {
 
     /// Runs a command to its end, taking note of the events before that.
     fn outcome(talk: &mut Talk, id: u64, run: Command) -> (Outcome, Vec<Event>) {
-        talk.say(&encode(&Request { id, run }));
+        talk.say(&encode(&Request { id, to: None, delay: 0.0, run }));
         let mut before = Vec::new();
         loop {
             match talk.hear() {
@@ -241,16 +311,31 @@ mod tests {
 
         let to = |port| ([127, 0, 0, 1], port).into();
         let first = ports();
-        talk.say(&encode(&Request { id: 3, run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 3,
+            to: None,
+            delay: 0.0,
+            run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }),
+        }));
         assert_eq!(talk.hear(), Message { id: 3, event: Event::Started });
         let spec = transfer::Spec { to: to(first), size: 1000, count: 2, seconds: 20.0 };
         let (done, _) = outcome(&mut talk, 4, Command::TransferSend(spec));
         assert!(matches!(done, Outcome::Transfers(transfers) if transfers.len() == 2));
-        talk.say(&encode(&Request { id: 5, run: Command::DelayServe(ServeSpec { port: first, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 5,
+            to: None,
+            delay: 0.0,
+            run: Command::DelayServe(ServeSpec { port: first, seconds: 20.0 }),
+        }));
         assert!(
             matches!(talk.hear(), Message { id: 5, event: Event::Failed(reason) } if reason.contains(&first.to_string()))
         );
-        talk.say(&encode(&Request { id: 6, run: Command::DelayServe(ServeSpec { port: first + 1, seconds: 20.0 }) }));
+        talk.say(&encode(&Request {
+            id: 6,
+            to: None,
+            delay: 0.0,
+            run: Command::DelayServe(ServeSpec { port: first + 1, seconds: 20.0 }),
+        }));
         assert_eq!(talk.hear(), Message { id: 6, event: Event::Started });
         let spec = delay::Spec { to: to(first + 1), size: 64, count: 3, interval: 0.001, patience: 0.01 };
         let (done, _) = outcome(&mut talk, 7, Command::DelaySend(spec));
@@ -261,13 +346,13 @@ mod tests {
             let rounds = vec![all_to_all::Round { bytes: 100, iterations: 2 }];
             Command::AllToAll(all_to_all::Spec { nodes: nodes.clone(), own, rounds, seconds: 20.0 })
         };
-        talk.say(&encode(&Request { id: 8, run: node(0) }));
-        talk.say(&encode(&Request { id: 9, run: node(1) }));
+        talk.say(&encode(&Request { id: 8, to: None, delay: 0.0, run: node(0) }));
+        talk.say(&encode(&Request { id: 9, to: None, delay: 0.0, run: node(1) }));
         for _ in 0..2 {
             assert!(matches!(talk.hear().event, Event::Done(Outcome::Exchanged(times)) if times[0].seconds.len() == 2));
         }
         let spec = ping::Spec { to: std::net::Ipv4Addr::LOCALHOST, count: 0, interval: 0.01, patience: 1.0 };
-        talk.say(&encode(&Request { id: 10, run: Command::Ping(spec) }));
+        talk.say(&encode(&Request { id: 10, to: None, delay: 0.0, run: Command::Ping(spec) }));
         assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("count")));
         assert_eq!(talk.end(), End::HangUp);
     }
@@ -282,12 +367,12 @@ mod tests {
     fn several_flows_are_several_requests() {
         let mut talk = Talk::begin();
         let receive = fairlane_load::ReceiveSpec { port: ports() + 4, interval: 0.2, seconds: 1.0 };
-        talk.say(&encode(&Request { id: 1, run: Command::UdpReceive(receive) }));
+        talk.say(&encode(&Request { id: 1, to: None, delay: 0.0, run: Command::UdpReceive(receive) }));
         assert_eq!(talk.hear(), Message { id: 1, event: Event::Started });
         let to = ([127, 0, 0, 1], ports() + 4).into();
         for id in [2, 3] {
             let run = Command::UdpSend(udp::SendSpec { to, size: 1472, rate: Some(1e6), seconds: 0.2 });
-            talk.say(&encode(&Request { id, run }));
+            talk.say(&encode(&Request { id, to: None, delay: 0.0, run }));
         }
         let received = loop {
             if let Event::Done(Outcome::Received(received)) = talk.hear().event {
@@ -321,17 +406,83 @@ mod tests {
         assert_eq!(talk.hear(), Message { id: 1, event });
         let file = std::env::temp_dir().join(format!("fairlane-agent-write-{}", process::id()));
         let write = |path: &std::path::Path| Command::Write { path: path.to_owned(), text: "word".to_owned() };
-        talk.say(&encode(&Request { id: 2, to: None, run: write(&file) }));
+        talk.say(&encode(&Request { id: 2, to: None, delay: 0.0, run: write(&file) }));
         assert_eq!(talk.hear(), Message { id: 2, event: Event::Done(Outcome::Written) });
         assert_eq!(fs::read_to_string(&file).unwrap(), "word");
         fs::remove_file(file).unwrap();
         for run in [write("/proc/no/such".as_ref()), Command::Run { argv: vec!["/no/such".to_owned()] }] {
-            talk.say(&encode(&Request { id: 3, to: None, run }));
+            talk.say(&encode(&Request { id: 3, to: None, delay: 0.0, run }));
             let Message { id: 3, event: Event::Failed(reason) } = talk.hear() else { panic!("it is to fail") };
             assert!(reason.contains("no/such"), "{reason}");
         }
         talk.say(b"{\"id\":4,\"run\":{\"run\":{\"argv\":[]}}}\n");
         assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(_) }));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    /// A guest that says it is ready, and answers one request with the line it got; then it ends.
+    const GUEST: &str = r#"
+        printf '{"id":0,"event":{"done":"powering_off"}}\n' >&0
+        read -r line
+        printf 'noise\n{"id":2,"event":{"failed":"%s"}}\n' "$(printf %s "$line" | tr -d '"')" >&0
+        read -r line"#;
+
+    #[test]
+    fn requests_for_a_guest_are_passed_on_and_answered() {
+        let mut talk = Talk::begin();
+        let request = |id, to: Option<&str>, run| encode(&Request { id, to: to.map(str::to_owned), delay: 0.0, run });
+        let argv = ["sh", "-c", GUEST].map(str::to_owned).to_vec();
+        talk.say(&request(1, None, Command::Spawn { name: "guest".to_owned(), argv }));
+        assert_eq!(talk.hear(), Message { id: 1, event: Event::Done(Outcome::PoweringOff) });
+        talk.say(&request(2, Some("guest"), Command::Hello));
+        let got = "{id:2,run:hello}".to_owned();
+        assert_eq!(talk.hear(), Message { id: 2, event: Event::Failed(got) });
+        // It ends while this one is unanswered.
+        talk.say(&request(3, Some("guest"), Command::Hello));
+        assert_eq!(talk.hear(), Message { id: 3, event: Event::Failed("guest guest ended".to_owned()) });
+        talk.say(&request(4, Some("nobody"), Command::Hello));
+        assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(reason) } if reason.contains("nobody")));
+        assert_eq!(talk.end(), End::HangUp);
+    }
+
+    #[test]
+    fn a_script_is_performed_in_the_order_of_its_causes() {
+        let (host, guest) = UnixStream::pair().unwrap();
+        let run = |share| Command::Busy(busy::Spec { share, seconds: 0.05 });
+        let step = |after: &[(u64, usize)], id, delay, run| Step {
+            after: after.iter().copied().collect(),
+            request: Request { id, to: None, delay, run },
+        };
+        let script = vec![
+            step(&[(0, 1)], 1, 0.1, run(0.1)),
+            step(&[], 2, 0.0, Command::Counters),
+            // Both have to be done.
+            step(&[(1, 1), (2, 1)], 3, 0.0, Command::PowerOff),
+        ];
+        let text: Vec<u8> = script.iter().flat_map(encode).collect();
+        assert_eq!(crate::read_script(&text[..]).unwrap(), script);
+        assert_eq!(perform(script, guest).unwrap(), End::PowerOff);
+        let messages = BufReader::new(host).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let ids: Vec<u64> = messages.map(|message: Message| message.id).collect();
+        assert_eq!(ids, [0, 2, 1, 3]);
+    }
+
+    #[test]
+    fn a_program_is_run_until_it_prints_the_text() {
+        let mut talk = Talk::begin();
+        let counter = std::env::temp_dir().join(format!("fairlane-agent-await-{}", process::id()));
+        let line = format!("echo x >> {0}; wc -l < {0}", counter.display());
+        let argv = ["sh", "-c", &line].map(str::to_owned).to_vec();
+        let until = |text: &str, seconds| Command::Await { argv: argv.clone(), text: text.to_owned(), seconds };
+        let (Outcome::Ran { stdout, .. }, _) = outcome(&mut talk, 1, until("3", 20.0)) else { panic!("ran") };
+        assert_eq!(stdout.trim(), "3");
+        let (Outcome::Text(text), _) = outcome(&mut talk, 2, Command::Read { path: counter.clone() }) else { panic!() };
+        assert_eq!(text, "x\nx\nx\n");
+        talk.say(&encode(&Request { id: 3, to: None, delay: 0.0, run: until("never", 0.0) }));
+        assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("no \"never\" within 0 s")));
+        fs::remove_file(counter).unwrap();
+        talk.say(&encode(&Request { id: 4, to: None, delay: -1.0, run: Command::Counters }));
+        assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("delay")));
         assert_eq!(talk.end(), End::HangUp);
     }
 
@@ -343,7 +494,7 @@ mod tests {
             let mut talk = Talk::begin();
             talk.say(&noise);
             talk.say(b"\n");
-            talk.say(&encode(&Request { id: 5, to: None, run: Command::Hello }));
+            talk.say(&encode(&Request { id: 5, to: None, delay: 0.0, run: Command::Hello }));
             prop_assert_eq!(talk.hear().id, 5);
             prop_assert_eq!(talk.end(), End::HangUp);
         }

@@ -15,6 +15,7 @@ mod lab;
 mod man;
 mod out;
 mod policy_file;
+mod report;
 mod top;
 mod up;
 
@@ -39,6 +40,7 @@ enum Command {
     Demo(demo::Args),
     #[command(subcommand)]
     Lab(lab::Command),
+    Report(report::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Report(args) => report::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

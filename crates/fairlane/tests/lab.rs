@@ -81,7 +81,8 @@ fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
 }
 
 fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
-    assert_eq!(*result, ResultFile::read(out)?);
+    // As text: a step that was not found is no number, and equal to none.
+    assert!(result.to_json() == ResultFile::read(out)?.to_json(), "what is printed is not what is written");
     assert!(out.join("report.html").is_file());
     assert!(!result.claims.is_empty() && result.holds());
     for claim in &result.claims {

@@ -4,18 +4,18 @@
 //! the guests of its own host: those share the line, and are told apart by name.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
+    io::{BufRead, BufReader, Read},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use fairlane_agent::{Command, Message, Outcome, Request, encode};
+use fairlane_agent::{Command, Message, Outcome, Request};
 
 use crate::{
-    error::{Error, IoContext},
+    error::Error,
     job::{Job, Switchboard},
+    script::Way,
 };
 
 /// An agent that serves. Clones reach the same one.
@@ -29,19 +29,27 @@ pub struct Agent {
 
 /// The way to one or more agents.
 struct Line {
-    console: UnixStream,
+    way: Way,
     switchboard: Mutex<Switchboard>,
 }
 
 impl Agent {
-    /// Opens the line over `console`, with a thread that reads it to its end. The job ends when the agent is ready.
-    pub(crate) fn listen(name: &str, console: UnixStream, limit: Duration) -> Result<(Agent, Job), Error> {
-        let lines = console.try_clone().doing(|| format!("the console of {name}"))?;
+    /// Opens the line, with a thread that reads `answers` to their end. The job ends when the agent is ready.
+    pub(crate) fn listen(
+        name: &str,
+        way: Way,
+        answers: impl Read + Send + 'static,
+        limit: Duration,
+    ) -> Result<(Agent, Job), Error> {
+        let limit = limit * way.patience();
         let mut switchboard = Switchboard::default();
-        let ready = Job::new(name.to_owned(), switchboard.connect(0), Instant::now() + limit, limit);
-        let line = Arc::new(Line { console, switchboard: Mutex::new(switchboard) });
+        // What is done without being asked is answered before it is asked for.
+        way.ids().into_iter().for_each(|id| switchboard.expect(id));
+        let answer = switchboard.connect(0);
+        let ready = Job::new(name.to_owned(), answer, Instant::now() + limit, limit);
+        let line = Arc::new(Line { way, switchboard: Mutex::new(switchboard) });
         let agent = Agent { name: name.to_owned(), to: None, line: line.clone() };
-        thread::spawn(move || listen(lines, &line.switchboard));
+        thread::spawn(move || listen(answers, &line.switchboard));
         Ok((agent, ready))
     }
 
@@ -58,18 +66,27 @@ impl Agent {
     /// Gives the agent work, and does not wait for it.
     ///
     /// # Errors
-    /// [`Error::Gone`] where its machine has ended.
+    /// [`Error::Gone`] where its machine has ended; on a computer with a script [`Error::Script`].
     pub fn start_job(&self, run: Command) -> Result<Job, Error> {
-        const PATIENCE: Duration = Duration::from_secs(20);
-        let deadline = Instant::now() + Duration::from_secs_f64(duration(&run).clamp(0.0, 86_400.0)) + PATIENCE;
-        let mut switchboard = self.line.switchboard.lock().expect("no thread panics while it dispatches");
+        self.start_job_later(0.0, run)
+    }
+
+    /// As [`Agent::start_job`], to begin so many seconds later.
+    ///
+    /// # Errors
+    /// As [`Agent::start_job`].
+    pub fn start_job_later(&self, delay: f64, run: Command) -> Result<Job, Error> {
+        let line = &self.line;
+        let patience = Duration::from_secs(20) * line.way.patience();
+        let work = Duration::from_secs_f64((delay + duration(&run)).clamp(0.0, 86_400.0));
+        let deadline = Instant::now() + work * line.way.patience() + patience;
+        let mut switchboard = line.switchboard.lock().expect("no thread panics while it dispatches");
         let id = switchboard.unused_id();
-        let events = switchboard.connect(id);
-        // Written under the lock, so that lines do not mix.
-        (&self.line.console)
-            .write_all(&encode(&Request { id, to: self.to.clone(), run }))
-            .map_err(|_| Error::Gone { guest: self.name.clone() })?;
-        Ok(Job::new(self.name.clone(), events, deadline, PATIENCE))
+        let answer = switchboard.connect(id);
+        let after = switchboard.heard();
+        // Sent under the lock, so that lines do not mix.
+        line.way.send(&self.name, after, Request { id, to: self.to.clone(), delay, run })?;
+        Ok(Job::new(self.name.clone(), answer, deadline, patience))
     }
 
     /// Gives the agent work and waits for its outcome.
@@ -85,18 +102,48 @@ impl Agent {
     /// # Errors
     /// [`Error::Failed`] where it fails, with its words; and as [`Job::wait`].
     pub fn output(&self, argv: &[&str]) -> Result<String, Error> {
-        let failed = |reason| Error::Failed { guest: self.name.clone(), reason };
-        match self.run(Command::Run { argv: argv.iter().map(|word| (*word).to_owned()).collect() })? {
+        match self.run(Command::Run { argv: owned(argv) })? {
             Outcome::Ran { status: Some(0), stdout, .. } => Ok(stdout),
-            Outcome::Ran { stderr, .. } => Err(failed(format!("{}: {}", argv.join(" "), stderr.trim()))),
-            other => Err(failed(format!("a program was to run, and the answer is {other:?}"))),
+            Outcome::Ran { stderr, .. } => Err(self.failed(format!("{}: {}", argv.join(" "), stderr.trim()))),
+            other => Err(self.failed(format!("a program was to run, and the answer is {other:?}"))),
         }
+    }
+
+    /// Has the agent run a program until it ends well and prints the text; answers what it printed then.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where it does not in time, and as [`Job::wait`].
+    pub(crate) fn await_output(&self, argv: &[&str], text: &str) -> Result<String, Error> {
+        const SECONDS: f64 = 20.0;
+        match self.run(Command::Await { argv: owned(argv), text: text.to_owned(), seconds: SECONDS })? {
+            Outcome::Ran { stdout, .. } => Ok(stdout),
+            other => Err(self.failed(format!("a program was to run, and the answer is {other:?}"))),
+        }
+    }
+
+    /// Has the agent read a file.
+    ///
+    /// # Errors
+    /// As [`Job::wait`].
+    pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
+        match self.run(Command::Read { path: path.into() })? {
+            Outcome::Text(text) => Ok(text),
+            other => Err(self.failed(format!("a file was to be read, and the answer is {other:?}"))),
+        }
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        Error::Failed { guest: self.name.clone(), reason }
     }
 }
 
-/// Reads the console to its end and passes each message to its job; other lines are noise.
-fn listen(console: UnixStream, switchboard: &Mutex<Switchboard>) {
-    let mut input = BufReader::new(console);
+fn owned(argv: &[&str]) -> Vec<String> {
+    argv.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Reads the answers to their end and passes each message to its job; other lines are noise.
+fn listen(answers: impl Read, switchboard: &Mutex<Switchboard>) {
+    let mut input = BufReader::new(answers);
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
@@ -119,12 +166,14 @@ fn duration(command: &Command) -> f64 {
         Command::DelayServe(spec) | Command::TransferServe(spec) => spec.seconds,
         Command::AllToAll(spec) => spec.seconds,
         Command::Busy(spec) => spec.seconds,
+        Command::Await { seconds, .. } => *seconds,
         Command::Disk(spec) => spec.seconds,
         // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
         Command::Run { .. } => 40.0,
-        Command::Attach { .. } | Command::Spawn { .. } => 100.0,
+        Command::Attach { .. } | Command::Spawn { .. } => 180.0,
         Command::Hello
         | Command::Counters
+        | Command::Read { .. }
         | Command::Write { .. }
         | Command::Mark
         | Command::Symbols { .. }

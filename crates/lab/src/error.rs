@@ -58,6 +58,16 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
+    /// On a computer that has a script with it, something else was asked than in the rehearsal.
+    #[error("guest {guest}: asked {asked}, where its script has {scripted}; remove the script, for another rehearsal")]
+    Script {
+        /// The guest's name.
+        guest: String,
+        /// What was asked.
+        asked: String,
+        /// What was asked in the rehearsal.
+        scripted: String,
+    },
     /// Someone wants it to end.
     #[error("interrupted")]
     Interrupted,

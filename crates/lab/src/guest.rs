@@ -10,6 +10,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command as Program, Stdio},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +20,9 @@ use fairlane_agent::Command;
 use crate::{
     agent::Agent,
     error::{Error, IoContext},
-    image, qemu, uml,
+    image, qemu,
+    script::{Follow, Way},
+    uml,
 };
 
 /// What a guest runs on.
@@ -145,6 +148,17 @@ impl Launch {
     }
 }
 
+/// How a machine is talked with.
+#[derive(Clone, Debug)]
+pub(crate) enum Talk {
+    /// Over its standard input, which is its agent's console.
+    Live,
+    /// The same, and what it is asked is kept in this file.
+    Rehearsal(PathBuf),
+    /// It has the script with it, and answers into a file, which is there.
+    Performance { script: PathBuf, answers: PathBuf },
+}
+
 /// A guest that is up.
 pub struct Guest {
     agent: Agent,
@@ -164,6 +178,17 @@ impl Guest {
 
     /// Starts a machine and waits until its agent serves. What it prints is kept in `log`.
     pub(crate) fn start(name: &str, log: &Path, agent: &Path, machine: Launch) -> Result<Guest, Error> {
+        Guest::start_for(&Talk::Live, name, log, agent, machine)
+    }
+
+    /// As [`Guest::start`], for a talk of another kind.
+    pub(crate) fn start_for(
+        talk: &Talk,
+        name: &str,
+        log: &Path,
+        agent: &Path,
+        machine: Launch,
+    ) -> Result<Guest, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
@@ -188,8 +213,19 @@ impl Guest {
         let _ = home.keep();
         let process = Process { keeper: child, console };
 
-        let lines = process.console.try_clone().doing(|| "the guest's console".to_owned())?;
-        let (agent, ready) = Agent::listen(name, lines, machine.limit)?;
+        let lines = || process.console.try_clone().doing(|| "the guest's console".to_owned());
+        let (agent, ready) = match talk {
+            Talk::Live => Agent::listen(name, Way::Live(lines()?), lines()?, machine.limit)?,
+            Talk::Rehearsal(script) => {
+                let way = Way::Rehearsal(lines()?, Mutex::default(), script.clone());
+                Agent::listen(name, way, lines()?, machine.limit)?
+            }
+            Talk::Performance { script, answers } => {
+                let file = File::open(answers).doing(|| answers.display().to_string())?;
+                let answers = Follow { file, end: lines()? };
+                Agent::listen(name, Way::performance(script)?, answers, machine.limit)?
+            }
+        };
         let guest = Guest { agent, process };
         ready.wait().map(|_| guest).map_err(|error| Error::Boot {
             guest: name.to_owned(),

@@ -20,7 +20,7 @@ use crate::{
 
 /// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
 pub(crate) const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
-/// The guests' kernel and initramfs, in dom0's image.
+/// The guests' kernel and initramfs, in the image of dom0 or a KVM host.
 pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinux";
 /// As [`GUEST_KERNEL`].
 pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
@@ -28,8 +28,11 @@ pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 /// The program that tells the domains' CPU time, in dom0's image.
 pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 
+/// The emulator that runs a KVM host's guests, in the host's image.
+pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
+
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 11] = [
+const DOM0_MODULES: [&str; 12] = [
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
@@ -39,11 +42,33 @@ const DOM0_MODULES: [&str; 11] = [
     "xen_blkback",
     "bridge",
     "e1000",
+    "nvme",
     "sch_tbf",
     "af_packet",
 ];
 
 const BARE_MODULES: [&str; 5] = ["veth", "bridge", "e1000", "sch_tbf", "af_packet"];
+
+const KVM_GUEST_MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "af_packet"];
+const KVM_MODULES: [&str; 11] = [
+    "kvm_amd",
+    "tun",
+    "vhost_net",
+    "bridge",
+    "e1000",
+    "sch_tbf",
+    "sch_ingress",
+    "ifb",
+    "cls_u32",
+    "act_mirred",
+    "af_packet",
+];
+/// The firmware QEMU looks for where a PC is to start a kernel that it was given unpacked.
+const FIRMWARE: [(&str, &str); 3] = [
+    ("seabios", "usr/share/seabios/bios-256k.bin"),
+    ("qemu-system-data", "usr/share/qemu/kvmvapic.bin"),
+    ("qemu-system-data", "usr/share/qemu/pvh.bin"),
+];
 
 /// Fetches what the emulated machines are built from, and builds their images. Says what it does as it does it.
 ///
@@ -52,21 +77,33 @@ const BARE_MODULES: [&str; 5] = ["veth", "bridge", "e1000", "sch_tbf", "af_packe
 pub fn setup(progress: Progress) -> Result<(), Error> {
     find_qemu()?;
     let agent = image::agent()?;
-    let packages: Vec<&str> = [packages::KERNEL].into_iter().chain(packages::XEN).collect();
-    packages::fetch(&packages, progress)?;
+    packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
     XenImages::build(&agent)?;
     progress("building the images of native Linux");
     BareImages::build(&agent)?;
+    progress("building the images of the KVM host");
+    KvmImages::build(&agent)?;
     Ok(())
+}
+
+fn all_packages() -> impl Iterator<Item = &'static str> {
+    [packages::KERNEL].into_iter().chain(packages::XEN).chain(packages::KVM)
 }
 
 /// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
 pub fn check() -> Vec<String> {
-    let packages = [packages::KERNEL].into_iter().chain(packages::XEN);
-    let missing = packages.filter_map(|package| packages::files(package).err());
+    let missing = all_packages().filter_map(|package| packages::files(package).err());
     let programs = [find_qemu().err(), image::agent().err()];
     programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
+}
+
+/// The directory of what is built once and kept.
+///
+/// # Errors
+/// Where there is no place for it.
+pub fn directory() -> Result<PathBuf, Error> {
+    cache::directory()
 }
 
 /// The emulator.
@@ -122,7 +159,7 @@ impl XenImages {
         // The C library loads it where a thread is cancelled, and names it nowhere.
         let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
         dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
-        dom0.programs(&programs, &libraries()?)?;
+        dom0.programs(&programs, &libraries(&packages::XEN)?)?;
         Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
     }
 }
@@ -162,8 +199,41 @@ impl BareImages {
     pub fn build(agent: &Path) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
-        image.programs(&network_programs()?, &libraries()?)?;
+        // Network namespaces have their names there.
+        image.directory("run");
+        image.link("var/run", "/run");
+        image.programs(&network_programs()?, &libraries(&packages::XEN)?)?;
         Ok(BareImages { kernel: kernel.unpacked()?, initramfs: image.keep()?, release: kernel.release })
+    }
+}
+
+/// What a KVM host is started with.
+pub(crate) struct KvmImages {
+    /// Its kernel, and its guests'.
+    pub kernel: PathBuf,
+    /// Its initramfs, which holds that of the guests.
+    pub host: PathBuf,
+    /// The kernel's release.
+    pub release: String,
+}
+
+impl KvmImages {
+    /// Builds them; as [`XenImages::build`].
+    pub fn build(agent: &Path) -> Result<KvmImages, Error> {
+        let kernel = Kernel::find()?;
+        let unpacked = kernel.unpacked()?;
+        let guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;
+        let mut host = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_MODULES)?)?;
+        host.file(&GUEST_KERNEL[1..], &unpacked)?;
+        host.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
+        for (package, name) in FIRMWARE {
+            host.file(name, &packages::files(package)?.join(name))?;
+        }
+        let mut programs = network_programs()?;
+        let qemu = &KVM_QEMU[1..];
+        programs.push((qemu.to_owned(), packages::files("qemu-system-x86")?.join(qemu)));
+        host.programs(&programs, &libraries(&[&packages::XEN[..], &packages::KVM].concat())?)?;
+        Ok(KvmImages { kernel: unpacked, host: host.keep()?, release: kernel.release })
     }
 }
 
@@ -173,8 +243,8 @@ fn network_programs() -> Result<Vec<(String, PathBuf)>, Error> {
     Ok([("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from))).to_vec())
 }
 
-fn libraries() -> Result<Libraries, Error> {
-    let trees: Vec<PathBuf> = packages::XEN.iter().map(|package| packages::files(package)).collect::<Result<_, _>>()?;
+fn libraries(packages: &[&str]) -> Result<Libraries, Error> {
+    let trees: Vec<PathBuf> = packages.iter().map(|package| packages::files(package)).collect::<Result<_, _>>()?;
     Libraries::list(&trees)
 }
 

@@ -1,8 +1,12 @@
 //! Work under way in a guest, and the switchboard that brings its answers.
 
 use std::{
-    collections::HashMap,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    collections::{BTreeMap, HashMap},
+    mem,
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,12 +14,25 @@ use fairlane_agent::{Event, Outcome};
 
 use crate::Error;
 
+/// How many events of each request were heard, beyond those that [`Switchboard::heard`] told before.
+type Heard = Arc<Mutex<BTreeMap<u64, usize>>>;
+
 /// Brings each answer to the job it belongs to.
 #[derive(Default)]
 pub(crate) struct Switchboard {
     jobs: HashMap<u64, Sender<(Instant, Event)>>,
+    /// The ways of jobs that nobody has begun yet.
+    expected: HashMap<u64, Receiver<(Instant, Event)>>,
+    heard: Heard,
     last_id: u64,
     hung_up: bool,
+}
+
+/// A job's answers as they come.
+pub(crate) struct Answer {
+    id: u64,
+    events: Receiver<(Instant, Event)>,
+    heard: Heard,
 }
 
 impl Switchboard {
@@ -24,13 +41,28 @@ impl Switchboard {
         self.last_id
     }
 
+    /// Keeps answers that may come before [`Switchboard::connect`].
+    pub fn expect(&mut self, id: u64) {
+        let (sender, events) = channel();
+        self.jobs.insert(id, sender);
+        self.expected.insert(id, events);
+    }
+
     /// Opens the way for a job's answers. Once the guest is gone, what is opened is closed at once.
-    pub fn connect(&mut self, id: u64) -> Receiver<(Instant, Event)> {
-        let (sender, receiver) = channel();
-        if !self.hung_up {
-            self.jobs.insert(id, sender);
-        }
-        receiver
+    pub fn connect(&mut self, id: u64) -> Answer {
+        let events = self.expected.remove(&id).unwrap_or_else(|| {
+            let (sender, events) = channel();
+            if !self.hung_up {
+                self.jobs.insert(id, sender);
+            }
+            events
+        });
+        Answer { id, events, heard: self.heard.clone() }
+    }
+
+    /// What was heard since this was last asked.
+    pub fn heard(&self) -> BTreeMap<u64, usize> {
+        mem::take(&mut self.heard.lock().expect("no thread panics while it counts"))
     }
 
     pub fn dispatch(&mut self, id: u64, event: Event) {
@@ -53,7 +85,7 @@ impl Switchboard {
 /// Work under way in a guest.
 pub struct Job {
     guest: String,
-    events: Receiver<(Instant, Event)>,
+    answer: Answer,
     /// When to give up.
     deadline: Instant,
     /// How much later that is than the work's end.
@@ -61,8 +93,8 @@ pub struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(guest: String, events: Receiver<(Instant, Event)>, deadline: Instant, patience: Duration) -> Job {
-        Job { guest, events, deadline, patience }
+    pub(crate) fn new(guest: String, answer: Answer, deadline: Instant, patience: Duration) -> Job {
+        Job { guest, answer, deadline, patience }
     }
 
     /// Waits for the next event, and answers it with the host's time of its arrival. The last is [`Event::Done`].
@@ -72,7 +104,12 @@ impl Job {
     /// [`Error::Silent`] where nothing comes.
     pub fn next(&self) -> Result<(Instant, Event), Error> {
         let guest = || self.guest.clone();
-        match self.events.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+        let Answer { id, events, heard } = &self.answer;
+        let next = events.recv_timeout(self.deadline.saturating_duration_since(Instant::now()));
+        if next.is_ok() {
+            *heard.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
+        }
+        match next {
             Ok((_, Event::Failed(reason))) => Err(Error::Failed { guest: guest(), reason }),
             Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => Err(Error::Silent { guest: guest(), patience: self.patience }),

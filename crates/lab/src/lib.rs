@@ -21,6 +21,7 @@ mod modules;
 mod packages;
 pub mod path;
 mod qemu;
+mod script;
 mod uml;
 
 /// Is told, in words, what is being done.

@@ -6,6 +6,8 @@ mod bare;
 mod computer;
 mod cpus;
 mod kind;
+mod kvm;
+mod linux_host;
 mod local;
 mod wiring;
 mod xen;
@@ -32,7 +34,7 @@ pub(crate) use wiring::UPLINK;
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
-    clock: Clock,
+    clock: &Clock,
     logs: &Path,
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
@@ -43,7 +45,7 @@ pub fn boot(
         }
         MachineKind::Xen => xen::boot(topology, clock, logs, progress),
         MachineKind::Box => bare::boot(topology, clock, logs, progress),
-        MachineKind::Kvm => Err(Error::Missing(format!("machine {kind} cannot be booted yet"))),
+        MachineKind::Kvm => kvm::boot(topology, clock, logs, progress),
     }
 }
 
@@ -178,13 +180,16 @@ pub enum Scheduler {
 }
 
 /// What measures time on the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The real clock.
     #[default]
     Wall,
-    /// A nanosecond an instruction: repeatable to the digit. For emulated machines only.
-    Instructions,
+    /// The real clock, on the computer that [`Clock::Instructions`] has. What is asked of it is kept in this file.
+    Rehearsal(PathBuf),
+    /// A nanosecond an instruction: repeatable to the digit. For emulated computers only, which nothing from outside reaches
+    /// while they run: they have the rehearsal's file with them, and are asked nothing else.
+    Instructions(PathBuf),
 }
 
 /// CPU time spent since the machine started, by the hypervisor's own account.

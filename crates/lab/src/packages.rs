@@ -65,6 +65,48 @@ pub const XEN: [&str; 38] = [
     "liblzo2-2",
 ];
 
+/// What a KVM host has besides: QEMU, the firmware it gives a guest, and the libraries it loads.
+pub const KVM: [&str; 38] = [
+    "libaio1",
+    "libblkid1",
+    "libcapstone4",
+    "libdaxctl1",
+    "libfdt1",
+    "libffi8",
+    "libfuse3-3",
+    "libglib2.0-0",
+    "libgmp10",
+    "libgnutls30",
+    "libhogweed6",
+    "libibverbs1",
+    "libidn2-0",
+    "libjpeg62-turbo",
+    "libkmod2",
+    "libmount1",
+    "libndctl6",
+    "libnettle8",
+    "libnuma1",
+    "libp11-kit0",
+    "libpcre2-8-0",
+    "libpixman-1-0",
+    "libpmem1",
+    "libpng16-16",
+    "librdmacm1",
+    "libsasl2-2",
+    "libseccomp2",
+    "libselinux1",
+    "libslirp0",
+    "libssl3",
+    "libtasn1-6",
+    "libudev1",
+    "libunistring2",
+    "liburing2",
+    "libvdeplug2",
+    "qemu-system-data",
+    "qemu-system-x86",
+    "seabios",
+];
+
 /// The name of the file that holds the archive's hash.
 const HASH: &str = "sha256";
 /// The name of the directory of its files.

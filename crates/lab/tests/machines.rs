@@ -64,7 +64,7 @@ fn topology() -> Topology {
 fn boot(kind: MachineKind, topology: &Topology) -> Result<(Box<dyn Machine>, tempfile::TempDir), Error> {
     let logs = tempfile::tempdir().unwrap();
     let start = Instant::now();
-    let machine = machine::boot(kind, topology, Clock::Wall, logs.path(), &|step| eprintln!("{kind}: {step}"))?;
+    let machine = machine::boot(kind, topology, &Clock::Wall, logs.path(), &|step| eprintln!("{kind}: {step}"))?;
     eprintln!("{kind}: up after {:.2} s", start.elapsed().as_secs_f64());
     Ok((machine, logs))
 }
@@ -174,7 +174,8 @@ fn refused() -> Result<(), Error> {
         assert!(error.to_string().contains(words), "{error}");
     }
     let logs = tempfile::tempdir().unwrap();
-    let clock = machine::boot(MachineKind::Uml, &topology(), Clock::Instructions, logs.path(), &|_| ());
+    let clock =
+        machine::boot(MachineKind::Uml, &topology(), &Clock::Instructions("script".into()), logs.path(), &|_| ());
     assert!(clock.map(drop).unwrap_err().to_string().contains("wall clock only"));
     Ok(())
 }

@@ -42,6 +42,12 @@ pub enum Error {
         /// What is wrong, with line and column.
         cause: serde_json::Error,
     },
+    /// There is no result where one was looked for.
+    #[error("{}: holds no result.json, nor does a directory in it; `--out` of a command that measures writes one", path.display())]
+    NoResult {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The file has the right shape but contradicts itself.
     #[error("{file}: {place}: {problem}")]
     Invalid {
@@ -107,13 +113,26 @@ impl ResultFile {
     }
 }
 
+/// Writes the page of several results to `path`, whose directory is created if need be. The file is complete or, after an
+/// error, as it was before.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_page(path: &Path, results: &[&ResultFile]) -> Result<(), Error> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })?;
+    }
+    replace(path, &html::page(results))
+}
+
 /// Puts `text` at `path` in one step, by renaming a file written beside it.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as for any file
-        let mut file: NamedTempFile = builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file: NamedTempFile = builder.tempfile_in(dir)?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path)?;

@@ -20,6 +20,7 @@
 
 mod check;
 mod file;
+mod find;
 mod host;
 pub mod html;
 mod json;
@@ -30,7 +31,10 @@ pub mod stats;
 pub mod steps;
 pub mod text;
 
-pub use file::Error;
+pub use file::{Error, write_page};
+pub use find::find;
 pub use host::Host;
 pub use label::{number, quantity};
-pub use result::{About, At, Axis, Claim, Estimate, Figure, Kind, Mark, Metric, ResultFile, Role, SCHEMA, Series};
+pub use result::{
+    About, At, Axis, Claim, Estimate, Figure, Kind, Mark, Metric, ResultFile, Role, SCHEMA, Series, Source,
+};

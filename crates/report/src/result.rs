@@ -21,6 +21,12 @@ pub struct ResultFile {
     pub schema: String,
     /// What was run: the experiment's name.
     pub experiment: String,
+    /// Whose experiment it repeats; none if it is our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// The machine under measurement, such as `xen`; none if it is the host itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// When it began. RFC 3339, UTC.
     pub started: Timestamp,
     /// Where it ran.
@@ -28,6 +34,9 @@ pub struct ResultFile {
     /// How it was set up: whatever someone needs to run it again.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
+    /// What one must know before one believes the numbers, such as an interval that stayed too wide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The raw samples.
     #[serde(default)]
     pub series: Vec<Series>,
@@ -40,6 +49,15 @@ pub struct ResultFile {
     /// What was claimed, and whether the data bear it out.
     #[serde(default)]
     pub claims: Vec<Claim>,
+}
+
+/// Whose experiment is repeated, and what came of it there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Who and where, such as `002, figure 4`.
+    pub name: String,
+    /// The source's figure in words.
+    pub figure: String,
 }
 
 /// The raw samples of one quantity.
@@ -212,14 +230,35 @@ impl ResultFile {
         Self {
             schema: SCHEMA.to_owned(),
             experiment: experiment.to_owned(),
+            source: None,
+            machine: None,
             started: now.round(Unit::Second).unwrap_or(now),
             host: Host::of_this_machine(),
             settings: BTreeMap::new(),
+            warnings: Vec::new(),
             series: Vec::new(),
             figures: Vec::new(),
             metrics: BTreeMap::new(),
             claims: Vec::new(),
         }
+    }
+
+    /// Says whose experiment it repeats, and the source's figure in words.
+    pub fn source(&mut self, name: &str, figure: &str) -> &mut Self {
+        self.source = Some(Source { name: name.to_owned(), figure: figure.to_owned() });
+        self
+    }
+
+    /// Names the machine under measurement.
+    pub fn machine(&mut self, name: &str) -> &mut Self {
+        self.machine = Some(name.to_owned());
+        self
+    }
+
+    /// Adds a warning, which every page and summary shows before the numbers.
+    pub fn warn(&mut self, text: impl Into<String>) -> &mut Self {
+        self.warnings.push(text.into());
+        self
     }
 
     /// Keeps a setting; a second one of the same name replaces it.

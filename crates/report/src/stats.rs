@@ -62,6 +62,13 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     Some(sum * sum / (shares.len() as f64 * squares))
 }
 
+/// How much less than a base a value is, in per cent of the base; negative where it is more.
+/// `None` for a base that is not above zero, or what is not finite.
+pub fn loss_percent(value: f64, base: f64) -> Option<f64> {
+    let loss = 100.0 * (1.0 - value / base);
+    (base > 0.0 && loss.is_finite()).then_some(loss)
+}
+
 /// The 95% confidence interval of a statistic by the percentile bootstrap, with 2,000 resamples and a fixed seed
 /// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). It takes time in proportion to 2,000
 /// times the samples. `None` below two samples.
@@ -166,6 +173,8 @@ mod tests {
         assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.25), Some(1.75));
         assert_eq!(mean(&[f64::MAX, f64::MAX]), Some(f64::MAX));
         assert_eq!(mean(&[1.0, f64::NAN, 3.0]), Some(2.0));
+        assert_eq!((loss_percent(25.0, 100.0), loss_percent(150.0, 100.0)), (Some(75.0), Some(-50.0)));
+        assert_eq!((loss_percent(1.0, 0.0), loss_percent(f64::NAN, 1.0), loss_percent(1.0, -1.0)), (None, None, None));
         assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
         assert_eq!(jain(&[7.0, 7.0]), Some(1.0));
         assert_eq!((jain(&[]), jain(&[0.0]), jain(&[1.0, -1.0])), (None, None, None));

@@ -1,7 +1,8 @@
 //! Whether delays come in steps of a scheduler's slice: judged by the data, not by eye.
 //!
-//! Who waits for a CPU that others use in slices waits for whole slices, and the delays gather at multiples of the
-//! slice. Seen as angles of a circle that is one slice long, such delays point one way, and delays of any other origin
+//! Who waits for a CPU that others use in slices waits for whole slices. A packet that comes somewhere in that time waits
+//! for the rest of it, so the delays of all packets are spread evenly; those of packets that are [`first`] to find the
+//! receiver away, as where each is sent when the one before has come, gather at multiples of the slice. Seen as angles of a circle that is one slice long, such delays point one way, and delays of any other origin
 //! point all ways. That is Rayleigh's test with a known direction, the V test (Mardia and Jupp, "Directional Statistics",
 //! 2000, section 6.3.1).
 
@@ -14,9 +15,6 @@ use crate::stats;
 pub const STRENGTH: f64 = 0.3;
 /// The least score: chance alone reaches it once in a thousand.
 pub const SCORE: f64 = 3.09;
-/// The least share of delays that waited; below it, waiting is an accident, not a form of the distribution.
-pub const WAITED: f64 = 0.02;
-
 /// How far delays gather at multiples of a slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
@@ -30,9 +28,9 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Whether steps of this slice are there: enough waited, they gather, and not by chance.
+    /// Whether steps of this slice are there: those that waited gather, and not by chance.
     pub fn present(&self) -> bool {
-        self.waited >= WAITED && self.strength >= STRENGTH && self.score >= SCORE
+        self.strength >= STRENGTH && self.score >= SCORE
     }
 }
 
@@ -51,6 +49,29 @@ pub fn steps(delays: &[f64], slice: f64) -> Option<Steps> {
     let strength = stats::mean(&cosines).unwrap_or(0.0);
     let waited = cosines.len() as f64;
     Some(Steps { waited: waited / slices.len().max(1) as f64, strength, score: strength * (2.0 * waited).sqrt() })
+}
+
+/// The delays of packets that were sent after all before them had come: of those that one absence of the receiver holds
+/// up, the first alone. Where packets follow each other closely, its delay is the absence's length.
+///
+/// `sent` gives time of sending and delay in one unit, in the order of sending; a time before the last one begins anew. A
+/// delay that is not finite is a packet that never came.
+pub fn first(sent: impl IntoIterator<Item = [f64; 2]>) -> Vec<f64> {
+    let (mut last, mut all_came) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    let mut delays = Vec::new();
+    for [at, delay] in sent {
+        if at < last {
+            all_came = f64::NEG_INFINITY;
+        }
+        last = at;
+        if delay.is_finite() {
+            if at >= all_came {
+                delays.push(delay);
+            }
+            all_came = all_came.max(at + delay);
+        }
+    }
+    delays
 }
 
 /// The step that delays gather at best, of those from `least` to `most`, and how well. Of steps that do nearly as well (a
@@ -104,6 +125,33 @@ mod tests {
         fn an_even_spread_has_none(places in Just((0..300).collect::<Vec<u32>>()).prop_shuffle(), slice in 5.0..50.0f64) {
             let delays: Vec<f64> = places.iter().map(|place| f64::from(*place) / 100.0 * slice).collect();
             prop_assert!(!steps(&delays, slice).unwrap().present());
+        }
+
+        /// A receiver that is away for one or two slices at a time, and packets at even intervals: of all delays there is no
+        /// step to be seen, of the first ones there is.
+        #[test]
+        fn absences_are_seen_in_the_first_that_met_them(
+            stays in prop::collection::vec((0.2..1.5f64, 1u32..3), 120..200), interval in 0.5..2.0f64,
+        ) {
+            let slice = 30.0;
+            // Turns of running and being away, each a length; a packet that meets an absence comes at its end.
+            let mut ends = Vec::new();
+            let mut at = 0.0;
+            for (run, away) in stays {
+                let from = at + run * slice;
+                at = from + f64::from(away) * slice;
+                ends.push((from, at));
+            }
+            let delay = |sent: f64| {
+                let absence = ends.iter().find(|(_, end)| *end > sent).filter(|(from, _)| *from <= sent);
+                absence.map_or(0.1, |(_, end)| end - sent)
+            };
+            let packets = (0..(at / interval) as u32).map(|k| f64::from(k) * interval);
+            let sent: Vec<[f64; 2]> = packets.map(|sent| [sent, delay(sent)]).collect();
+            let all: Vec<f64> = sent.iter().map(|point| point[1]).collect();
+            prop_assert!(!steps(&all, slice).unwrap().present());
+            let (step, _) = best(&first(sent), 10.0, 50.0).expect("a step");
+            prop_assert!((step - slice).abs() < 3.0, "{step}");
         }
 
         /// Neither the unit nor the order matters, and whatever is put in, the measures stay in their ranges.

@@ -5,9 +5,13 @@ use std::fmt::Write;
 use crate::label::{clean, interval, quantity};
 use crate::result::{About, ResultFile};
 
-/// Claims with their verdicts, then metrics, in aligned columns.
+/// Warnings, claims with their verdicts, then metrics, in aligned columns.
 pub fn summary(result: &ResultFile) -> String {
-    let mut text = format!("{}, {}\n", clean(&result.experiment), result.started);
+    let machine = result.machine.as_ref().map_or(String::new(), |machine| format!(" on {}", clean(machine)));
+    let mut text = format!("{}{machine}, {}\n", clean(&result.experiment), result.started);
+    for warning in &result.warnings {
+        let _ = writeln!(text, "WARNING: {}", clean(warning));
+    }
     let claims = result.claims.iter().map(|claim| {
         let verdict = match (claim.holds, claim.about) {
             (true, _) => "ok",

@@ -3,7 +3,12 @@
 
 mod sample;
 
-use fairlane_report::{About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, html, text};
+use std::fs;
+use std::path::Path;
+
+use fairlane_report::{
+    About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, find, html, text, write_page,
+};
 use proptest::prelude::*;
 
 fn number() -> impl Strategy<Value = f64> {
@@ -21,6 +26,7 @@ prop_compose! {
         metrics in prop::collection::btree_map(".*", (prop::collection::vec(number(), 0..8), ".*", 0..4u8), 0..4),
         claims in prop::collection::vec((".*", ".*", any::<bool>(), any::<bool>()), 0..4),
         settings in prop::collection::btree_map(".*", ".*", 0..4),
+        (source, machine, warnings) in (prop::option::of(".*"), prop::option::of(".*"), prop::collection::vec(".*", 0..3)),
         (upright, at) in (any::<bool>(), finite()),
     ) -> ResultFile {
         let mut result = ResultFile::new(&experiment);
@@ -46,6 +52,11 @@ prop_compose! {
             let (expected, measured) = (figures.clone(), figures);
             result.claim(Claim { about, source: text.clone(), text, expected, measured, holds, figure });
         }
+        if let Some(source) = source {
+            result.source(&source, &source);
+        }
+        result.machine = machine;
+        result.warnings = warnings;
         for (name, value) in settings {
             result.setting(&name, value);
         }
@@ -63,6 +74,7 @@ proptest! {
         prop_assert_eq!(again.to_json(), json);
         prop_assert_eq!(format!("{again:?}"), format!("{result:?}"));
         prop_assert!(html::page(&[&result]).ends_with("</html>"));
+        prop_assert!(html::page(&[&result, &again]).ends_with("</html>"));
         prop_assert!(text::summary(&result).lines().count() >= result.claims.len() + result.metrics.len());
     }
 }
@@ -144,4 +156,30 @@ fn a_series_is_a_line_of_the_file() {
     let json = result.to_json();
     assert_eq!(json.lines().filter(|line| line.starts_with("    {\"name\": ")).count(), result.series.len());
     assert!(json.starts_with("{\n  \"schema\": \"fairlane-result/1\",\n") && json.ends_with("\n}\n"));
+}
+
+#[test]
+fn results_are_found_below_directories_and_joined() {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("found");
+    let _ = fs::remove_dir_all(&home);
+    for run in ["b", "a/deep", "a"] {
+        sample::demo().write(&home.join(run)).unwrap();
+    }
+    fs::create_dir(home.join("empty")).unwrap();
+    std::os::unix::fs::symlink(&home, home.join("a/round")).unwrap();
+    let own = |run: &str| home.join(run).join("result.json");
+    let found = find(&[home.join("b"), home.clone(), own("a")]).unwrap();
+    assert_eq!(found, [own("b"), own("a/deep"), own("a")], "each once, in order, and no way round");
+    let results: Vec<_> = found.iter().map(|file| ResultFile::read(file).unwrap()).collect();
+    let page = home.join("new/report.html");
+    write_page(&page, &results.iter().collect::<Vec<_>>()).unwrap();
+    assert!(fs::read_to_string(page).unwrap().contains("1 experiment, 3 runs"));
+
+    let errors = find(&[home.join("empty"), home.join("b"), home.join("new")]).unwrap_err();
+    let said: Vec<_> = errors.iter().map(Error::to_string).collect();
+    assert_eq!(said.len(), 2);
+    assert!(said[0].contains("found/empty: holds no result.json") && said[0].contains("--out"), "{said:?}");
+    // A file that is not there is left for reading, which names it.
+    let absent = find(&[home.join("none")]).unwrap();
+    assert!(ResultFile::read(&absent[0]).unwrap_err().to_string().contains("found/none"));
 }

@@ -33,27 +33,81 @@ fn the_page_says_what_the_result_says() {
     let (one, mut two) = (sample::demo(), sample::demo());
     two.experiment = "again".to_owned();
     two.claims[1].holds = false;
+    let alone = html::page(&[&one]);
+    assert!(
+        alone.contains("All 4 claims about Fairlane hold.") && alone.contains("1 of 2 claims about other work hold.")
+    );
     let page = html::page(&[&one, &two]);
-    assert!(page.contains("All 4 claims about Fairlane hold.") && page.contains("3 of 4 claims about Fairlane hold."));
-    assert!(page.contains("1 of 2 claims about other work hold."));
+    assert!(
+        page.contains("7 of 8 claims about Fairlane hold.") && page.contains("2 of 4 claims about other work hold.")
+    );
     for claim in &one.claims {
         for part in [&claim.text, &claim.expected, &claim.measured, &claim.source] {
             assert!(page.contains(part.as_str()), "{part}");
         }
     }
     // Each claim has a chip in the table and one at its figure; the second result fails one of ours.
-    assert_eq!(page.matches("✗ fails").count(), 2);
-    assert_eq!(page.matches("≠ differs").count(), 4);
+    // The overview counts them in one more.
+    assert_eq!(page.matches("✗ fails").count(), 3);
+    assert_eq!(page.matches("≠ differs").count(), 6);
     assert_eq!(page.matches("<svg").count(), 2 * 2 * one.figures.len());
-    for outside in ["href=", "src=", "url(", "@import"] {
-        assert!(!page.contains(outside), "the page needs nothing else, yet has {outside}");
+    for page in [alone, page] {
+        for outside in ["src=", "url(", "@import", "http:", "https:"] {
+            let used = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains(outside);
+            assert!(!used, "the page needs nothing else, yet has {outside}");
+        }
+        assert_eq!(page.matches("href=").count(), page.matches("href=\"#").count());
     }
+}
+
+/// The rows of a page's table that hold a text.
+fn rows<'a>(page: &'a str, text: &str) -> Vec<&'a str> {
+    page.split("<tr").skip(1).map(|row| row.split("</tr>").next().unwrap()).filter(|row| row.contains(text)).collect()
+}
+
+#[test]
+fn runs_of_an_experiment_stand_side_by_side() {
+    let run = |machine: &str, measured: &str, holds| {
+        let mut result = sample::demo();
+        result.source("002, figure 7", "Who offers more gets more.").machine(machine);
+        result.claims.truncate(1);
+        result.claims[0].measured = measured.to_owned();
+        result.claims[0].holds = holds;
+        result
+    };
+    let (xen, kvm, mut again) = (run("xen", "75", true), run("kvm", "50", false), run("xen", "76", true));
+    again.warn("the interval stayed too wide");
+    let mut other = sample::demo();
+    other.experiment = "bench".to_owned();
+    other.claims.clear();
+    let page = html::page(&[&xen, &kvm, &other, &again]);
+    assert!(page.contains("2 experiments, 4 runs"));
+    assert_eq!(page.matches("Who offers more gets more.</p>").count(), 1, "the source's figure, once an experiment");
+    let [row] = rows(&page, &xen.claims[0].text)[..] else { panic!("a claim of several runs has one row") };
+    let cells: Vec<_> = row.split("<td").skip(3).map(|cell| cell.split("</td>").next().unwrap()).collect();
+    assert!(cells[0].contains("xen, run 1") && cells[0].contains("75") && cells[0].contains("✓ holds"));
+    assert!(cells[1].contains("kvm") && cells[1].contains("50") && cells[1].contains("≠ differs"));
+    assert!(cells[2].contains("xen, run 2") && cells[2].contains("76"));
+    // Every link leads to something.
+    for link in page.split("href=\"#").skip(1) {
+        let id = link.split('"').next().unwrap();
+        assert_eq!(page.matches(&format!("id=\"{id}\"")).count(), 1, "{id}");
+    }
+    assert!(page.contains("⚠ the interval stayed too wide") && page.contains("⚠ warnings 1"));
+    assert!(text::summary(&again).contains("WARNING: the interval stayed too wide"));
+    assert!(text::summary(&again).starts_with("demo on xen, "));
+}
+
+#[test]
+fn no_results_make_a_page_that_says_so() {
+    assert!(html::page(&[]).contains("0 experiments, 0 runs"));
 }
 
 #[test]
 fn hostile_names_stay_names() {
     let evil = "</script><img src=x onerror=alert(1)>\"'&]]>\u{1b}[2J\u{202e}";
     let mut result = ResultFile::new(evil);
+    result.source(evil, evil).machine(evil).warn(evil);
     result.setting(evil, evil).setting("nested", serde_json::json!({ evil: [evil] }));
     result.series(Series::new(evil, evil, Axis::new(evil, evil)).group(evil).point(0.0, 1.0));
     for (figure, title) in [(Figure::lines as fn(&str) -> Figure, "1"), (Figure::bars, "2"), (Figure::cdf, "3")] {
@@ -77,6 +131,9 @@ fn hostile_names_stay_names() {
     assert!(!page.contains("<img"));
     assert!(!page.contains('\u{1b}') && !page.contains("onerror=alert(1)>"));
     assert_eq!(data(&page), [result.clone()]);
+    let page = html::page(&[&result, &result]);
+    assert_eq!(page.matches("</script").count(), 1);
+    assert!(!page.contains("<img") && !page.contains('\u{1b}') && !page.contains("onerror=alert(1)>"));
     let text = text::summary(&result);
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
 }

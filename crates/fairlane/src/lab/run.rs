@@ -5,7 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use fairlane_lab::experiment::{self, Experiment, Options, Repeats, Watch};
-use fairlane_lab::{Clock, Error, MachineKind, machine};
+use fairlane_lab::{Error, MachineKind, images, machine};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -99,21 +99,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(tenths(experiment.seconds())) };
     progress.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}")?);
     progress.enable_steady_tick(Duration::from_millis(100));
-    let clock = match args.clock {
-        ClockName::Wall => Clock::Wall,
-        ClockName::Instructions => Clock::Instructions,
+    let scripts = match args.clock {
+        ClockName::Wall => None,
+        ClockName::Instructions => Some(images::directory()?),
     };
     let screen = Screen { progress: &progress, interrupt: &interrupt };
-    let boot = |topology: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
-    let result = experiment::run(&experiment, &Options { scale, settings: settings(&args) }, &boot, &screen);
+    let boot =
+        |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
+    let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args), scripts };
+    let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();
-    let result = match result {
+    let mut result = match result {
         Err(Error::Interrupted) => {
             let _ = writeln!(std::io::stderr(), "interrupted");
             return Ok(ExitCode::from(130));
         }
         result => result?,
     };
+    if args.quick {
+        result.warn("A short trial (--quick): too little to judge a source by.");
+    }
     result.write(&out)?;
     let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
     if let Some(warning) = warning {
@@ -143,17 +148,13 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     }
     if let Some(repeats) = args.repeats {
         experiment.repeats = Repeats::Count(repeats.into());
+    } else if args.clock == ClockName::Instructions {
+        // Each run is the same, and what is done must not depend on what was measured.
+        experiment.repeats = Repeats::Count(1);
     }
     Ok(scale)
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
-    let mut settings = BTreeMap::from([
-        ("machine".to_owned(), args.machine.name().into()),
-        ("clock".to_owned(), args.clock.word().into()),
-    ]);
-    if args.quick {
-        settings.insert("quick".to_owned(), "a short trial: too little to judge a source by".into());
-    }
-    settings
+    BTreeMap::from([("clock".to_owned(), args.clock.word().into())])
 }

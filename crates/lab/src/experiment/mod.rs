@@ -25,7 +25,7 @@ pub use problem::Problem;
 pub use procedure::Procedure;
 pub use record::Record;
 pub use repeats::Repeats;
-pub use run::{Options, Watch, run};
+pub use run::{Boot, Options, Watch, run};
 
 use crate::MachineKind;
 

@@ -1,4 +1,4 @@
-//! What the agents of a machine do together, as data, and how that is done on the wall clock.
+//! What the agents of a machine do together, as data, and how that is done.
 
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -65,13 +65,14 @@ pub(super) fn perform<'a>(
     for job in &jobs {
         job.started()?;
     }
-    let zero = Instant::now();
+    // Each agent itself lets the time until its command's start pass. All are told before anything more is heard, so that
+    // what is asked, and after what, does not depend on who was faster.
+    for (node, start, command) in &plan.clients {
+        jobs.push(agent(*node).start_job_later(*start, command.clone())?);
+    }
     for (index, job) in jobs.into_iter().enumerate() {
         listen(index, job, say.clone());
     }
-    let mut waiting: Vec<usize> = (0..plan.clients.len()).collect();
-    // The next to start stands last.
-    waiting.sort_by(|a, b| plan.clients[*b].1.total_cmp(&plan.clients[*a].1));
     let commands = plan.servers.len() + plan.clients.len();
     let mut events = vec![Vec::new(); commands];
     let mut outcomes: Vec<Option<Outcome>> = vec![None; commands];
@@ -79,14 +80,7 @@ pub(super) fn perform<'a>(
         if watch.interrupted() {
             return Err(Error::Interrupted);
         }
-        let due = waiting.last().map(|index| zero + Duration::from_secs_f64(plan.clients[*index].1));
-        let now = Instant::now();
-        if let Some(index) = due.filter(|due| *due <= now).and_then(|_| waiting.pop()) {
-            let (node, _, command) = &plan.clients[index];
-            listen(plan.servers.len() + index, agent(*node).start_job(command.clone())?, say.clone());
-            continue;
-        }
-        match said.recv_timeout(due.map_or(GLANCE, |due| GLANCE.min(due - now))) {
+        match said.recv_timeout(GLANCE) {
             Ok((index, Ok((_, Event::Done(outcome))))) => outcomes[index] = Some(outcome),
             Ok((index, Ok((_, event)))) => events[index].push(event),
             Ok((_, Err(error))) => return Err(error),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Instant;
+use std::{env, fs};
 
 use fairlane_agent::Command;
 use fairlane_load::busy;
@@ -14,7 +16,9 @@ use super::procedure::Finished;
 use super::record::Record;
 use super::repeats::{Next, warnings};
 use super::{Case, Experiment};
-use crate::{Error, Machine, Node, Topology};
+use crate::error::IoContext;
+use crate::packages::hash;
+use crate::{Clock, Error, Machine, Node, Topology, image};
 
 /// Seconds that work in the background goes on after all else has ended.
 const OVERLAP: f64 = 0.5;
@@ -33,72 +37,90 @@ pub trait Watch: Sync {
     fn interrupted(&self) -> bool;
 }
 
+/// Boots a machine of the kind that is wanted.
+pub type Boot<'a> = &'a dyn Fn(&Topology, &Clock) -> Result<Box<dyn Machine>, Error>;
+
 /// How an experiment is to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
+    /// The name of the machine.
+    pub machine: String,
     /// The factor on all rates.
     pub scale: f64,
-    /// What the result's settings say of the machine, beside its own facts.
+    /// What the result's settings say beside the machine's own facts.
     pub settings: BTreeMap<String, Value>,
+    /// On the clock of instructions, the directory that rehearsals' scripts are kept in. Without one it is the real clock.
+    pub scripts: Option<PathBuf>,
 }
 
 /// Runs all cases of an experiment. `boot` boots a machine of the kind that is wanted; cases in a row with the same
-/// topology share one.
+/// topology share one. On the clock of instructions they are rehearsed first, unless they were before.
 ///
 /// # Errors
 /// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
-pub fn run(
-    experiment: &Experiment,
-    options: &Options,
-    boot: &dyn Fn(&Topology) -> Result<Box<dyn Machine>, Error>,
-    watch: &dyn Watch,
-) -> Result<ResultFile, Error> {
+pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn Watch) -> Result<ResultFile, Error> {
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
     result.settings.clone_from(&options.settings);
-    result.setting("source", experiment.source.as_str()).setting("source's figure", experiment.figure.as_str());
+    result.source(&experiment.source, &experiment.figure).machine(&options.machine);
     result.setting("scale", options.scale);
-    let mut cases = Vec::new();
-    let mut machine: Option<(Topology, Box<dyn Machine>)> = None;
+    if options.scale != 1.0 {
+        result.warn(format!("All rates, the link's too, are {} times those of the experiment.", options.scale));
+    }
+    let mut cases: Vec<Finished> = Vec::new();
     let mut wide = BTreeMap::new();
     let mut boots = Vec::new();
     let mut port = FIRST_PORT;
-    for case in &experiment.cases {
-        let topology = &case.topology;
-        if machine.as_ref().is_none_or(|(booted, _)| booted != topology) {
-            if let Some((_, old)) = machine.take() {
-                old.stop()?;
-            }
-            watch.doing(&format!("{}booting", case.prefix()));
+    for group in experiment.cases.chunk_by(|a, b| a.topology == b.topology) {
+        let Some(Case { topology, .. }) = group.first() else { continue };
+        let (first_port, mut measured) = (port, Vec::new());
+        for clock in clocks(group, options)? {
+            port = first_port;
+            let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
+            watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
             let booting = Instant::now();
-            machine = Some((topology.clone(), boot(topology)?));
+            let machine = boot(topology, &clock)?;
             boots.push(booting.elapsed().as_secs_f64());
-        }
-        let Some((_, up)) = &machine else { continue };
-        if cases.is_empty() {
-            for (fact, value) in up.facts() {
-                result.setting(&format!("machine: {fact}"), value);
+            if cases.is_empty() {
+                for (fact, value) in machine.facts() {
+                    result.setting(&format!("machine: {fact}"), value);
+                }
             }
+            let of_case = |case| repeat(experiment, case, machine.as_ref(), &mut port, watch);
+            measured = group.iter().map(of_case).collect::<Result<_, _>>()?;
+            machine.stop()?;
         }
-        let (record, width) = repeat(experiment, case, up.as_ref(), &mut port, watch)?;
-        wide.extend(width.map(|width| (case.prefix(), width)));
-        let plan = serde_json::to_value(topology).unwrap_or_default();
-        let background = json!({ "guests": case.background.guests, "share": case.background.share });
-        let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
-                              "repeats": record.repeats });
-        result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);
-        cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
-    }
-    if let Some((_, machine)) = machine {
-        machine.stop()?;
+        for (case, (record, width)) in group.iter().zip(measured) {
+            wide.extend(width.map(|width| (case.prefix(), width)));
+            let plan = serde_json::to_value(topology).unwrap_or_default();
+            let background = json!({ "guests": case.background.guests, "share": case.background.share });
+            let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
+                                  "repeats": record.repeats });
+            result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);
+            cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
+        }
     }
     for warning in warnings(&experiment.repeats, &wide) {
-        result.setting("warning", warning);
+        result.warn(warning);
     }
     conclude(experiment, &cases, &mut result);
     result.metric("boot", &boots, "s");
     result.value("total_time", start.elapsed().as_secs_f64(), "s");
     Ok(result)
+}
+
+/// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
+fn clocks(group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
+    let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
+    // What is asked depends on the cases, on the agents that answer, and on this program.
+    let mut key = format!("{} {group:?}", options.machine).into_bytes();
+    let program = env::current_exe().doing(|| "this program's own path".to_owned())?;
+    for path in [image::agent()?, program] {
+        key.extend(fs::read(&path).doing(|| path.display().to_string())?);
+    }
+    let script = directory.join(format!("script-{}", &hash(&key)[..16]));
+    let performance = Clock::Instructions(script.clone());
+    Ok(if script.exists() { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
 }
 
 /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.

@@ -33,7 +33,7 @@ const PROCESS: &str = "a process of this computer, in a network namespace";
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
-    clock: Clock,
+    clock: &Clock,
     logs: &Path,
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
@@ -69,9 +69,9 @@ pub fn boot(
 }
 
 /// Refuses what no machine of this computer can be.
-fn refuse(kind: MachineKind, topology: &Topology, clock: Clock) -> Result<(), Error> {
-    if clock == Clock::Instructions {
-        let reason = format!("machine {kind} has the wall clock only; box, kvm and xen have the clock of instructions");
+fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), Error> {
+    if *clock != Clock::Wall {
+        let reason = format!("machine {kind} has the wall clock only; box and xen have the clock of instructions");
         return Err(Error::Topology(reason));
     }
     match topology.guests.iter().position(|guest| guest.disk) {

@@ -1,8 +1,6 @@
 //! How a host's cards are joined, limited and addressed: `ip` and `tc`, run by the agents of the nodes.
 
 use std::net::Ipv4Addr;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use fairlane_agent::{Command, Outcome};
 
@@ -35,6 +33,16 @@ pub(crate) fn address(node: Node) -> Ipv4Addr {
 /// The MAC address of a node's card: the same in each run, so that nothing depends on it.
 pub(crate) fn mac(node: Node) -> [u8; 6] {
     [0x02, 0xfa, 0x1a, 0x77, 0, number(node)]
+}
+
+/// A node's MAC address, as it is written.
+pub(crate) fn mac_text(node: Node) -> String {
+    mac(node).map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// What a guest's kernel is told of its card, for its agent.
+pub(crate) fn wishes(node: Node) -> String {
+    format!("fairlane.card={CARD} fairlane.mac={} fairlane.ip={}/{PREFIX}", mac_text(node), address(node))
 }
 
 fn number(node: Node) -> u8 {
@@ -78,6 +86,21 @@ pub(crate) fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Resu
     bring_up(agent, node, CARD)
 }
 
+/// Starts an agent as a node in a network namespace of the host's, named as the node, and on CPUs.
+pub(crate) fn start_named(host: &Agent, node: Node, cpus: &str) -> Result<Agent, Error> {
+    ip(host, &format!("netns add {node}"))?;
+    let network = format!("named={node}");
+    let argv = ["/init", "place", &network, cpus, "/init", "serve"].map(str::to_owned).to_vec();
+    host.run(Command::Spawn { name: node.to_string(), argv })?;
+    Ok(host.behind(&node.to_string()))
+}
+
+/// As [`cable`], to a node that is in the network namespace `ip` knows by the node's name.
+pub(crate) fn cable_named(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
+    ip(host, &format!("link add {name} type veth peer name {CARD} netns {node}"))?;
+    bring_up(agent, node, CARD)
+}
+
 /// Keeps IPv6 from adding frames of its own to what is measured, and brings the loopback up. Before any card is there.
 pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
     for who in ["default", "all"] {
@@ -90,8 +113,7 @@ pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
 
 /// Gives a node's card its addresses and brings it up.
 pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Error> {
-    let mac = mac(node).map(|byte| format!("{byte:02x}")).join(":");
-    ip(agent, &format!("link set {card} address {mac}"))?;
+    ip(agent, &format!("link set {card} address {}", mac_text(node)))?;
     ip(agent, &format!("addr add {}/{PREFIX} dev {card}", address(node)))?;
     ip(agent, &format!("link set {card} up"))
 }
@@ -132,19 +154,7 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
 
 /// Waits until the kernel, which sees to it in its own time, has noticed that a card has a carrier: frames before are lost.
 pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), Error> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let start = Instant::now();
-    loop {
-        let found = agent.output(&["ip", "-d", "-o", "link", "show", card])?;
-        if found.contains(state) {
-            return Ok(());
-        }
-        if start.elapsed() > PATIENCE {
-            let reason = format!("{card} has no \"{state}\" after {} s: {found}", PATIENCE.as_secs());
-            return Err(Error::Failed { guest: agent.name().to_owned(), reason });
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+    agent.await_output(&["ip", "-d", "-o", "link", "show", card], state).map(drop)
 }
 
 /// Limits what a card sends, in bits per second. What its queue has no room for is dropped.

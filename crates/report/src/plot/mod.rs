@@ -103,7 +103,8 @@ struct View {
     bottom: f64,
 }
 
-/// The series of a figure. One label has one colour throughout a result: its place among all labels.
+/// The series of a figure. One label has one colour throughout a result: its place among all labels. Only where two of one
+/// figure would look the same, the later one takes a colour that is free there.
 fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
     let mut labels: Vec<&str> = Vec::new();
     for series in result.series.iter().filter(|series| series.role == Role::Measured || series.group.is_some()) {
@@ -116,7 +117,22 @@ fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
         label: clean(series.label()),
         index: labels.iter().position(|label| *label == series.label()),
     };
-    figure.series.iter().filter_map(|name| result.find(name)).map(of).collect()
+    let mut entries: Vec<Entry> = figure.series.iter().filter_map(|name| result.find(name)).map(of).collect();
+    for place in 1..entries.len() {
+        let (before, rest) = entries.split_at_mut(place);
+        let entry = &mut rest[0];
+        let taken = |index: usize| {
+            before.iter().any(|other| {
+                other.label != entry.label && other.index.is_some_and(|own| own % COLOURS == index % COLOURS)
+            })
+        };
+        if entry.index.is_some_and(taken) {
+            let namesake = before.iter().find(|other| other.label == entry.label).map(|other| other.index);
+            let free = || (0..COLOURS).find(|index| !taken(*index)).or(entry.index);
+            entry.index = namesake.unwrap_or_else(free);
+        }
+    }
+    entries
 }
 
 fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -> Markup {
@@ -267,7 +283,7 @@ fn marks(view: &View, figure: &Figure) -> Markup {
         }
         @for (y, text, short) in level {
             line.mark x1=(px(view.left)) x2=(px(view.right)) y1=(px(y)) y2=(px(y)) { title { (text) } }
-            text.mark x=(px(view.left + 6.0)) y=(px((y - 5.0).max(view.top + 11.0))) { (short) }
+            text.mark x=(px(view.left + 6.0)) y=(px(y - 5.0)) { (short) }
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::{Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds to wait for datagrams after the last one.
 const PATIENCE: f64 = 0.5;
-/// Seconds that the sender takes beside the datagrams' own time, to settle what the clocks have to do with each other.
-const CLOCKS: f64 = 6.0;
+/// Seconds that the sender has beside the datagrams' own time, to settle what the clocks have to do with each other: 120
+/// exchanges, each of which a guest that waits for its CPU may hold up for two slices or more.
+const CLOCKS: f64 = 15.0;
 /// Payload of a datagram, in bytes.
 const PAYLOAD: usize = 64;
 
@@ -53,7 +54,7 @@ impl Procedure for PacketDelay {
     }
 
     fn shorten(&mut self) {
-        self.count = self.count.min(100);
+        self.count = self.count.min(3000);
     }
 
     fn scale(&mut self, _: f64) {}
@@ -85,7 +86,6 @@ impl Procedure for PacketDelay {
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
-        let names: Vec<String> = cases.iter().map(|case| format!("{}delay", case.prefix)).collect();
-        vec![waiting::marked(Figure::cdf("Packet delay").series(&names).x("delay"), cases, "delay")]
+        waiting::figures("Packet delay", "delay", cases, "delay")
     }
 }

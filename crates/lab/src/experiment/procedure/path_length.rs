@@ -46,14 +46,19 @@ pub struct PathLength {
     seconds: f64,
 }
 
+/// The numbers of the two marks, and the counters at each.
+fn marks(accounts: &[Account]) -> Option<[(usize, &Counters); 2]> {
+    let mut marks = accounts.iter().filter_map(|account| match &account.outcome {
+        Outcome::Marked { number, counters } => Some((*number, counters)),
+        _ => None,
+    });
+    Some([marks.next()?, marks.next()?])
+}
+
 impl PathLength {
     /// Frames that passed the host's card between the marks.
     fn packets(&self, accounts: &[Account]) -> Option<f64> {
-        let mut marks = accounts.iter().filter_map(|account| match &account.outcome {
-            Outcome::Marked(counters) => Some(self.frames(counters)),
-            _ => None,
-        });
-        let (first, second) = (marks.next()?, marks.next()?);
+        let [(_, first), (_, second)] = marks(accounts)?.map(|(number, counters)| (number, self.frames(counters)));
         second.checked_sub(first).filter(|packets| *packets > 0).map(|packets| packets as f64)
     }
 
@@ -123,9 +128,11 @@ impl Procedure for PathLength {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        let marks = machine.marks();
-        let [before, .., from, to] = &marks[..] else { return Ok(()) };
-        let Some(packets) = self.packets(accounts) else { return Ok(()) };
+        let files = machine.marks();
+        let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
+        let numbers = marks(accounts).map(|marks| marks.map(|(number, _)| number));
+        let (Some([from, to]), Some(packets)) = (numbers, self.packets(accounts)) else { return Ok(()) };
+        let (Some(before), Some(from), Some(to)) = (file(1), file(from), file(to)) else { return Ok(()) };
         let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
         let domains = Domains::learn(&before, &to);
         let cpus = topology.measured_cpus();

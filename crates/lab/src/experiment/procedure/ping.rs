@@ -108,9 +108,7 @@ impl Procedure for Ping {
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
-        let names: Vec<String> = cases.iter().map(|case| format!("{}rtt", case.prefix)).collect();
-        let cdf = Figure::cdf("Round trips").series(&names).x("round trip");
-        vec![waiting::marked(cdf, cases, "rtt")]
+        waiting::figures("Round trips", "round trip", cases, "rtt")
     }
 }
 

@@ -249,7 +249,7 @@ impl Procedure for UdpShare {
     }
 
     fn shorten(&mut self) {
-        let factor = (6.0 / self.seconds).min(1.0);
+        let factor = (8.0 / self.seconds).min(1.0);
         self.seconds *= factor;
         self.senders.iter_mut().for_each(|sender| sender.start *= factor);
         if let Some(disk) = &mut self.disk {

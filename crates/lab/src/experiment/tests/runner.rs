@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use serde_json::Value;
 
 use super::super::{Options, Watch, run};
 use super::parse;
-use crate::{Agent, CpuTime, Error, Machine, Node, Topology};
+use crate::script::Way;
+use crate::{Agent, Clock, CpuTime, Error, Machine, Node, Topology};
 
 /// Agents of this process.
 struct Loopback {
@@ -21,13 +23,19 @@ struct Loopback {
 }
 
 impl Loopback {
-    fn boot(topology: &Topology) -> Result<Box<dyn Machine>, Error> {
+    fn boot(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
         let guests = (1..=topology.guests.len()).map(Node::Guest);
         let agent = |node: Node| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let input = BufReader::new(theirs.try_clone().unwrap());
             thread::spawn(move || fairlane_agent::serve(input, theirs));
-            let (agent, ready) = Agent::listen("loopback", ours.try_clone().unwrap(), Duration::from_secs(5)).unwrap();
+            let (agent, ready) = Agent::listen(
+                "loopback",
+                Way::Live(ours.try_clone().unwrap()),
+                ours.try_clone().unwrap(),
+                Duration::from_secs(5),
+            )
+            .unwrap();
             ready.wait().unwrap();
             (node, (agent, ours))
         };
@@ -73,11 +81,15 @@ impl Watch for Nobody {
     }
 }
 
+/// All tests here use the same ports of the same loopback.
+static PORTS: Mutex<()> = Mutex::new(());
+
 const HEAD: &str = "name = \"e\"\nsource = \"s\"\nfigure = \"f\"\nmachines = [\"native\"]\n";
 
 fn measure(text: &str) -> ResultFile {
+    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     let experiment = parse("e", &format!("{HEAD}{text}"));
-    let options = Options { scale: 1.0, settings: BTreeMap::new() };
+    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
     let result = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(usize::MAX))).unwrap();
     // What a procedure announces is what it measures: claims are checked against the announcement.
     let mut announced: Vec<String> = experiment
@@ -141,14 +153,18 @@ fn an_interval_that_stays_wide_is_told() {
          [procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\ncount = 10\ninterval = 0.001\n",
     );
     // Nothing is lost on loopback: the mean is zero, and no part of it is narrow.
-    assert!(result.settings["warning"].as_str().unwrap().starts_with("NOT CONVERGED: after 3 repeats"));
+    assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
 }
 
 #[test]
 fn an_interrupt_ends_it() {
-    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"udp-share\"\nseconds = 60\nsenders = [{ guest = 1 }]\n";
+    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"udp-share\"\nseconds = 3\n\
+                senders = [{ guest = 1, offer = 1e6 }]\n";
     let experiment = parse("e", &format!("{HEAD}{text}"));
-    let options = Options { scale: 1.0, settings: BTreeMap::new() };
+    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
     let ended = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(2)));
     assert!(matches!(ended, Err(Error::Interrupted)));
+    // Agents of this process cannot be ended: their receiver lives its 3.5 s.
+    thread::sleep(Duration::from_secs(4));
 }

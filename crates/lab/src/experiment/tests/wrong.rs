@@ -75,7 +75,11 @@ fn values_of_the_wrong_kind() {
         &["e:12: procedure: a node is \"external\", \"host\" or the number of a guest"],
     );
     with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
-    with("[topology]", "[[topology]]", &["e:7: topology must be a table, not an array"]);
+    with(
+        "[topology]",
+        "[[topology]]",
+        &["e:7: topology must be a table, not an array", "e:7: topology: missing field `guests`"],
+    );
     with("[[claim]]", "[claim]", &["e:16: a claim is written [[claim]], with two brackets on each side"]);
 }
 

@@ -1,0 +1,132 @@
+//! The emulated computer as a KVM host: each guest is a QEMU with virtio-net, which the host's kernel serves (vhost-net).
+//!
+//! The emulated CPUs have AMD's virtualization with nested paging, so guests are run by KVM itself. The host's agent starts
+//! each QEMU, whose only serial line is the way to the guest's agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fairlane_agent::Command;
+use serde_json::{Value, json};
+
+use super::computer::{self, Computer, Software};
+use super::linux_host::LinuxHost;
+use super::wiring;
+use super::{Clock, Machine, Node, Topology};
+use crate::error::Error;
+use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, KVM_QEMU, KvmImages};
+use crate::{Agent, Progress, image};
+
+/// The memory of the host's own system, of a guest, and of a guest's QEMU besides, in MiB.
+const HOST_MIB: usize = 512;
+const GUEST_MIB: usize = 128;
+const QEMU_MIB: usize = 64;
+
+/// Boots one.
+pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
+    if *clock != Clock::Wall {
+        return Err(Error::Missing("machine kvm has the wall clock only".to_owned()));
+    }
+    if let Some(index) = topology.guests.iter().position(|guest| guest.disk) {
+        let reason = format!("guest {}: machine kvm has no block backend to serve a disk; xen has", index + 1);
+        return Err(Error::Topology(reason));
+    }
+    let agent = image::agent()?;
+    let images = KvmImages::build(&agent)?;
+    progress("KVM host: booting");
+    let software = Software {
+        kernel: &images.kernel,
+        command_line: format!(
+            "console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS1 fairlane.host=host{}",
+            isolation(topology)
+        ),
+        modules: vec![(&images.host, String::new())],
+        features: ",-smap",
+        memory_mib: HOST_MIB + topology.guests.len() * (GUEST_MIB + QEMU_MIB),
+        disks: 0,
+        count: topology.count,
+        external_cpu: computer::cpus(topology),
+    };
+    let computer = Computer::start(&software, topology, &agent, clock, logs)?;
+    let host = computer.host();
+    if topology.count {
+        host.run(Command::Mark)?;
+    }
+    computer::bring_up_link(host, topology)?;
+    let log = computer::log(logs)?;
+    let lost = |guest: &Agent, error| computer::lost(guest, error, &images.host, &log);
+    let (mut guests, mut starting) = (Vec::new(), Vec::new());
+    for number in 1..=topology.guests.len() {
+        let node = Node::Guest(number);
+        progress(&format!("{node}: booting"));
+        let spawn = guest(host, topology, number)?;
+        guests.push(host.behind(&node.to_string()));
+        starting.push(host.start_job(spawn)?);
+    }
+    for (guest, job) in guests.iter().zip(starting) {
+        job.wait().map_err(|error| lost(guest, error))?;
+    }
+    wiring::join(host, topology.join, topology.joined())?;
+    let facts = facts(&computer, topology, &images.release)?;
+    Ok(Box::new(LinuxHost { guests, computer, facts }))
+}
+
+/// What keeps the host's own work, its vhost threads' above all, off the CPUs of guests: as dom0 is pinned on a Xen host.
+/// The kernel balances nothing between isolated CPUs, so those of a guest that has several are not.
+fn isolation(topology: &Topology) -> String {
+    let single = topology.guests.iter().filter(|guest| guest.cpus.len() == 1).flat_map(|guest| &guest.cpus);
+    let isolated: BTreeSet<usize> = single.copied().filter(|cpu| !topology.host_cpus.contains(cpu)).collect();
+    if isolated.is_empty() { String::new() } else { format!(" isolcpus={}", list(&isolated)) }
+}
+
+fn list<'a>(cpus: impl IntoIterator<Item = &'a usize>) -> String {
+    cpus.into_iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Prepares the host's end of a guest's card; answers what starts the guest, on its CPUs.
+fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Command, Error> {
+    let node = Node::Guest(number);
+    let plan = &topology.guests[number - 1];
+    let mut wishes = format!("console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS0 fairlane.host={node}");
+    let mut argv = format!(
+        "/init place inside=1 {} {KVM_QEMU} -nodefaults -no-user-config -display none -no-reboot -machine pc -accel kvm \
+         -cpu host -smp {} -m {GUEST_MIB} -chardev socket,id=agent,fd=0 -device isa-serial,chardev=agent \
+         -kernel {GUEST_KERNEL} -initrd {GUEST_INITRAMFS}",
+        list(&plan.cpus),
+        plan.cpus.len(),
+    );
+    if number <= topology.joined() {
+        let tap = wiring::vif(number);
+        wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+        if let Some(rate) = plan.rate {
+            wiring::limit_incoming(host, &tap, rate)?;
+        }
+        // Forced, QEMU does not serve the card itself where the kernel cannot.
+        argv += &format!(
+            " -netdev tap,id=card,ifname={tap},script=no,downscript=no,vhost=on,vhostforce=on \
+             -device virtio-net-pci,netdev=card,romfile=,mac={}",
+            wiring::mac_text(node)
+        );
+        wishes += &format!(" {}", wiring::wishes(node));
+    }
+    let words = argv.split(' ').map(str::to_owned);
+    let argv = words.chain(["-append".to_owned(), wishes]).collect();
+    Ok(Command::Spawn { name: node.to_string(), argv })
+}
+
+/// What a result's reader must know of the machine.
+fn facts(computer: &Computer, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
+    let version = computer.host().output(&[KVM_QEMU, "--version"])?;
+    let isolated = isolation(topology);
+    Ok(BTreeMap::from([
+        ("machine".to_owned(), json!("kvm")),
+        ("kernel".to_owned(), json!(kernel)),
+        ("emulated_by".to_owned(), json!(computer::version()?)),
+        ("guests_by".to_owned(), json!(version.lines().next().unwrap_or_default())),
+        ("accelerator".to_owned(), json!("kvm, on AMD's virtualization as the emulator has it")),
+        ("card".to_owned(), json!("virtio-net on a tap, served by vhost-net")),
+        ("isolated_cpus".to_owned(), json!(isolated.trim_start_matches(" isolcpus="))),
+        ("external".to_owned(), json!(computer.external_place())),
+        ("left_out".to_owned(), json!("scheduler, slice and weights: guests are processes to Linux's own scheduler")),
+    ]))
+}

@@ -1,0 +1,71 @@
+//! On the clock of instructions an experiment on the emulated computer gives the same figures each time, to the digit.
+
+mod support;
+
+use std::{env, fs, process, time::Instant};
+
+use fairlane_lab::experiment::{self, Experiment, Options, Watch};
+use fairlane_lab::{Error, MachineKind, images, machine};
+use fairlane_report::ResultFile;
+use libtest_mimic::Arguments;
+use support::guest_test;
+
+const EXPERIMENT: &str = r#"
+name = "short"
+source = "this test"
+figure = "Two guests send over a link that is too narrow for both."
+machines = ["xen"]
+
+[topology]
+link = 4e6
+guests = [{ cpus = [1] }, { cpus = [1] }]
+
+[procedure]
+kind = "udp-share"
+senders = [{ guest = 1 }, { guest = 2 }]
+seconds = 3.0
+interval = 0.25
+"#;
+
+fn main() -> process::ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), vec![guest_test("xen_measures_the_same_twice", xen)]).exit_code()
+}
+
+fn xen() -> Result<(), Error> {
+    if !images::check().is_empty() {
+        images::setup(&|what| eprintln!("{what}"))?;
+    }
+    let home = env::temp_dir().join(format!("fairlane-test-repeatable-{}", process::id()));
+    fs::create_dir_all(&home).unwrap();
+    let [first, second] = [measure(&home)?, measure(&home)?];
+    let points = first.series.iter().flat_map(|series| &series.points);
+    assert!(points.clone().count() == 24 && points.clone().any(|point| point[1] > 0.0), "{:?}", first.series);
+    assert_eq!(first.series, second.series);
+    fs::remove_dir_all(home).unwrap();
+    Ok(())
+}
+
+/// The first time there is a rehearsal as well.
+fn measure(home: &std::path::Path) -> Result<ResultFile, Error> {
+    let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
+    let scripts = Some(home.to_owned());
+    let options = Options { machine: "xen".to_owned(), scale: 1.0, settings: Default::default(), scripts };
+    let watch = Told(Instant::now());
+    let boot =
+        |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, home, &|what| watch.doing(what));
+    experiment::run(&experiment, &options, &boot, &watch)
+}
+
+struct Told(Instant);
+
+impl Watch for Told {
+    fn doing(&self, what: &str) {
+        eprintln!("{:6.2} s {what}", self.0.elapsed().as_secs_f64());
+    }
+
+    fn advance(&self, _: f64) {}
+
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
