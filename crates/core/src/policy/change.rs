@@ -118,6 +118,9 @@ impl Policy {
                 let (old, new, name) = (uplink(&old.uplink), uplink(&new.uplink), &old.name);
                 refuse(format!("the uplink of link `{name}` cannot change from {old} to {new}"));
             }
+            if old.xen != new.xen {
+                refuse(format!("xen of link `{}` cannot change from {} to {}", old.name, old.xen, new.xen));
+            }
             if old.cpu != new.cpu {
                 let shown = |cpu: Option<usize>| cpu.map_or("none".to_owned(), |cpu| cpu.to_string());
                 let (old, new, name) = (shown(old.cpu), shown(new.cpu), &old.name);

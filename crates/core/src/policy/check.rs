@@ -54,6 +54,13 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             found.push(Conflict { part: Part::Link(i), key: "name", message });
         }
     }
+    let mut takers = policy.links.iter().enumerate().filter(|(_, link)| link.xen);
+    if let Some((_, first)) = takers.next() {
+        found.extend(takers.map(|(i, _)| {
+            let message = format!("link `{}` takes Xen's cards already, and only one can", first.name);
+            Conflict { part: Part::Link(i), key: "xen", message }
+        }));
+    }
     let mut vifs = HashSet::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
         if !vifs.insert(vif.name.as_str()) && !vif.name.is_empty() {

@@ -5,6 +5,7 @@
 
 mod change;
 mod check;
+mod found;
 mod parse;
 mod problem;
 mod rules;
@@ -15,6 +16,7 @@ mod tests;
 pub mod units;
 
 pub use change::Change;
+pub use found::Terms;
 pub use parse::CONTROL;
 pub use problem::Problem;
 pub use setting::{LinkSetting, Setting, VifSetting};
@@ -61,6 +63,8 @@ pub struct Link {
     pub cpu: Option<usize>,
     /// What the link leads to.
     pub uplink: Uplink,
+    /// Whether it takes every card of Xen's that no vif names, as such cards come and go.
+    pub xen: bool,
 }
 
 /// The schedulers of [`crate::sched`] with what is theirs alone.
@@ -145,7 +149,7 @@ pub enum Card {
 /// A guest's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
-    /// Name, unique.
+    /// Name, unique. It has a `/` where nobody wrote the vif down ([`Policy::take_in`]).
     pub name: String,
     /// Name of its link.
     pub link: String,

@@ -12,7 +12,7 @@ use toml::de::DeTable;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
 pub(super) const LINK_KEYS: &[&str] =
-    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink"];
+    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink", "xen"];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
@@ -89,6 +89,7 @@ fn link(section: &Section, problems: &mut Problems) -> Link {
         isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
         cpu: section.read("cpu", rules::cpu, problems),
         uplink: uplink(section, rate, problems),
+        xen: section.read("xen", rules::flag, problems).unwrap_or(false),
     }
 }
 

@@ -10,6 +10,7 @@ use super::host::Host;
 use super::store::Store;
 use super::{Link, Plug, Xen};
 use crate::Limit;
+use fairlane_core::policy::Terms;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +27,24 @@ const VIFS: &str = "backend/vif";
 /// A vif in xenstore: its guest's domain and its number there.
 type Id = (u16, u32);
 
+/// A card in xenstore, whether a port serves it or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The guest's name, as the toolstack knows it.
+    pub guest: String,
+    /// Which of its cards.
+    pub device: u32,
+    /// What xenstore grants it; none if the card is gone.
+    pub terms: Option<Terms>,
+}
+
+/// Who is told of every card: once it is found, when its terms change, and when it is gone.
+type Finder = Box<dyn FnMut(Found) + Send>;
+
 /// What the thread is told.
 enum Message {
     Add(Vif),
+    Find(Finder),
     /// The port of this number let go of its frontend, perhaps because that broke a rule.
     Parted(usize, Option<String>),
     End,
@@ -71,7 +87,8 @@ impl Backend {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
         let bell = Arc::new(bell);
         let (messages, received) = channel();
-        let mut talk = Talk { store, host, bell: bell.clone(), received, vifs: Vec::new(), known: BTreeMap::new() };
+        let (vifs, known, found, finder) = Default::default();
+        let mut talk = Talk { store, host, bell: bell.clone(), received, vifs, known, found, finder };
         let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
             if let Err(error) = talk.run() {
                 error!(%error, "xenstore is lost: vifs stay as they are until a restart");
@@ -102,6 +119,11 @@ impl Backend {
         Ok(port)
     }
 
+    /// Tells of all cards from now on, on the thread of the talk, which may be asked for ports meanwhile.
+    pub fn find(&self, finder: impl FnMut(Found) + Send + 'static) {
+        self.tell(Message::Find(Box::new(finder)));
+    }
+
     fn tell(&self, message: Message) {
         // As above.
         let _ = self.messages.send(message);
@@ -129,6 +151,9 @@ struct Talk {
     vifs: Vec<Vif>,
     /// Vifs of xenstore that ports serve.
     known: BTreeMap<Id, Known>,
+    /// Cards that the finder was told of.
+    found: BTreeMap<Id, Found>,
+    finder: Option<Finder>,
 }
 
 /// What is known of a vif in xenstore.
@@ -154,6 +179,10 @@ impl Talk {
                     Message::Add(vif) => {
                         self.vifs.retain(|vif| vif.plug.in_use());
                         self.vifs.push(vif);
+                        changed.extend(self.all()?);
+                    }
+                    Message::Find(finder) => {
+                        self.finder = Some(finder);
                         changed.extend(self.all()?);
                     }
                     Message::Parted(number, reason) => {
@@ -183,7 +212,7 @@ impl Talk {
 
     /// All vifs that are or were in xenstore.
     fn all(&mut self) -> io::Result<Vec<Id>> {
-        let mut all: Vec<Id> = self.known.keys().copied().collect();
+        let mut all: Vec<Id> = self.known.keys().chain(self.found.keys()).copied().collect();
         for domain in self.list(VIFS)? {
             for device in self.list(&format!("{VIFS}/{domain}"))? {
                 all.extend(id(&format!("{VIFS}/{domain}/{device}")));
@@ -222,9 +251,12 @@ impl Talk {
         let path = format!("{VIFS}/{}/{}", id.0, id.1);
         let before = device::state(&mut self.store, &path)?;
         let Some(frontend) = optional(&mut self.store, &format!("{path}/frontend"))? else {
+            self.lose(id);
             return self.forget(id);
         };
-        let Some(place) = self.find(id)? else { return Ok(()) };
+        let name = optional(&mut self.store, &format!("/local/domain/{}/name", id.0))?;
+        self.tell_of(id, name.as_deref(), &path)?;
+        let Some(place) = self.find(id, name.as_deref()) else { return Ok(()) };
         let port = self.vifs[place].number;
         if self.known.get(&id).is_none_or(|known| known.frontend != frontend || known.port != port) {
             self.forget(id)?;
@@ -296,13 +328,24 @@ impl Talk {
     }
 
     /// The port for a vif in xenstore, by its place in the list.
-    fn find(&mut self, id: Id) -> io::Result<Option<usize>> {
-        let name = optional(&mut self.store, &format!("/local/domain/{}/name", id.0))?;
+    fn find(&self, id: Id, name: Option<&str>) -> Option<usize> {
         let number = id.0.to_string();
-        let named = |guest: &str| guest == number || name.as_deref() == Some(guest);
-        Ok(self.vifs.iter().position(|vif| {
-            vif.plug.in_use() && (vif.current == Some(id) || (vif.device == id.1 && named(&vif.guest)))
-        }))
+        let named = |guest: &str| guest == number || name == Some(guest);
+        self.vifs
+            .iter()
+            .position(|vif| vif.plug.in_use() && (vif.current == Some(id) || (vif.device == id.1 && named(&vif.guest))))
+    }
+
+    /// Tells the finder of a card that is there, if there is news of it.
+    fn tell_of(&mut self, id: Id, name: Option<&str>, path: &str) -> io::Result<()> {
+        let (Some(finder), Some(name)) = (&mut self.finder, name) else { return Ok(()) };
+        let terms = Some(device::terms(&mut self.store, path)?);
+        let found = Found { guest: name.to_owned(), device: id.1, terms };
+        if self.found.get(&id) != Some(&found) {
+            self.found.insert(id, found.clone());
+            finder(found);
+        }
+        Ok(())
     }
 
     /// A vif is no longer in xenstore.
@@ -317,6 +360,14 @@ impl Talk {
             }
         }
         Ok(())
+    }
+
+    /// Tells the finder of a card that is gone, unless the guest is back already under another number.
+    fn lose(&mut self, id: Id) {
+        let (Some(finder), Some(lost)) = (&mut self.finder, self.found.remove(&id)) else { return };
+        if !self.found.values().any(|other| (&other.guest, other.device) == (&lost.guest, lost.device)) {
+            finder(Found { terms: None, ..lost });
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::link::QueueSetup;
 use super::receive::Takes;
 use super::store::Store;
 use crate::Limit;
+use fairlane_core::policy::Terms;
 use std::io;
 
 /// `enum xenbus_state` (xen/include/public/io/xenbus.h).
@@ -105,6 +106,15 @@ fn credit(rate: &str) -> Option<Limit> {
     let (bytes, micros) = (bytes.trim().parse::<u64>().ok()?, micros.trim().parse::<u64>().ok()?);
     let rate = u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(micros.max(1))).ok()?;
     (rate > 0 && micros > 0).then_some(Limit { rate, burst: bytes.max(64 << 10) })
+}
+
+/// What the toolstack's keys at `path` grant the card: those that are Fairlane's own.
+///
+/// # Errors
+/// They cannot be read.
+pub fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
+    let mut key = |name: &str| optional(store, &format!("{path}/{name}"));
+    Ok(Terms { weight: key("weight")?, min_rate: key("min_rate")? })
 }
 
 /// What a frontend at `path` asks for, with at most `most` queues.

@@ -4,10 +4,13 @@
 use crate::netfront::{Backend as Worker, Frontend, Machine, frame};
 use crate::xenstored::Xenstored;
 use fairlane_core::packet::Offload;
-use fairlane_port::xen::backend::Backend;
+use fairlane_core::policy::Terms;
+use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::store::{Event, Store};
 use fairlane_port::{Limit, Port, Status};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 const BACK: &str = "backend/vif/1/0";
 const FRONT: &str = "/local/domain/1/device/vif/0";
@@ -258,4 +261,30 @@ fn the_client_reads_writes_lists_and_watches() {
     store.remove("a").unwrap();
     assert_eq!(store.event().unwrap(), None);
     assert!(store.directory("a").is_err());
+}
+
+#[test]
+fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
+    let host = Host::new();
+    let (tell, told) = channel();
+    host.backend.as_ref().unwrap().find(move |found| tell.send(found).unwrap());
+    let next = || {
+        let found: Found = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((found.guest.as_str(), found.device), ("web", 0));
+        found.terms
+    };
+    let weighs = |weight: &str| Some(Terms { weight: Some(weight.to_owned()), min_rate: None });
+    let first = host.create(1);
+    assert_eq!(next(), Some(Terms::default()));
+    host.store.write(BACK, &[("weight", "30")]);
+    assert_eq!(next(), weighs("30"));
+    // The guest is back before its old card is gone: that it goes is no news then.
+    let second = host.create(2);
+    assert_eq!(next(), Some(Terms::default()));
+    host.store.remove(BACK);
+    host.store.write("backend/vif/2/0", &[("weight", "40")]);
+    assert_eq!(next(), weighs("40"));
+    host.store.remove("backend/vif/2/0");
+    assert_eq!(next(), None);
+    drop((first, second));
 }

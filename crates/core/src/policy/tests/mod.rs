@@ -73,6 +73,7 @@ fn written(policy: &Policy) -> String {
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
         writeln!(text, "delay = {:?}\nisolate = {}", format_duration(link.delay), link.isolate).unwrap();
+        writeln!(text, "xen = {}", link.xen).unwrap();
         writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
         match link.scheduler {
             SchedulerKind::Fair => {}

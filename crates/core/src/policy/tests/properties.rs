@@ -36,6 +36,7 @@ fn link(place: usize) -> impl Strategy<Value = Link> {
         isolate,
         cpu: Some(place).filter(|place| *place > 2),
         uplink,
+        xen: place == 3,
     })
 }
 

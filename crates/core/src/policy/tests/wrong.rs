@@ -94,7 +94,7 @@ fn unknown_keys() {
     );
     link(
         "rates = 1\n",
-        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink)",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink, xen)",
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
@@ -285,6 +285,10 @@ fn what_is_there_twice() {
     after(
         "[[vif]]\nname = \"x\"\nxen = \"a/1\"\nsocket = \"s\"\n",
         &["p:14: socket belongs to a vhost-user card, this vif is Xen's"],
+    );
+    check(
+        "[[link]]\nname = \"a\"\nxen = true\n[[link]]\nname = \"b\"\nxen = true\n",
+        &["p:6: link `a` takes Xen's cards already, and only one can"],
     );
     after(
         "[[vif]]\nname = \"x\"\n\nsocket = \"/run/./c\"\n",
