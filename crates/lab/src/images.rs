@@ -15,6 +15,7 @@ use crate::{
     image::{self, Image},
     kernel::Kernel,
     libraries::Libraries,
+    machine::Backend,
     modules, packages,
 };
 
@@ -32,13 +33,12 @@ pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 12] = [
+const DOM0_MODULES: [&str; 11] = [
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
     "xen_privcmd",
     "xenfs",
-    "xen_netback",
     "xen_blkback",
     "bridge",
     "e1000",
@@ -79,7 +79,7 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent)?;
+    XenImages::build(&agent, Backend::Netback)?;
     progress("building the images of native Linux");
     BareImages::build(&agent)?;
     progress("building the images of the KVM host");
@@ -124,18 +124,28 @@ pub(crate) struct XenImages {
 }
 
 impl XenImages {
-    /// Builds them from the packages that were fetched, or finds them kept.
+    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend.
     ///
     /// # Errors
     /// [`Error::Missing`] where a package was not fetched.
-    pub fn build(agent: &Path) -> Result<XenImages, Error> {
+    pub fn build(agent: &Path, backend: Backend) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
         let unpacked = kernel.unpacked()?;
         let guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
 
-        let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
+        // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
+        let network = match backend {
+            Backend::Netback => "xen_netback",
+            Backend::Fairlane => "tun",
+        };
+        let wanted = [&DOM0_MODULES[..], &[network]].concat();
+        let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &wanted)?)?;
+        if backend == Backend::Fairlane {
+            dom0.file("bin/fairlane", &image::fairlane()?)?;
+            dom0.directory("run/fairlane");
+        }
         for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
             dom0.directory(name);
         }

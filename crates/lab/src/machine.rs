@@ -2,6 +2,7 @@
 //!
 //! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
 
+mod backend;
 mod bare;
 mod computer;
 mod cpus;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use crate::{Agent, Error};
 
+pub use backend::{Backend, run as run_fairlane};
 pub use kind::MachineKind;
 pub(crate) use wiring::UPLINK;
 
@@ -39,6 +41,9 @@ pub fn boot(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
     topology.check()?;
+    if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
+        return Err(Error::Topology(format!("backend: machine {kind} has its own only; xen can have fairlane")));
+    }
     match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
             local::boot(kind, topology, clock, logs, progress)
@@ -95,6 +100,9 @@ pub struct Topology {
     /// Whether the instructions of the emulated computer are counted ([`Machine::marks`]), which slows it down.
     #[serde(default)]
     pub count: bool,
+    /// What serves the guests' cards.
+    #[serde(default)]
+    pub backend: Backend,
 }
 
 impl Topology {

@@ -13,7 +13,8 @@ use std::{
 };
 
 use fairlane_lab::{
-    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, machine,
+    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology,
+    machine::{self, Backend},
 };
 use fairlane_load::{ReceiveSpec, tcp, udp};
 use libtest_mimic::Arguments;
@@ -58,6 +59,7 @@ fn topology() -> Topology {
         scheduler: Scheduler::Credit,
         slice_ms: None,
         count: false,
+        backend: Backend::default(),
     }
 }
 
