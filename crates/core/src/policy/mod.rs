@@ -7,7 +7,6 @@ mod change;
 mod check;
 mod found;
 mod parse;
-mod problem;
 mod rules;
 mod section;
 mod setting;
@@ -18,7 +17,6 @@ pub mod units;
 pub use change::Change;
 pub use found::Terms;
 pub use parse::CONTROL;
-pub use problem::Problem;
 pub use setting::{LinkSetting, Setting, VifSetting};
 
 use crate::packet::Mac;
