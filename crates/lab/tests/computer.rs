@@ -115,7 +115,8 @@ fn stream(
     seconds: f64,
     meanwhile: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let receive = ReceiveSpec { port: 5002, interval: 0.5, seconds: seconds + 2.0 };
+    // On a busy computer the sender begins some seconds later.
+    let receive = ReceiveSpec { port: 5002, interval: 0.5, seconds: seconds + 8.0 };
     let receiver = machine.agent(to).start_job(Command::TcpReceive(receive))?;
     receiver.started()?;
     let spec = tcp::SendSpec { to: (machine.address(to), 5002).into(), connections: 1, seconds };
