@@ -389,13 +389,13 @@ impl Bridge {
         let state = |slot: &Slot| PortState::new(slot.port.status(), &slot.counters);
         let slots = &self.fabric.slots;
         let name = |port: PortId| slots[port.index()].as_ref().map(|slot| slot.name.clone());
-        let vifs = slots.iter().skip(1).flatten().map(|slot| VifState {
+        let vifs = slots.iter().skip(1).flatten().map(|slot| (slot, slot.granted())).map(|(slot, share)| VifState {
             name: slot.name.clone(),
             link: self.name.clone(),
-            weight: slot.share.weight,
-            min_rate: slot.share.min_rate,
-            max_rate: slot.share.max_rate,
-            burst: slot.share.burst,
+            weight: share.weight,
+            min_rate: share.min_rate,
+            max_rate: share.max_rate,
+            burst: share.burst,
             share: slot.part,
             waits_for: if let Turn::Parked(on) = slot.turn { name(on) } else { None },
             waiting: slot.waiting.clone(),

@@ -7,9 +7,11 @@ use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot};
 use crate::worker::{Gone, Worker};
-use fairlane_core::policy::{Change, Link, Policy, Setting, Uplink};
+use fairlane_core::policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
-use std::collections::HashMap;
+use fairlane_port::xen::backend::Found;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -50,6 +52,8 @@ struct Shared {
     clock: Monotonic,
     stopping: Mutex<bool>,
     stop: Condvar,
+    /// Cards of Xen's guests, as xenstore has them; those that a vif of the file names too.
+    found: Mutex<BTreeMap<(String, u32), Terms>>,
 }
 
 impl Engine {
@@ -83,7 +87,16 @@ impl Engine {
         }
         let (socket, page) = (policy.control.clone(), policy.metrics);
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { policy: Mutex::new(policy), workers, places, clock, stopping, stop });
+        let (takes_found, found) = (policy.takes_found(), Mutex::default());
+        let shared = Arc::new(Shared { policy: Mutex::new(policy), workers, places, clock, stopping, stop, found });
+        if takes_found {
+            let heard = Arc::downgrade(&shared);
+            ports::find(move |found| {
+                if let Some(shared) = heard.upgrade() {
+                    shared.hear(found);
+                }
+            })?;
+        }
         let told = shared.clone();
         let control = control::Server::start(&socket, Arc::new(move |request| told.answer(request)))?;
         let asked = shared.clone();
@@ -106,7 +119,7 @@ impl Engine {
     /// What cannot change while running, or could not be opened; then nothing changed. Only where a new vif takes over
     /// the socket of an old one, and fails, the old one is gone.
     pub fn reload(&self, newer: Policy) -> Result<usize, Error> {
-        self.shared.advance(&mut self.shared.policy(), newer)
+        self.shared.reload(newer)
     }
 
     /// State and counters of everything.
@@ -165,6 +178,36 @@ impl Shared {
         Ok(())
     }
 
+    /// Goes over to a newer file, and takes in what was found beside it.
+    fn reload(&self, mut newer: Policy) -> Result<usize, Error> {
+        let mut policy = self.policy();
+        for ((guest, device), terms) in &*self.found() {
+            warn(newer.take_in(guest, *device, terms));
+        }
+        self.advance(&mut policy, newer)
+    }
+
+    /// Heeds that a card of Xen's was found, has other terms, or is gone.
+    fn hear(&self, Found { guest, device, terms }: Found) {
+        let mut policy = self.policy();
+        let mut newer = policy.clone();
+        match terms {
+            Some(terms) => {
+                warn(newer.take_in(&guest, device, &terms));
+                self.found().insert((guest, device), terms);
+            }
+            None => {
+                newer.let_go(&guest, device);
+                self.found().remove(&(guest, device));
+            }
+        }
+        warn(self.advance(&mut policy, newer).err());
+    }
+
+    fn found(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Terms>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes all steps from the policy to a newer one.
     fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
         let changes = policy.changes(&newer).map_err(|sentences| sentences.join("; "))?;
@@ -174,7 +217,7 @@ impl Shared {
         for change in changes {
             let worker = self.place(policy, &newer, &change)?;
             if let Change::AddVif(vif) = &change
-                && policy.vifs.iter().all(|old| old.socket != vif.socket)
+                && policy.vifs.iter().all(|old| old.card != vif.card)
             {
                 opened[worker].insert(vif.name.clone(), ports::vif(vif)?);
             }
@@ -251,7 +294,7 @@ impl Shared {
             Request::Reload(Reload { name, text }) => {
                 let newer = Policy::parse(&name, &text)
                     .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-                self.advance(&mut self.policy(), newer).map(serde_json::Value::from).map_err(said)
+                self.reload(newer).map(serde_json::Value::from).map_err(said)
             }
             Request::StartCapture(start) => {
                 self.start_capture(&start).map_err(said)?;
@@ -306,6 +349,11 @@ impl Shared {
         *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.notify_all();
     }
+}
+
+/// Logs what nobody waits for an answer about.
+fn warn<S: Display>(sentences: impl IntoIterator<Item = S>) {
+    sentences.into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
 }
 
 /// A new file that only its owner may read.

@@ -12,15 +12,22 @@ use std::ops::Range;
 pub const UPLINK: PortId = PortId(0);
 
 /// How long a guest may take nothing before frames for it are dropped instead of waiting.
-pub const PATIENCE: Nanos = Nanos::from_millis(20);
+///
+/// A guest that shares its processor takes nothing while others have it: some slices of 30 ms under Xen's credit scheduler.
+/// A wait of 200 ms bears six of them, and more is of no use to TCP, which by then has sent again (Linux's TCP_RTO_MIN).
+/// Who waits is a guest that sends to it; a receiver that never comes back costs it one such wait.
+pub const PATIENCE: Nanos = Nanos::from_millis(200);
+
+/// How long the uplink waits for guests in each [`PATIENCE_PERIOD`]: less, as it is others' frames that wait behind.
+const UPLINK_PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// How often the uplink gets new patience.
-const PATIENCE_PERIOD: Nanos = Nanos::from_millis(320);
+const PATIENCE_PERIOD: Nanos = Nanos::from_millis(400);
 
 /// What is left of the uplink's patience with guests.
 ///
 /// Frames from the uplink are for many guests, and one that waits holds up all behind it. So while a guest may make another
-/// guest wait as long as it makes progress, all guests together hold the uplink up for at most [`PATIENCE`] of each 320 ms.
+/// guest wait as long as it makes progress, all guests together hold the uplink up for at most 100 ms of each 400 ms.
 #[derive(Default)]
 pub(crate) struct Patience {
     left: Nanos,
@@ -33,7 +40,7 @@ impl Patience {
     /// Starts to wait; false if there is no patience left.
     fn begin(&mut self, now: Nanos) -> bool {
         if self.renewed.is_none_or(|renewed| now.since(renewed) >= PATIENCE_PERIOD) {
-            self.left = PATIENCE;
+            self.left = UPLINK_PATIENCE;
             self.renewed = Some(now);
         }
         if self.left > Nanos(0) {

@@ -5,8 +5,8 @@ use fairlane_core::PortId;
 use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
 use fairlane_core::time::Nanos;
-use fairlane_port::Port;
 use fairlane_port::capture::Captured;
+use fairlane_port::{Limit, Port};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 
@@ -83,7 +83,10 @@ impl DerefMut for Attached {
 pub(crate) struct Slot {
     pub name: String,
     pub port: Attached,
+    /// What the policy grants.
     pub share: Share,
+    /// What bounds it beside the policy.
+    pub limit: Option<Limit>,
     /// Whether the switch looks at its frames' IP addresses.
     pub judged_by_ip: bool,
     pub counters: Counters,
@@ -120,6 +123,7 @@ impl Slot {
             name,
             port: Attached::Plain(port),
             share,
+            limit: None,
             judged_by_ip: false,
             counters: Counters::default(),
             uplink_bytes: 0,
@@ -138,6 +142,16 @@ impl Slot {
 }
 
 impl Slot {
+    /// What it is granted: the policy's, and where that has no `max_rate` the limit beside it.
+    pub fn granted(&self) -> Share {
+        match self.limit {
+            Some(Limit { rate, burst }) if self.share.max_rate.is_none() => {
+                Share { max_rate: Some(rate), burst, ..self.share }
+            }
+            _ => self.share,
+        }
+    }
+
     /// The part of the `nanos` that a service of `frames` frames took that is the port's own doing.
     ///
     /// The clock runs on while the system lets others use the core, some milliseconds at a time; no port shall pay for

@@ -67,8 +67,10 @@ impl Work {
     fn event(&mut self, key: Key, number: u32) {
         let port = PortId(key.0 & ((1 << PORT_BITS) - 1));
         let now = self.clock.now();
-        if let Some(port) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize).and_then(|bridge| bridge.port(port)) {
-            port.event(number, &self.poller, now);
+        let Some(bridge) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize) else { return };
+        if let Some(known) = bridge.port(port) {
+            known.event(number, &self.poller, now);
+            bridge.heed_limit(port, now);
         }
     }
 

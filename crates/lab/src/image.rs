@@ -49,6 +49,18 @@ pub fn plugin() -> Result<PathBuf, Error> {
     Err(Error::Missing(format!("there is no {}, which counts instructions: run `make plugin`", path.display())))
 }
 
+/// Finds the static `fairlane` for dom0: it lies beside the agent.
+///
+/// # Errors
+/// [`Error::Missing`], with the way to build it.
+pub fn fairlane() -> Result<PathBuf, Error> {
+    let path = agent()?.with_file_name("fairlane");
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Missing(format!("there is no {}, to serve Xen's guests: run `make agent`", path.display())))
+}
+
 /// An initramfs in the making.
 pub struct Image {
     archive: Archive,

@@ -15,6 +15,7 @@ use crate::{
     image::{self, Image},
     kernel::Kernel,
     libraries::Libraries,
+    machine::Backend,
     modules, packages,
 };
 
@@ -35,13 +36,12 @@ pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 pub(crate) const GUEST_DISK: &str = "/disk";
 
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 12] = [
+const DOM0_MODULES: [&str; 11] = [
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
     "xen_privcmd",
     "xenfs",
-    "xen_netback",
     "xen_blkback",
     "bridge",
     "e1000",
@@ -84,7 +84,7 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent)?;
+    XenImages::build(&agent, Backend::Netback)?;
     progress("building the images of native Linux");
     BareImages::build(&agent)?;
     progress("building the images of the KVM host");
@@ -129,11 +129,11 @@ pub(crate) struct XenImages {
 }
 
 impl XenImages {
-    /// Builds them from the packages that were fetched, or finds them kept.
+    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend.
     ///
     /// # Errors
     /// [`Error::Missing`] where a package was not fetched.
-    pub fn build(agent: &Path) -> Result<XenImages, Error> {
+    pub fn build(agent: &Path, backend: Backend) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
@@ -143,7 +143,17 @@ impl XenImages {
         guest.link(&GUEST_DISK[1..], "/dev/xvda");
         guest.programs(&[ethtool()?], &libraries)?;
 
-        let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
+        // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
+        let network = match backend {
+            Backend::Netback => "xen_netback",
+            Backend::Fairlane => "tun",
+        };
+        let wanted = [&DOM0_MODULES[..], &[network]].concat();
+        let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &wanted)?)?;
+        if backend == Backend::Fairlane {
+            dom0.file("bin/fairlane", &image::fairlane()?)?;
+            dom0.directory("run/fairlane");
+        }
         for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
             dom0.directory(name);
         }

@@ -2,6 +2,7 @@
 //!
 //! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
 
+mod backend;
 mod bare;
 mod computer;
 mod cpus;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use crate::{Agent, Error};
 
+pub use backend::{Backend, run as run_fairlane};
 pub use kind::MachineKind;
 pub(crate) use wiring::UPLINK;
 
@@ -42,6 +44,9 @@ pub fn boot(
     let kind = topology.machine.unwrap_or(kind);
     if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
         return Err(Error::Topology(format!("offload: machine {kind} cannot do without; box and xen can")));
+    }
+    if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
+        return Err(Error::Topology(format!("backend: machine {kind} has its own only; xen can have fairlane")));
     }
     let machine = match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
@@ -110,6 +115,9 @@ pub struct Topology {
     /// as native Linux or a Xen host.
     #[serde(default = "yes")]
     pub offload: bool,
+    /// What serves the guests' cards.
+    #[serde(default)]
+    pub backend: Backend,
 }
 
 impl Topology {

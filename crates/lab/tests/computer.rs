@@ -5,15 +5,17 @@ mod support;
 use std::{env, fs, process, time::Instant};
 
 use fairlane_lab::{
-    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, images, machine,
+    Clock, Command, Error, Event, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, images,
+    machine::{self, Backend},
 };
-use fairlane_load::{ReceiveSpec, disk, udp};
+use fairlane_load::{ReceiveSpec, disk, ping, tcp, udp};
 use libtest_mimic::Arguments;
 use support::guest_test;
 
 fn main() -> process::ExitCode {
     let tests = vec![
         guest_test("xen_guests_and_external_machine_talk", xen),
+        guest_test("fairlane_serves_unchanged_xen_guests", fairlane),
         guest_test("kvm_guests_and_external_machine_talk", kvm),
         guest_test("native_linux_and_external_machine_talk", bare),
     ];
@@ -22,7 +24,7 @@ fn main() -> process::ExitCode {
 }
 
 /// Two guests on a CPU of their own, the host on another; the second has a disk where the host can serve one.
-fn topology(kind: MachineKind) -> Topology {
+fn topology(kind: MachineKind, backend: Backend) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
         machine: None,
@@ -34,11 +36,12 @@ fn topology(kind: MachineKind) -> Topology {
         slice_ms: None,
         count: false,
         offload: true,
+        backend,
     }
 }
 
 fn xen() -> Result<(), Error> {
-    with(MachineKind::Xen, |machine| {
+    with(MachineKind::Xen, Backend::Netback, |machine| {
         assert_eq!(machine.facts()["scheduler"], "credit");
         let before = machine.cpu_time()?;
         send(machine, Node::Guest(1), Node::External)?;
@@ -54,8 +57,90 @@ fn xen() -> Result<(), Error> {
     })
 }
 
+fn fairlane() -> Result<(), Error> {
+    with(MachineKind::Xen, Backend::Fairlane, |machine| {
+        assert_eq!(machine.facts()["backend"], "fairlane");
+        let dom0 = machine.agent(Node::Host);
+        for (from, to) in [
+            (Node::Guest(1), Node::External),
+            (Node::External, Node::Guest(2)),
+            (Node::Guest(2), Node::Guest(1)),
+            (Node::Guest(1), Node::Host),
+        ] {
+            send(machine, from, to)?;
+        }
+        ping(machine, Node::Guest(1))?;
+        stream(machine, Node::External, Node::Guest(2), 2.0, || Ok(()))?;
+        // The toolstack's word counts while the guest runs.
+        dom0.output(&["xenstore-write", "/local/domain/0/backend/vif/1/0/weight", "37"])?;
+        let shown = dom0.output(&["fairlane", "ctl", "show"])?;
+        eprintln!("{shown}");
+        assert!(shown.lines().any(|line| line.starts_with("guest-1/0") && line.contains(" 37 ")), "{shown}");
+        // A stream lasts while one daemon ends and another begins.
+        stream(machine, Node::Guest(1), Node::External, 20.0, || {
+            dom0.output(&["fairlane", "ctl", "stop"])?;
+            machine::run_fairlane(dom0).map(drop)
+        })?;
+        // A guest dies, and is made anew.
+        dom0.output(&[XL, "destroy", "guest-2"])?;
+        dom0.output(&[XL, "create", "-q", "/etc/xen/guest-2.cfg"])?;
+        ping(machine, Node::Guest(2))?;
+        ping(machine, Node::Guest(1))?;
+        eprintln!("{}", dom0.output(&["fairlane", "ctl", "stats"])?);
+        Ok(())
+    })
+}
+
+/// Xen's toolstack, in dom0.
+const XL: &str = "/usr/lib/xen-4.17/bin/xl";
+
+/// Has the external machine ask a guest for echoes until one comes, for as long as a guest may take to boot.
+fn ping(machine: &dyn Machine, guest: Node) -> Result<(), Error> {
+    for _ in 0..20 {
+        let ask = ping::Spec { to: machine.address(guest), count: 5, interval: 0.2, patience: 2.0 };
+        let Outcome::RoundTrips(trips) = machine.agent(Node::External).run(Command::Ping(ask))? else {
+            panic!("trips")
+        };
+        if trips.lost() < 5 {
+            eprintln!("external to {guest} and back: {:?}", trips.seconds);
+            return Ok(());
+        }
+    }
+    panic!("{guest} does not answer");
+}
+
+/// Streams for so many seconds, does something meanwhile, and sees to it that the stream goes on after that.
+fn stream(
+    machine: &dyn Machine,
+    from: Node,
+    to: Node,
+    seconds: f64,
+    meanwhile: impl Fn() -> Result<(), Error>,
+) -> Result<(), Error> {
+    // On a busy computer the sender begins some seconds later.
+    let receive = ReceiveSpec { port: 5002, interval: 0.5, seconds: seconds + 8.0 };
+    let receiver = machine.agent(to).start_job(Command::TcpReceive(receive))?;
+    receiver.started()?;
+    let spec = tcp::SendSpec { to: (machine.address(to), 5002).into(), connections: 1, seconds };
+    let sender = machine.agent(from).start_job(Command::TcpSend(spec))?;
+    meanwhile()?;
+    let changed = Instant::now();
+    let mut after = 0;
+    loop {
+        match receiver.next()? {
+            (at, Event::Sample(sample)) if at > changed => after += sample.bytes,
+            (_, Event::Done(_)) => break,
+            _ => {}
+        }
+    }
+    let outcome = sender.wait()?;
+    eprintln!("{from} to {to}: {outcome:?}, {after} bytes of them after the change");
+    assert!(after > 0);
+    Ok(())
+}
+
 fn kvm() -> Result<(), Error> {
-    with(MachineKind::Kvm, |machine| {
+    with(MachineKind::Kvm, Backend::Netback, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         use_disk(machine, Node::Guest(2))
@@ -63,7 +148,7 @@ fn kvm() -> Result<(), Error> {
 }
 
 fn bare() -> Result<(), Error> {
-    with(MachineKind::Box, |machine| {
+    with(MachineKind::Box, Backend::Netback, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         send(machine, Node::Guest(2), Node::Host)
@@ -71,15 +156,15 @@ fn bare() -> Result<(), Error> {
 }
 
 /// Boots a machine, does something with it, and ends it.
-fn with(kind: MachineKind, work: impl Fn(&dyn Machine) -> Result<(), Error>) -> Result<(), Error> {
+fn with(kind: MachineKind, backend: Backend, work: impl Fn(&dyn Machine) -> Result<(), Error>) -> Result<(), Error> {
     let start = Instant::now();
     let told = |what: &str| eprintln!("{:6.2} s {what}", start.elapsed().as_secs_f64());
     if !images::check().is_empty() {
         images::setup(&told)?;
     }
-    let logs = env::temp_dir().join(format!("fairlane-test-{kind}-{}", process::id()));
+    let logs = env::temp_dir().join(format!("fairlane-test-{kind}-{backend}-{}", process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let machine = machine::boot(kind, &topology(kind), &Clock::Wall, &logs, &told)?;
+    let machine = machine::boot(kind, &topology(kind, backend), &Clock::Wall, &logs, &told)?;
     told("up");
     work(machine.as_ref())?;
     machine.stop()?;

@@ -13,7 +13,8 @@ use std::{
 };
 
 use fairlane_lab::{
-    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, machine,
+    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology,
+    machine::{self, Backend},
 };
 use fairlane_load::{ReceiveSpec, tcp, udp};
 use libtest_mimic::Arguments;
@@ -60,6 +61,7 @@ fn topology() -> Topology {
         slice_ms: None,
         count: false,
         offload: true,
+        backend: Backend::default(),
     }
 }
 

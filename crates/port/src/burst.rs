@@ -3,10 +3,15 @@
 //! A guest may change its memory at any time. So the first [`HEAD`] bytes of each frame are copied here once, all decisions
 //! and the receiver see that copy, and only bytes that nobody decides on are read from the sender's memory, once, into
 //! the receiver's.
+//!
+//! Where the sender's memory is not mapped here (a Xen guest's grants), a body is a [`Remote`]'s: a receiver that can name
+//! such memory copies from there ([`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
 
+use crate::xen::{End, Place};
 use fairlane_core::packet::Offload;
 use std::convert::Infallible;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Frames of a burst at most.
 pub const BURST: usize = 32;
@@ -15,7 +20,19 @@ pub const BURST: usize = 32;
 pub const HEAD: usize = 128;
 
 /// Pieces of bodies that a burst has room for. A frame of 64 KiB is some 19 pieces.
-const PIECES: usize = 1024;
+pub(crate) const PIECES: usize = 1024;
+
+/// A sender whose bodies are elsewhere until someone needs their bytes. Pieces are numbered as they were added.
+pub(crate) trait Remote {
+    /// Where a piece is.
+    fn place(&self, piece: usize) -> Place;
+
+    /// Brings pieces to where [`Piece::start`] points, those that are not there yet.
+    fn fetch(&self, pieces: Range<usize>);
+
+    /// Notes that a piece could not be copied from where it is.
+    fn withdraw(&self, piece: usize);
+}
 
 /// A piece of a frame's body in the sender's memory.
 #[derive(Clone, Copy)]
@@ -158,6 +175,31 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
+    /// Whether there is no room for another piece.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.burst.pieces == PIECES
+    }
+
+    /// Where the heads of the frames are to be copied, for frames whose pieces are the body alone: [`HEAD`] bytes each.
+    #[inline]
+    pub(crate) fn heads(&mut self) -> *mut u8 {
+        self.burst.heads.as_mut_ptr().cast()
+    }
+
+    /// Sets what `offload` makes of a frame's length and head. Where it makes nothing of it the frame is left without bytes,
+    /// so that whoever judges it drops it as malformed and counts it; false then.
+    #[inline]
+    pub(crate) fn decide(&mut self, index: usize, offload: impl FnOnce(u32, &[u8]) -> Option<Offload>) -> bool {
+        let meta = &mut self.burst.metas[index];
+        let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
+        match offload(meta.len, head) {
+            Some(offload) => meta.offload = offload,
+            None => (meta.len, meta.pieces) = (0, 0),
+        }
+        meta.len > 0
+    }
+
     /// Forgets all frames.
     pub(crate) fn clear(&mut self) {
         self.burst.frames = 0;
@@ -167,7 +209,13 @@ impl<'a> Filler<'a> {
     /// The frames, to look at and pass on.
     #[inline]
     pub fn done(self) -> Batch<'a> {
-        Batch { burst: self.burst, memory: PhantomData }
+        Batch { burst: self.burst, remote: None, memory: PhantomData }
+    }
+
+    /// The frames, whose bodies are `remote`'s.
+    #[inline]
+    pub(crate) fn done_remote(self, remote: &'a dyn Remote) -> Batch<'a> {
+        Batch { burst: self.burst, remote: Some(remote), memory: PhantomData }
     }
 }
 
@@ -199,6 +247,7 @@ fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     burst: &'a Burst,
+    remote: Option<&'a dyn Remote>,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -225,7 +274,16 @@ impl<'a> Batch<'a> {
         let meta = &self.burst.metas[index];
         let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
         let body = &self.burst.bodies[meta.first as usize..][..meta.pieces as usize];
-        Frame { len: meta.len, offload: meta.offload, head, body }
+        Frame { len: meta.len, offload: meta.offload, head, body, first: meta.first.into(), remote: self.remote }
+    }
+
+    /// Says that the bytes of these frames will be asked for, so that those that are elsewhere come all at once.
+    #[inline]
+    pub(crate) fn fetch(&self, frames: Range<usize>) {
+        if let (Some(remote), Some(last)) = (self.remote, frames.clone().next_back()) {
+            let (first, last) = (self.burst.metas[frames.start], self.burst.metas[last]);
+            remote.fetch(first.first.into()..usize::from(last.first + last.pieces));
+        }
     }
 
     /// All frames in order.
@@ -242,6 +300,9 @@ pub struct Frame<'a> {
     offload: Offload,
     head: &'a [u8],
     body: &'a [Piece],
+    /// The number of the body's first piece.
+    first: usize,
+    remote: Option<&'a dyn Remote>,
 }
 
 impl<'a> Frame<'a> {
@@ -263,10 +324,33 @@ impl<'a> Frame<'a> {
         self.offload
     }
 
-    /// The pieces of the body.
+    /// The pieces of the body, to read.
     #[inline]
     pub(crate) fn body(&self) -> &'a [Piece] {
+        if let Some(remote) = self.remote {
+            remote.fetch(self.first..self.first + self.body.len());
+        }
         self.body
+    }
+
+    /// The pieces of the body where they are, to be copied from there: number, place and bytes.
+    #[inline]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, End, u32)> + '_ {
+        self.body.iter().enumerate().map(|(index, piece)| {
+            let number = self.first + index;
+            let place = match self.remote {
+                Some(remote) => End::Guest(remote.place(number)),
+                None => End::Ours(piece.start.cast_mut()),
+            };
+            (number, place, piece.len)
+        })
+    }
+
+    /// Notes that the piece of this number could not be copied from where it is.
+    pub(crate) fn withdraw(&self, piece: usize) {
+        if let Some(remote) = self.remote {
+            remote.withdraw(piece);
+        }
     }
 
     /// Appends the whole frame to `out`.
@@ -288,7 +372,7 @@ impl<'a> Frame<'a> {
         // SAFETY: the head is no longer than the frame.
         unsafe { std::ptr::copy_nonoverlapping(self.head.as_ptr(), to, self.head.len()) };
         let mut copied = self.head.len();
-        for piece in self.body {
+        for piece in self.body() {
             let len = (piece.len as usize).min(self.len as usize - copied);
             // SAFETY: the piece is readable for 'a, and `copied + len` is at most the frame's length. The piece's owner
             // may change the bytes meanwhile: no reference to them is formed, no decision rests on them, and the copy is

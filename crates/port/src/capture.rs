@@ -129,6 +129,10 @@ impl Port for Captured {
         self.port.event(number, poller, now);
     }
 
+    fn limit(&self) -> Option<crate::Limit> {
+        self.port.limit()
+    }
+
     fn status(&self) -> Status {
         self.port.status()
     }

@@ -9,6 +9,7 @@
 mod burst;
 pub mod capture;
 pub mod fault;
+mod flow;
 pub mod memory;
 pub mod paced;
 pub mod plain;
@@ -21,6 +22,7 @@ pub mod vhost_user;
 mod virtqueue;
 mod vnet;
 pub mod wire;
+pub mod xen;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
 pub use poller::{Interest, Key, Poller};
@@ -80,6 +82,15 @@ pub struct Wanted {
     pub room: bool,
 }
 
+/// A bound on what a peer sends, set beside the policy by whoever made the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits a second.
+    pub rate: u64,
+    /// Bytes that pass at once after a silence.
+    pub burst: u64,
+}
+
 /// A place where frames enter and leave. One worker owns it; no method blocks.
 ///
 /// Frames are *offered* by the port (a guest transmits) and *put* into it (a guest receives).
@@ -129,6 +140,11 @@ pub trait Port: Send {
     /// Whether it can carry frames.
     fn status(&self) -> Status;
 
+    /// What its peer is limited to beside the policy; may change with each [`Port::event`].
+    fn limit(&self) -> Option<Limit> {
+        None
+    }
+
     /// Changes the rate of the link inside, in bits a second, where there is one; others have no rate to change.
     fn set_rate(&mut self, _rate: Option<u64>, _now: Nanos) {}
 }
@@ -170,6 +186,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn status(&self) -> Status {
         (**self).status()
+    }
+    fn limit(&self) -> Option<Limit> {
+        (**self).limit()
     }
     fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         (**self).set_rate(rate, now)

@@ -227,6 +227,7 @@ impl Port for Tap {
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let mut accepted = 0;
+        batch.fetch(frames.clone());
         for index in frames {
             if let Err(error) = self.write(&batch.frame(index)) {
                 self.note(&error);

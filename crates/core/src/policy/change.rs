@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 /// One step from a running policy to a newer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket or number of queues.
+    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket, guest or number of queues.
     RemoveVif {
         /// The vif.
         vif: String,
@@ -118,6 +118,9 @@ impl Policy {
                 let (old, new, name) = (uplink(&old.uplink), uplink(&new.uplink), &old.name);
                 refuse(format!("the uplink of link `{name}` cannot change from {old} to {new}"));
             }
+            if old.xen != new.xen {
+                refuse(format!("xen of link `{}` cannot change from {} to {}", old.name, old.xen, new.xen));
+            }
             if old.cpu != new.cpu {
                 let shown = |cpu: Option<usize>| cpu.map_or("none".to_owned(), |cpu| cpu.to_string());
                 let (old, new, name) = (shown(old.cpu), shown(new.cpu), &old.name);
@@ -133,7 +136,7 @@ impl Policy {
 
 /// Whether two vifs of one name are the same card to their guest.
 fn same_card(old: &Vif, new: &Vif) -> bool {
-    (&old.link, &old.socket, old.connect, old.queues) == (&new.link, &new.socket, new.connect, new.queues)
+    (&old.link, &old.card, old.queues) == (&new.link, &new.card, new.queues)
 }
 
 fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {

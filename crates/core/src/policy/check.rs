@@ -1,7 +1,7 @@
 //! What must hold between the parts of a policy: names, wires, guarantees.
 
 use super::units::format_rate;
-use super::{Link, Policy, SchedulerKind, Uplink};
+use super::{Card, Link, Policy, SchedulerKind, Uplink};
 use crate::problem::unknown_name;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
         found.push(Conflict { part: Part::File, key: "link", message });
     }
     names(policy, &mut found);
-    sockets(policy, &mut found);
+    cards(policy, &mut found);
     pinned_macs(policy, &mut found);
     uplinks(policy, &mut found);
     rates(policy, &mut found);
@@ -53,6 +53,13 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             let message = format!("name `{}` is taken by another link", link.name);
             found.push(Conflict { part: Part::Link(i), key: "name", message });
         }
+    }
+    let mut takers = policy.links.iter().enumerate().filter(|(_, link)| link.xen);
+    if let Some((_, first)) = takers.next() {
+        found.extend(takers.map(|(i, _)| {
+            let message = format!("link `{}` takes Xen's cards already, and only one can", first.name);
+            Conflict { part: Part::Link(i), key: "xen", message }
+        }));
     }
     let mut vifs = HashSet::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
@@ -69,15 +76,27 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
     }
 }
 
-fn sockets(policy: &Policy, found: &mut Vec<Conflict>) {
+fn cards(policy: &Policy, found: &mut Vec<Conflict>) {
     let mut owners: HashMap<&Path, String> =
         HashMap::from([(policy.control.as_path(), "the control socket".to_owned())]);
-    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| !vif.socket.as_os_str().is_empty()) {
-        if let Some(owner) = owners.get(vif.socket.as_path()) {
-            let message = format!("socket {:?} is taken by {owner}", vif.socket);
-            found.push(Conflict { part: Part::Vif(i), key: "socket", message });
-        } else {
-            owners.insert(&vif.socket, format!("vif `{}`", vif.name));
+    let mut cards = HashMap::new();
+    for (i, vif) in policy.vifs.iter().enumerate() {
+        match &vif.card {
+            Card::VhostUser { socket, .. } if socket.as_os_str().is_empty() => {}
+            Card::VhostUser { socket, .. } => match owners.get(socket.as_path()) {
+                Some(owner) => {
+                    let message = format!("socket {socket:?} is taken by {owner}");
+                    found.push(Conflict { part: Part::Vif(i), key: "socket", message });
+                }
+                None => drop(owners.insert(socket, format!("vif `{}`", vif.name))),
+            },
+            Card::Xen { guest, device } => match cards.get(&(guest, device)) {
+                Some(owner) => {
+                    let message = format!("card {device} of guest `{guest}` is taken by vif `{owner}`");
+                    found.push(Conflict { part: Part::Vif(i), key: "xen", message });
+                }
+                None => drop(cards.insert((guest, device), &vif.name)),
+            },
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod change;
 mod check;
+mod found;
 mod parse;
 mod rules;
 mod section;
@@ -14,6 +15,7 @@ mod tests;
 pub mod units;
 
 pub use change::Change;
+pub use found::Terms;
 pub use parse::CONTROL;
 pub use setting::{LinkSetting, Setting, VifSetting};
 
@@ -31,7 +33,7 @@ pub struct Policy {
     pub metrics: Option<SocketAddr>,
     /// The links, each a switch, a scheduler and a worker of its own. Names are unique.
     pub links: Vec<Link>,
-    /// The guests' cards, in the order of the file. Names and sockets are unique.
+    /// The guests' cards, in the order of the file. Names are unique, and so is how each is met.
     pub vifs: Vec<Vif>,
 }
 
@@ -59,6 +61,8 @@ pub struct Link {
     pub cpu: Option<usize>,
     /// What the link leads to.
     pub uplink: Uplink,
+    /// Whether it takes every card of Xen's that no vif names, as such cards come and go.
+    pub xen: bool,
 }
 
 /// The schedulers of [`crate::sched`] with what is theirs alone.
@@ -121,17 +125,34 @@ pub fn uplink_queue(rate: Option<u64>) -> u64 {
     rate.map_or(MOST, |rate| (rate / 8 / 500).clamp(16 << 10, MOST))
 }
 
+/// How a card's driver is met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// Over a vhost-user socket.
+    VhostUser {
+        /// Its path.
+        socket: PathBuf,
+        /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
+        connect: bool,
+    },
+    /// Through Xen, in whose driver domain the backend runs.
+    Xen {
+        /// The guest's name, or the number of its domain.
+        guest: String,
+        /// Which of its cards, from 0.
+        device: u32,
+    },
+}
+
 /// A guest's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
-    /// Name, unique.
+    /// Name, unique. It has a `/` where nobody wrote the vif down ([`Policy::take_in`]).
     pub name: String,
     /// Name of its link.
     pub link: String,
-    /// The vhost-user socket.
-    pub socket: PathBuf,
-    /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
-    pub connect: bool,
+    /// How its guest's driver is met.
+    pub card: Card,
     /// Queue pairs offered, 1 to 16.
     pub queues: u16,
     /// What it is granted.

@@ -2,7 +2,7 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::Section;
-use super::{Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
+use super::{Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use crate::sched::Share;
 use crate::time::Nanos;
@@ -10,10 +10,22 @@ use std::path::PathBuf;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
 pub(super) const LINK_KEYS: &[&str] =
-    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink"];
+    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink", "xen"];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
-pub(super) const VIF_KEYS: &[&str] =
-    &["name", "link", "socket", "connect", "queues", "weight", "min_rate", "max_rate", "burst", "mac", "addresses"];
+pub(super) const VIF_KEYS: &[&str] = &[
+    "name",
+    "link",
+    "socket",
+    "connect",
+    "xen",
+    "queues",
+    "weight",
+    "min_rate",
+    "max_rate",
+    "burst",
+    "mac",
+    "addresses",
+];
 /// The control socket of a policy that names none.
 pub const CONTROL: &str = "/run/fairlane/control.sock";
 
@@ -63,6 +75,7 @@ fn link(section: &Section, problems: &mut Problems) -> Link {
         isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
         cpu: section.read("cpu", rules::cpu, problems),
         uplink: uplink(section, rate, problems),
+        xen: section.read("xen", rules::flag, problems).unwrap_or(false),
     }
 }
 
@@ -125,8 +138,7 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
     Vif {
         name: section.need("name", rules::name, problems).unwrap_or_default(),
         link,
-        socket: section.need("socket", rules::socket, problems).unwrap_or_default(),
-        connect: section.read("connect", rules::flag, problems).unwrap_or(false),
+        card: card(section, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
         share: Share {
             weight: section.read("weight", rules::weight, problems).unwrap_or(rules::WEIGHT),
@@ -137,4 +149,17 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
         mac: section.read("mac", rules::mac, problems),
         addresses: section.each("addresses", rules::address, problems),
     }
+}
+
+fn card(section: &Section, problems: &mut Problems) -> Card {
+    let connect = section.read("connect", rules::flag, problems);
+    if let Some((guest, device)) = section.read("xen", rules::xen, problems) {
+        for key in ["socket", "connect"].into_iter().filter(|key| section.has(key)) {
+            problems.add(section.span(key), format!("{key} belongs to a vhost-user card, this vif is Xen's"));
+        }
+        return Card::Xen { guest, device };
+    }
+    let wrong = section.has("xen");
+    let socket = if wrong { None } else { section.need("socket", rules::socket, problems) };
+    Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false) }
 }

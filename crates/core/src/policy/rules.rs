@@ -180,6 +180,16 @@ pub(super) fn socket(value: &DeValue) -> Result<PathBuf, String> {
     }
 }
 
+/// A card of a Xen guest, such as `web/0`. The guest's name is what Xen's toolstack takes for one.
+pub(super) fn xen(value: &DeValue) -> Result<(String, u32), String> {
+    let text = text(value)?;
+    let (guest, device) = text.rsplit_once('/').unwrap_or((&text, "0"));
+    match device.parse() {
+        Ok(device) if !guest.is_empty() && !guest.contains(['/', '\0']) => Ok((guest.to_owned(), device)),
+        _ => Err(format!("must be a guest and the number of its card, such as \"web/0\", not {}", shown(value))),
+    }
+}
+
 pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, String> {
     let address: Option<SocketAddr> = value.as_str().and_then(|text| text.parse().ok());
     let loopback = address.filter(|address| address.ip().is_loopback());

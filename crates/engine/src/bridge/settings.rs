@@ -130,7 +130,17 @@ impl Bridge {
     pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
         if let Some(slot) = self.fabric.slot(port) {
             slot.share = share;
-            self.scheduler.configure(port, share, now);
+            self.scheduler.configure(port, slot.granted(), now);
+        }
+    }
+
+    /// Takes a port's limit over, which may be another after one of its events.
+    pub fn heed_limit(&mut self, port: PortId, now: Nanos) {
+        let Some(slot) = self.fabric.slot(port).filter(|_| port != UPLINK) else { return };
+        let limit = slot.port.limit();
+        if slot.limit != limit {
+            slot.limit = limit;
+            self.scheduler.configure(port, slot.granted(), now);
         }
     }
 
@@ -174,7 +184,7 @@ impl Bridge {
         for (index, slot) in self.fabric.slots.iter().enumerate().skip(1) {
             let Some(slot) = slot else { continue };
             let port = PortId(index as u32);
-            self.scheduler.configure(port, slot.share, now);
+            self.scheduler.configure(port, slot.granted(), now);
             if slot.turn == Turn::Active {
                 self.scheduler.activate(port, now);
             }

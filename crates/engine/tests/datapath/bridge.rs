@@ -167,6 +167,26 @@ fn a_slow_guest_makes_other_guests_wait_without_a_drop() {
 }
 
 #[test]
+fn a_guest_that_is_not_scheduled_for_a_while_loses_nothing_from_the_uplink() {
+    let mut link = Link::new(Turns::of(8), 1, 10);
+    link.introduce();
+    // It has the processor for a moment every 90 ms, as behind three neighbours' slices of Xen's, once each 400 ms.
+    for period in 0..10u64 {
+        for number in 0..15 {
+            link.send(0, 1, 15 * period + number);
+        }
+        link.settle();
+        link.clock.advance(Nanos::from_millis(90));
+        let mut got = link.received(1);
+        link.settle();
+        got.extend(link.received(1));
+        assert_eq!(got, (15 * period..15 * (period + 1)).collect::<Vec<_>>());
+        link.clock.advance(Nanos::from_millis(310));
+    }
+    assert_eq!(link.counters(0).drops.total(), 0);
+}
+
+#[test]
 fn slow_guests_hold_the_uplink_up_for_a_bounded_part_of_the_time() {
     let mut link = Link::new(Turns::of(8), 1, 1);
     link.add(2, weight(1), 1000);

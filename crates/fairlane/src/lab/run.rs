@@ -5,7 +5,8 @@ use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use fairlane_lab::experiment::{self, Experiment, Options, Repeats, Watch};
-use fairlane_lab::{Error, MachineKind, images, machine};
+use fairlane_lab::machine::{self, Backend};
+use fairlane_lab::{Error, MachineKind, images};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,10 +25,13 @@ pub struct Args {
     /// The kind of machine
     #[arg(long, value_name = "KIND", default_value = "xen")]
     machine: MachineKind,
+    /// What serves the guests' cards, on machine xen
+    #[arg(long, value_name = "BACKEND", default_value = "netback")]
+    backend: Backend,
     /// What measures time on the machine
     #[arg(long, value_enum, default_value = "wall")]
     clock: ClockName,
-    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND]
+    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND]]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the result as JSON, and no progress
@@ -93,7 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut experiment = find(&args.experiment)?;
     let repeats = experiment.repeats.most();
     let scale = prepare(&mut experiment, &args)?;
-    let out = args.out.clone().unwrap_or_else(|| format!("out/lab/{}-{}", experiment.name, args.machine).into());
+    let out = args.out.clone().unwrap_or_else(|| place(&experiment.name, &args));
     let logs = out.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     let interrupt = Interrupt::watch().context("cannot take over signals")?;
@@ -133,6 +137,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Where a result is written unless something else is said: the backend is named where it is not the machine's own.
+fn place(name: &str, args: &Args) -> PathBuf {
+    let backend = if args.backend == Backend::default() { String::new() } else { format!("-{}", args.backend) };
+    format!("out/lab/{name}-{}{backend}", args.machine).into()
+}
+
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
 fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     let kind = args.machine;
@@ -144,6 +154,13 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
         let name = &experiment.name;
         return Err(Unfit::Impossible(format!("{name} counts instructions: it needs --clock instructions")));
+    }
+    if args.backend != Backend::default() && kind != MachineKind::Xen {
+        return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
+    }
+    // A case on a kind of machine of its own is there to be compared with.
+    for case in experiment.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
+        case.topology.backend = args.backend;
     }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {

@@ -42,7 +42,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     if topology.count {
         host.run(Command::Mark)?;
     }
-    computer::bring_up_link(host, topology)?;
+    computer::bring_up_link(host, topology.link)?;
     progress("guests: starting");
     let guests: Vec<Agent> =
         (1..=topology.guests.len()).map(|number| guest(host, topology, number)).collect::<Result<_, _>>()?;

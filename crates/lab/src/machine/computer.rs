@@ -225,11 +225,11 @@ fn start(
     host
 }
 
-/// Names and limits the host's end of the link; it stays down until it is joined.
-pub fn bring_up_link(host: &Agent, topology: &Topology) -> Result<(), Error> {
+/// Names the host's end of the link, and limits it to a rate in bits per second; it stays down until it is joined.
+pub fn bring_up_link(host: &Agent, rate: Option<f64>) -> Result<(), Error> {
     wiring::quieten(host)?;
     wiring::ip(host, &format!("link set {CARD} name {UPLINK}"))?;
-    topology.link.map_or(Ok(()), |rate| wiring::limit(host, UPLINK, rate))
+    rate.map_or(Ok(()), |rate| wiring::limit(host, UPLINK, rate))
 }
 
 /// What is said of a guest of the host's that does not come up: it was started from the host's initramfs `image`.

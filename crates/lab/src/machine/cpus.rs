@@ -62,7 +62,7 @@ mod tests {
 
     fn topology(host: &[usize], guests: &[usize]) -> Topology {
         let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();
-        let (join, scheduler) = Default::default();
+        let (join, scheduler, backend) = Default::default();
         Topology {
             machine: None,
             guests,
@@ -73,6 +73,7 @@ mod tests {
             slice_ms: None,
             count: false,
             offload: true,
+            backend,
         }
     }
 

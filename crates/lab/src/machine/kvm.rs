@@ -46,7 +46,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     if topology.count {
         host.run(Command::Mark)?;
     }
-    computer::bring_up_link(host, topology)?;
+    computer::bring_up_link(host, topology.link)?;
     let log = computer::log(logs)?;
     let lost = |guest: &Agent, error| computer::lost(guest, error, &images.host, &log);
     let (mut guests, mut starting) = (Vec::new(), Vec::new());

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
+use super::backend::{self, Backend};
 use super::computer::{self, Computer, Software};
 use super::wiring;
 use super::{Clock, CpuTime, Machine, Node, Scheduler, Topology};
@@ -24,7 +25,7 @@ const XEN_MIB: usize = 128;
 /// Boots one.
 pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = XenImages::build(&agent)?;
+    let images = XenImages::build(&agent, topology.backend)?;
     progress("Xen and dom0: booting");
     let software = software(&images, topology, clock);
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
@@ -36,6 +37,14 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     }
     let guests: Vec<Agent> =
         (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
+    // Fairlane paces the link itself, and has one card for all guests.
+    let (link, cards) = match topology.backend {
+        Backend::Netback => (topology.link, topology.joined()),
+        Backend::Fairlane => {
+            backend::start(dom0, topology)?;
+            (None, 1)
+        }
+    };
     let mut machine = Xen {
         guests,
         domains: Vec::new(),
@@ -45,8 +54,8 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
         image: images.dom0.clone(),
     };
     machine.create_guests(topology, progress)?;
-    computer::bring_up_link(machine.computer.host(), topology)?;
-    wiring::join(machine.computer.host(), topology.join, topology.joined())?;
+    computer::bring_up_link(machine.computer.host(), link)?;
+    wiring::join(machine.computer.host(), topology.join, cards)?;
     machine.facts = facts(&machine, topology, &images.release)?;
     Ok(Box::new(machine))
 }
@@ -151,7 +160,7 @@ impl Xen {
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
             let domain = domain.trim();
             domains.push(domain.to_owned());
-            if number <= topology.joined() {
+            if topology.backend == Backend::Netback && number <= topology.joined() {
                 // Xen's own hotplug script would name it.
                 wiring::ip(dom0, &format!("link set vif{}.0 name {}", domain, wiring::vif(number)))?;
             }
@@ -224,6 +233,7 @@ fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<St
     };
     Ok(BTreeMap::from([
         ("machine".to_owned(), json!("xen")),
+        ("backend".to_owned(), json!(topology.backend)),
         ("xen".to_owned(), json!(told("xen_version"))),
         ("scheduler".to_owned(), json!(told("xen_scheduler"))),
         ("slice_ms".to_owned(), json!(topology.slice_ms)),

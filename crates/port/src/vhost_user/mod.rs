@@ -10,6 +10,7 @@ mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
+use crate::flow;
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
@@ -188,6 +189,7 @@ impl Port for VhostUser {
         let Some(peer) = &mut self.peer else { return Put { accepted: 0, refusal: DOWN } };
         let features = peer.session.features();
         let (receive, _, memory) = peer.session.queues();
+        batch.fetch(start..end);
         for index in start..end {
             let frame = batch.frame(index);
             let accepted = index - start;
@@ -283,7 +285,7 @@ impl Port for VhostUser {
     }
 }
 
-/// The receive queue for a frame: flows stay on theirs, as their order must not change.
+/// The receive queue for a frame.
 #[inline]
 fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<&'a mut Receive> {
     if let [only] = queues {
@@ -293,10 +295,7 @@ fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<&'a mut 
     if running == 0 {
         return None;
     }
-    // From the MAC addresses to the transport's ports, over the fields that a flow does not change.
-    let flow = [0..12, 26..38].into_iter().filter_map(|part| head.get(part)).flatten();
-    let hash = flow.fold(0u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    queues.iter_mut().flatten().nth(((u64::from(hash) * running as u64) >> 32) as usize)
+    queues.iter_mut().flatten().nth(flow::queue(head, running))
 }
 
 /// Whether the guest's driver does what was left to do on a frame.

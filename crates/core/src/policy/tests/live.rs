@@ -113,6 +113,37 @@ fn a_wrong_setting_says_why_and_changes_nothing() {
 }
 
 #[test]
+fn found_cards_come_and_go_with_the_terms_of_xenstore() {
+    let terms = |weight: Option<&str>, min_rate: Option<&str>| Terms {
+        weight: weight.map(str::to_owned),
+        min_rate: min_rate.map(str::to_owned),
+    };
+    let text = TWO.replacen("name = \"lan\"", "name = \"lan\"\nxen = true", 1)
+        + "[[vif]]\nname = \"own\"\nlink = \"lan\"\nxen = \"mail\"\n";
+    let mut policy = parse(&text);
+    let file = policy.clone();
+    assert!(policy.take_in("shop", 1, &terms(Some("30"), Some("5Mbit/s"))).is_empty());
+    let vif = policy.vifs.last().unwrap().clone();
+    let granted = |vif: &Vif| (vif.share.weight, vif.share.min_rate);
+    assert_eq!((vif.name.as_str(), vif.link.as_str(), granted(&vif)), ("shop/1", "lan", (30, 5_000_000)));
+    set(&mut policy, "shop/1", "weight", "7").unwrap();
+    // What is wrong is told and has its default; so has what is no longer there.
+    let told = policy.take_in("shop", 1, &terms(None, Some("90Mbit/s")));
+    assert_eq!(told, ["shop/1 in xenstore: the min_rates on link `lan` add up to 150Mbit/s, above its rate 100Mbit/s"]);
+    assert_eq!(granted(policy.vifs.last().unwrap()), (100, 0));
+    let told = policy.take_in("shop", 1, &terms(Some("0"), None));
+    assert_eq!(told, ["shop/1 in xenstore: weight must be 1 to 10000, not 0"]);
+    // The file's own word counts for a card that it names, and no card is taken where no link takes any.
+    assert!(policy.take_in("mail", 0, &terms(Some("30"), None)).is_empty());
+    policy.let_go("mail", 0);
+    policy.let_go("shop", 1);
+    assert_eq!(policy, file);
+    let mut closed = parse(TWO);
+    assert!(closed.take_in("shop", 1, &Terms::default()).is_empty());
+    assert_eq!(closed, parse(TWO));
+}
+
+#[test]
 fn a_reload_tells_its_steps() {
     let old = parse(TWO);
     let newer = TWO
@@ -147,6 +178,7 @@ fn what_needs_a_restart_is_told_whole() {
         [[link]]
         name = "lan"
         cpu = 1
+        xen = true
         uplink = { wire = "far" }
         [[link]]
         name = "far"
@@ -157,6 +189,7 @@ fn what_needs_a_restart_is_told_whole() {
         "metrics cannot change from none to 127.0.0.1:1 while running, restart to change it",
         "the uplink of link `lan` cannot change from none to a wire to `far` (delay 0us, queue 256KiB, backpressure true) \
          while running, restart to change it",
+        "xen of link `lan` cannot change from false to true while running, restart to change it",
         "cpu of link `lan` cannot change from none to 1 while running, restart to change it",
         "link `old` cannot be removed while running, restart to change it",
         "link `far` cannot be added while running, restart to change it",

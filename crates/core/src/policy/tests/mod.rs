@@ -5,7 +5,7 @@ mod reference;
 mod units;
 mod wrong;
 
-use super::{Change, Policy, Uplink};
+use super::{Card, Change, Policy, Uplink};
 
 /// The example that administrators start from.
 const EXAMPLE: &str = include_str!("../../../../../examples/policy.toml");
@@ -35,7 +35,7 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
                 (vif.mac, vif.addresses) = (mac, addresses);
             }
             Change::AddVif(vif) => {
-                let taken = policy.vifs.iter().any(|other| other.name == vif.name || other.socket == vif.socket);
+                let taken = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
                 assert!(!taken, "{} is added before it was removed", vif.name);
                 policy.vifs.push(vif);
             }
@@ -73,6 +73,7 @@ fn written(policy: &Policy) -> String {
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
         writeln!(text, "delay = {:?}\nisolate = {}", format_duration(link.delay), link.isolate).unwrap();
+        writeln!(text, "xen = {}", link.xen).unwrap();
         writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
         match link.scheduler {
             SchedulerKind::Fair => {}
@@ -94,8 +95,12 @@ fn written(policy: &Policy) -> String {
     }
     for vif in &policy.vifs {
         let share = vif.share;
-        writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}\nsocket = {:?}", vif.name, vif.link, vif.socket).unwrap();
-        writeln!(text, "connect = {}\nqueues = {}\nweight = {}", vif.connect, vif.queues, share.weight).unwrap();
+        writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();
+        match &vif.card {
+            Card::VhostUser { socket, connect } => writeln!(text, "socket = {socket:?}\nconnect = {connect}").unwrap(),
+            Card::Xen { guest, device } => writeln!(text, "xen = \"{guest}/{device}\"").unwrap(),
+        }
+        writeln!(text, "queues = {}\nweight = {}", vif.queues, share.weight).unwrap();
         let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
         writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
         writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();

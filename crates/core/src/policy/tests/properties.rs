@@ -36,6 +36,7 @@ fn link(place: usize) -> impl Strategy<Value = Link> {
         isolate,
         cpu: Some(place).filter(|place| *place > 2),
         uplink,
+        xen: place == 3,
     })
 }
 
@@ -54,8 +55,10 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
             name: format!("vif-{place}"),
             link: link.name.clone(),
             // Names and sockets pair up anew now and then, so that a socket moves between vifs.
-            socket: format!("/run/{}.sock", place ^ socket).into(),
-            connect,
+            card: match place ^ socket {
+                other if other % 3 > 0 => Card::VhostUser { socket: format!("/run/{other}.sock").into(), connect },
+                guest => Card::Xen { guest: format!("guest {guest}"), device: connect.into() },
+            },
             queues,
             share: Share { weight, min_rate, max_rate, burst },
             mac: pinned.then_some(Mac([2, 0, 0, 0, 0, place])),
@@ -77,8 +80,13 @@ fn policy() -> impl Strategy<Value = Policy> {
             vifs
         });
         vifs.prop_map(move |mut vifs: Vec<Vif>| {
-            let mut sockets = std::collections::HashSet::new();
-            vifs.retain(|vif| sockets.insert(vif.socket.clone()));
+            let mut cards = std::collections::HashSet::new();
+            vifs.retain(|vif| {
+                cards.insert(match &vif.card {
+                    Card::VhostUser { socket, .. } => socket.display().to_string(),
+                    Card::Xen { guest, device } => format!("{guest}/{device}"),
+                })
+            });
             let control = "/run/control".into();
             Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), vifs }
         })

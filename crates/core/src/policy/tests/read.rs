@@ -25,7 +25,14 @@ fn the_example_is_right() {
 /// A reader who removes the "#" of a default must get what was there before.
 #[test]
 fn the_defaults_that_the_example_shows_are_the_defaults() {
-    let shown = ["scheduler = \"fair\"", "delay = \"100ms\"", "isolate = false", "connect = false", "queues = 1"];
+    let shown = [
+        "scheduler = \"fair\"",
+        "delay = \"100ms\"",
+        "isolate = false",
+        "xen = false",
+        "connect = false",
+        "queues = 1",
+    ];
     let mut text = EXAMPLE.to_owned();
     for key in shown {
         assert_eq!(text.matches(&format!("\n# {key}\n")).count(), 1, "{key}");
@@ -45,12 +52,12 @@ fn what_is_left_out_has_its_default() {
         isolate: false,
         cpu: None,
         uplink: Uplink::None,
+        xen: false,
     };
     let vif = Vif {
         name: "v".into(),
         link: "l".into(),
-        socket: "s".into(),
-        connect: false,
+        card: Card::VhostUser { socket: "s".into(), connect: false },
         queues: 1,
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
         mac: None,

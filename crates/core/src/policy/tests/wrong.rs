@@ -82,19 +82,19 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
     );
     link(
         "rates = 1\n",
-        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink)",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink, xen)",
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
@@ -275,6 +275,22 @@ fn what_is_there_twice() {
     after("[[vif]]\nsocket = \"x\"\nname = \"web\"\n", &["p:13: name `web` is taken by another vif"]);
     after("[[vif]]\nname = \"x\"\n\nsocket = \"web\"\n", &["p:14: socket \"web\" is taken by vif `web`"]);
     after(
+        "[[vif]]\nname = \"x\"\nxen = \"a\"\n[[vif]]\nname = \"y\"\nxen = \"a/0\"\n",
+        &["p:16: card 0 of guest `a` is taken by vif `x`"],
+    );
+    after(
+        "[[vif]]\nname = \"x\"\nxen = \"a/b\"\n",
+        &["p:13: xen must be a guest and the number of its card, such as \"web/0\", not \"a/b\""],
+    );
+    after(
+        "[[vif]]\nname = \"x\"\nxen = \"a/1\"\nsocket = \"s\"\n",
+        &["p:14: socket belongs to a vhost-user card, this vif is Xen's"],
+    );
+    check(
+        "[[link]]\nname = \"a\"\nxen = true\n[[link]]\nname = \"b\"\nxen = true\n",
+        &["p:6: link `a` takes Xen's cards already, and only one can"],
+    );
+    after(
         "[[vif]]\nname = \"x\"\n\nsocket = \"/run/./c\"\n",
         &["p:14: socket \"/run/./c\" is taken by the control socket"],
     );
@@ -337,7 +353,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );

@@ -1,0 +1,73 @@
+//! What serves the guests' cards on a Xen host: dom0's kernel, or Fairlane in its place.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fairlane_agent::Command;
+use serde::{Deserialize, Serialize};
+
+use super::{Topology, wiring};
+use crate::{Agent, Error, Job};
+
+/// Fairlane's policy in dom0.
+const POLICY: &str = "/etc/fairlane.toml";
+
+/// The guests' network backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// The machine's own: Linux netback, on a Xen host.
+    #[default]
+    Netback,
+    /// Fairlane, in dom0 of a Xen host.
+    Fairlane,
+}
+
+impl Backend {
+    const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
+
+    /// The name, as a command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Netback => "netback",
+            Backend::Fairlane => "fairlane",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Backend, String> {
+        Backend::ALL.into_iter().find(|backend| backend.name() == word).ok_or_else(|| {
+            let names = Backend::ALL.map(Backend::name).join(" and ");
+            format!("{word} is no backend; there are {names}")
+        })
+    }
+}
+
+/// Starts Fairlane in dom0, where it takes every guest's card. Its uplink is a tap that stands for the only card the host is
+/// to join to its link: what guests send each other does not come by there. The job is the daemon.
+pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
+    let rate = topology.link.map(|rate| format!("rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+    let tap = wiring::vif(1);
+    // Made beforehand, it outlasts the daemon, and so does its place in the bridge.
+    wiring::ip(dom0, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+    let text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    dom0.run(Command::Write { path: POLICY.into(), text })?;
+    run(dom0)
+}
+
+/// Starts the daemon with the policy that is there, and waits until it serves.
+pub fn run(dom0: &Agent) -> Result<Job, Error> {
+    let argv = ["fairlane", "up", POLICY].map(str::to_owned).to_vec();
+    let daemon = dom0.start_job(Command::Run { argv })?;
+    dom0.await_output(&["fairlane", "ctl", "show"], "lan")?;
+    Ok(daemon)
+}

@@ -1,0 +1,387 @@
+//! The talk with toolstack and frontends over xenstore: which vifs there are, what state each is in, and when a port is
+//! connected to a frontend or parted from it.
+//!
+//! It runs on a thread of its own, as xenstore may be slow to answer and no worker waits. Each time something changes about a
+//! vif, all that is known of it is read anew and the next step taken: no order of events is relied on. A daemon that ends
+//! leaves every state as it is; the next one finds connected frontends and goes on with their rings, unnoticed by them.
+
+use super::device::{self, State, optional, set_state};
+use super::host::Host;
+use super::store::Store;
+use super::{Link, Plug, Xen};
+use crate::Limit;
+use fairlane_core::policy::Terms;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use tracing::{error, info, warn};
+
+/// Where the toolstack makes vifs, below the own domain's path.
+const VIFS: &str = "backend/vif";
+
+/// A vif in xenstore: its guest's domain and its number there.
+type Id = (u16, u32);
+
+/// A card in xenstore, whether a port serves it or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The guest's name, as the toolstack knows it.
+    pub guest: String,
+    /// Which of its cards.
+    pub device: u32,
+    /// What xenstore grants it; none if the card is gone.
+    pub terms: Option<Terms>,
+}
+
+/// Who is told of every card: once it is found, when its terms change, and when it is gone.
+type Finder = Box<dyn FnMut(Found) + Send>;
+
+/// What the thread is told.
+enum Message {
+    Add(Vif),
+    Find(Finder),
+    /// The port of this number let go of its frontend, perhaps because that broke a rule.
+    Parted(usize, Option<String>),
+    End,
+}
+
+/// A port, and where it stands.
+struct Vif {
+    name: String,
+    /// The guest, by its name or the number of its domain.
+    guest: String,
+    device: u32,
+    queues: u16,
+    plug: Plug,
+    number: usize,
+    /// What it is connected to, and whether it was told to part from that.
+    current: Option<Id>,
+    parting: bool,
+    /// Whose rules were broken, until that frontend begins anew.
+    broken: Option<Id>,
+    /// The toolstack's `rate`.
+    limit: Option<Limit>,
+}
+
+/// Serves the vifs of this domain. Dropping it ends the talk, not the service.
+pub struct Backend {
+    messages: Sender<Message>,
+    bell: Arc<EventFd>,
+    vifs: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Backend {
+    /// Starts to serve.
+    ///
+    /// # Errors
+    /// A sentence: xenstore does not answer, or the system has no thread or descriptor left.
+    pub fn start(mut store: Store, host: Arc<dyn Host>) -> Result<Backend, String> {
+        store.watch(VIFS, VIFS).map_err(|error| format!("cannot watch {VIFS} in xenstore: {error}"))?;
+        let said = |error: &dyn std::fmt::Display| format!("cannot serve Xen's vifs: {error}");
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
+        let bell = Arc::new(bell);
+        let (messages, received) = channel();
+        let (vifs, known, found, finder) = Default::default();
+        let mut talk = Talk { store, host, bell: bell.clone(), received, vifs, known, found, finder };
+        let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
+            if let Err(error) = talk.run() {
+                error!(%error, "xenstore is lost: vifs stay as they are until a restart");
+            }
+        });
+        let thread = Some(thread.map_err(|error| said(&error))?);
+        Ok(Backend { messages, bell, vifs: 0, thread })
+    }
+
+    /// The port of card `device` of a guest, named as the toolstack knows it, with at most `queues` queues. The guest may come
+    /// and go. `name` is what the log calls it.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn vif(&mut self, name: &str, guest: &str, device: u32, queues: u16) -> io::Result<Xen> {
+        let number = self.vifs;
+        self.vifs += 1;
+        let (messages, bell) = (self.messages.clone(), self.bell.clone());
+        let (port, plug) = Xen::new(name, move |reason| {
+            // The thread is gone only when the process ends.
+            let _ = messages.send(Message::Parted(number, reason));
+            let _ = bell.write(1);
+        })?;
+        let (name, guest) = (name.to_owned(), guest.to_owned());
+        let (current, broken, limit) = (None, None, None);
+        let vif = Vif { name, guest, device, queues, plug, number, current, parting: false, broken, limit };
+        self.tell(Message::Add(vif));
+        Ok(port)
+    }
+
+    /// Tells of all cards from now on, on the thread of the talk, which may be asked for ports meanwhile.
+    pub fn find(&self, finder: impl FnMut(Found) + Send + 'static) {
+        self.tell(Message::Find(Box::new(finder)));
+    }
+
+    fn tell(&self, message: Message) {
+        // As above.
+        let _ = self.messages.send(message);
+        let _ = self.bell.write(1);
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.tell(Message::End);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            error!("the thread of xenstore panicked");
+        }
+    }
+}
+
+/// The thread's own.
+struct Talk {
+    store: Store,
+    host: Arc<dyn Host>,
+    bell: Arc<EventFd>,
+    received: Receiver<Message>,
+    vifs: Vec<Vif>,
+    /// Vifs of xenstore that ports serve.
+    known: BTreeMap<Id, Known>,
+    /// Cards that the finder was told of.
+    found: BTreeMap<Id, Found>,
+    finder: Option<Finder>,
+}
+
+/// What is known of a vif in xenstore.
+struct Known {
+    /// The path of its frontend.
+    frontend: String,
+    /// The number of its port.
+    port: usize,
+}
+
+impl Talk {
+    fn run(&mut self) -> io::Result<()> {
+        let mut changed = BTreeSet::new();
+        loop {
+            while let Some(event) = self.store.event()? {
+                match id(&event.path).or_else(|| id(&event.token)) {
+                    Some(id) => drop(changed.insert(id)),
+                    None => changed.extend(self.all()?),
+                }
+            }
+            for message in self.received.try_iter().collect::<Vec<_>>() {
+                match message {
+                    Message::Add(vif) => {
+                        self.vifs.retain(|vif| vif.plug.in_use());
+                        self.vifs.push(vif);
+                        changed.extend(self.all()?);
+                    }
+                    Message::Find(finder) => {
+                        self.finder = Some(finder);
+                        changed.extend(self.all()?);
+                    }
+                    Message::Parted(number, reason) => {
+                        self.parted(number, reason);
+                        // The next guest of that name may have waited for it.
+                        changed.extend(self.all()?);
+                    }
+                    Message::End => return Ok(()),
+                }
+            }
+            if let Some(id) = changed.pop_first() {
+                if let Err(error) = self.step(id) {
+                    // A vif that goes away while it is looked at is no more than that; a lost xenstore shows in the next event.
+                    warn!(domain = id.0, device = id.1, %error, "xenstore");
+                }
+                continue;
+            }
+            let ready = |fd| PollFd::new(fd, PollFlags::POLLIN);
+            match poll(&mut [ready(self.store.descriptor()), ready(self.bell.as_fd())], PollTimeout::NONE) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // Only resets the bell: what it announced is looked for anyhow.
+            let _ = self.bell.read();
+        }
+    }
+
+    /// All vifs that are or were in xenstore.
+    fn all(&mut self) -> io::Result<Vec<Id>> {
+        let mut all: Vec<Id> = self.known.keys().chain(self.found.keys()).copied().collect();
+        for domain in self.list(VIFS)? {
+            for device in self.list(&format!("{VIFS}/{domain}"))? {
+                all.extend(id(&format!("{VIFS}/{domain}/{device}")));
+            }
+        }
+        Ok(all)
+    }
+
+    fn list(&mut self, path: &str) -> io::Result<Vec<String>> {
+        match self.store.directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names,
+        }
+    }
+
+    /// A port let go of its frontend.
+    fn parted(&mut self, number: usize, reason: Option<String>) {
+        let Some(vif) = self.vifs.iter_mut().find(|vif| vif.number == number) else { return };
+        let id = vif.current.take();
+        vif.parting = false;
+        if let (Some(reason), Some(id)) = (reason, id) {
+            vif.broken = Some(id);
+            self.complain(id, &reason);
+        }
+    }
+
+    /// Says where toolstacks look why a vif does not work.
+    fn complain(&mut self, (domain, device): Id, reason: &str) {
+        if let Err(error) = self.store.write(&format!("error/{VIFS}/{domain}/{device}/error"), reason) {
+            warn!(domain, device, %error, "the reason could not be written to xenstore");
+        }
+    }
+
+    /// Takes the next step for a vif.
+    fn step(&mut self, id: Id) -> io::Result<()> {
+        let path = format!("{VIFS}/{}/{}", id.0, id.1);
+        let before = device::state(&mut self.store, &path)?;
+        let Some(frontend) = optional(&mut self.store, &format!("{path}/frontend"))? else {
+            self.lose(id);
+            return self.forget(id);
+        };
+        let name = optional(&mut self.store, &format!("/local/domain/{}/name", id.0))?;
+        self.tell_of(id, name.as_deref(), &path)?;
+        let Some(place) = self.find(id, name.as_deref()) else { return Ok(()) };
+        let port = self.vifs[place].number;
+        if self.known.get(&id).is_none_or(|known| known.frontend != frontend || known.port != port) {
+            self.forget(id)?;
+            self.store.watch(&format!("{frontend}/state"), &path)?;
+            self.known.insert(id, Known { frontend: frontend.clone(), port });
+        }
+        // Another domain has the guest's name by now, so this one is on its way out. Domains' numbers grow.
+        let succeeded = self.known.range((id.0 + 1, 0)..).any(|(_, known)| known.port == port);
+        let online = optional(&mut self.store, &format!("{path}/online"))?.as_deref() != Some("0");
+        let theirs = device::state(&mut self.store, &frontend)?;
+        let limit = device::limit(&mut self.store, &path)?;
+        let vif = &mut self.vifs[place];
+        if !succeeded && vif.limit != limit {
+            vif.limit = limit;
+            vif.plug.limit(limit);
+        }
+        let connected = vif.current == Some(id);
+        let leaving = before >= State::Closing && !online;
+        if theirs == State::Connected && !leaving && !succeeded && vif.broken != Some(id) {
+            return if connected { Ok(()) } else { self.connect(place, id, &path, &frontend, before) };
+        }
+        if connected {
+            // Nothing is closed before nothing of it is mapped.
+            vif.part();
+            return Ok(());
+        }
+        let next = match theirs {
+            _ if leaving => State::Closed,
+            _ if succeeded => return Ok(()),
+            State::Initialising | State::InitWait | State::Initialised => {
+                vif.broken = vif.broken.filter(|broken| *broken != id);
+                if before != State::InitWait {
+                    device::offer(&mut self.store, &path, vif.queues)?;
+                }
+                State::InitWait
+            }
+            State::Connected | State::Closing => State::Closing,
+            State::Unknown if before == State::Initialising => return Ok(()),
+            State::Unknown | State::Closed | State::Other => State::Closed,
+        };
+        set_state(&mut self.store, &path, before, next)
+    }
+
+    /// Connects a port to a frontend that is.
+    fn connect(&mut self, place: usize, id: Id, path: &str, frontend: &str, before: State) -> io::Result<()> {
+        let vif = &mut self.vifs[place];
+        if vif.current.is_some() {
+            // The guest before had the same name; it is on its way out. Its parting brings us here again.
+            vif.part();
+            return Ok(());
+        }
+        let opened = device::request(&mut self.store, frontend, vif.queues)
+            .and_then(|(queues, takes)| Link::open(self.host.clone(), id.0, &queues, takes));
+        match opened {
+            Ok(link) => {
+                info!(vif = %vif.name, domain = id.0, device = id.1, resumed = before == State::Connected, "frontend found");
+                vif.current = Some(id);
+                vif.plug.connect(link);
+                // Written even if it is so already: the frontend then tells its neighbours where it is.
+                self.store.write(&format!("{path}/state"), &(State::Connected as u8).to_string())
+            }
+            Err(reason) => {
+                warn!(vif = %vif.name, %reason, "frontend refused");
+                vif.broken = Some(id);
+                self.complain(id, &reason);
+                set_state(&mut self.store, path, before, State::Closing)
+            }
+        }
+    }
+
+    /// The port for a vif in xenstore, by its place in the list.
+    fn find(&self, id: Id, name: Option<&str>) -> Option<usize> {
+        let number = id.0.to_string();
+        let named = |guest: &str| guest == number || name == Some(guest);
+        self.vifs
+            .iter()
+            .position(|vif| vif.plug.in_use() && (vif.current == Some(id) || (vif.device == id.1 && named(&vif.guest))))
+    }
+
+    /// Tells the finder of a card that is there, if there is news of it.
+    fn tell_of(&mut self, id: Id, name: Option<&str>, path: &str) -> io::Result<()> {
+        let (Some(finder), Some(name)) = (&mut self.finder, name) else { return Ok(()) };
+        let terms = Some(device::terms(&mut self.store, path)?);
+        let found = Found { guest: name.to_owned(), device: id.1, terms };
+        if self.found.get(&id) != Some(&found) {
+            self.found.insert(id, found.clone());
+            finder(found);
+        }
+        Ok(())
+    }
+
+    /// A vif is no longer in xenstore.
+    fn forget(&mut self, id: Id) -> io::Result<()> {
+        if let Some(Known { frontend, .. }) = self.known.remove(&id) {
+            self.store.unwatch(&format!("{frontend}/state"), &format!("{VIFS}/{}/{}", id.0, id.1))?;
+        }
+        for vif in &mut self.vifs {
+            vif.broken = vif.broken.filter(|broken| *broken != id);
+            if vif.current == Some(id) {
+                vif.part();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the finder of a card that is gone, unless the guest is back already under another number.
+    fn lose(&mut self, id: Id) {
+        let (Some(finder), Some(lost)) = (&mut self.finder, self.found.remove(&id)) else { return };
+        if !self.found.values().any(|other| (&other.guest, other.device) == (&lost.guest, lost.device)) {
+            finder(Found { terms: None, ..lost });
+        }
+    }
+}
+
+impl Vif {
+    fn part(&mut self) {
+        if !self.parting {
+            self.parting = true;
+            self.plug.part();
+        }
+    }
+}
+
+/// The vif that a path is about.
+fn id(path: &str) -> Option<Id> {
+    let mut parts = path.split_once(VIFS)?.1.strip_prefix('/')?.split('/');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}

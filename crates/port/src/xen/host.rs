@@ -1,0 +1,182 @@
+//! What the backend needs of Xen: copies to and from memory that guests granted, a look at a ring page, event channels.
+//!
+//! Behind traits, so that everything above runs without Xen as well.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Bytes of a granted page.
+pub const PAGE: usize = 4096;
+
+/// A place in memory that a guest granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Whose memory.
+    pub domain: u16,
+    /// The grant reference, which is one page.
+    pub reference: u32,
+    /// Where in the page.
+    pub offset: u16,
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Memory of this process.
+    Ours(*mut u8),
+    /// A guest's.
+    Guest(Place),
+}
+
+impl End {
+    /// The same, some bytes further.
+    #[inline]
+    pub(super) fn after(self, bytes: usize) -> End {
+        match self {
+            End::Ours(start) => End::Ours(start.wrapping_add(bytes)),
+            End::Guest(place) => End::Guest(Place { offset: place.offset + bytes as u16, ..place }),
+        }
+    }
+
+    /// As the kernel wants it: an address, or reference, offset and domain in 32, 16 and 16 bits.
+    #[inline]
+    fn raw(self) -> u64 {
+        match self {
+            End::Ours(start) => start.expose_provenance() as u64,
+            End::Guest(Place { domain, reference, offset }) => {
+                u64::from(reference) | u64::from(offset) << 32 | u64::from(domain) << 48
+            }
+        }
+    }
+
+    fn from_raw(raw: u64, guest: bool) -> End {
+        if guest {
+            End::Guest(Place { domain: (raw >> 48) as u16, reference: raw as u32, offset: (raw >> 32) as u16 })
+        } else {
+            End::Ours(std::ptr::with_exposed_provenance_mut(raw as usize))
+        }
+    }
+}
+
+/// GNTCOPY_source_gref
+const FROM_GUEST: u16 = 1;
+/// GNTCOPY_dest_gref
+const TO_GUEST: u16 = 2;
+
+/// A copy to be made: `struct gntdev_grant_copy_segment` (linux/include/uapi/xen/gntdev.h).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    from: u64,
+    to: u64,
+    len: u16,
+    flags: u16,
+    /// GNTST_*: 0 is done.
+    status: i16,
+}
+
+impl Segment {
+    /// Copies `len` bytes, which cross a page's end neither here nor there where that end is a guest's.
+    #[inline]
+    pub fn new(from: End, to: End, len: u16) -> Segment {
+        let flag = |end, flag| if matches!(end, End::Guest(_)) { flag } else { 0 };
+        let flags = flag(from, FROM_GUEST) | flag(to, TO_GUEST);
+        Segment { from: from.raw(), to: to.raw(), len, flags, status: 0 }
+    }
+
+    /// Where from.
+    pub fn from(&self) -> End {
+        End::from_raw(self.from, self.flags & FROM_GUEST != 0)
+    }
+
+    /// Where to.
+    pub fn to(&self) -> End {
+        End::from_raw(self.to, self.flags & TO_GUEST != 0)
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> u16 {
+        self.len
+    }
+
+    /// Whether nothing is to be copied.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it was made.
+    #[inline]
+    pub fn done(&self) -> bool {
+        self.status == 0
+    }
+
+    /// Says what became of it: GNTST_*.
+    pub fn set_status(&mut self, status: i16) {
+        self.status = status;
+    }
+}
+
+/// A guest's page in this process's memory, unmapped when dropped.
+pub struct Page {
+    start: *mut u8,
+    /// Dropped with the page, which ends it.
+    _mapping: Box<dyn Send>,
+}
+
+// SAFETY: the page may be used from any thread, and whoever ends the mapping may too.
+unsafe impl Send for Page {}
+
+impl Page {
+    /// A page at `start`, there until `mapping` is dropped.
+    ///
+    /// # Safety
+    /// [`PAGE`] bytes from `start` on, which is a multiple of that, are readable and writable while `mapping` lives.
+    pub unsafe fn new(start: *mut u8, mapping: Box<dyn Send>) -> Page {
+        Page { start, _mapping: mapping }
+    }
+
+    /// Its first byte. The guest may change it at any time.
+    #[inline]
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+/// Granted memory and event channels.
+pub trait Host: Send + Sync {
+    /// Makes copies, as few system calls as can be, and sets the status of each.
+    ///
+    /// # Safety
+    /// Each [`End::Ours`] is valid for its segment's length: for reads where it is copied from, for writes where to.
+    unsafe fn copy(&self, segments: &mut [Segment]);
+
+    /// Maps a granted page.
+    ///
+    /// # Errors
+    /// What the system says: it was never granted, or not to this domain.
+    fn map(&self, domain: u16, reference: u32) -> io::Result<Page>;
+
+    /// A set of event channels.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn events(&self) -> io::Result<Box<dyn Events>>;
+}
+
+/// A set of event channels with one descriptor. All are closed when it is dropped.
+pub trait Events: Send {
+    /// Binds the channel that a domain offers under `remote`, and answers its number here.
+    ///
+    /// # Errors
+    /// What the system says: the domain offers no such channel to this one.
+    fn bind(&self, domain: u16, remote: u32) -> io::Result<u32>;
+
+    /// Tells the other end.
+    fn notify(&self, channel: u32);
+
+    /// Takes the events that came, so that the descriptor is no longer ready until the next comes.
+    fn take(&self);
+
+    /// Readable when an event came.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}

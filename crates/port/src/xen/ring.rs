@@ -1,0 +1,139 @@
+//! A shared ring (xen/include/public/io/ring.h) seen from the backend's side: one page, two indices each way.
+//!
+//! Requests are answered in the order in which they came, always, and a response takes its request's slot. So the state
+//! of a ring is one number, `rsp_prod`, and a restarted backend finds it in the guest's memory.
+
+use super::host::Page;
+use super::violation::Violation;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Slots of a netif ring: as many powers of two of 12 (tx) or 8 (rx) bytes as a page holds behind the header.
+pub const SLOTS: u32 = 256;
+
+/// Words of the ring's header, which is 64 bytes.
+const REQUESTS: usize = 0;
+const REQUEST_EVENT: usize = 1;
+const RESPONSES: usize = 2;
+const RESPONSE_EVENT: usize = 3;
+const HEADER: usize = 64;
+
+/// A ring whose requests are `N` bytes, no less than its responses.
+pub struct Ring<const N: usize> {
+    page: Page,
+    /// First request that is not answered yet, and so also the next response to write.
+    next: u32,
+    /// The frontend's index as last read.
+    requested: u32,
+    /// Our index as the frontend sees it.
+    published: u32,
+}
+
+impl<const N: usize> Ring<N> {
+    /// A ring that goes on where `rsp_prod` says.
+    ///
+    /// # Errors
+    /// The indices in the page are no ring's.
+    pub fn new(page: Page) -> Result<Ring<N>, Violation> {
+        let mut ring = Ring { page, next: 0, requested: 0, published: 0 };
+        let next = ring.word(RESPONSES).load(Ordering::Acquire);
+        (ring.next, ring.requested, ring.published) = (next, next, next);
+        ring.refresh()?;
+        Ok(ring)
+    }
+
+    /// A word of the header. Atomic: the frontend writes it on another processor.
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: the page is mapped as long as `self` lives, begins at a multiple of its size, and `at` is in the header.
+        unsafe { AtomicU32::from_ptr(self.page.start().cast::<u32>().add(at)) }
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> *mut u8 {
+        // SAFETY: 256 slots of at most 12 bytes and the header lie within the page.
+        unsafe { self.page.start().add(HEADER + N * (index % SLOTS) as usize) }
+    }
+
+    /// How many requests from `next + skip` on there are.
+    ///
+    /// # Errors
+    /// The frontend's index is further ahead than the ring has slots, or went back.
+    #[inline]
+    pub fn available(&mut self, skip: u32) -> Result<u32, Violation> {
+        let seen = self.requested.wrapping_sub(self.next);
+        if seen > skip {
+            return Ok(seen - skip);
+        }
+        self.refresh()?;
+        Ok(self.requested.wrapping_sub(self.next).saturating_sub(skip))
+    }
+
+    /// Reads the frontend's index.
+    #[inline]
+    fn refresh(&mut self) -> Result<(), Violation> {
+        // Acquire: pairs with the frontend's write barrier before it moved the index, so that requests read from here on
+        // are at least as new.
+        let index = self.word(REQUESTS).load(Ordering::Acquire);
+        let ahead = index.wrapping_sub(self.next);
+        if ahead > SLOTS {
+            return Err(Violation::Producer { index, next: self.next });
+        }
+        if ahead < self.requested.wrapping_sub(self.next) {
+            return Err(Violation::Producer { index, next: self.requested });
+        }
+        self.requested = index;
+        Ok(())
+    }
+
+    /// Whether a request waits, without touching shared memory if one is known of.
+    #[inline]
+    pub fn waiting(&self) -> bool {
+        self.requested != self.next || self.word(REQUESTS).load(Ordering::Relaxed) != self.next
+    }
+
+    /// Copies the request at `next + skip`, which [`Ring::available`] said is there.
+    #[inline]
+    pub fn request(&self, skip: u32) -> [u8; N] {
+        let slot = self.slot(self.next.wrapping_add(skip)).cast::<[u8; N]>();
+        // SAFETY: the slot is within the page. The frontend may write to it meanwhile: it is copied once, and only the
+        // copy is used.
+        unsafe { slot.read_volatile() }
+    }
+
+    /// Answers the next request. Seen by the frontend after [`Ring::publish`].
+    #[inline]
+    pub fn respond<const M: usize>(&mut self, response: [u8; M]) {
+        const { assert!(M <= N) };
+        let slot = self.slot(self.next).cast::<[u8; M]>();
+        // SAFETY: the slot is within the page and no smaller than the response.
+        unsafe { slot.write_volatile(response) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Shows the frontend all responses. True if it is to be told (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let before = self.published;
+        if before == self.next {
+            return false;
+        }
+        self.published = self.next;
+        // Release: responses, and the bytes in the guest's buffers, are visible before the index that hands them over.
+        self.word(RESPONSES).store(self.next, Ordering::Release);
+        // The index must be visible before the frontend's wish is read: else it could ask to be told, see the old index
+        // and sleep, while we saw its old wish.
+        fence(Ordering::SeqCst);
+        let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
+        self.next.wrapping_sub(event) < self.next.wrapping_sub(before)
+    }
+
+    /// Asks the frontend to tell when the request at `next + skip` is there (RING_FINAL_CHECK_FOR_REQUESTS). True if it is.
+    ///
+    /// A wish stands where the frontend passes it once: it need not be taken back.
+    pub fn arm(&mut self, skip: u32) -> bool {
+        self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
+        // The wish must be visible before the index is read, the mirror image of `publish`.
+        fence(Ordering::SeqCst);
+        self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > skip
+    }
+}

@@ -1,0 +1,168 @@
+//! Frames through a Xen vif: out of granted pages, into granted pages, and from one guest's straight to another's.
+
+use crate::netfront::*;
+use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload, checksum};
+use fairlane_port::xen::Takes;
+use fairlane_port::{Port, Put, Refusal, Room, Status, Wanted};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const PARTIAL: Checksum = Checksum::Partial { start: 34, offset: 16 };
+
+fn guests() -> (Frontend, Frontend, Backend, Backend) {
+    let machine = Arc::new(Machine::default());
+    let (one, two) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+    let backends = [&one, &two].map(|frontend| Backend::connected(frontend, EVERYTHING));
+    let [first, second] = backends;
+    (one, two, first, second)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever pages a frame lies in, its bytes arrive, at a reader here and at another guest.
+    #[test]
+    fn bytes_arrive(lens in prop::collection::vec(1..20_000usize, 1..8), piece in 1200..4096usize, offset in 0..4096usize) {
+        let (mut one, mut two, mut first, mut second) = guests();
+        let piece = piece.min(4096 - offset).max(1100);
+        let offset = offset.min(4096 - piece);
+        two.lend(256);
+        let frames: Vec<Vec<u8>> = lens.iter().enumerate().map(|(at, len)| frame(at as u8, *len)).collect();
+        frames.iter().for_each(|frame| one.transmit(frame, piece, offset, 0, None));
+        let read: Vec<Vec<u8>> = first.take().into_iter().map(|(bytes, _)| bytes).collect();
+        prop_assert_eq!(&read, &frames);
+        let answers = one.answers();
+        prop_assert_eq!(answers.len() as u32, one.sent);
+        prop_assert!(answers.iter().enumerate().all(|(at, answer)| *answer == (at as u16, 0)));
+        frames.iter().for_each(|frame| one.transmit(frame, piece, offset, 0, None));
+        prop_assert_eq!(first.pass(&mut second), Put { accepted: frames.len(), refusal: None });
+        let received: Vec<Vec<u8>> = two.receive().into_iter().map(|(bytes, ..)| bytes).collect();
+        prop_assert_eq!(received, frames);
+    }
+}
+
+#[test]
+fn a_burst_between_guests_is_two_copies_and_only_heads_come_here() {
+    let (mut one, mut two, mut first, mut second) = guests();
+    two.lend(256);
+    for at in 0..10 {
+        one.transmit(&frame(at, 1500), 4096, 0, 0, None);
+    }
+    let before = one.machine.ours.load(Ordering::Relaxed);
+    assert_eq!(first.pass(&mut second).accepted, 10);
+    assert_eq!(one.machine.copies.load(Ordering::Relaxed), 2, "heads here, and everything there");
+    assert_eq!(one.machine.ours.load(Ordering::Relaxed) - before, 2 * 10 * 128);
+    assert_eq!(two.receive().len(), 10);
+}
+
+#[test]
+fn what_was_left_to_do_passes_through() {
+    let (mut one, mut two, mut first, mut second) = guests();
+    two.lend(256);
+    let large = tcp_frame(30_000);
+    one.transmit(&large, 4000, 10, BLANK, Some((1448, 1)));
+    one.transmit(&tcp_frame(100), 4096, 0, BLANK, None);
+    first.pass(&mut second);
+    let received = two.receive();
+    assert_eq!(received, [(large.clone(), 3, Some((1448, 1))), (tcp_frame(100), 3, None)]);
+    assert_eq!(
+        one.answers().iter().map(|(_, status)| *status).collect::<Vec<_>>()[..3],
+        [0, 1, 0],
+        "extra info is NULL"
+    );
+    // Between memory and a guest.
+    let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1448, header: 54 });
+    let offload = Offload { checksum: PARTIAL, gso };
+    one.transmit(&large, 4000, 10, BLANK, Some((1448, 1)));
+    assert_eq!(first.take(), [(large.clone(), offload)]);
+    second.put(&large, offload);
+    assert_eq!(two.receive(), [(large, 3, Some((1448, 1)))]);
+}
+
+#[test]
+fn who_takes_less_gets_frames_as_they_stand_on_a_wire() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 3);
+    guest.lend(64);
+    let mut backend = Backend::connected(&guest, Takes::default());
+    let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
+    let large = tcp_frame(5000);
+    assert_eq!(backend.put(&large, Offload { checksum: PARTIAL, gso }).accepted, 1);
+    let received = guest.receive();
+    assert_eq!(received.len(), 5);
+    assert!(received.iter().all(|(bytes, flags, _)| *flags == 0 && checksum::verify(bytes) == Ok(true)));
+    let payload: Vec<u8> = received.iter().flat_map(|(bytes, ..)| bytes[54..].to_vec()).collect();
+    assert_eq!(payload, large[54..]);
+    let never = backend.put(&frame(0, 4097), Offload::default()).refusal;
+    assert!(matches!(never, Some(Refusal::Never(_))), "it has no feature-sg");
+}
+
+#[test]
+fn a_full_ring_says_when_there_is_room() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 3);
+    guest.lend(2);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    let large = frame(1, 9000);
+    assert_eq!(backend.put(&large, Offload::default()), Put { accepted: 0, refusal: Some(Refusal::Full) });
+    assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Unknown);
+    assert!(!backend.port.arm(Wanted { frames: false, room: true }));
+    guest.lend(1);
+    assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Now);
+    assert!(backend.port.arm(Wanted { frames: false, room: true }));
+    assert_eq!(backend.put(&large, Offload::default()).accepted, 1);
+    assert_eq!(guest.receive(), [(large, 0, None)]);
+}
+
+#[test]
+fn a_segmented_frame_comes_whole_or_not_at_all() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 3);
+    guest.lend(4);
+    let mut backend = Backend::connected(&guest, Takes::default());
+    let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
+    let offload = Offload { checksum: PARTIAL, gso };
+    assert_eq!(backend.put(&tcp_frame(5000), offload), Put { accepted: 0, refusal: Some(Refusal::Full) });
+    assert!(guest.receive().is_empty());
+    guest.lend(1);
+    assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Now);
+    assert_eq!(backend.put(&tcp_frame(5000), offload).accepted, 1);
+    assert_eq!(guest.receive().len(), 5);
+}
+
+#[test]
+fn rings_run_round_and_frontends_are_told_when_they_wish() {
+    let (mut one, _two, mut first, _second) = guests();
+    let start = one.machine.notified.load(Ordering::Relaxed);
+    for round in 0..40u8 {
+        (0..20).for_each(|_| one.transmit(&frame(round, 100), 4096, 0, 0, None));
+        assert_eq!(first.take().len(), 20);
+        assert_eq!(one.answers().len(), 20);
+    }
+    assert_eq!(one.machine.notified.load(Ordering::Relaxed) - start, 1, "rsp_event stood at 1 and was passed once");
+}
+
+#[test]
+fn a_backend_that_comes_back_goes_on_where_the_last_one_was() {
+    let (mut one, _two, mut first, _second) = guests();
+    one.transmit(&frame(1, 100), 4096, 0, 0, None);
+    assert_eq!(first.take().len(), 1);
+    one.transmit(&frame(2, 100), 4096, 0, 0, None);
+    drop(first);
+    assert_eq!(one.machine.users(1, TX), 2, "the frontend and its grant");
+    let mut next = Backend::connected(&one, EVERYTHING);
+    assert_eq!(next.take(), [(frame(2, 100), Offload::default())]);
+    assert_eq!(one.answers().len(), 2);
+}
+
+#[test]
+fn parting_leaves_nothing_mapped() {
+    let (one, _two, mut first, _second) = guests();
+    assert_eq!(one.machine.users(1, TX), 3);
+    first.plug().part();
+    first.settle();
+    assert_eq!(first.port.status(), Status::Waiting);
+    assert_eq!(first.parted.try_recv(), Ok(None));
+    assert_eq!([TX, RX].map(|ring| one.machine.users(1, ring)), [2, 2]);
+}

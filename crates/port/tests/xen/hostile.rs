@@ -1,0 +1,229 @@
+//! A Xen frontend that breaks the rules: each case disables its own vif, with the reason, leaves nothing mapped, and does no
+//! more.
+//!
+//! The list is that of the cases in which Linux netback disables a vif, and of grants that do not hold.
+
+use crate::netfront::*;
+use fairlane_core::packet::Offload;
+use fairlane_core::stats::DropReason;
+use fairlane_port::xen::{Link, QueueSetup};
+use fairlane_port::{Port, Refusal, Status};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Lets `wrong` break a rule, and checks that this disables the vif with `reason`, and that a frontend that comes then is
+/// served.
+#[track_caller]
+fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    guest.lend(4);
+    wrong(&mut guest);
+    backend.take();
+    backend.put(&frame(0, 1000), Offload::default());
+    let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
+    assert!(why.contains(reason), "the reason is: {why}");
+    assert_eq!(backend.parted.try_recv().unwrap().as_ref(), Some(&why));
+    assert_eq!([TX, RX].map(|ring| machine.users(1, ring)), [2, 2], "nothing stays mapped");
+    let down = backend.put(&frame(0, 100), Offload::default());
+    assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
+    assert!(backend.take().is_empty());
+    let mut next = Frontend::new(&machine, 2);
+    backend.connect(&next, EVERYTHING);
+    next.transmit(&frame(1, 200), 4096, 0, 0, None);
+    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
+}
+
+#[test]
+fn a_producer_index_that_runs() {
+    disabled_by("the producer index 257 is not within 256 slots after 0", |guest| guest.set_producer(257));
+    disabled_by("the producer index 4294967295", |guest| guest.set_producer(u32::MAX));
+    disabled_by("the producer index 300 is not within", |guest| guest.set_receive_producer(300));
+}
+
+#[test]
+fn a_producer_index_that_goes_back() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    guest.transmit(&frame(0, 100), 4096, 0, 0, None);
+    assert_eq!(backend.take().len(), 1);
+    guest.set_producer(0);
+    assert!(backend.take().is_empty());
+    assert!(matches!(backend.port.status(), Status::Disabled(why) if why.contains("producer index 0")));
+}
+
+#[test]
+fn a_packet_of_more_than_twenty_slots() {
+    disabled_by("a packet of more than 20 slots", |guest| guest.transmit(&frame(0, 2100), 100, 0, 0, None));
+}
+
+#[test]
+fn a_packet_that_is_not_all_there() {
+    disabled_by("goes on in slot 1 after its first", |guest| {
+        guest.grant(PAGES, 0, &frame(0, 100));
+        guest.request(PAGES, 0, MORE, 100);
+        guest.publish();
+    });
+}
+
+#[test]
+fn slots_that_cross_a_page() {
+    disabled_by("a slot of 200 bytes at offset 4000 crosses", |guest| {
+        guest.request(PAGES, 4000, 0, 200);
+        guest.publish();
+    });
+    disabled_by("a slot of 65535 bytes at offset 65535 crosses", |guest| {
+        guest.request(PAGES, u16::MAX, 0, u16::MAX);
+        guest.publish();
+    });
+    disabled_by("a slot of 4097 bytes at offset 0 crosses", |guest| {
+        guest.grant(PAGES, 0, &frame(0, 100));
+        guest.request(PAGES, 0, MORE, 5000);
+        guest.request(PAGES, 0, 0, 4097);
+        guest.publish();
+    });
+}
+
+#[test]
+fn extra_info_that_is_none() {
+    let with_extra = |kind, flags, size, gso| {
+        move |guest: &mut Frontend| {
+            guest.grant(PAGES, 0, &tcp_frame(100));
+            guest.request(PAGES, 0, EXTRA | BLANK, 154);
+            guest.extra(kind, flags, size, gso);
+            guest.publish();
+        }
+    };
+    disabled_by("extra info of type 0", with_extra(0, 0, 1448, 1));
+    disabled_by("extra info of type 6", with_extra(6, 0, 1448, 1));
+    disabled_by("a GSO size of 0", with_extra(1, 0, 0, 1));
+    disabled_by("a GSO type of 3", with_extra(1, 0, 1448, 3));
+    disabled_by("a GSO type of 0", with_extra(1, 0, 1448, 0));
+    disabled_by("announces extra info that the producer index does not cover", with_extra(1, 1, 1448, 1));
+    disabled_by("announces extra info that the producer index does not cover", |guest| {
+        guest.request(PAGES, 0, EXTRA, 100);
+        guest.publish();
+    });
+}
+
+#[test]
+fn a_reference_never_granted() {
+    disabled_by("grant reference 77 cannot be used", |guest| {
+        guest.request(77, 0, 0, 100);
+        guest.publish();
+    });
+    disabled_by("grant reference 1000 cannot be used", |guest| guest.withdraw(BUFFERS));
+}
+
+/// The head was read, and then the page with the body goes: whoever reads it gets zeros, and the vif is disabled.
+#[test]
+fn a_grant_withdrawn_in_flight() {
+    disabled_by("grant reference 78 cannot be used", |guest| {
+        guest.grant(PAGES, 0, &frame(0, 1000));
+        guest.request(PAGES, 0, MORE, 1500);
+        guest.request(78, 0, 0, 500);
+        guest.publish();
+    });
+}
+
+#[test]
+fn a_senders_bad_grant_is_not_the_receivers_fault() {
+    let machine = Arc::new(Machine::default());
+    let (mut bad, mut good) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+    let mut from = Backend::connected(&bad, EVERYTHING);
+    let mut to = Backend::connected(&good, EVERYTHING);
+    good.lend(16);
+    bad.transmit(&frame(1, 300), 4096, 0, 0, None);
+    bad.grant(PAGES + 50, 0, &frame(0, 1000));
+    bad.request(PAGES + 50, 0, MORE, 1500);
+    bad.request(78, 0, 0, 500);
+    bad.publish();
+    let put = from.pass(&mut to);
+    assert_eq!((put.accepted, put.refusal), (1, Some(Refusal::Never(DropReason::Malformed))));
+    assert!(matches!(from.port.status(), Status::Disabled(why) if why.contains("grant reference 78")));
+    assert_eq!(to.port.status(), Status::Up);
+    to.put(&frame(9, 100), Offload::default());
+    let received: Vec<Vec<u8>> = good.receive().into_iter().map(|(bytes, ..)| bytes).collect();
+    assert_eq!(received, [frame(1, 300), frame(9, 100)], "its place was not used up");
+}
+
+#[test]
+fn a_receivers_bad_grant_is_not_the_senders_fault() {
+    let machine = Arc::new(Machine::default());
+    let (mut good, mut bad) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+    let mut from = Backend::connected(&good, EVERYTHING);
+    let mut to = Backend::connected(&bad, EVERYTHING);
+    bad.lend(16);
+    bad.withdraw(BUFFERS + 1);
+    good.transmit(&frame(1, 300), 4096, 0, 0, None);
+    good.transmit(&frame(2, 300), 4096, 0, 0, None);
+    from.pass(&mut to);
+    assert!(matches!(to.port.status(), Status::Disabled(why) if why.contains("grant reference 1001")));
+    assert_eq!(from.port.status(), Status::Up);
+}
+
+/// Packets that no driver sends but that break no rule are dropped and answered with an error; the vif goes on.
+#[test]
+fn packets_of_no_use_are_answered_with_an_error() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    // 64 KiB and more: the size overflowed.
+    guest.grant(PAGES, 0, &frame(0, 4096));
+    guest.request(PAGES, 0, MORE, 100);
+    guest.request(PAGES, 0, 0, 4096);
+    // A blank checksum where there is none, and segmentation of what is no TCP.
+    guest.transmit(&frame(0, 100), 4096, 0, BLANK, None);
+    guest.transmit(&frame(0, 100), 4096, 0, BLANK, Some((50, 1)));
+    // Multicast control was not offered.
+    guest.request(PAGES, 0, EXTRA, 100);
+    guest.extra(2, 0, 0, 0);
+    guest.transmit(&frame(3, 100), 4096, 0, 0, None);
+    let taken: Vec<Vec<u8>> = backend.take().into_iter().map(|(bytes, _)| bytes).collect();
+    assert_eq!(taken, [vec![], vec![], vec![], vec![], frame(3, 100)]);
+    let statuses: Vec<i16> = guest.answers().iter().map(|(_, status)| *status).collect();
+    assert_eq!(statuses, [-1, -1, -1, -1, 1, -1, 1, 0]);
+}
+
+#[test]
+fn what_a_frontend_wrote_must_be_there() {
+    let machine = Arc::new(Machine::default());
+    let guest = Frontend::new(&machine, 1);
+    let open = |setup| Link::open(machine.clone(), 1, &[setup], EVERYTHING).err().unwrap();
+    assert!(open(QueueSetup { rings: [9, RX], ..Frontend::setup() }).contains("ring page 9 of domain 1"));
+    assert!(open(QueueSetup { channels: [3, 0], ..Frontend::setup() }).contains("event channel 0 of domain 1"));
+    guest.set_producer(1000);
+    assert!(open(Frontend::setup()).contains("the producer index 1000"));
+    assert_eq!([TX, RX].map(|ring| machine.users(1, ring)), [2, 2], "nothing stays mapped");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Rings full of anything: no panic, and what comes out is within bounds.
+    #[test]
+    fn any_ring_is_survived(
+        slots in prop::collection::vec((0..6u32, prop_oneof![0..4200u16, any::<u16>()], 0..16u16, prop_oneof![0..4200u16, any::<u16>()], any::<bool>()), 0..64),
+        producer in 0..70u32,
+        takes in any::<bool>(),
+    ) {
+        let machine = Arc::new(Machine::default());
+        let (mut guest, mut other) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+        other.lend(256);
+        (0..5).for_each(|page| guest.grant(PAGES + page, 0, &tcp_frame(3000)));
+        let mut backend = Backend::connected(&guest, EVERYTHING);
+        let mut to = Backend::connected(&other, if takes { EVERYTHING } else { Default::default() });
+        for (page, offset, flags, size, extra) in slots {
+            if extra { guest.extra((page + 1) as u8 % 7, (flags & 1) as u8, size, (offset % 3) as u8) } else { guest.request(PAGES + page, offset, flags, size) }
+        }
+        guest.set_producer(producer);
+        backend.pass(&mut to);
+        for (bytes, _) in backend.take() {
+            prop_assert!(bytes.len() <= 65535);
+        }
+        prop_assert_eq!(to.port.status(), Status::Up);
+        other.receive();
+    }
+}

@@ -1,0 +1,290 @@
+//! The states that toolstack, frontend and backend go through in xenstore, from a guest's first boot to its end, and the
+//! daemon's.
+
+use crate::netfront::{Backend as Worker, Frontend, Machine, frame};
+use crate::xenstored::Xenstored;
+use fairlane_core::packet::Offload;
+use fairlane_core::policy::Terms;
+use fairlane_port::xen::backend::{Backend, Found};
+use fairlane_port::xen::store::{Event, Store};
+use fairlane_port::{Limit, Port, Status};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+const BACK: &str = "backend/vif/1/0";
+const FRONT: &str = "/local/domain/1/device/vif/0";
+
+/// A machine with a daemon that serves card 0 of the guest named web.
+struct Host {
+    store: Xenstored,
+    machine: Arc<Machine>,
+    backend: Option<Backend>,
+    worker: Worker,
+}
+
+impl Host {
+    fn new() -> Host {
+        Host::beside(Xenstored::default(), Arc::new(Machine::default()))
+    }
+
+    fn beside(store: Xenstored, machine: Arc<Machine>) -> Host {
+        let client = Store::over(store.connect().into());
+        let mut backend = Backend::start(client, machine.clone()).unwrap();
+        let worker = Worker::around(backend.vif("v", "web", 0, 2).unwrap());
+        Host { store, machine, backend: Some(backend), worker }
+    }
+
+    /// What xl does for a new guest.
+    fn create(&self, domain: u16) -> Frontend {
+        let frontend = format!("/local/domain/{domain}/device/vif/0");
+        self.store.write(&format!("/local/domain/{domain}"), &[("name", "web")]);
+        self.store.write(&frontend, &[("backend", "..."), ("state", "1")]);
+        let (id, path) = (domain.to_string(), format!("backend/vif/{domain}/0"));
+        self.store.write(&path, &[("frontend", &frontend), ("frontend-id", &id), ("online", "1"), ("state", "1")]);
+        Frontend::new(&self.machine, domain)
+    }
+
+    /// What Linux netfront does once the backend waits.
+    fn ask(&self, domain: u16) {
+        let keys = [
+            ("tx-ring-ref", "1"),
+            ("rx-ring-ref", "2"),
+            ("event-channel-tx", "3"),
+            ("event-channel-rx", "4"),
+            ("request-rx-copy", "1"),
+            ("feature-rx-notify", "1"),
+            ("feature-sg", "1"),
+            ("feature-gso-tcpv4", "1"),
+            ("feature-gso-tcpv6", "1"),
+            ("feature-ipv6-csum-offload", "1"),
+            ("state", "4"),
+        ];
+        self.store.write(&format!("/local/domain/{domain}/device/vif/0"), &keys);
+    }
+
+    fn up(&mut self) {
+        self.worker.until(|port| port.status() == Status::Up);
+    }
+
+    fn down(&mut self) {
+        self.worker.until(|port| port.status() != Status::Up);
+    }
+
+    /// From a guest's first boot until it carries frames.
+    fn boot(&mut self, domain: u16) -> Frontend {
+        let guest = self.create(domain);
+        self.store.until(&format!("backend/vif/{domain}/0/state"), "2");
+        self.ask(domain);
+        self.up();
+        self.store.until(&format!("backend/vif/{domain}/0/state"), "4");
+        guest
+    }
+}
+
+#[test]
+fn a_guest_boots_and_ends() {
+    let mut host = Host::new();
+    let mut guest = host.boot(1);
+    for (key, value) in [
+        ("feature-sg", "1"),
+        ("feature-gso-tcpv4", "1"),
+        ("feature-rx-copy", "1"),
+        ("feature-split-event-channels", "1"),
+        ("multi-queue-max-queues", "2"),
+        ("hotplug-status", "connected"),
+    ] {
+        assert_eq!(host.store.read(&format!("{BACK}/{key}")).as_deref(), Some(value), "{key}");
+    }
+    guest.transmit(&frame(1, 3000), 4096, 0, 0, None);
+    assert_eq!(host.worker.take(), [(frame(1, 3000), Offload::default())]);
+    // The guest shuts its card down.
+    host.store.write(FRONT, &[("state", "5")]);
+    host.down();
+    host.store.until("backend/vif/1/0/state", "5");
+    assert_eq!(host.machine.users(1, 1), 2, "nothing is mapped before it is said to be closed");
+    host.store.write(FRONT, &[("state", "6")]);
+    host.store.until("backend/vif/1/0/state", "6");
+    // It begins anew, as after a reboot of its kernel.
+    host.store.write(FRONT, &[("state", "1")]);
+    host.store.until("backend/vif/1/0/state", "2");
+    let again = Frontend::new(&host.machine, 1);
+    host.ask(1);
+    host.up();
+    drop(again);
+}
+
+#[test]
+fn the_toolstacks_rate_is_the_ports_limit() {
+    let mut host = Host::new();
+    let _guest = host.boot(1);
+    assert_eq!(host.worker.port.limit(), None);
+    host.store.write(BACK, &[("rate", "500000,50000")]);
+    let limit = Some(Limit { rate: 80_000_000, burst: 500_000 });
+    host.worker.until(|port| port.limit() == limit);
+}
+
+#[test]
+fn the_toolstack_takes_a_card_away() {
+    let mut host = Host::new();
+    let _guest = host.boot(1);
+    host.store.write(BACK, &[("online", "0"), ("state", "5")]);
+    host.down();
+    host.store.until("backend/vif/1/0/state", "6");
+    host.store.remove(BACK);
+    host.store.remove(FRONT);
+    // The guest is made anew: another domain of the same name.
+    let mut guest = host.boot(2);
+    guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+    assert_eq!(host.worker.take().len(), 1);
+}
+
+#[test]
+fn a_guest_crashes_and_its_successor_is_there_before_it_is_cleared_away() {
+    let mut host = Host::new();
+    let _old = host.boot(1);
+    let _new = host.create(2);
+    host.store.until("backend/vif/2/0/state", "2");
+    host.ask(2);
+    host.down();
+    host.up();
+    host.store.until("backend/vif/2/0/state", "4");
+}
+
+#[test]
+fn all_of_a_guest_is_gone_at_once() {
+    let mut host = Host::new();
+    let _guest = host.boot(1);
+    host.store.remove("/local/domain/1");
+    host.store.remove("backend/vif/1");
+    host.down();
+    assert_eq!(host.machine.users(1, 1), 2, "nothing stays mapped");
+}
+
+#[test]
+fn the_next_daemon_goes_on_where_the_last_one_was() {
+    let mut host = Host::new();
+    let mut guest = host.boot(1);
+    guest.lend(64);
+    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
+    assert_eq!(host.worker.take().len(), 1);
+    guest.transmit(&frame(2, 100), 4096, 0, 0, None);
+    let (store, machine) = (host.store.clone(), host.machine.clone());
+    host.backend = None;
+    drop(host);
+    assert_eq!(store.read("backend/vif/1/0/state").as_deref(), Some("4"), "its frontend is told nothing");
+    let mut next = Host::beside(store, machine);
+    next.up();
+    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "nothing is lost, nothing comes twice");
+    next.worker.put(&frame(3, 100), Offload::default());
+    assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
+}
+
+#[test]
+fn a_frontend_that_breaks_a_rule_is_closed_and_told_why() {
+    let mut host = Host::new();
+    let guest = host.boot(1);
+    guest.set_producer(999);
+    assert!(host.worker.take().is_empty());
+    host.store.until("backend/vif/1/0/state", "5");
+    let reason = host.store.read("error/backend/vif/1/0/error").unwrap();
+    assert!(reason.contains("the producer index 999"), "{reason}");
+    assert!(matches!(host.worker.port.status(), Status::Disabled(_)));
+    // It closes, begins anew, and is served again.
+    host.store.write(FRONT, &[("state", "6")]);
+    host.store.until("backend/vif/1/0/state", "6");
+    host.store.write(FRONT, &[("state", "1")]);
+    host.store.until("backend/vif/1/0/state", "2");
+    let _again = Frontend::new(&host.machine, 1);
+    host.ask(1);
+    host.up();
+}
+
+#[test]
+fn frontends_that_ask_for_what_cannot_be_are_refused() {
+    for (key, value, reason) in [
+        ("request-rx-copy", "0", "page flipping"),
+        ("feature-rx-notify", "0", "receive buffers"),
+        ("multi-queue-num-queues", "3", "multi-queue-num-queues is 3; it must be 1 to 2"),
+        ("multi-queue-num-queues", "2", "queue-0/tx-ring-ref is missing"),
+        ("tx-ring-ref", "x", "it must be a number"),
+        ("tx-ring-ref", "77", "ring page 77 of domain 1 cannot be mapped"),
+        ("event-channel-rx", "0", "event channel 0 of domain 1 cannot be bound"),
+    ] {
+        let host = Host::new();
+        let _guest = host.create(1);
+        host.store.until("backend/vif/1/0/state", "2");
+        host.store.write(FRONT, &[("tx-ring-ref", "1")]);
+        let rest = [
+            ("tx-ring-ref", "1"),
+            ("rx-ring-ref", "2"),
+            ("event-channel-tx", "3"),
+            ("event-channel-rx", "4"),
+            ("request-rx-copy", "1"),
+            ("feature-rx-notify", "1"),
+        ];
+        host.store.write(FRONT, &rest);
+        host.store.write(FRONT, &[(key, value), ("state", "4")]);
+        host.store.until("backend/vif/1/0/state", "5");
+        let said = host.store.read("error/backend/vif/1/0/error").unwrap();
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn cards_that_no_policy_names_are_left_alone() {
+    let host = Host::new();
+    host.store.write("/local/domain/9", &[("name", "other")]);
+    host.store.write("backend/vif/9/0", &[("frontend", "/local/domain/9/device/vif/0"), ("state", "1")]);
+    let _guest = host.create(1);
+    host.store.until("backend/vif/1/0/state", "2");
+    assert_eq!(host.store.read("backend/vif/9/0/state").as_deref(), Some("1"));
+}
+
+#[test]
+fn the_client_reads_writes_lists_and_watches() {
+    let server = Xenstored::default();
+    let mut store = Store::over(server.connect().into());
+    assert_eq!(store.read("a").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    store.write("a/b", "text with spaces").unwrap();
+    store.write("a/c", "").unwrap();
+    assert_eq!(store.read("a/b").unwrap(), "text with spaces");
+    assert_eq!(store.directory("a").unwrap(), ["b", "c"]);
+    store.watch("a", "token").unwrap();
+    let event = |path: &str| Some(Event { path: path.to_owned(), token: "token".to_owned() });
+    // The first event tells of the path as it is.
+    assert_eq!(store.event().unwrap(), event("a"));
+    assert_eq!(store.event().unwrap(), None);
+    store.write("a/b", "other").unwrap();
+    assert_eq!(store.event().unwrap(), event("a/b"));
+    store.unwatch("a", "token").unwrap();
+    store.remove("a").unwrap();
+    assert_eq!(store.event().unwrap(), None);
+    assert!(store.directory("a").is_err());
+}
+
+#[test]
+fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
+    let host = Host::new();
+    let (tell, told) = channel();
+    host.backend.as_ref().unwrap().find(move |found| tell.send(found).unwrap());
+    let next = || {
+        let found: Found = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((found.guest.as_str(), found.device), ("web", 0));
+        found.terms
+    };
+    let weighs = |weight: &str| Some(Terms { weight: Some(weight.to_owned()), min_rate: None });
+    let first = host.create(1);
+    assert_eq!(next(), Some(Terms::default()));
+    host.store.write(BACK, &[("weight", "30")]);
+    assert_eq!(next(), weighs("30"));
+    // The guest is back before its old card is gone: that it goes is no news then.
+    let second = host.create(2);
+    assert_eq!(next(), Some(Terms::default()));
+    host.store.remove(BACK);
+    host.store.write("backend/vif/2/0", &[("weight", "40")]);
+    assert_eq!(next(), weighs("40"));
+    host.store.remove("backend/vif/2/0");
+    assert_eq!(next(), None);
+    drop((first, second));
+}
