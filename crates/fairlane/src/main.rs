@@ -12,6 +12,7 @@ mod demo;
 mod figures;
 mod interrupt;
 mod lab;
+mod load;
 mod man;
 mod out;
 mod policy_file;
@@ -40,6 +41,8 @@ enum Command {
     Demo(demo::Args),
     #[command(subcommand)]
     Lab(lab::Command),
+    #[command(subcommand)]
+    Load(load::Command),
     Report(report::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -59,6 +62,10 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Load(command) => match load::run(command) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Report(args) => report::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
@@ -68,7 +75,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where nobody reads it, the exit status must do.
             let _ = writeln!(std::io::stderr(), "{error:#}");
-            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>();
+            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>() || error.is::<load::Unfit>();
             ExitCode::from(if wrong { 2 } else { 1 })
         }
     }
