@@ -6,6 +6,7 @@
 
 mod backend;
 mod check;
+mod compare;
 mod completions;
 mod ctl;
 mod demo;
@@ -43,6 +44,7 @@ enum Command {
     Lab(lab::Command),
     #[command(subcommand)]
     Load(load::Command),
+    Compare(compare::Args),
     Report(report::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -63,6 +65,10 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Load(command) => match load::run(command) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Compare(args) => match compare::run(args) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },

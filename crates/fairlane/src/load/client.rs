@@ -182,7 +182,8 @@ fn incomplete(why: &str, measures: &[Measure], runs: &[Run]) -> String {
             total.requests
         )
     });
-    format!("incomplete: {why}.{figure}")
+    let stop = if why.ends_with('?') { "" } else { "." };
+    format!("incomplete: {why}{stop}{figure}")
 }
 
 fn default_size(pattern: Name) -> u64 {

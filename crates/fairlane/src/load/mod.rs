@@ -8,6 +8,8 @@ mod server;
 mod show;
 mod target;
 
+pub use target::parse_percent;
+
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -124,8 +124,13 @@ pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> i
             Err(why) => stopped = stopped.or(Some(why)),
         }
     }
-    let nothing = total.requests == 0 && total.received == 0 && total.sent == 0;
-    let silent = nothing.then(|| stop::silent(spec.to, spec.seconds));
+    let answered = match spec.pattern {
+        Pattern::Maerts => total.received > 0,
+        // The server has confirmed it, or else said why not.
+        Pattern::Stream | Pattern::Udp { .. } => true,
+        _ => total.requests > 0,
+    };
+    let silent = (!answered).then(|| stop::silent(spec.to, elapsed));
     let stopped = stopped.or(interrupted).or(silent);
     Ok(Outcome { seconds: elapsed, total, arrived, processor: sockets::processor_time() - processor, stopped })
 }
@@ -145,7 +150,8 @@ type Report = (u64, Tally);
 
 impl Run<'_> {
     fn thread(&self, thread: usize, threads: usize, report: &mpsc::Sender<Report>) -> Ended {
-        let counted = IntervalCounter { report, number: 0, tally: Tally::new(), length: nanos(self.spec.interval) };
+        let (length, end) = (nanos(self.spec.interval), self.end());
+        let counted = IntervalCounter { report, number: 0, tally: Tally::new(), length, end };
         match self.spec.pattern {
             Pattern::Stream | Pattern::Maerts => stream::run(self, thread, counted).map(|()| None),
             Pattern::Udp { size } => datagrams::run(self, thread, size, counted).map(Some),
@@ -179,6 +185,8 @@ struct IntervalCounter<'a> {
     number: u64,
     tally: Tally,
     length: u64,
+    /// When the last interval ends, nominally: what ends a little later still counts in it.
+    end: u64,
 }
 
 impl IntervalCounter<'_> {
@@ -187,13 +195,14 @@ impl IntervalCounter<'_> {
         (self.number + 1) * self.length
     }
 
-    /// Reports every interval that is over by `now`.
+    /// Reports every interval that is over by `now`, but for the last.
     fn advance(&mut self, now: u64) {
-        while now >= self.boundary() {
+        while now >= self.boundary() && self.boundary() < self.end {
             self.close();
         }
     }
 
+    /// Reports the interval that is being counted.
     fn close(&mut self) {
         // Nobody to tell means the run is being given up.
         let _ = self.report.send((self.number, std::mem::take(&mut self.tally)));

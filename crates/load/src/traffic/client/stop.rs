@@ -51,7 +51,7 @@ pub fn protocol(to: SocketAddr, began: &[u8], wanted: &str) -> String {
 
 /// There was no answer at all for too long.
 pub fn silent(to: SocketAddr, seconds: f64) -> String {
-    format!("no answer from {to} for {seconds} s")
+    format!("no answer from {to} for {seconds:.1} s")
 }
 
 /// One request after another fails.

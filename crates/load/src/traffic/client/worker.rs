@@ -100,11 +100,7 @@ impl Worker<'_> {
         if outcome.is_ok() && !self.run.stopped() {
             self.count_unanswered();
         }
-        self.counted.advance(self.run.now().min(self.run.end()));
-        let left = self.counted.tally.requests + self.counted.tally.unanswered;
-        if self.counted.number * self.counted.length < self.run.end() || left > 0 {
-            self.counted.close();
-        }
+        self.counted.close();
         outcome
     }
 
@@ -236,9 +232,9 @@ impl Worker<'_> {
                             self.counted.tally.received += read as u64;
                             match slot.response.take(&self.scratch[..read]) {
                                 Reading::Wrong => return Err(self.protocol(read)),
-                                // The edge of what comes next is yet to come.
-                                Reading::More if read < self.scratch.len() => return Ok(()),
-                                reading => reading,
+                                // The end may have come with these bytes, and there is no second edge for it.
+                                Reading::More => continue,
+                                done => done,
                             }
                         }
                         Err(Errno::EAGAIN) => return Ok(()),
