@@ -144,7 +144,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     settings(&mut result, &args, &first, stopped.is_none());
     caveats(&mut result, &runs);
     if let Some(why) = &stopped {
-        result.warn(incomplete(why, &measures, &runs));
+        result.warnings.insert(0, incomplete(why, &measures, &runs));
     }
     record::add(&mut result, &first.pattern, &measures, &runs);
     if let Some(dir) = &args.out {
