@@ -95,9 +95,7 @@ fn intervals(runs: &[Run]) -> String {
 /// A histogram as HdrHistogram's `outputPercentileDistribution` writes it, in microseconds.
 fn percentiles(histogram: &Histogram<u64>) -> String {
     let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
-    let mut last = 0;
     for step in histogram.iter_quantiles(5) {
-        last = last.max(step.count_since_last_iteration());
         let (value, part) = (step.value_iterated_to() as f64 / 1000.0, step.quantile());
         let below = (part * histogram.len() as f64).round();
         let _ = match 1.0 / (1.0 - part) {

@@ -85,11 +85,16 @@ pub fn summary(spec: &Spec, measures: &[Measure], runs: &[Run]) -> String {
                     Pattern::Crr(sizes) | Pattern::Rr(sizes) => sizes.request.to_string(),
                     _ => "-".to_owned(),
                 };
+                // What a URL asks for has a size of its own.
+                let response = match &spec.pattern {
+                    Pattern::Http { path, .. } if !path.starts_with("/?s=") => "-".to_owned(),
+                    _ => size.to_string(),
+                };
                 let samples = width(*size);
                 let latency = |name| value(name, *size, 1);
                 [
                     request,
-                    size.to_string(),
+                    response,
                     seconds(*size),
                     value(measures[0].name, *size, 2),
                     value("throughput", *size, 2),

@@ -262,23 +262,28 @@ impl Worker<'_> {
     fn complete(&mut self, index: usize, status: u16, keep_alive: bool) -> Result<(), String> {
         let now = self.run.now();
         self.heard = now;
-        if !(200..400).contains(&status) {
-            return self.fail(index, Failure::Status(status));
-        }
-        self.failed_in_a_row = 0;
-        let slot = &mut self.slots[index];
         self.counted.advance(now);
-        self.counted.tally.requests += 1;
-        self.counted.tally.latency.saturating_record(now.saturating_sub(slot.due).max(1));
+        let slot = &mut self.slots[index];
         if !(self.keeps && keep_alive) {
             slot.socket = None;
         }
+        if !(200..400).contains(&status) {
+            return self.count_failure(index, Failure::Status(status));
+        }
+        self.failed_in_a_row = 0;
+        self.counted.tally.requests += 1;
+        self.counted.tally.latency.saturating_record(now.saturating_sub(slot.due).max(1));
         self.free(index);
         Ok(())
     }
 
-    /// Counts a request that came to nothing and ends its connection.
+    /// Ends the connection of a request that came to nothing.
     fn fail(&mut self, index: usize, failure: Failure) -> Result<(), String> {
+        self.slots[index].socket = None;
+        self.count_failure(index, failure)
+    }
+
+    fn count_failure(&mut self, index: usize, failure: Failure) -> Result<(), String> {
         let failures = &mut self.counted.tally.failures;
         let (count, why) = match failure {
             Failure::Reset => (&mut failures.reset, "the connection was reset".to_owned()),
@@ -288,7 +293,6 @@ impl Worker<'_> {
         };
         *count += 1;
         self.failed_in_a_row += 1;
-        self.slots[index].socket = None;
         if self.failed_in_a_row >= (self.slots.len() as u64).max(100) {
             return Err(stop::failing(self.run.spec.to, &why, self.failed_in_a_row));
         }
