@@ -138,6 +138,8 @@ impl Worker<'_> {
                 await_any(&mut polled, deadline).map_err(|error| format!("cannot wait for sockets: {error}"))?;
                 EpollTimeout::ZERO
             }
+            // A request failed at once: the next is due.
+            None if !self.idle.is_empty() => EpollTimeout::ZERO,
             None => {
                 let left = Duration::from_nanos(until.saturating_sub(self.run.now()));
                 EpollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(EpollTimeout::ZERO)
