@@ -40,7 +40,7 @@ demo: guests all
 
 # The sources' experiments on the emulated Xen host, and one page of all: under an hour. Writes out/lab.
 EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
-	delay-ping delay-packet transfer alltoall path-length
+	delay-ping delay-packet transfer alltoall
 lab: guests all
 	target/release/fairlane lab setup
 	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
@@ -48,6 +48,7 @@ lab: guests all
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 test: guests agent plugin lint
+	$(CARGO) run --quiet --package fairlane -- lab setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 
 lint:

@@ -19,4 +19,5 @@ pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};
 pub use script::{Step, read_script};
 pub use serve::{End, perform, serve};
+pub use symbols::Function;
 pub use tty::open_raw;

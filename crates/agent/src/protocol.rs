@@ -7,7 +7,7 @@ use fairlane_load::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Counters;
+use crate::{Counters, Function};
 
 /// What the host wants run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,6 +138,14 @@ pub enum Event {
     Failed(String),
 }
 
+impl Event {
+    /// Whether the host may ask for more because of it: a measurement's samples, whose number depends on the traffic, it
+    /// only keeps.
+    pub fn moves(&self) -> bool {
+        !matches!(self, Event::Sample(_))
+    }
+}
+
 /// What a request that ended well has to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -191,8 +199,8 @@ pub enum Outcome {
         /// The counters just before it.
         counters: Counters,
     },
-    /// The function of each address, if the table has one.
-    Symbols(Vec<Option<String>>),
+    /// The functions that the addresses lie in.
+    Symbols(Vec<Function>),
     /// The guest ends after this message.
     PoweringOff,
 }

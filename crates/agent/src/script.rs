@@ -17,6 +17,7 @@ use crate::Request;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// How many events of earlier requests, by id, the host had heard before it asked, beyond those before the last step.
+    /// Only those that move it count ([`Event::moves`](crate::Event::moves)).
     pub after: BTreeMap<u64, usize>,
     /// What it asked.
     pub request: Request,

@@ -94,9 +94,12 @@ impl Talk {
     }
 
     fn say(&self, id: u64, event: Event) {
+        let moves = event.moves();
         let mut output = self.output.lock().expect("no thread panics while it writes");
         let _ = output.write_all(&encode(&Message { id, event })).and_then(|()| output.flush());
-        self.told.add(id);
+        if moves {
+            self.told.add(id);
+        }
     }
 
     /// Begins to do what a request asks.
@@ -173,8 +176,7 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
             Outcome::Marked { number: mark(), counters }
         }
         Command::Symbols { table, addresses } => {
-            let names = symbols::names(&table, &addresses).map_err(|error| named(error, table.display()))?;
-            Outcome::Symbols(names)
+            Outcome::Symbols(symbols::of(&table, &addresses).map_err(|error| named(error, table.display()))?)
         }
         Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
             unreachable!("served where requests are read")
@@ -465,6 +467,31 @@ mod tests {
         let messages = BufReader::new(host).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         let ids: Vec<u64> = messages.map(|message: Message| message.id).collect();
         assert_eq!(ids, [0, 2, 1, 3]);
+    }
+
+    #[test]
+    fn samples_are_no_cause_of_a_step() {
+        let (host, guest) = UnixStream::pair().unwrap();
+        let port = ports() + 5;
+        let receive = fairlane_load::ReceiveSpec { port, interval: 0.05, seconds: 0.5 };
+        let to = ([127, 0, 0, 1], port).into();
+        let send = udp::SendSpec { to, size: 1472, rate: Some(1e6), seconds: 0.1 };
+        let step = |after: &[(u64, usize)], id, run| Step {
+            after: after.iter().copied().collect(),
+            request: Request { id, to: None, delay: 0.0, run },
+        };
+        let script = vec![
+            step(&[(0, 1)], 1, Command::UdpReceive(receive)),
+            step(&[(1, 1)], 2, Command::UdpSend(send)),
+            // The receiver has started, and is to end first.
+            step(&[(1, 1), (2, 1)], 3, Command::PowerOff),
+        ];
+        assert_eq!(perform(script, guest).unwrap(), End::PowerOff);
+        let messages = BufReader::new(host).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let (moving, samples): (Vec<Message>, Vec<Message>) =
+            messages.partition(|message: &Message| message.event.moves());
+        let ids: Vec<u64> = moving.iter().map(|message| message.id).collect();
+        assert_eq!((ids, samples.is_empty()), (vec![0, 1, 2, 1, 3], false));
     }
 
     #[test]

@@ -1,18 +1,41 @@
-//! Names of code by address, from a kernel's table (`/proc/kallsyms`) or the hypervisor's (`/proc/xen/xensyms`).
+//! Functions by address, from a kernel's table (`/proc/kallsyms`) or the hypervisor's (`/proc/xen/xensyms`).
 //!
 //! The tables are read where they are: they are long, and the line to the host is slow.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    ops::Bound::{Excluded, Unbounded},
+    path::Path,
+};
 
-/// The functions that the addresses lie in; none of an address before the first function of the table.
+use serde::{Deserialize, Serialize};
+
+/// A function, and where its code lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// The address of its first instruction.
+    pub start: u64,
+    /// The address where the next function of the table begins.
+    pub end: u64,
+    /// Its name; a module's follows in parentheses.
+    pub name: String,
+}
+
+/// The functions that the addresses lie in, by address; an address before the first function of the table is in none.
 ///
 /// # Errors
 /// A file that cannot be read, or is no table of symbols.
-pub fn names(table: &Path, addresses: &[u64]) -> io::Result<Vec<Option<String>>> {
+pub fn of(table: &Path, addresses: &[u64]) -> io::Result<Vec<Function>> {
     let text = fs::read_to_string(table)?;
     let functions = functions(&text)?;
-    let name = |address| functions.range(..=address).next_back().map(|(_, name)| name.clone());
-    Ok(addresses.iter().map(|address| name(*address)).collect())
+    let function = |address: &u64| {
+        let (start, name) = functions.range(..=address).next_back()?;
+        let end = functions.range((Excluded(start), Unbounded)).next().map_or(u64::MAX, |(end, _)| *end);
+        Some((*start, Function { start: *start, end, name: name.clone() }))
+    };
+    let found: BTreeMap<u64, Function> = addresses.iter().filter_map(function).collect();
+    Ok(found.into_values().collect())
 }
 
 /// Reads lines of address, type and name; a module's name may follow in brackets. What is no code is left out.
@@ -51,8 +74,13 @@ mod tests {
         fs::write(file.path(), TABLE).unwrap();
         let addresses =
             [0xffff_ffff_8100_0000, 0xffff_ffff_8100_00ff, 0xffff_ffff_8100_01ff, 0xffff_ffff_c000_1001, 0x40_1000];
-        let expected = [Some("_stext"), Some("_stext"), Some("do_one"), Some("xennet_poll (xen_netfront)"), None];
-        assert_eq!(names(file.path(), &addresses).unwrap(), expected.map(|name| name.map(str::to_owned)));
+        let function = |start, end, name: &str| Function { start, end, name: name.to_owned() };
+        let expected = [
+            function(0xffff_ffff_8100_0000, 0xffff_ffff_8100_0100, "_stext"),
+            function(0xffff_ffff_8100_0100, 0xffff_ffff_c000_1000, "do_one"),
+            function(0xffff_ffff_c000_1000, u64::MAX, "xennet_poll (xen_netfront)"),
+        ];
+        assert_eq!(of(file.path(), &addresses).unwrap(), expected);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 pub mod packet;
 pub mod policy;
+pub mod problem;
 pub mod sched;
 pub mod stats;
 pub mod switch;

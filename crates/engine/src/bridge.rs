@@ -215,13 +215,17 @@ impl Bridge {
         let Service { port: from, grant, cost } = service;
         let Some(mut sender) = self.fabric.slots[from.index()].take() else { return Left::Nothing };
         let before = *cost;
+        let ticket = sender.ticket.filter(|ticket| ticket.called);
+        let called_by = ticket.map(|ticket| ticket.on);
+        let taken = called_by.map_or(0, |guest| self.fabric.received_bytes(guest));
         let left = loop {
             let batch = sender.port.offer(burst, *grant, now);
             if batch.is_empty() {
                 break Left::Nothing;
             }
             let (judged_by_ip, drops) = (sender.judged_by_ip, &mut sender.counters.drops);
-            let mut sending = Sending { from: *from, batch, judged_by_ip, now, done: 0, drops, uplink_bytes: 0 };
+            let mut sending =
+                Sending { from: *from, batch, judged_by_ip, now, called_by, done: 0, drops, uplink_bytes: 0 };
             let blocked = self.fabric.pass(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
             let bytes = bytes(&batch, 0..done);
@@ -238,6 +242,10 @@ impl Bridge {
                 break Left::Waits(on);
             }
         };
+        if let Some(ticket) = ticket {
+            let bytes = self.fabric.received_bytes(ticket.on) - taken;
+            sender.ticket = Some(ticket.used(bytes, sender.share.weight));
+        }
         if cost.frames > before.frames {
             sender.counters.sent_frames += cost.frames - before.frames;
             sender.counters.sent_bytes += cost.bytes - before.bytes;
@@ -261,29 +269,28 @@ impl Bridge {
 
     /// Leaves a port waiting for room in another.
     fn park(&mut self, port: PortId, on: PortId) {
-        if let Some(slot) = self.fabric.slot(port) {
-            slot.turn = Turn::Parked(on);
-        }
+        let Some(slot) = self.fabric.slot(port) else { return };
+        slot.turn = Turn::Parked(on);
+        let ticket = slot.ticket.filter(|ticket| ticket.on == on);
         if let Some(slot) = self.fabric.slot(on) {
-            if slot.waiters.is_empty() {
+            slot.waiters.add(port, ticket);
+            if !self.contended.contains(&on) {
                 self.contended.push(on);
             }
-            slot.waiters.push(port);
         }
     }
 
-    /// Lets go on who waited for room that is there now, or has waited long enough. Returns when to ask again.
+    /// Calls who waits for room that is there now, or has waited long enough, one a port. Returns when to ask again.
     fn release(&mut self, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         let mut index = 0;
         while let Some(&on) = self.contended.get(index) {
             let opening = self.opening(on, now);
-            if opening > now {
-                next = next.min(opening);
+            next = next.min(opening);
+            if opening > now || self.call(on, now) {
                 index += 1;
             } else {
                 self.contended.swap_remove(index);
-                self.wake(on, now);
             }
         }
         next
@@ -305,30 +312,26 @@ impl Bridge {
             return room;
         }
         let stalled = slot.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
-        let impatient = if slot.waiters.contains(&UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
+        let impatient = if slot.waiters.contains(UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
         room.min(stalled).min(impatient)
     }
 
-    /// Activates all who wait for a port.
-    fn wake(&mut self, on: PortId, now: Nanos) {
-        let Some(slot) = self.fabric.slot(on) else { return };
-        let mut waiters = std::mem::take(&mut slot.waiters);
-        // Who has waited longest is first, so that no one fills the room again and again before another had any.
-        let slots = &self.fabric.slots;
-        waiters.sort_unstable_by_key(|port| (slots[port.index()].as_ref().map(|slot| slot.since), *port));
-        for port in waiters.drain(..) {
-            if let Some(waiter) = self.fabric.slot(port) {
-                waiter.turn = if port == UPLINK { Turn::Idle } else { Turn::Active };
-            }
-            if port == UPLINK {
-                self.fabric.patience.end(now);
-            } else {
-                self.scheduler.activate(port, now);
-            }
+    /// Has the uplink go on if it waits for a port, and of the guests that do the one whose turn it is. False if there is
+    /// none.
+    fn call(&mut self, on: PortId, now: Nanos) -> bool {
+        let Some(slot) = self.fabric.slot(on) else { return false };
+        let uplink_waits = slot.waiters.remove(UPLINK);
+        let called = slot.waiters.call(on);
+        if uplink_waits && let Some(uplink) = self.fabric.slot(UPLINK) {
+            uplink.turn = Turn::Idle;
+            self.fabric.patience.end(now);
         }
-        if let Some(slot) = self.fabric.slot(on) {
-            slot.waiters = waiters;
+        let Some((port, ticket)) = called else { return false };
+        if let Some(slot) = self.fabric.slot(port) {
+            (slot.turn, slot.ticket) = (Turn::Active, Some(ticket));
+            self.scheduler.activate(port, now);
         }
+        true
     }
 
     /// Asks some of the idle ports whether frames came.

@@ -62,6 +62,8 @@ pub(crate) struct Sending<'a> {
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
     pub now: Nanos,
+    /// The guest that called the sender, ahead of others that wait for it.
+    pub called_by: Option<PortId>,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
     pub done: usize,
     /// What was dropped of them.
@@ -84,6 +86,12 @@ impl Fabric {
     #[inline]
     pub fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
         self.slots.get_mut(port.index())?.as_deref_mut()
+    }
+
+    /// Bytes that a port was given; none of one that is gone.
+    pub fn received_bytes(&self, port: PortId) -> u64 {
+        let slot = self.slots.get(port.index()).and_then(Option::as_ref);
+        slot.map_or(0, |slot| slot.counters.received_bytes)
     }
 
     /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
@@ -118,8 +126,13 @@ impl Fabric {
         let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
-        // Room that the uplink has by now is for whom it refused: whoever comes later would overtake the scheduler's order.
-        if to == UPLINK && slot.refusing.is_some() && slot.port.status() == Status::Up {
+        // Room that a port has by now is for whom it refused: whoever comes later would overtake the order in which it is
+        // given away, the uplink's by the scheduler and a guest's by its waiters. What the uplink brings is in no such order.
+        let promised = match to {
+            UPLINK => slot.refusing.is_some(),
+            guest => sending.from != UPLINK && sending.called_by != Some(guest) && !slot.waiters.is_empty(),
+        };
+        if promised && slot.port.status() == Status::Up {
             return;
         }
         let before = slot.counters.received_bytes;

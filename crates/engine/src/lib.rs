@@ -15,6 +15,7 @@ pub mod metrics;
 mod ports;
 mod slot;
 pub mod snapshot;
+mod waiters;
 pub mod worker;
 
 pub use bridge::{Bridge, Round};

@@ -1,5 +1,6 @@
 //! A port as its bridge keeps it: the port, its counters, and what it waits for.
 
+use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
 use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
@@ -93,7 +94,9 @@ pub(crate) struct Slot {
     /// Since when its next frame waits for service.
     pub since: Nanos,
     /// Ports whose next frame is for this one, which was full.
-    pub waiters: Vec<PortId>,
+    pub waiters: Waiters,
+    /// Its turn at the guest for which it last waited.
+    pub ticket: Option<Ticket>,
     /// Since when it took nothing although frames were there; none if it took the last one.
     pub refusing: Option<Nanos>,
     /// Its part of the link in the last whole second, and the bytes that count at the second's start.
@@ -123,7 +126,8 @@ impl Slot {
             waiting: Waiting::default(),
             turn: Turn::Idle,
             since: Nanos(0),
-            waiters: Vec::new(),
+            waiters: Waiters::default(),
+            ticket: None,
             refusing: None,
             part: 0.0,
             marked: 0,

@@ -12,7 +12,8 @@
  * and then a line for each block that was executed:
  *   ADDRESS PAGE then for each CPU: EXECUTED CHARGED
  * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one. EXECUTED are
- * the block's own instructions. CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer from
+ * the block's own instructions; one that is repeated (`rep movsb`) is one, as processors count, though the emulator's clock
+ * and so all that is said of time counts each repetition. CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer from
  * an entry into a domain at this block, out of the hypervisor, until the next entry or until the CPU halts. A block of the
  * hypervisor that halts is charged with the time from then to the next entry. Where a nanosecond is an instruction,
  * these are the nanoseconds that the domain, or nobody, had the CPU.
@@ -51,6 +52,7 @@ size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 
 enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
@@ -58,6 +60,7 @@ enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
 /* Code translated at one address of one page. */
 struct block {
   uint64_t address, page, length;
+  uint64_t repeated; /* the address of its last instruction, if that repeats: all but the first time as a block of its own */
   bool hypervisor, halts;
   uint64_t executed[MOST_CPUS], charged[MOST_CPUS];
   struct block *next; /* in its bucket */
@@ -67,6 +70,7 @@ struct block {
 struct owner {
   struct block *entered;
   uint64_t since;
+  uint64_t repeating; /* of the last block */
   bool in_hypervisor;
 };
 
@@ -90,7 +94,9 @@ static void executed(unsigned cpu, void *data) {
   struct owner *owner = &owners[cpu];
   if (block->halts || (owner->in_hypervisor && !block->hypervisor)) hand_over(cpu, block);
   owner->in_hypervisor = block->hypervisor;
-  block->executed[cpu] += block->length;
+  bool again = block->repeated == block->address && owner->repeating == block->address;
+  if (!again) block->executed[cpu] += block->length;
+  owner->repeating = block->repeated;
   clock_now += block->length;
 }
 
@@ -99,7 +105,7 @@ static void write_counts(FILE *file) {
   for (int i = 0; i < BUCKETS; i++)
     for (struct block *block = buckets[i]; block; block = block->next) {
       uint64_t all = 0;
-      for (int cpu = 0; cpu < cpus; cpu++) all += block->executed[cpu];
+      for (int cpu = 0; cpu < cpus; cpu++) all += block->executed[cpu] + block->charged[cpu];
       if (!all) continue;
       fprintf(file, "%" PRIx64 " %" PRIu64, block->address, block->page);
       for (int cpu = 0; cpu < cpus; cpu++)
@@ -131,6 +137,18 @@ static bool is_halt(const struct qemu_plugin_insn *insn) {
   return qemu_plugin_insn_size(insn) == 1 && bytes[0] == 0xf4;
 }
 
+/* One of the string instructions (MOVS, CMPS, STOS, LODS, SCAS, INS, OUTS) behind a REP prefix and perhaps others. */
+static bool is_repeated(const struct qemu_plugin_insn *insn) {
+  const uint8_t *byte = qemu_plugin_insn_data(insn), *end = byte + qemu_plugin_insn_size(insn);
+  bool rep = false;
+  for (; byte < end; byte++) {
+    if (*byte == 0xf2 || *byte == 0xf3) rep = true;
+    else if (*byte != 0x66 && *byte != 0x67 && (*byte & 0xf0) != 0x40) break;
+  }
+  return rep && end - byte == 1 &&
+         ((*byte >= 0xa4 && *byte <= 0xa7) || (*byte >= 0xaa && *byte <= 0xaf) || (*byte >= 0x6c && *byte <= 0x6f));
+}
+
 /* Finds the block, or makes it: the emulator forgets its translations now and then, and makes them anew. */
 static struct block *find_block(uint64_t address, uint64_t page, uint64_t length) {
   uint64_t hash = (address ^ page << 20 ^ length) * 0x9e3779b97f4a7c15ull;
@@ -151,6 +169,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
   (void)id;
   struct block *block = find_block(qemu_plugin_tb_vaddr(tb), page, length);
   block->halts = block->hypervisor && is_halt(qemu_plugin_tb_get_insn(tb, length - 1));
+  const struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, length - 1);
+  block->repeated = is_repeated(last) ? qemu_plugin_insn_vaddr(last) : 0;
   qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, QEMU_PLUGIN_CB_NO_REGS, block);
   for (size_t i = 0; i < length; i++) {
     struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);

@@ -169,14 +169,13 @@ fn duration(command: &Command) -> f64 {
         Command::Await { seconds, .. } => *seconds,
         Command::Disk(spec) => spec.seconds,
         // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
-        Command::Run { .. } => 40.0,
+        Command::Run { .. } | Command::Symbols { .. } => 40.0,
         Command::Attach { .. } | Command::Spawn { .. } => 180.0,
         Command::Hello
         | Command::Counters
         | Command::Read { .. }
         | Command::Write { .. }
         | Command::Mark
-        | Command::Symbols { .. }
         | Command::PowerOff => 0.0,
     }
 }

@@ -1,13 +1,15 @@
-//! Files made once and kept: initramfs images and downloaded kernels.
+//! Files made once and kept: initramfs images, unpacked kernels and scripts.
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use crate::{
     error::{Error, IoContext},
-    packages::hash,
+    packages::{entries, hash},
 };
 
 /// The directory of kept files, made where it is not there: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.
@@ -21,11 +23,41 @@ pub fn directory() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
+/// How long what nothing asks for is kept: longer than whoever was told of it can take to load it.
+const UNUSED: Duration = Duration::from_secs(24 * 3600);
+
+/// Whether a kept file is there. If it is, it counts as used now.
+pub fn holds(path: &Path) -> bool {
+    let there = path.is_file();
+    if there {
+        // Where the time cannot be set, the file is made again one day.
+        let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+    }
+    there
+}
+
+/// Removes the files of `directory` that were not used for a day: what they were made from has changed.
+///
+/// # Errors
+/// Those of reading the directory and of removing.
+pub fn tidy(directory: &Path) -> Result<(), Error> {
+    for path in entries(directory)? {
+        let describe = || path.display().to_string();
+        // Another process may have removed it.
+        let Ok(about) = fs::symlink_metadata(&path) else { continue };
+        let age = about.modified().doing(describe)?.elapsed().unwrap_or_default();
+        if about.is_file() && age > UNUSED {
+            fs::remove_file(&path).doing(describe)?;
+        }
+    }
+    Ok(())
+}
+
 /// Keeps `contents` in `directory` under `prefix` and their hash; answers the path. What is there already serves if it is
 /// still what it was, and no half-written file is ever seen under the name.
 pub fn keep(directory: &Path, prefix: &str, contents: &[u8]) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{prefix}-{}", &hash(contents)[..16]));
-    if !fs::read(&path).is_ok_and(|kept| kept == contents) {
+    if !(holds(&path) && fs::read(&path).is_ok_and(|kept| kept == contents)) {
         let describe = || path.display().to_string();
         let file = tempfile::NamedTempFile::new_in(directory).doing(describe)?;
         fs::write(file.path(), contents).doing(describe)?;
@@ -49,6 +81,18 @@ mod tests {
         fs::write(&one, b"damaged").unwrap();
         assert_eq!(keep(directory.path(), "image", b"one").unwrap(), one);
         assert_eq!(fs::read(&one).unwrap(), b"one");
+    }
+
+    #[test]
+    fn what_is_not_used_for_a_day_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = ["asked for", "forgotten"].map(|text| keep(directory.path(), "image", text.as_bytes()).unwrap());
+        for path in &kept {
+            File::open(path).unwrap().set_modified(SystemTime::now() - 2 * UNUSED).unwrap();
+        }
+        assert!(holds(&kept[0]) && !holds(&directory.path().join("never made")));
+        tidy(directory.path()).unwrap();
+        assert_eq!(kept.map(|path| path.exists()), [true, false]);
     }
 
     #[test]

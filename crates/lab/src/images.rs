@@ -31,6 +31,9 @@ pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 /// The emulator that runs a KVM host's guests, in the host's image.
 pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 
+/// A guest's disk, if it has one: a link to what its driver calls it.
+pub(crate) const GUEST_DISK: &str = "/disk";
+
 const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
 const DOM0_MODULES: [&str; 12] = [
     "xen_evtchn",
@@ -49,13 +52,14 @@ const DOM0_MODULES: [&str; 12] = [
 
 const BARE_MODULES: [&str; 5] = ["veth", "bridge", "e1000", "sch_tbf", "af_packet"];
 
-const KVM_GUEST_MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "af_packet"];
-const KVM_MODULES: [&str; 11] = [
+const KVM_GUEST_MODULES: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_blk", "af_packet"];
+const KVM_MODULES: [&str; 12] = [
     "kvm_amd",
     "tun",
     "vhost_net",
     "bridge",
     "e1000",
+    "nvme",
     "sch_tbf",
     "sch_ingress",
     "ifb",
@@ -70,7 +74,8 @@ const FIRMWARE: [(&str, &str); 3] = [
     ("qemu-system-data", "usr/share/qemu/pvh.bin"),
 ];
 
-/// Fetches what the emulated machines are built from, and builds their images. Says what it does as it does it.
+/// Fetches what the emulated machines are built from, and builds their images; removes those that were not used for a day.
+/// Says what it does as it does it.
 ///
 /// # Errors
 /// [`Error::Missing`] with what to do, where the host lacks a program, a package or a network.
@@ -84,7 +89,7 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     BareImages::build(&agent)?;
     progress("building the images of the KVM host");
     KvmImages::build(&agent)?;
-    Ok(())
+    cache::tidy(&cache::directory()?)
 }
 
 fn all_packages() -> impl Iterator<Item = &'static str> {
@@ -133,7 +138,10 @@ impl XenImages {
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
         let unpacked = kernel.unpacked()?;
-        let guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
+        let libraries = libraries(&packages::XEN)?;
+        let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
+        guest.link(&GUEST_DISK[1..], "/dev/xvda");
+        guest.programs(&[ethtool()?], &libraries)?;
 
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &DOM0_MODULES)?)?;
         for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
@@ -159,7 +167,7 @@ impl XenImages {
         // The C library loads it where a thread is cancelled, and names it nowhere.
         let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
         dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
-        dom0.programs(&programs, &libraries(&packages::XEN)?)?;
+        dom0.programs(&programs, &libraries)?;
         Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
     }
 }
@@ -222,7 +230,8 @@ impl KvmImages {
     pub fn build(agent: &Path) -> Result<KvmImages, Error> {
         let kernel = Kernel::find()?;
         let unpacked = kernel.unpacked()?;
-        let guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;
+        let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;
+        guest.link(&GUEST_DISK[1..], "/dev/vda");
         let mut host = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_MODULES)?)?;
         host.file(&GUEST_KERNEL[1..], &unpacked)?;
         host.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
@@ -240,7 +249,13 @@ impl KvmImages {
 /// What wires a host: by the names a program without a PATH looks for.
 fn network_programs() -> Result<Vec<(String, PathBuf)>, Error> {
     let files = packages::files("iproute2")?;
-    Ok([("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from))).to_vec())
+    let own = [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from)));
+    Ok(own.into_iter().chain([ethtool()?]).collect())
+}
+
+/// What says how long a segment a card passes.
+fn ethtool() -> Result<(String, PathBuf), Error> {
+    Ok(("bin/ethtool".to_owned(), packages::files("ethtool")?.join("sbin/ethtool")))
 }
 
 fn libraries(packages: &[&str]) -> Result<Libraries, Error> {

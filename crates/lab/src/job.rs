@@ -14,7 +14,8 @@ use fairlane_agent::{Event, Outcome};
 
 use crate::Error;
 
-/// How many events of each request were heard, beyond those that [`Switchboard::heard`] told before.
+/// How many events of each request were heard, of those that move the host and beyond those that [`Switchboard::heard`]
+/// told before.
 type Heard = Arc<Mutex<BTreeMap<u64, usize>>>;
 
 /// Brings each answer to the job it belongs to.
@@ -106,7 +107,7 @@ impl Job {
         let guest = || self.guest.clone();
         let Answer { id, events, heard } = &self.answer;
         let next = events.recv_timeout(self.deadline.saturating_duration_since(Instant::now()));
-        if next.is_ok() {
+        if next.as_ref().is_ok_and(|(_, event)| event.moves()) {
             *heard.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
         }
         match next {

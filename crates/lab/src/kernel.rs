@@ -47,7 +47,7 @@ impl Kernel {
         let image = fs::read(&self.image).doing(|| self.image.display().to_string())?;
         let directory = cache::directory()?;
         let path = directory.join(format!("vmlinux-{}", &hash(&image)[..16]));
-        if !path.exists() {
+        if !cache::holds(&path) {
             let payload = payload(&image).ok_or_else(|| {
                 Error::Missing(format!("{}: a kernel compressed by xz is needed", self.image.display()))
             })?;

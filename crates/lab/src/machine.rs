@@ -39,14 +39,22 @@ pub fn boot(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
     topology.check()?;
-    match kind {
+    let kind = topology.machine.unwrap_or(kind);
+    if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
+        return Err(Error::Topology(format!("offload: machine {kind} cannot do without; box and xen can")));
+    }
+    let machine = match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
             local::boot(kind, topology, clock, logs, progress)
         }
         MachineKind::Xen => xen::boot(topology, clock, logs, progress),
         MachineKind::Box => bare::boot(topology, clock, logs, progress),
         MachineKind::Kvm => kvm::boot(topology, clock, logs, progress),
+    }?;
+    if !topology.offload {
+        wiring::frame_by_frame(machine.as_ref(), topology)?;
     }
+    Ok(machine)
 }
 
 /// Where a program runs.
@@ -75,6 +83,9 @@ impl fmt::Display for Node {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
+    /// The kind of machine, where it is another than the one that is asked for: to compare the two.
+    #[serde(default)]
+    pub machine: Option<MachineKind>,
     /// The guests, in order.
     pub guests: Vec<GuestPlan>,
     /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.
@@ -95,6 +106,10 @@ pub struct Topology {
     /// Whether the instructions of the emulated computer are counted ([`Machine::marks`]), which slows it down.
     #[serde(default)]
     pub count: bool,
+    /// Whether cards pass segments that are longer than a frame (TSO, GSO, GRO). Only the emulated computer's can do without,
+    /// as native Linux or a Xen host.
+    #[serde(default = "yes")]
+    pub offload: bool,
 }
 
 impl Topology {
@@ -135,6 +150,10 @@ impl Topology {
 
 /// The least rate of a link or card, in bits per second.
 const LEAST_RATE: f64 = 8000.0;
+
+fn yes() -> bool {
+    true
+}
 
 fn first_cpu() -> Vec<usize> {
     vec![0]
@@ -190,6 +209,17 @@ pub enum Clock {
     /// A nanosecond an instruction: repeatable to the digit. For emulated computers only, which nothing from outside reaches
     /// while they run: they have the rehearsal's file with them, and are asked nothing else.
     Instructions(PathBuf),
+}
+
+impl Clock {
+    /// Its name in results.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Clock::Wall => "wall",
+            Clock::Rehearsal(_) => "rehearsal",
+            Clock::Instructions(_) => "instructions",
+        }
+    }
 }
 
 /// CPU time spent since the machine started, by the hypervisor's own account.

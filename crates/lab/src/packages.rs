@@ -22,9 +22,10 @@ use crate::{
 /// the one it depends on.
 pub const KERNEL: &str = "linux-image-amd64";
 
-/// Xen, its tools, Python for the one question no tool asks (each domain's CPU time), `ip` and `tc`, and the libraries all
-/// these load.
-pub const XEN: [&str; 38] = [
+/// Xen, its tools, Python for the one question no tool asks (each domain's CPU time), `ip`, `tc` and `ethtool`, and the
+/// libraries all these load.
+pub const XEN: [&str; 39] = [
+    "ethtool",
     "iproute2",
     "libbpf1",
     "libbsd0",

@@ -81,7 +81,8 @@ impl Way {
                 let words = |request: &Request| String::from_utf8_lossy(&encode(request)).trim_end().to_owned();
                 let scripted = step.map(|step| step.request);
                 // Numbers are to have gone the same way.
-                if scripted.is_some() && scripted == serde_json::from_slice(&encode(&request)).ok() {
+                let asked = serde_json::from_slice(&encode(&request)).ok();
+                if scripted.is_some() && scripted.clone().map(general) == asked.map(general) {
                     return Ok(());
                 }
                 let scripted = scripted.as_ref().map_or("nothing".to_owned(), words);
@@ -89,6 +90,14 @@ impl Way {
             }
         }
     }
+}
+
+/// A request without what may differ: the addresses that are looked up once all is counted. The answer tells which they were.
+fn general(mut request: Request) -> Request {
+    if let Command::Symbols { addresses, .. } = &mut request.run {
+        addresses.clear();
+    }
+    request
 }
 
 const UNHURT: &str = "no thread panics while it asks";

@@ -25,13 +25,15 @@ fn main() -> process::ExitCode {
 fn topology(kind: MachineKind) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
-        guests: vec![guest.clone(), GuestPlan { disk: kind == MachineKind::Xen, ..guest }],
+        machine: None,
+        guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
         join: Join::Bridge,
         host_cpus: vec![0],
         scheduler: Scheduler::Credit,
         slice_ms: None,
         count: false,
+        offload: true,
     }
 }
 
@@ -55,7 +57,8 @@ fn xen() -> Result<(), Error> {
 fn kvm() -> Result<(), Error> {
     with(MachineKind::Kvm, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
-        send(machine, Node::External, Node::Guest(2))
+        send(machine, Node::External, Node::Guest(2))?;
+        use_disk(machine, Node::Guest(2))
     })
 }
 
@@ -103,7 +106,7 @@ fn send(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
 /// Writes to a guest's disk for a second.
 fn use_disk(machine: &dyn Machine, guest: Node) -> Result<(), Error> {
     let run = Command::Disk(disk::Spec {
-        path: "/dev/xvda".into(),
+        path: "/disk".into(),
         operation: disk::Operation::Write,
         block: 65536,
         span: 64 << 20,

@@ -51,6 +51,7 @@ fn topology() -> Topology {
     let cpu = usize::from(thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
     let guest = GuestPlan { cpus: vec![cpu], ..GuestPlan::default() };
     Topology {
+        machine: None,
         guests: vec![guest.clone(), guest],
         link: None,
         join: Join::Bridge,
@@ -58,6 +59,7 @@ fn topology() -> Topology {
         scheduler: Scheduler::Credit,
         slice_ms: None,
         count: false,
+        offload: true,
     }
 }
 

@@ -1,8 +1,8 @@
 //! What must hold between the parts of a policy: names, wires, guarantees.
 
-use super::problem::unknown_name;
 use super::units::format_rate;
 use super::{Link, Policy, SchedulerKind, Uplink};
+use crate::problem::unknown_name;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 

@@ -6,7 +6,6 @@
 mod change;
 mod check;
 mod parse;
-mod problem;
 mod rules;
 mod section;
 mod setting;
@@ -16,7 +15,6 @@ pub mod units;
 
 pub use change::Change;
 pub use parse::CONTROL;
-pub use problem::Problem;
 pub use setting::{LinkSetting, Setting, VifSetting};
 
 use crate::packet::Mac;

@@ -1,14 +1,12 @@
 //! From the text of a policy file to a [`Policy`], or to everything that is wrong with it.
 
 use super::check::{Part, belongs_to, conflicts};
-use super::problem::{Problem, Problems};
 use super::section::Section;
 use super::{Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
+use crate::problem::{Problem, Problems, document};
 use crate::sched::Share;
 use crate::time::Nanos;
-use std::collections::HashSet;
 use std::path::PathBuf;
-use toml::de::DeTable;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
 pub(super) const LINK_KEYS: &[&str] =
@@ -25,21 +23,9 @@ impl Policy {
     /// # Errors
     /// All problems, in the order of the file. A file that is not TOML is told only where it is not.
     pub fn parse(file_name: &str, text: &str) -> Result<Policy, Vec<Problem>> {
+        let document = document(file_name, text)?;
         let mut problems = Problems::new(file_name, text);
-        let (document, errors) = DeTable::parse_recoverable(text);
-        let mut lines = HashSet::new();
-        for error in errors {
-            // What follows the first error of a line is mostly its consequence.
-            let span = error.span().unwrap_or_default();
-            if lines.insert(problems.line(span.start)) {
-                problems.add(span, error.message());
-            }
-        }
-        if !problems.is_empty() {
-            return Err(problems.sorted());
-        }
-
-        let file = Section::new("the file", FILE_KEYS, document.get_ref(), 0..0, &mut problems);
+        let file = Section::new("the file", FILE_KEYS, &document, 0..0, &mut problems);
         let link_tables = file.tables("link", LINK_KEYS, &mut problems);
         let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
         // A wrong value is reported and stands as its default, so that what does not depend on it is still checked.

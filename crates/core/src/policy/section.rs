@@ -1,7 +1,7 @@
 //! One table of a policy file: its keys checked against a list, its values read by rules, each problem on its line.
 
-use super::problem::{Problems, nearest};
 use super::rules::shown;
+use crate::problem::{Problems, nearest};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -1,8 +1,8 @@
 //! What `ctl set` may change while the backend runs: one key of one vif or link, by the rules of the file.
 
 use super::check::{belongs_to, conflicts};
-use super::problem::{nearest, unknown_name};
 use super::{Link, Policy, SchedulerKind, rules};
+use crate::problem::{nearest, unknown_name};
 use crate::sched::Share;
 use crate::time::Nanos;
 use toml::de::DeValue;

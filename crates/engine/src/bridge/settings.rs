@@ -53,12 +53,12 @@ impl Bridge {
         if port == UPLINK {
             return None;
         }
-        self.wake(port, now);
+        while self.call(port, now) {}
         let slot = self.fabric.slots.get_mut(port.index())?.take()?;
         if let Turn::Parked(on) = slot.turn
             && let Some(on) = self.fabric.slot(on)
         {
-            on.waiters.retain(|waiter| *waiter != port);
+            on.waiters.remove(port);
         }
         self.held.retain(|service| service.port != port);
         self.idle.retain(|idle| *idle != port);

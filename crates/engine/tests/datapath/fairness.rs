@@ -130,3 +130,44 @@ fn a_scheduler_is_swapped_under_load_without_a_drop() {
     assert!((vifs[0].share - 0.75).abs() < 0.01, "{}", vifs[0].share);
     assert!(vifs[0].waiting.buckets.iter().sum::<u64>() > 0);
 }
+
+#[test]
+fn a_guest_that_others_flood_is_shared_by_weight() {
+    let weights = [30, 9, 1];
+    for (kind, room) in
+        [(SchedulerKind::Fair, 1), (SchedulerKind::Fair, 100), (SchedulerKind::Wrr { prioritize: true }, 7)]
+    {
+        let mut link = Link::new(sched::build(kind, None, Nanos::from_millis(100)), 0, 100);
+        for (guest, weight_of) in (1..).zip(weights) {
+            link.add(guest, weight(weight_of), 100);
+        }
+        // Not the last: it takes whatever the fourth has room for, and neither's flood holds it up.
+        link.add(4, weight(1), room);
+        link.add(5, weight(1), 100);
+        link.introduce();
+        let mut taken = 0;
+        let sent = |link: &mut Link| [1, 2, 3].map(|guest| link.counters(guest).sent_frames);
+        let mut before = sent(&mut link);
+        for step in 0..100_000 {
+            for guest in 1..=3 {
+                while link.peers[guest].unsent() < 64 {
+                    link.send(guest as u32, 4, 0);
+                }
+            }
+            link.send(5, 0, step);
+            link.round();
+            assert!(link.peers[5].unsent() < 64, "who sends elsewhere is held up");
+            link.received(0);
+            taken += link.received(4).len();
+            if step == 10_000 {
+                (taken, before) = (0, sent(&mut link));
+            }
+            link.clock.advance(Nanos(1_000));
+        }
+        let frames: Vec<u64> = sent(&mut link).iter().zip(before).map(|(after, before)| after - before).collect();
+        assert!(frames.iter().sum::<u64>().abs_diff(taken as u64) <= 100 + 32, "{frames:?}, {taken}");
+        let parts: Vec<f64> = frames.iter().map(|frames| *frames as f64 / taken as f64).collect();
+        assert_near(&parts, &[0.75, 0.225, 0.025], 0.01);
+        assert_eq!((1..=5).map(|guest| link.counters(guest).drops.total()).sum::<u64>(), 0);
+    }
+}

@@ -5,7 +5,8 @@ mod run;
 mod setup;
 
 use anyhow::Context;
-use fairlane_lab::experiment::{BUILT_IN, Experiment, Problem};
+use fairlane_core::problem::Problem;
+use fairlane_lab::experiment::{BUILT_IN, Experiment};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

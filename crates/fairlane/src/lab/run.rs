@@ -91,6 +91,7 @@ fn tenths(seconds: f64) -> u64 {
 /// What is wrong with its file, what is missing here, which guest did not boot and what it said last.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut experiment = find(&args.experiment)?;
+    let repeats = experiment.repeats.most();
     let scale = prepare(&mut experiment, &args)?;
     let out = args.out.clone().unwrap_or_else(|| format!("out/lab/{}-{}", experiment.name, args.machine).into());
     let logs = out.join("logs");
@@ -118,6 +119,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     if args.quick {
         result.warn("A short trial (--quick): too little to judge a source by.");
+    } else if experiment.repeats.most() < repeats {
+        result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
     }
     result.write(&out)?;
     let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
@@ -138,6 +141,10 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
         let (name, kinds) = (&experiment.name, kinds.join(", "));
         return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
     }
+    if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
+        let name = &experiment.name;
+        return Err(Unfit::Impossible(format!("{name} counts instructions: it needs --clock instructions")));
+    }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
         return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
@@ -149,8 +156,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if let Some(repeats) = args.repeats {
         experiment.repeats = Repeats::Count(repeats.into());
     } else if args.clock == ClockName::Instructions {
-        // Each run is the same, and what is done must not depend on what was measured.
-        experiment.repeats = Repeats::Count(1);
+        experiment.fix_repeats();
     }
     Ok(scale)
 }

@@ -44,7 +44,10 @@ impl ClaimPlan {
         let named = self.metrics.iter().map(|name| ("metrics", name));
         for (key, name) in named.chain(self.relative_to.iter().map(|name| ("relative_to", name))) {
             if !known.contains(name) {
-                faults.push((key, super::problem::unknown("metric", name, known.iter().map(String::as_str))));
+                faults.push((
+                    key,
+                    fairlane_core::problem::unknown_name("metric", name, known.iter().map(String::as_str)),
+                ));
             }
         }
         match (self.at_least, self.at_most) {

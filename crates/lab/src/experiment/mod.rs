@@ -8,7 +8,6 @@ mod case;
 mod claim;
 mod parse;
 mod plan;
-mod problem;
 mod procedure;
 mod record;
 mod repeats;
@@ -21,7 +20,6 @@ use std::collections::BTreeMap;
 pub use case::{Background, Case, MOST_CPUS};
 pub use claim::ClaimPlan;
 pub use plan::{Account, Plan};
-pub use problem::Problem;
 pub use procedure::Procedure;
 pub use record::Record;
 pub use repeats::Repeats;
@@ -85,6 +83,12 @@ impl Experiment {
     pub fn shorten(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(2));
         self.cases.iter_mut().for_each(|case| case.procedure.shorten());
+    }
+
+    /// Fixes how often each case is repeated: what is done may not depend on what was measured, and as each instruction is
+    /// emulated in turn, three times at most. That is the fewest repeats whose spread says something.
+    pub fn fix_repeats(&mut self) {
+        self.repeats = Repeats::Count(self.repeats.most().min(repeats::LEAST));
     }
 
     /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's.

@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
+use fairlane_core::problem::{Problem, Problems, document, unknown_name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
 use super::case::{Fault, background_faults, topology_faults};
-use super::problem::{Problem, Problems, unknown};
+use super::repeats::LEAST;
 use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats, procedure};
 use crate::{MachineKind, Topology};
 
@@ -29,8 +30,6 @@ const KEYS: [&str; 11] = [
     "case",
     "claim",
 ];
-/// The fewest repeats whose spread says something.
-const LEAST: usize = 3;
 /// The most repeats of a file that does not say.
 const MOST: usize = 30;
 const CASE_KEYS: [&str; 4] = ["name", "topology", "procedure", "background"];
@@ -41,20 +40,9 @@ impl Experiment {
     /// # Errors
     /// All problems that do not hide each other, in the order of the file.
     pub fn parse(file_name: &str, text: &str) -> Result<Experiment, Vec<Problem>> {
+        let document = document(file_name, text)?;
         let mut problems = Problems::new(file_name, text);
-        let (document, errors) = DeTable::parse_recoverable(text);
-        let mut lines = HashSet::new();
-        for error in errors {
-            // What follows the first error of a line is mostly its consequence.
-            let span = error.span().unwrap_or_default();
-            if lines.insert(problems.line(span.start)) {
-                problems.add(span, error.message());
-            }
-        }
-        if !problems.is_empty() {
-            return Err(problems.sorted());
-        }
-        let experiment = read(Section { span: 0..0, table: document.into_inner() }, &mut problems);
+        let experiment = read(Section { span: 0..0, table: document }, &mut problems);
         match experiment {
             Some(experiment) if problems.is_empty() => Ok(experiment),
             _ => Err(problems.sorted()),
@@ -124,7 +112,7 @@ impl<'a> Section<'a> {
     /// Reports keys that nobody knows.
     fn only(&self, title: &str, keys: &[&str], problems: &mut Problems) {
         for key in self.table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
-            let wrong = unknown("key", key.get_ref(), keys.iter().copied());
+            let wrong = unknown_name("key", key.get_ref(), keys.iter().copied());
             problems.add(key.span(), format!("{wrong} in {title}"));
         }
     }
@@ -263,7 +251,7 @@ fn read_procedure(section: &Section, problems: &mut Problems) -> Option<Box<dyn 
     let span = section.span.clone();
     let value = ValueDeserializer::from(Spanned::new(span.clone(), DeValue::Table(section.table)));
     let Some(read) = procedure::read(&kind, value) else {
-        problems.add(kind_span, unknown("procedure", &kind, procedure::NAMES.into_iter()));
+        problems.add(kind_span, unknown_name("procedure", &kind, procedure::NAMES.into_iter()));
         return None;
     };
     read.map_err(|error| problems.add(error.span().unwrap_or(span), format!("procedure: {}", error.message()))).ok()
@@ -310,7 +298,7 @@ fn read_repeats(section: Section, cases: &[Case], problems: &mut Problems) -> Op
     for case in cases {
         let known = case.procedure.metrics(&case.topology);
         if !known.contains(&metric) {
-            fault("metric", unknown("metric", &metric, known.iter().map(String::as_str)));
+            fault("metric", unknown_name("metric", &metric, known.iter().map(String::as_str)));
         }
     }
     Some(Repeats::Until { metric, within, least, most })

@@ -6,6 +6,9 @@ use fairlane_report::stats;
 
 use super::record::Record;
 
+/// The fewest repeats whose spread says something.
+pub(super) const LEAST: usize = 3;
+
 /// How often a case is repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Repeats {

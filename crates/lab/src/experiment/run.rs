@@ -18,7 +18,7 @@ use super::repeats::{Next, warnings};
 use super::{Case, Experiment};
 use crate::error::IoContext;
 use crate::packages::hash;
-use crate::{Clock, Error, Machine, Node, Topology, image};
+use crate::{Clock, Error, Machine, Node, Topology, cache, image};
 
 /// Seconds that work in the background goes on after all else has ended.
 const OVERLAP: f64 = 0.5;
@@ -73,29 +73,30 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
     let mut port = FIRST_PORT;
     for group in experiment.cases.chunk_by(|a, b| a.topology == b.topology) {
         let Some(Case { topology, .. }) = group.first() else { continue };
-        let (first_port, mut measured) = (port, Vec::new());
-        for clock in clocks(group, options)? {
+        let (first_port, mut measured, mut last) = (port, Vec::new(), Clock::Wall);
+        for clock in clocks(experiment, group, options)? {
             port = first_port;
             let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
             watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
             let booting = Instant::now();
             let machine = boot(topology, &clock)?;
             boots.push(booting.elapsed().as_secs_f64());
-            if cases.is_empty() {
-                for (fact, value) in machine.facts() {
-                    result.setting(&format!("machine: {fact}"), value);
-                }
+            let whose = topology.machine.map_or("machine".to_owned(), |kind| format!("machine {kind}"));
+            for (fact, value) in machine.facts() {
+                result.settings.entry(format!("{whose}: {fact}")).or_insert(value);
             }
             let of_case = |case| repeat(experiment, case, machine.as_ref(), &mut port, watch);
             measured = group.iter().map(of_case).collect::<Result<_, _>>()?;
             machine.stop()?;
+            last = clock;
         }
         for (case, (record, width)) in group.iter().zip(measured) {
             wide.extend(width.map(|width| (case.prefix(), width)));
             let plan = serde_json::to_value(topology).unwrap_or_default();
+            let clock = last.word();
             let background = json!({ "guests": case.background.guests, "share": case.background.share });
             let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
-                                  "repeats": record.repeats });
+                                  "clock": clock, "repeats": record.repeats });
             result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);
             cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
         }
@@ -104,23 +105,29 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
         result.warn(warning);
     }
     conclude(experiment, &cases, &mut result);
-    result.metric("boot", &boots, "s");
-    result.value("total_time", start.elapsed().as_secs_f64(), "s");
+    // Where results are the same each time, the lab's own time has no place in them.
+    if options.scripts.is_none() {
+        result.metric("boot", &boots, "s");
+        result.value("total_time", start.elapsed().as_secs_f64(), "s");
+    }
     Ok(result)
 }
 
 /// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
-fn clocks(group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
+fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
     let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
-    // What is asked depends on the cases, on the agents that answer, and on this program.
-    let mut key = format!("{} {group:?}", options.machine).into_bytes();
+    if group.iter().any(|case| case.topology.machine.is_some_and(|kind| !kind.keeps_time())) {
+        return Ok(vec![Clock::Wall]);
+    }
+    // What is asked depends on the cases and their repeats, on the agents that answer, and on this program.
+    let mut key = format!("{} {:?} {group:?}", options.machine, experiment.repeats).into_bytes();
     let program = env::current_exe().doing(|| "this program's own path".to_owned())?;
     for path in [image::agent()?, program] {
         key.extend(fs::read(&path).doing(|| path.display().to_string())?);
     }
     let script = directory.join(format!("script-{}", &hash(&key)[..16]));
     let performance = Clock::Instructions(script.clone());
-    Ok(if script.exists() { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
+    Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
 }
 
 /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.

@@ -63,7 +63,17 @@ mod tests {
     fn topology(host: &[usize], guests: &[usize]) -> Topology {
         let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();
         let (join, scheduler) = Default::default();
-        Topology { guests, host_cpus: host.to_vec(), link: None, join, scheduler, slice_ms: None, count: false }
+        Topology {
+            machine: None,
+            guests,
+            host_cpus: host.to_vec(),
+            link: None,
+            join,
+            scheduler,
+            slice_ms: None,
+            count: false,
+            offload: true,
+        }
     }
 
     #[test]

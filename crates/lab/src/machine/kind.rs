@@ -49,6 +49,12 @@ impl MachineKind {
             MachineKind::Xen => "xen",
         }
     }
+
+    /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
+    /// machine would need.
+    pub fn keeps_time(self) -> bool {
+        matches!(self, MachineKind::Kvm | MachineKind::Xen)
+    }
 }
 
 impl fmt::Display for MachineKind {

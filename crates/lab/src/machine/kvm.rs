@@ -1,4 +1,5 @@
-//! The emulated computer as a KVM host: each guest is a QEMU with virtio-net, which the host's kernel serves (vhost-net).
+//! The emulated computer as a KVM host: each guest is a QEMU with virtio-net, which the host's kernel serves (vhost-net), and
+//! for some a virtio disk, which QEMU serves.
 //!
 //! The emulated CPUs have AMD's virtualization with nested paging, so guests are run by KVM itself. The host's agent starts
 //! each QEMU, whose only serial line is the way to the guest's agent.
@@ -27,23 +28,16 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     if *clock != Clock::Wall {
         return Err(Error::Missing("machine kvm has the wall clock only".to_owned()));
     }
-    if let Some(index) = topology.guests.iter().position(|guest| guest.disk) {
-        let reason = format!("guest {}: machine kvm has no block backend to serve a disk; xen has", index + 1);
-        return Err(Error::Topology(reason));
-    }
     let agent = image::agent()?;
     let images = KvmImages::build(&agent)?;
     progress("KVM host: booting");
     let software = Software {
         kernel: &images.kernel,
-        command_line: format!(
-            "console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS1 fairlane.host=host{}",
-            isolation(topology)
-        ),
+        command_line: format!("{} fairlane.console=ttyS1 fairlane.host=host{}", computer::LINUX, isolation(topology)),
         modules: vec![(&images.host, String::new())],
         features: ",-smap",
         memory_mib: HOST_MIB + topology.guests.len() * (GUEST_MIB + QEMU_MIB),
-        disks: 0,
+        disks: topology.guests.iter().filter(|guest| guest.disk).count(),
         count: topology.count,
         external_cpu: computer::cpus(topology),
     };
@@ -109,6 +103,11 @@ fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Command, Er
         );
         wishes += &format!(" {}", wiring::wishes(node));
     }
+    if plan.disk {
+        // The host's disks go to those who want one, in order.
+        let before = topology.guests[..number - 1].iter().filter(|guest| guest.disk).count();
+        argv += &format!(" -drive file=/dev/nvme{before}n1,format=raw,if=virtio,cache=none");
+    }
     let words = argv.split(' ').map(str::to_owned);
     let argv = words.chain(["-append".to_owned(), wishes]).collect();
     Ok(Command::Spawn { name: node.to_string(), argv })
@@ -125,6 +124,7 @@ fn facts(computer: &Computer, topology: &Topology, kernel: &str) -> Result<BTree
         ("guests_by".to_owned(), json!(version.lines().next().unwrap_or_default())),
         ("accelerator".to_owned(), json!("kvm, on AMD's virtualization as the emulator has it")),
         ("card".to_owned(), json!("virtio-net on a tap, served by vhost-net")),
+        ("disk".to_owned(), json!("virtio-blk, served by the guest's QEMU, on the guest's CPUs")),
         ("isolated_cpus".to_owned(), json!(isolated.trim_start_matches(" isolcpus="))),
         ("external".to_owned(), json!(computer.external_place())),
         ("left_out".to_owned(), json!("scheduler, slice and weights: guests are processes to Linux's own scheduler")),

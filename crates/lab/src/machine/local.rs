@@ -76,7 +76,7 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     }
     match topology.guests.iter().position(|guest| guest.disk) {
         Some(index) => Err(Error::Topology(format!(
-            "guest {}: machine {kind} has no block backend to serve a disk; xen has",
+            "guest {}: machine {kind} has no block backend to serve a disk; xen and kvm have",
             index + 1
         ))),
         None => Ok(()),

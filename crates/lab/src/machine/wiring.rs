@@ -1,10 +1,10 @@
-//! How a host's cards are joined, limited and addressed: `ip` and `tc`, run by the agents of the nodes.
+//! How a host's cards are joined, limited and addressed: `ip`, `tc` and `ethtool`, run by the agents of the nodes.
 
 use std::net::Ipv4Addr;
 
 use fairlane_agent::{Command, Outcome};
 
-use super::{Join, Node};
+use super::{Join, Machine, Node, Topology};
 use crate::{Agent, Error};
 
 /// The length of the network's prefix, in bits.
@@ -155,6 +155,17 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
 /// Waits until the kernel, which sees to it in its own time, has noticed that a card has a carrier: frames before are lost.
 pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), Error> {
     agent.await_output(&["ip", "-d", "-o", "link", "show", card], state).map(drop)
+}
+
+/// Has no card of a machine pass segments that are longer than a frame. Checksums are still left to the cards.
+pub(crate) fn frame_by_frame(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
+    let guests = 1..=topology.joined();
+    let of_host = guests.clone().map(vif).chain([UPLINK.to_owned()]).map(|card| (Node::Host, card));
+    let own = guests.map(Node::Guest).chain([Node::External]).map(|node| (node, CARD.to_owned()));
+    for (node, card) in of_host.chain(own) {
+        run(machine.agent(node), "ethtool", &format!("-K {card} tso off gso off gro off"))?;
+    }
+    Ok(())
 }
 
 /// Limits what a card sends, in bits per second. What its queue has no room for is dropped.

@@ -181,7 +181,7 @@ impl Machine for Xen {
         wiring::address(node)
     }
 
-    /// In whole nanoseconds; dom0's has the few milliseconds in it that the asking takes.
+    /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         let table = self.computer.host().output(&["/usr/bin/python3.11", "-I", "-S", CPU_TIME])?;
         let mut nanoseconds = BTreeMap::new();

@@ -1,6 +1,9 @@
 //! Instructions by component and function.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+use fairlane_agent::Function;
 
 use super::{Counts, Domain, Domains, Place};
 
@@ -84,29 +87,38 @@ impl Bill {
         self.executed.get(&component).map_or(0, |places| places.values().sum())
     }
 
-    /// Instructions of all components.
-    pub fn total(&self) -> u64 {
-        Component::ALL.into_iter().map(|component| self.instructions(component)).sum()
-    }
-
     /// What a hypervisor's accounts would say of a domain: the nanoseconds that it had the measured CPUs, where the clock has a
     /// nanosecond an instruction of the whole computer.
     pub fn charged(&self, domain: Domain) -> u64 {
         self.charged.get(&domain).copied().unwrap_or(0)
     }
 
-    /// The addresses of a component's code, for a table of symbols to name.
-    pub fn addresses(&self, component: Component) -> Vec<u64> {
-        self.executed.get(&component).map_or(Vec::new(), |places| places.keys().copied().collect())
+    /// The addresses of a component's code that make up so much of it, 0 to 1, the heaviest first: for a table of symbols to
+    /// name.
+    pub fn addresses(&self, component: Component, share: f64) -> Vec<u64> {
+        let mut places: Vec<(u64, u64)> =
+            self.executed.get(&component).into_iter().flatten().map(|(address, weight)| (*weight, *address)).collect();
+        places.sort_unstable_by_key(|(weight, address)| (Reverse(*weight), *address));
+        let enough = self.instructions(component) as f64 * share;
+        let mut sum = 0;
+        let heavy = places.into_iter().take_while(|(weight, _)| {
+            let wanted = (sum as f64) < enough;
+            sum += weight;
+            wanted
+        });
+        heavy.map(|(_, address)| address).collect()
     }
 
-    /// Instructions by function, the heaviest first, given the name of each of [`Bill::addresses`]; what has none goes by its
-    /// address.
-    pub fn functions(&self, component: Component, names: &[Option<String>]) -> Vec<(String, u64)> {
+    /// Instructions by function, the heaviest first; code that is in none of the `known` functions goes by its address.
+    pub fn functions(&self, component: Component, known: &[Function]) -> Vec<(String, u64)> {
+        let known: BTreeMap<u64, &Function> = known.iter().map(|function| (function.start, function)).collect();
+        let name = |address: u64| {
+            let function = known.range(..=address).next_back().map(|(_, function)| *function);
+            function.filter(|function| address < function.end).map(|function| function.name.clone())
+        };
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-        let places = self.executed.get(&component).into_iter().flatten();
-        for ((address, instructions), name) in places.zip(names) {
-            *sums.entry(name.clone().unwrap_or_else(|| format!("{address:#x}"))).or_default() += instructions;
+        for (address, instructions) in self.executed.get(&component).into_iter().flatten() {
+            *sums.entry(name(*address).unwrap_or_else(|| format!("{address:#x}"))).or_default() += instructions;
         }
         let mut functions: Vec<_> = sums.into_iter().collect();
         functions.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -133,15 +145,16 @@ mod tests {
     fn each_component_has_its_own() {
         let expected = [50, 50, 0, 230, 20];
         assert_eq!(Component::ALL.map(|component| bill().instructions(component)), expected);
-        assert_eq!(bill().total(), 350);
         assert_eq!((bill().charged(Domain::Host), bill().charged(Domain::Guest)), (200, 610));
     }
 
     #[test]
     fn functions_are_sorted_by_weight() {
         let kernel = Component::Kernel(Domain::Guest);
-        assert_eq!(bill().addresses(kernel), [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0040]);
-        let functions = bill().functions(kernel, &[None, Some("memcpy".to_owned())]);
+        assert_eq!(bill().addresses(kernel, 1.0), [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0040]);
+        assert_eq!(bill().addresses(kernel, 0.8), [0xffff_ffff_8100_0000]);
+        let memcpy = Function { start: 0xffff_ffff_8100_0020, end: 0xffff_ffff_8100_0080, name: "memcpy".to_owned() };
+        let functions = bill().functions(kernel, &[memcpy]);
         assert_eq!(functions, [("0xffffffff81000000".to_owned(), 200), ("memcpy".to_owned(), 30)]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The format is documented in `plugin/path-length.c`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct Place {
 /// What one CPU did at a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Instructions executed there.
+    /// Instructions executed there; one that is repeated is one.
     pub executed: u64,
     /// Instructions of the whole computer while the CPU belonged to whoever entered here: a hypervisor's account.
     pub charged: u64,
@@ -30,7 +30,7 @@ pub struct Tally {
 /// All counts up to a mark, or between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Instructions of all CPUs.
+    /// Instructions of all CPUs, each repetition of one counted.
     pub clock: u64,
     /// By place, a tally each CPU.
     pub places: BTreeMap<Place, Vec<Tally>>,
@@ -68,6 +68,18 @@ impl Counts {
             }
         }
         Ok(counts)
+    }
+
+    /// How many CPUs the computer has.
+    pub fn cpus(&self) -> usize {
+        self.places.values().next().map_or(0, Vec::len)
+    }
+
+    /// Instructions of some CPUs. [`Counts::clock`] tells more: there each repetition of an instruction is one.
+    pub fn executed(&self, cpus: &BTreeSet<usize>) -> u64 {
+        let of_place =
+            |tallies: &Vec<Tally>| cpus.iter().filter_map(|cpu| tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();
+        self.places.values().map(of_place).sum()
     }
 
     /// What was counted since an earlier mark of the same run.
@@ -114,7 +126,7 @@ mod tests {
     #[test]
     fn the_difference_of_two_marks_is_what_lies_between() {
         let between = Counts::parse(SECOND).unwrap().since(&Counts::parse(FIRST).unwrap());
-        assert_eq!(between.clock, 80);
+        assert_eq!((between.cpus(), between.clock, between.executed(&BTreeSet::from([0, 1]))), (2, 80, 80));
         let tally = |executed, charged| Tally { executed, charged };
         let places = [
             (Place { address: 0x40_2000, page: 9 }, vec![tally(0, 0), tally(40, 70)]),

@@ -21,6 +21,10 @@ use crate::{Error, Machine, Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds the stream goes on after the second mark.
 const REST: f64 = 0.5;
+/// Seconds the receiver outlasts the stream.
+const LINGER: f64 = 2.0;
+/// The part of a component whose functions are looked up: the lines to the kernels are slow.
+const NAMED: f64 = 0.7;
 /// Functions that are named, of each component.
 const FUNCTIONS: usize = 12;
 const UNIT: &str = "instructions/packet";
@@ -62,6 +66,11 @@ impl PathLength {
         second.checked_sub(first).filter(|packets| *packets > 0).map(|packets| packets as f64)
     }
 
+    /// How long the stream flows, in seconds.
+    fn stream(&self) -> f64 {
+        SETTLE + self.seconds + REST
+    }
+
     fn frames(&self, counters: &Counters) -> u64 {
         let uplink = counters.interfaces.iter().find(|interface| interface.name == crate::machine::UPLINK);
         uplink.map_or(0, |uplink| match self.direction {
@@ -94,7 +103,7 @@ impl Procedure for PathLength {
     }
 
     fn seconds(&self) -> f64 {
-        SETTLE + self.seconds + REST
+        self.stream() + LINGER
     }
 
     fn shorten(&mut self) {
@@ -110,7 +119,7 @@ impl Procedure for PathLength {
         };
         let mut plan = Plan::default();
         plan.serve(to, Command::TcpReceive(ReceiveSpec { port, interval: 1.0, seconds: self.seconds() }));
-        let stream = tcp::SendSpec { to: (at(to), port).into(), connections: 1, seconds: self.seconds() };
+        let stream = tcp::SendSpec { to: (at(to), port).into(), connections: 1, seconds: self.stream() };
         plan.start(from, 0.0, Command::TcpSend(stream));
         plan.start(Node::Host, SETTLE, Command::Mark);
         plan.start(Node::Host, SETTLE + self.seconds, Command::Mark);
@@ -130,74 +139,104 @@ impl Procedure for PathLength {
     ) -> Result<(), Error> {
         let files = machine.marks();
         let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
-        let numbers = marks(accounts).map(|marks| marks.map(|(number, _)| number));
-        let (Some([from, to]), Some(packets)) = (numbers, self.packets(accounts)) else { return Ok(()) };
+        let Some([(from, _), (to, _)]) = marks(accounts) else { return Ok(()) };
         let (Some(before), Some(from), Some(to)) = (file(1), file(from), file(to)) else { return Ok(()) };
         let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
         let domains = Domains::learn(&before, &to);
         let cpus = topology.measured_cpus();
         let between = to.since(&from);
         let bill = Bill::of(&between, &domains, &cpus);
-        for component in Component::ALL {
-            let weight = bill.instructions(component) as f64 / packets;
+        // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
+        compare_accounts(machine, &before, record)?;
+        let functions = functions(machine, &bill)?;
+        let Some(packets) = self.packets(accounts) else { return Ok(()) };
+        for (component, name, instructions) in functions {
+            let metric = format!("{}/{name}", component.name());
+            record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
+        }
+        let weights = Component::ALL.map(|component| bill.instructions(component) as f64 / packets);
+        for (component, weight) in Component::ALL.into_iter().zip(weights) {
             record.add(component.name(), Statistic::OfRepeats, UNIT, [weight]);
         }
-        let points = Component::ALL
-            .iter()
-            .zip(0..)
-            .map(|(component, index)| [f64::from(index), bill.instructions(*component) as f64 / packets]);
-        record.series(Series::new("components", UNIT, Axis::new("place in components", "")).points(points));
-        record.add("total", Statistic::OfRepeats, UNIT, [bill.total() as f64 / packets]);
+        let total = between.executed(&cpus) as f64;
+        record.add("total", Statistic::OfRepeats, UNIT, [total / packets]);
+        record.series(bars("components", UNIT, weights.into_iter().chain([total / packets])));
         let of_guest = [Component::Kernel(Domain::Guest), Component::User(Domain::Guest)].map(|c| bill.instructions(c));
-        let outside = 1.0 - of_guest.iter().sum::<u64>() as f64 / bill.total() as f64;
+        let outside = 1.0 - of_guest.iter().sum::<u64>() as f64 / total;
         record.add("outside_guest", Statistic::OfRepeats, "of the path", [outside]);
         // The busiest CPU is what limits the throughput.
-        let busiest =
-            cpus.iter().map(|cpu| Bill::of(&between, &domains, &BTreeSet::from([*cpu])).total()).max().unwrap_or(0);
-        record.add("throughput", Statistic::OfRepeats, "packets/s", [packets / busiest as f64 * 1e9]);
-        let whole = Bill::of(&to, &domains, &cpus);
-        for time in machine.cpu_time()? {
-            let (name, domain) = match time.node {
-                Node::Host => ("account/host", Domain::Host),
-                Node::Guest(_) => ("account/guest", Domain::Guest),
-                Node::External => continue,
-            };
-            let agreement = whole.charged(domain) as f64 / (time.seconds * 1e9);
-            record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);
-        }
-        functions(machine, &bill, packets, record)
+        let of_cpus = cpus.iter().map(|cpu| between.executed(&BTreeSet::from([*cpu])));
+        let throughput = packets / of_cpus.max().unwrap_or(0) as f64 * 1e9;
+        record.add("throughput", Statistic::OfRepeats, "packets/s", [throughput]);
+        record.series(bars("rate", "packets/s", [throughput]));
+        Ok(())
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
-        let components = Component::ALL.map(Component::name);
-        let names = cases.iter().map(|case| format!("{}components", case.prefix));
-        let figure = Figure::bars("Path length by component").series(names).categories(components);
-        vec![figure.y("instructions a packet").caption(CAPTION)]
+        let names = |series: &str| cases.iter().map(|case| format!("{}{series}", case.prefix)).collect::<Vec<_>>();
+        let components = Component::ALL.map(Component::name).into_iter().chain(["total"]);
+        let path = Figure::bars("Path length by component").series(names("components")).categories(components);
+        let rate = Figure::bars("Throughput at 1e9 instructions a second").series(names("rate"));
+        vec![
+            path.y("instructions a packet").caption(CAPTION),
+            rate.categories(["throughput"]).y("packets a second").caption(LIMIT),
+        ]
     }
 }
+
+/// Said beside the throughput.
+const LIMIT: &str = "What each CPU could pass if it executed 1e9 instructions a second and never waited; of two CPUs the \
+                     busier one is the limit.";
 
 /// Said beside each figure.
 const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
                        and what the hardware takes to enter and leave the hypervisor.";
 
-/// Enters the heaviest functions of the hypervisor and of each kernel.
-fn functions(machine: &dyn Machine, bill: &Bill, packets: f64, record: &mut Record) -> Result<(), Error> {
+/// A series of bars, one a category.
+fn bars(name: &str, unit: &str, heights: impl IntoIterator<Item = f64>) -> Series {
+    let points = (0..).zip(heights).map(|(place, height)| [f64::from(place), height]);
+    Series::new(name, unit, Axis::new("place", "")).points(points)
+}
+
+/// Enters, by domain, what the plugin charged it with since the computer started, as a part of what the hypervisor did: it
+/// counts nanoseconds, each an instruction of the computer.
+fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record) -> Result<(), Error> {
+    let times = machine.cpu_time()?;
+    // At the same moment, but for the end of the program that asked.
+    let Outcome::Marked { number, .. } = machine.agent(Node::Host).run(Command::Mark)? else { return Ok(()) };
+    let Some(path) = number.checked_sub(1).and_then(|index| machine.marks().get(index).cloned()) else { return Ok(()) };
+    let all = Counts::read(&path)?;
+    let cpus = (0..all.cpus()).collect();
+    let bill = Bill::of(&all, &Domains::learn(before, &all), &cpus);
+    for time in times {
+        let (name, domain) = match time.node {
+            Node::Host => ("account/host", Domain::Host),
+            Node::Guest(_) => ("account/guest", Domain::Guest),
+            Node::External => continue,
+        };
+        let agreement = bill.charged(domain) as f64 / (time.seconds * 1e9);
+        record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);
+    }
+    Ok(())
+}
+
+/// The heaviest functions of the hypervisor and of each kernel, with their instructions.
+fn functions(machine: &dyn Machine, bill: &Bill) -> Result<Vec<(Component, String, u64)>, Error> {
     let tables = [
         (Component::Hypervisor, Node::Host, "/proc/xen/xensyms"),
         (Component::Kernel(Domain::Host), Node::Host, "/proc/kallsyms"),
         (Component::Kernel(Domain::Guest), Node::Guest(1), "/proc/kallsyms"),
     ];
+    let mut heaviest = Vec::new();
     for (component, node, table) in tables {
-        let addresses = bill.addresses(component);
+        let addresses = bill.addresses(component, NAMED);
         if addresses.is_empty() {
             continue;
         }
         let lookup = Command::Symbols { table: table.into(), addresses };
-        let Outcome::Symbols(names) = machine.agent(node).run(lookup)? else { continue };
-        for (name, instructions) in bill.functions(component, &names).into_iter().take(FUNCTIONS) {
-            let metric = format!("{}/{name}", component.name());
-            record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
-        }
+        let Outcome::Symbols(known) = machine.agent(node).run(lookup)? else { continue };
+        let functions = bill.functions(component, &known).into_iter().take(FUNCTIONS);
+        heaviest.extend(functions.map(|(name, instructions)| (component, name, instructions)));
     }
-    Ok(())
+    Ok(heaviest)
 }

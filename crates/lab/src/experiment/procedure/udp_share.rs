@@ -13,10 +13,9 @@ use super::super::case::{Fault, guest_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::{Finished, Procedure, limits, title};
+use crate::images::GUEST_DISK;
 use crate::{Node, Topology};
 
-/// The block device of a guest with a disk.
-const DISK: &str = "/dev/xvda";
 /// Seconds from a sender's start, or a disk's, until its effect is steady.
 const SETTLE: f64 = 1.0;
 /// Seconds the receiver counts on after the senders' end.
@@ -100,7 +99,7 @@ impl Rates {
 
 /// Extensive writing, as fio does it: blocks of 64 KiB past the cache, four at once.
 fn operations(seconds: f64, interval: f64) -> disk::Spec {
-    let (path, operation) = (DISK.into(), disk::Operation::Write);
+    let (path, operation) = (GUEST_DISK.into(), disk::Operation::Write);
     disk::Spec { path, operation, block: 64 << 10, span: 32 << 20, workers: 4, interval, seconds }
 }
 

@@ -1,0 +1,84 @@
+//! A short path length, on native Linux: of all that is counted each part is somebody's.
+
+mod support;
+
+use std::{collections::BTreeMap, env, fs, process, time::Instant};
+
+use fairlane_lab::experiment::{self, Experiment, Options, Watch};
+use fairlane_lab::path::Component;
+use fairlane_lab::{Error, MachineKind, images, machine};
+use libtest_mimic::Arguments;
+use support::guest_test;
+
+const EXPERIMENT: &str = r#"
+name = "short"
+source = "this test"
+figure = "A packet's way into native Linux, and out of it."
+machines = ["box"]
+
+[topology]
+count = true
+offload = false
+join = "plain"
+guests = [{ cpus = [0] }]
+
+[procedure]
+kind = "path-length"
+at = "host"
+direction = "receive"
+seconds = 0.3
+
+[[case]]
+name = "receive"
+
+[[case]]
+name = "transmit"
+procedure = { direction = "transmit" }
+"#;
+
+fn main() -> process::ExitCode {
+    let tests = vec![guest_test("each_instruction_is_a_components", native)];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+fn native() -> Result<(), Error> {
+    if !images::check().is_empty() {
+        images::setup(&|what| eprintln!("{what}"))?;
+    }
+    let logs = env::temp_dir().join(format!("fairlane-test-path-{}", process::id()));
+    fs::create_dir_all(&logs).unwrap();
+    let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
+    let options = Options { machine: "box".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
+    let watch = Told(Instant::now());
+    let boot =
+        |topology: &_, clock: &_| machine::boot(MachineKind::Box, topology, clock, &logs, &|what| watch.doing(what));
+    let result = experiment::run(&experiment, &options, &boot, &watch)?;
+    for case in ["receive", "transmit"] {
+        let value = |name: &str| result.metrics[&format!("{case}/{name}")].value;
+        let parts = Component::ALL.map(|component| value(component.name()));
+        eprintln!("{case}: {} packets, {parts:?} of {} instructions", value("packets"), value("total"));
+        assert!((parts.iter().sum::<f64>() / value("total") - 1.0).abs() < 1e-9);
+        let [hypervisor, kernel, user, guest_kernel, guest_user] = parts;
+        assert_eq!([hypervisor, guest_kernel, guest_user], [0.0; 3]);
+        assert!(kernel > user && user > 0.0);
+        // The kernel's own table names its functions: what moves a segment to or from a program is among the heaviest.
+        let named = result.metrics.keys().filter(|name| name.starts_with(&format!("{case}/host_kernel/tcp_")));
+        assert!(named.count() > 0, "{:?}", result.metrics.keys());
+    }
+    fs::remove_dir_all(logs).unwrap();
+    Ok(())
+}
+
+struct Told(Instant);
+
+impl Watch for Told {
+    fn doing(&self, what: &str) {
+        eprintln!("{:6.2} s {what}", self.0.elapsed().as_secs_f64());
+    }
+
+    fn advance(&self, _: f64) {}
+
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
