@@ -32,6 +32,11 @@ impl Interrupt {
         Ok(Interrupt(wanted))
     }
 
+    /// Becomes true when someone does.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// # Errors
     /// [`Interrupted`], if so.
     pub fn check(&self) -> Result<(), Interrupted> {

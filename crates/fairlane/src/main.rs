@@ -6,12 +6,14 @@
 
 mod backend;
 mod check;
+mod compare;
 mod completions;
 mod ctl;
 mod demo;
 mod figures;
 mod interrupt;
 mod lab;
+mod load;
 mod man;
 mod out;
 mod policy_file;
@@ -40,6 +42,9 @@ enum Command {
     Demo(demo::Args),
     #[command(subcommand)]
     Lab(lab::Command),
+    #[command(subcommand)]
+    Load(load::Command),
+    Compare(compare::Args),
     Report(report::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -59,6 +64,14 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Load(command) => match load::run(command) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Compare(args) => match compare::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Report(args) => report::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
@@ -68,7 +81,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where nobody reads it, the exit status must do.
             let _ = writeln!(std::io::stderr(), "{error:#}");
-            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>();
+            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>() || error.is::<load::Unfit>();
             ExitCode::from(if wrong { 2 } else { 1 })
         }
     }

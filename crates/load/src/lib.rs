@@ -2,6 +2,7 @@
 //!
 //! One program a file; each takes its orders as data and answers with what it measured:
 //! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: transfers one after another;
+//! - [`traffic`]: requests, connections, streams and datagrams between a client and a server that serves anybody;
 //! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
 //! - [`all_to_all`]: the exchange of a parallel computation;
 //! - [`busy`], [`disk`]: a share of a processor, a disk's operations.
@@ -19,6 +20,7 @@ mod meter;
 mod pacer;
 pub mod ping;
 pub mod tcp;
+pub mod traffic;
 pub mod transfer;
 pub mod udp;
 

@@ -51,6 +51,18 @@ pub struct SendSpec {
 /// # Errors
 /// Orders out of range, or a socket that cannot be made or fails for good.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
+    let any: SocketAddr = if spec.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(spec.to)?;
+    send_from(&socket, spec, |_, _| true)
+}
+
+/// Sends from a connected socket, telling `progress` of each batch its datagrams and bytes, until the time is up or
+/// `progress` answers that it is enough.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u64, u64) -> bool) -> io::Result<Sent> {
     let duration = seconds("seconds", spec.seconds)?;
     within("size", spec.size, SEQUENCE, LARGEST)?;
     let headers = if spec.to.is_ipv4() { 42 } else { 62 };
@@ -59,13 +71,10 @@ pub fn send(spec: &SendSpec) -> io::Result<Sent> {
         Some(rate) if rate >= 1.0 && rate.is_finite() => Pacer::new((spec.size as u64 + headers) * 8, rate, BATCH),
         Some(rate) => return Err(invalid(format!("rate is {rate}: at least 1 bit per second is needed"))),
     };
-    let any: SocketAddr = if spec.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(spec.to)?;
     socket.set_write_timeout(Some(PATIENCE))?;
     // Going over the system's limit takes privilege.
-    setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER)
-        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER))?;
+    setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER)
+        .or_else(|_| setsockopt(socket, sockopt::SndBuf, &SEND_BUFFER))?;
 
     let mut payloads = vec![vec![0; spec.size]; BATCH];
     let mut sent = Sent::default();
@@ -82,11 +91,14 @@ pub fn send(spec: &SendSpec) -> io::Result<Sent> {
             for (sequence, payload) in (sent.datagrams..).zip(&mut payloads[..due]) {
                 payload[..SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
             }
-            match send_batch(&socket, &payloads[..due]) {
+            match send_batch(socket, &payloads[..due]) {
                 Ok(count) => {
                     due -= count;
                     sent.datagrams += count as u64;
                     sent.bytes += (count * spec.size) as u64;
+                    if !progress(count as u64, (count * spec.size) as u64) {
+                        break;
+                    }
                 }
                 // The send timeout: the ring, the queue and the socket's buffer are full.
                 Err(Errno::EAGAIN | Errno::EINTR) => (),
@@ -99,7 +111,7 @@ pub fn send(spec: &SendSpec) -> io::Result<Sent> {
         }
         now = start.elapsed();
     }
-    sent.seconds = now.as_secs_f64();
+    sent.seconds = start.elapsed().as_secs_f64();
     Ok(sent)
 }
 

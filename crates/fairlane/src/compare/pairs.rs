@@ -1,0 +1,148 @@
+//! What two results have in common, and the ratio of it.
+
+use super::Named;
+use fairlane_report::{Axis, Metric, Role, Series, stats};
+
+/// One quantity of two results, at one size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// Whose result it is that is compared.
+    pub other: String,
+    /// The quantity's name in both.
+    pub name: String,
+    pub unit: String,
+    /// The size and what it is of; none for a metric that has no size.
+    pub at: Option<(f64, Axis)>,
+    /// The means of the base's samples and of the other's.
+    pub base: f64,
+    pub value: f64,
+    /// The other's mean by the base's.
+    pub ratio: f64,
+    /// The ratio's 95% interval, where there are repeats of both.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Pair {
+    /// Whether more of it is better, and less a loss: a rate.
+    pub fn is_rate(&self) -> bool {
+        is_rate(&self.unit)
+    }
+
+    /// What is lost, in per cent of the base; negative where there is more.
+    pub fn loss(&self) -> f64 {
+        (1.0 - self.ratio) * 100.0
+    }
+
+    /// The loss' 95% interval.
+    pub fn loss_interval(&self) -> Option<[f64; 2]> {
+        self.interval.map(|[low, high]| [(1.0 - high) * 100.0, (1.0 - low) * 100.0])
+    }
+}
+
+/// Whether a unit is one of a rate.
+pub fn is_rate(unit: &str) -> bool {
+    unit.ends_with("/s")
+}
+
+/// Every quantity that both have: series along a size first, then metrics that are not of such a series.
+pub fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for series in sized(base) {
+        let Some(same) = other.result.find(&series.name).filter(|same| same.unit == series.unit && same.x == series.x)
+        else {
+            continue;
+        };
+        for x in places(series) {
+            let at = Some((x, series.x.clone()));
+            pairs.extend(pair(other, (&series.name, &series.unit), at, &values(series, x), &values(same, x)));
+        }
+    }
+    for (name, metric) in &base.result.metrics {
+        let named = |series: &&Series| {
+            name == &series.name || name.strip_prefix(&series.name).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let same = other.result.metrics.get(name).filter(|same| same.unit == metric.unit);
+        if let Some(same) = same.filter(|_| !sized(base).any(|series| named(&series))) {
+            pairs.extend(pair(other, (name, &metric.unit), None, &samples(metric), &samples(same)));
+        }
+    }
+    pairs
+}
+
+fn pair(
+    other: &Named,
+    (name, unit): (&str, &str),
+    at: Option<(f64, Axis)>,
+    base: &[f64],
+    values: &[f64],
+) -> Option<Pair> {
+    let (ratio, interval) = stats::ratio(values, base)?;
+    Some(Pair {
+        other: other.label.clone(),
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        at,
+        base: stats::mean(base)?,
+        value: stats::mean(values)?,
+        ratio,
+        interval,
+    })
+}
+
+/// The measured series along a size, not along time or a share.
+pub fn sized(named: &Named) -> impl Iterator<Item = &Series> {
+    named.result.series.iter().filter(|series| series.role == Role::Measured && series.x.unit == "bytes")
+}
+
+/// The sizes of a series, in rising order.
+pub fn places(series: &Series) -> Vec<f64> {
+    let mut places: Vec<f64> = series.points.iter().map(|point| point[0]).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    places
+}
+
+fn values(series: &Series, x: f64) -> Vec<f64> {
+    series.points.iter().filter(|point| point[0] == x).map(|point| point[1]).collect()
+}
+
+fn samples(metric: &Metric) -> Vec<f64> {
+    if metric.samples.is_empty() { vec![metric.value] } else { metric.samples.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlane_report::ResultFile;
+
+    fn named(label: &str, scale: f64) -> Named {
+        let mut result = ResultFile::new("load-http");
+        let axis = || Axis::new("object size", "bytes");
+        let points = [[0.0, 100.0 * scale], [0.0, 110.0 * scale], [1024.0, 50.0 * scale]];
+        result.series(Series::new("connections_per_second", "1/s", axis()).points(points));
+        result.series(Series::new("course", "1/s", Axis::time()).point(1.0, 1.0));
+        result.value("connections_per_second/0", 105.0 * scale, "1/s").value("boot", 2.0 * scale, "s");
+        Named { label: label.to_owned(), result }
+    }
+
+    #[test]
+    fn what_is_common_is_compared_once() {
+        let pairs = pairs(&named("native", 1.0), &named("guest", 0.5));
+        let told: Vec<_> =
+            pairs.iter().map(|pair| (pair.name.as_str(), pair.at.as_ref().map(|at| at.0), pair.loss())).collect();
+        let rate = "connections_per_second";
+        assert_eq!(told, [(rate, Some(0.0), 50.0), (rate, Some(1024.0), 50.0), ("boot", None, 50.0)]);
+        assert!(pairs[0].is_rate() && !pairs[2].is_rate());
+        let [low, high] = pairs[0].loss_interval().unwrap();
+        assert!(low <= 50.0 && 50.0 <= high && high - low < 20.0);
+        assert_eq!(pairs[1].interval, None);
+    }
+
+    #[test]
+    fn what_differs_in_unit_is_not() {
+        let (base, mut other) = (named("a", 1.0), named("b", 1.0));
+        other.result.series[0].unit = "1/min".to_owned();
+        other.result.metrics.clear();
+        assert_eq!(pairs(&base, &other), []);
+    }
+}

@@ -1,0 +1,295 @@
+//! The client: runs a pattern against a server, size by size and repeat by repeat.
+
+use super::files::{self, Row};
+use super::record::{self, Measure, Run};
+use super::repeats::Repeats;
+use super::target::{self, Target, parse_bytes, parse_percent, parse_source};
+use super::{Unfit, refused, show, tell};
+use crate::interrupt::Interrupt;
+use crate::out;
+use anyhow::Context;
+use clap::ValueEnum;
+use fairlane_core::policy::units::parse_rate;
+use fairlane_load::traffic::client::{self, Close, Spec};
+use fairlane_load::traffic::{Pattern, Sizes};
+use fairlane_report::ResultFile;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make requests, streams or datagrams, and measure what comes of them
+///
+/// Against `fairlane load server`; http against any HTTP server. Latency is counted from when a request began or, at a
+/// rate, from when it was meant to begin (corrected for coordinated omission).
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to do
+    pattern: Name,
+    /// The server: HOST, HOST:PORT (8000 if none is given) or http://HOST:PORT/PATH
+    #[arg(value_name = "SERVER")]
+    server: String,
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Connections at once, over all threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    connections: usize,
+    /// Open loop: requests a second; for udp a rate of Ethernet frames such as 100Mbit/s [default: as fast as it goes]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
+    /// Seconds a run
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    seconds: f64,
+    /// Bytes of the response (crr, rr), object (http) or datagram (udp): 16k, or several: 0,1k,64k
+    /// [default: 1024; http: what the URL says; udp: 1470]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
+    size: Vec<u64>,
+    /// Bytes of the request (crr, rr), at least 12
+    #[arg(long, value_name = "SIZE", default_value = "32", value_parser = parse_bytes)]
+    request: u64,
+    /// HTTP/1.1 requests on connections that stay, instead of HTTP/1.0 with a connection each
+    #[arg(long)]
+    keep_alive: bool,
+    /// How the client closes
+    #[arg(long, value_name = "HOW", default_value = "graceful")]
+    close: Closing,
+    /// Addresses of this machine to come from in turn, such as 10.0.0.1-10.0.0.9: each has its own ports
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = parse_source)]
+    source: Vec<Vec<IpAddr>>,
+    /// Runs of each size
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeats: u8,
+    /// Repeat, 3 to 30 times, until the 95% interval is within so much of the mean, such as 5%
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    within: Option<f64>,
+    /// Seconds an interval
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    interval: f64,
+    /// Seconds to wait for an answer
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    timeout: f64,
+    /// Write result.json, report.html, intervals.csv and histograms
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The patterns.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Name {
+    /// Connect, request, response, close
+    Crr,
+    /// Requests and responses on connections that stay
+    Rr,
+    /// HTTP requests, a connection each or --keep-alive
+    Http,
+    /// Bytes to the server
+    Stream,
+    /// Bytes from the server
+    Maerts,
+    /// Datagrams to the server
+    Udp,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Closing {
+    /// By FIN
+    Graceful,
+    /// By RST: leaves nothing in TIME_WAIT
+    Reset,
+}
+
+/// Runs all sizes and repeats; shows and writes what was measured, complete or not.
+///
+/// # Errors
+/// Orders that cannot be carried out, or results that cannot be written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let target = target::parse(&args.server)?;
+    let sizes = if args.size.is_empty() { vec![default_size(args.pattern)] } else { args.size.clone() };
+    let spec = |size| spec(&args, &target, size);
+    let first = spec(sizes[0])?;
+    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    let repeats = Repeats { least: args.repeats.max(1).into(), within: args.within };
+    let measures = record::measures(&first.pattern, args.rate.is_some());
+    let mut result = ResultFile::new(&format!("load-{}", first.pattern.name()));
+    let mut runs: Vec<Run> = Vec::new();
+    let mut stopped = None;
+    if !args.json {
+        tell(&show::orders(&first));
+    }
+    'all: for size in sizes {
+        let spec = spec(size)?;
+        while repeats.go_on(&record::samples(&measures[0], &runs, size)) {
+            let mut rows = Vec::new();
+            let outcome = client::run(&spec, interrupt.flag(), |interval| {
+                let row = Row::from(interval);
+                if !args.json {
+                    tell(&row.line());
+                }
+                rows.push(row);
+            });
+            let outcome = outcome.map_err(refused)?;
+            stopped = outcome.stopped.clone();
+            runs.push(Run { size, outcome, rows });
+            if stopped.is_some() {
+                break 'all;
+            }
+        }
+        if let Some(warning) = repeats.warning(&record::samples(&measures[0], &runs, size)) {
+            result.warn(format!("at size {size}: {warning}"));
+        }
+    }
+    settings(&mut result, &args, &first, stopped.is_none());
+    caveats(&mut result, &runs);
+    if let Some(why) = &stopped {
+        result.warnings.insert(0, incomplete(why, &measures, &runs));
+    }
+    record::add(&mut result, &first.pattern, &measures, &runs);
+    if let Some(dir) = &args.out {
+        result.write(dir)?;
+        files::write(dir, &runs)?;
+    }
+    if args.json {
+        out::print(&result.to_json())?;
+    } else {
+        let warnings: String = result.warnings.iter().map(|warning| format!("WARNING: {warning}\n")).collect();
+        let page =
+            args.out.map_or(String::new(), |dir| format!("\nThe plots: {}\n", dir.join("report.html").display()));
+        out::print(&format!("{}\n{warnings}{page}", show::summary(&first, &measures, &runs)))?;
+    }
+    match stopped {
+        None => Ok(ExitCode::SUCCESS),
+        Some(why) => {
+            tell(&incomplete(&why, &measures, &runs));
+            Ok(if interrupt.check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+/// The sentence about a run that ended before its time, with the figure up to there.
+fn incomplete(why: &str, measures: &[Measure], runs: &[Run]) -> String {
+    let figure = runs.last().map_or(String::new(), |run| {
+        let (total, seconds) = (&run.outcome.total, run.outcome.seconds);
+        let failed = total.failures.total();
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        let Measure { name, unit, of } = &measures[0];
+        let value = fairlane_report::quantity(of(run), if *unit == "1/s" { "" } else { unit });
+        format!(
+            " So far: {} of {value} in {seconds:.2} s ({} requests{failed}).",
+            name.replace('_', " "),
+            total.requests
+        )
+    });
+    let stop = if why.ends_with('?') { "" } else { "." };
+    format!("incomplete: {why}{stop}{figure}")
+}
+
+fn default_size(pattern: Name) -> u64 {
+    match pattern {
+        Name::Crr | Name::Rr => 1024,
+        Name::Udp => 1470,
+        Name::Http | Name::Stream | Name::Maerts => 0,
+    }
+}
+
+fn spec(args: &Args, target: &Target, size: u64) -> anyhow::Result<Spec> {
+    let small = |name: &str, bytes: u64| {
+        u32::try_from(bytes).map_err(|_| Unfit(format!("--{name} is {bytes}: 4 GiB or more is not possible")))
+    };
+    let sizes = || Ok::<_, Unfit>(Sizes { request: small("request", args.request)?, response: small("size", size)? });
+    let pattern = match args.pattern {
+        Name::Crr => Pattern::Crr(sizes()?),
+        Name::Rr => Pattern::Rr(sizes()?),
+        Name::Stream => Pattern::Stream,
+        Name::Maerts => Pattern::Maerts,
+        Name::Udp => Pattern::Udp { size: small("size", size)? as usize },
+        Name::Http => {
+            let path = target.path.clone().filter(|_| args.size.is_empty());
+            let path = path.unwrap_or_else(|| format!("/?s={size}"));
+            Pattern::Http { host: target.host.clone(), path, keep_alive: args.keep_alive }
+        }
+    };
+    let rate = match &args.rate {
+        None => None,
+        Some(text) if args.pattern == Name::Udp => {
+            Some(parse_rate(text).map_err(|problem| Unfit(format!("--rate {problem}")))? as f64)
+        }
+        Some(text) => {
+            let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
+            Some(rate.ok_or_else(|| Unfit(format!("--rate must be requests a second, such as 5000, not `{text}`")))?)
+        }
+    };
+    Ok(Spec {
+        to: target.address,
+        pattern,
+        threads: args.threads,
+        connections: args.connections,
+        rate,
+        seconds: args.seconds,
+        interval: args.interval.min(args.seconds),
+        timeout: args.timeout,
+        close: match args.close {
+            Closing::Graceful => Close::Graceful,
+            Closing::Reset => Close::Reset,
+        },
+        sources: args.source.concat(),
+    })
+}
+
+/// Whatever someone needs to run it again, and what of this machine's settings decides the figures.
+fn settings(result: &mut ResultFile, args: &Args, spec: &Spec, complete: bool) {
+    result
+        .setting("server", args.server.as_str())
+        .setting("pattern", spec.pattern.name())
+        .setting("threads", spec.threads)
+        .setting("connections", spec.connections)
+        .setting("rate", args.rate.as_deref().unwrap_or("as fast as it goes"))
+        .setting("loop", if spec.rate.is_some() { "open" } else { "closed" })
+        .setting("seconds", spec.seconds)
+        .setting("close", if spec.close == Close::Reset { "reset" } else { "graceful" })
+        .setting("sources", spec.sources.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .setting("keep_alive", args.keep_alive)
+        .setting("request_bytes", args.request)
+        .setting("repeats", args.repeats)
+        .setting("within_percent", args.within.map_or(serde_json::Value::Null, Into::into))
+        .setting("complete", complete);
+    for name in [
+        "core/somaxconn",
+        "core/netdev_max_backlog",
+        "ipv4/ip_local_port_range",
+        "ipv4/tcp_congestion_control",
+        "ipv4/tcp_max_syn_backlog",
+        "ipv4/tcp_tw_reuse",
+    ] {
+        if let Ok(value) = std::fs::read_to_string(format!("/proc/sys/net/{name}")) {
+            result.setting(
+                &format!("net.{}", name.replace('/', ".")),
+                value.split_whitespace().collect::<Vec<_>>().join(" "),
+            );
+        }
+    }
+}
+
+/// What one must know of requests that failed or were not answered.
+fn caveats(result: &mut ResultFile, runs: &[Run]) {
+    let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
+    let kinds = [
+        (sum(|run| run.outcome.total.failures.reset), "reset"),
+        (sum(|run| run.outcome.total.failures.closed), "closed before the response"),
+        (sum(|run| run.outcome.total.failures.timed_out), "without an answer in time"),
+        (sum(|run| run.outcome.total.failures.status), "answered with an HTTP status other than 2xx and 3xx"),
+    ];
+    let failed: Vec<String> =
+        kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if !failed.is_empty() {
+        result.warn(format!("requests failed, and are in no rate or latency: {}", failed.join(", ")));
+    }
+    let unanswered = sum(|run| run.outcome.total.unanswered);
+    if unanswered > 0 {
+        result.warn(format!(
+            "{unanswered} requests were due and not answered when time was up; they count in the latency as far as they had waited"
+        ));
+    }
+}

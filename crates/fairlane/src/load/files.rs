@@ -1,0 +1,116 @@
+//! Files beside the result: intervals as CSV, histograms in the text form of HdrHistogram's plotter.
+
+use super::record::Run;
+use anyhow::Context;
+use fairlane_load::traffic::Interval;
+use hdrhistogram::Histogram;
+use std::fmt::Write;
+use std::path::Path;
+
+/// An interval's counts: times in nanoseconds.
+pub struct Row {
+    pub t: f64,
+    pub seconds: f64,
+    pub requests: u64,
+    pub sent: u64,
+    pub received: u64,
+    connections: u64,
+    failures: u64,
+    latencies: [u64; 3],
+}
+
+impl From<&Interval> for Row {
+    fn from(interval: &Interval) -> Row {
+        let Interval { t, seconds, tally } = interval;
+        Row {
+            t: *t,
+            seconds: *seconds,
+            requests: tally.requests,
+            sent: tally.sent,
+            received: tally.received,
+            connections: tally.connections,
+            failures: tally.failures.total(),
+            latencies: [0.5, 0.99, 1.0].map(|part| tally.latency.value_at_quantile(part)),
+        }
+    }
+}
+
+impl Row {
+    /// What is told of it while the run goes on.
+    pub fn line(&self) -> String {
+        let rate = self.requests as f64 / self.seconds;
+        let megabits = (self.sent + self.received) as f64 * 8e-6 / self.seconds;
+        let p99 = self.latencies[1] as f64 / 1000.0;
+        let failed = if self.failures > 0 { format!("  {} failed", self.failures) } else { String::new() };
+        format!("{:8.1} s  {rate:10.0}/s  {megabits:9.1} Mbit/s  p99 {p99:9.1} us{failed}", self.t)
+    }
+}
+
+/// Writes `intervals.csv` and the histograms.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    put(&dir.join("intervals.csv"), &intervals(runs))?;
+    for size in super::record::sizes(runs) {
+        let of_size = || runs.iter().filter(|run| run.size == size).map(|run| &run.outcome.total);
+        for (name, histograms) in [
+            ("latency", of_size().map(|total| &total.latency).collect::<Vec<_>>()),
+            ("connect", of_size().map(|total| &total.connect).collect()),
+        ] {
+            let Some((first, others)) = histograms.split_first() else { continue };
+            let mut all = (*first).clone();
+            others.iter().for_each(|other| all += *other);
+            if !all.is_empty() {
+                put(&dir.join(format!("{name}-{size}.hgrm")), &percentiles(&all))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn intervals(runs: &[Run]) -> String {
+    let mut text =
+        "run,size,end_s,length_s,requests,connections,sent_bytes,received_bytes,failures,p50_us,p99_us,max_us\n"
+            .to_owned();
+    for (run, number) in runs.iter().zip(1..) {
+        for row in &run.rows {
+            let Row { t, seconds, requests, sent, received, connections, failures, latencies } = row;
+            let [p50, p99, max] = latencies.map(|nanos| nanos as f64 / 1000.0);
+            let _ = writeln!(
+                text,
+                "{number},{},{t:.3},{seconds:.3},{requests},{connections},{sent},{received},{failures},{p50},{p99},{max}",
+                run.size
+            );
+        }
+    }
+    text
+}
+
+/// A histogram as HdrHistogram's `outputPercentileDistribution` writes it, in microseconds.
+fn percentiles(histogram: &Histogram<u64>) -> String {
+    let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
+    for step in histogram.iter_quantiles(5) {
+        let (value, part) = (step.value_iterated_to() as f64 / 1000.0, step.quantile());
+        let below = (part * histogram.len() as f64).round();
+        let _ = match 1.0 / (1.0 - part) {
+            odds if odds.is_finite() => writeln!(text, "{value:12.3} {part:2.12} {below:10} {odds:14.2}"),
+            _ => writeln!(text, "{value:12.3} {part:2.12} {below:10}"),
+        };
+    }
+    let micros = |value: f64| value / 1000.0;
+    let _ = writeln!(
+        text,
+        "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]",
+        micros(histogram.mean()),
+        micros(histogram.stdev())
+    );
+    let _ =
+        writeln!(text, "#[Max     = {:12.3}, Total count    = {:12}]", micros(histogram.max() as f64), histogram.len());
+    text
+}

@@ -1,0 +1,275 @@
+//! A client: begins requests on many connections and counts what comes back.
+
+mod datagrams;
+mod schedule;
+mod slot;
+mod stop;
+mod stream;
+mod worker;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Arrived, HEADER, Interval, Pattern, Tally, sockets};
+use crate::{invalid, seconds, within};
+
+/// Orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The server.
+    pub to: SocketAddr,
+    /// What to do.
+    pub pattern: Pattern,
+    /// Threads, 1 to 256. Streams and UDP have a thread a connection whatever this says.
+    pub threads: usize,
+    /// Connections at once over all threads, at least one a thread, at most 100,000; of streams and UDP at most 1000.
+    pub connections: usize,
+    /// Requests a second over all connections (open loop); none is closed loop. Of UDP bits a second of Ethernet frames
+    /// over all sockets, none a flood. Streams have no rate.
+    pub rate: Option<f64>,
+    /// How long, in seconds.
+    pub seconds: f64,
+    /// Seconds from one interval's end to the next.
+    pub interval: f64,
+    /// Seconds after which a request without an answer has failed.
+    pub timeout: f64,
+    /// How connections that the client closes end.
+    pub close: Close,
+    /// Addresses of this machine that connections come from, in turn. None: the kernel's choice.
+    pub sources: Vec<IpAddr>,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Close {
+    /// With FIN from either side: whoever closes first keeps the port in TIME_WAIT for a minute.
+    Graceful,
+    /// With RST: the port is free at once (SO_LINGER of zero, socket(7)).
+    Reset,
+}
+
+/// What a client did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// All that was counted.
+    pub total: Tally,
+    /// UDP: what the server says came.
+    pub arrived: Option<Arrived>,
+    /// Seconds of processor time this process used meanwhile.
+    pub processor: f64,
+    /// Why it ended before its time; what was counted up to there is in `total`.
+    pub stopped: Option<String>,
+}
+
+/// What a thread ends with.
+type Ended = Result<Option<Arrived>, String>;
+
+/// Runs the traffic, giving `sink` each interval when it is over. When `over` is set, it stops.
+///
+/// # Errors
+/// Orders out of range. What befalls the traffic is in [`Outcome::stopped`], with the counts so far.
+pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> io::Result<Outcome> {
+    let spec = &checked(spec)?;
+    sockets::raise_descriptors();
+    let run = &Run { spec, over, failed: AtomicBool::new(false), start: Instant::now() };
+    let processor = sockets::processor_time();
+    let threads = match spec.pattern {
+        Pattern::Stream | Pattern::Maerts | Pattern::Udp { .. } => spec.connections,
+        _ => spec.threads,
+    };
+    let mut total = Tally::new();
+    let ended = thread::scope(|scope| {
+        let (report, reports) = mpsc::channel();
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let report = report.clone();
+                scope.spawn(move || {
+                    let ended = run.thread(thread, threads, &report);
+                    if ended.is_err() {
+                        run.failed.store(true, Ordering::Relaxed);
+                    }
+                    ended
+                })
+            })
+            .collect();
+        drop(report);
+        collect(run, threads, &reports, &mut |interval| {
+            total.add(&interval.tally);
+            sink(interval);
+        });
+        workers.into_iter().map(|worker| worker.join().expect("a client's thread")).collect::<Vec<Ended>>()
+    });
+    let elapsed = run.start.elapsed().as_secs_f64();
+    let interrupted = over.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
+    let mut stopped = None;
+    let mut arrived: Option<Arrived> = None;
+    for end in ended {
+        match end {
+            Ok(None) => (),
+            Ok(Some(more)) => arrived = Some(arrived.unwrap_or_default() + more),
+            Err(why) => stopped = stopped.or(Some(why)),
+        }
+    }
+    let answered = match spec.pattern {
+        Pattern::Maerts => total.received > 0,
+        // The server has confirmed it, or else said why not.
+        Pattern::Stream | Pattern::Udp { .. } => true,
+        _ => total.requests > 0,
+    };
+    let silent = (!answered).then(|| stop::silent(spec.to, elapsed));
+    let stopped = stopped.or(interrupted).or(silent);
+    Ok(Outcome { seconds: elapsed, total, arrived, processor: sockets::processor_time() - processor, stopped })
+}
+
+/// One run, as its threads see it.
+struct Run<'a> {
+    spec: &'a Spec,
+    /// Whether the user wants it to end.
+    over: &'a AtomicBool,
+    /// Whether a thread has come upon what ends it for all.
+    failed: AtomicBool,
+    start: Instant,
+}
+
+/// What a thread counted in its interval of this number.
+type Report = (u64, Tally);
+
+impl Run<'_> {
+    fn thread(&self, thread: usize, threads: usize, report: &mpsc::Sender<Report>) -> Ended {
+        let (length, end) = (nanos(self.spec.interval), self.end());
+        let counted = IntervalCounter { report, number: 0, tally: Tally::new(), length, end };
+        match self.spec.pattern {
+            Pattern::Stream | Pattern::Maerts => stream::run(self, thread, counted).map(|()| None),
+            Pattern::Udp { size } => datagrams::run(self, thread, size, counted).map(Some),
+            _ => worker::run(self, thread, threads, counted).map(|()| None),
+        }
+    }
+
+    /// Nanoseconds since the start.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn end(&self) -> u64 {
+        nanos(self.spec.seconds)
+    }
+
+    fn stopped(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Where connection `number` comes from.
+    fn source(&self, number: usize) -> Option<IpAddr> {
+        let sources = &self.spec.sources;
+        (!sources.is_empty()).then(|| sources[number % sources.len()])
+    }
+}
+
+/// Cuts a thread's counts into intervals.
+struct IntervalCounter<'a> {
+    report: &'a mpsc::Sender<Report>,
+    number: u64,
+    tally: Tally,
+    length: u64,
+    /// When the last interval ends, nominally: what ends a little later still counts in it.
+    end: u64,
+}
+
+impl IntervalCounter<'_> {
+    /// When the interval that is being counted ends.
+    fn boundary(&self) -> u64 {
+        (self.number + 1) * self.length
+    }
+
+    /// Reports every interval that is over by `now`, but for the last.
+    fn advance(&mut self, now: u64) {
+        while now >= self.boundary() && self.boundary() < self.end {
+            self.close();
+        }
+    }
+
+    /// Reports the interval that is being counted.
+    fn close(&mut self) {
+        // Nobody to tell means the run is being given up.
+        let _ = self.report.send((self.number, std::mem::take(&mut self.tally)));
+        self.number += 1;
+    }
+}
+
+/// Adds up what threads report of the same interval, and passes it on when all have.
+fn collect(run: &Run, threads: usize, reports: &mpsc::Receiver<Report>, sink: &mut impl FnMut(&Interval)) {
+    let mut open: BTreeMap<u64, (usize, Tally)> = BTreeMap::new();
+    let length = run.spec.interval;
+    let mut pass = |number: u64, tally: Tally| {
+        let begin = number as f64 * length;
+        let t = (begin + length).min(run.start.elapsed().as_secs_f64()).max(begin);
+        sink(&Interval { t, seconds: t - begin, tally });
+    };
+    while let Ok((number, tally)) = reports.recv() {
+        let (count, sum) = open.entry(number).or_insert_with(|| (0, Tally::new()));
+        *count += 1;
+        sum.add(&tally);
+        while let Some(whole) = open.first_entry().filter(|first| first.get().0 == threads) {
+            let (number, (_, tally)) = whole.remove_entry();
+            pass(number, tally);
+        }
+    }
+    // Threads that gave up left intervals that not all have reported.
+    for (number, (_, tally)) in open {
+        pass(number, tally);
+    }
+}
+
+/// Nanoseconds of a number of seconds that has been checked.
+fn nanos(seconds: f64) -> u64 {
+    Duration::from_secs_f64(seconds).as_nanos() as u64
+}
+
+/// The orders, if they can be carried out.
+fn checked(spec: &Spec) -> io::Result<Spec> {
+    seconds("seconds", spec.seconds)?;
+    seconds("interval", spec.interval)?;
+    seconds("timeout", spec.timeout)?;
+    within("intervals (seconds by interval)", spec.seconds / spec.interval, 0.0, 100_000.0)?;
+    within("threads", spec.threads, 1, 256)?;
+    let streams = matches!(spec.pattern, Pattern::Stream | Pattern::Maerts);
+    let by_thread = streams || matches!(spec.pattern, Pattern::Udp { .. });
+    within("connections", spec.connections, 1, if by_thread { 1000 } else { 100_000 })?;
+    if let Some(rate) = spec.rate {
+        if streams {
+            return Err(invalid(format!("rate is {rate}: a stream has none, it is as fast as it can be")));
+        }
+        within("rate", rate, 0.001, 1e12)?;
+    }
+    match &spec.pattern {
+        Pattern::Crr(sizes) | Pattern::Rr(sizes) => {
+            within("request", sizes.request, HEADER as u32, 64 << 20)?;
+            within("response", sizes.response, 1, 1 << 30)?;
+        }
+        Pattern::Http { host, path, .. } => {
+            let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+            if !path.starts_with('/') || !plain(path) || !plain(host) || path.len() + host.len() > 2000 {
+                return Err(invalid(format!("path is {path:?}: / and up to 2000 visible characters are needed")));
+            }
+        }
+        Pattern::Stream | Pattern::Maerts | Pattern::Udp { .. } => (),
+    }
+    if let Some(source) = spec.sources.iter().find(|source| source.is_ipv4() != spec.to.is_ipv4()) {
+        return Err(invalid(format!("source {source} cannot reach {}: they are of two families", spec.to)));
+    }
+    Ok(Spec { threads: spec.threads.min(spec.connections), ..spec.clone() })
+}

@@ -1,0 +1,349 @@
+//! A client's thread: turns its connections by epoll.
+//!
+//! Sockets are watched for edges, once a connection: each is used until it would block. The request is offered to a
+//! socket right after `connect`, before the first wait: where the way is short the connection stands by then.
+
+use std::{
+    collections::VecDeque,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags},
+    sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+};
+
+use super::{
+    Close, IntervalCounter, Run, nanos,
+    schedule::Schedule,
+    slot::{Slot, State},
+    stop,
+};
+use crate::{
+    await_any,
+    traffic::{
+        Pattern,
+        http::Reading,
+        sockets::{Dial, dial, receive, send},
+        wire,
+    },
+};
+
+/// Bytes read at once.
+const CHUNK: usize = 128 << 10;
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// From one look for requests that have waited too long to the next, in nanoseconds.
+const SWEEP: u64 = 100_000_000;
+/// A request that is larger goes in several segments, of which Nagle's rule would hold the last back.
+const SMALL: usize = 1200;
+
+/// Runs one thread's part of the connections and of the rate.
+pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), String> {
+    let spec = run.spec;
+    let count = spec.connections / threads + usize::from(thread < spec.connections % threads);
+    let keeps = matches!(spec.pattern, Pattern::Rr(_) | Pattern::Http { keep_alive: true, .. });
+    let request = wire::request(&spec.pattern);
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|error| error.desc().to_owned())?;
+    let worker = Worker {
+        run,
+        no_delay: keeps || request.len() > SMALL,
+        request,
+        keeps,
+        epoll,
+        slots: (0..count).map(|_| Slot::new(&spec.pattern)).collect(),
+        idle: (0..count).collect(),
+        schedule: Schedule::new(spec.rate, thread, threads),
+        counted,
+        scratch: vec![0; CHUNK],
+        dialled: thread,
+        failed_in_a_row: 0,
+        heard: 0,
+    };
+    worker.work()
+}
+
+struct Worker<'a> {
+    run: &'a Run<'a>,
+    request: Vec<u8>,
+    /// Whether a connection carries more than one request.
+    keeps: bool,
+    no_delay: bool,
+    epoll: Epoll,
+    slots: Vec<Slot>,
+    /// Slots without a request, the one that has rested longest first.
+    idle: VecDeque<usize>,
+    schedule: Schedule,
+    counted: IntervalCounter<'a>,
+    scratch: Vec<u8>,
+    /// Connections begun, for taking sources in turn.
+    dialled: usize,
+    failed_in_a_row: u64,
+    /// When a response was last completed.
+    heard: u64,
+}
+
+/// Why a request came to nothing.
+#[derive(Clone, Copy)]
+enum Failure {
+    Reset,
+    Closed,
+    TimedOut,
+    Status(u16),
+}
+
+impl Worker<'_> {
+    fn work(mut self) -> Result<(), String> {
+        let outcome = self.turn();
+        if outcome.is_ok() && !self.run.stopped() {
+            self.count_unanswered();
+        }
+        self.counted.close();
+        outcome
+    }
+
+    fn turn(&mut self) -> Result<(), String> {
+        let end = self.run.end();
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let mut sweep = SWEEP;
+        loop {
+            let now = self.run.now();
+            if now >= end || self.run.stopped() {
+                return Ok(());
+            }
+            self.counted.advance(now);
+            if now >= sweep {
+                self.sweep(now)?;
+                sweep = now + SWEEP;
+            }
+            self.begin_due(now)?;
+            let count = self.wait(&mut events, end.min(sweep).min(self.counted.boundary()))?;
+            for event in &events[..count] {
+                self.advance(event.data() as usize)?;
+            }
+        }
+    }
+
+    /// Waits for events, until a request is due for which there is room, or until `until`.
+    fn wait(&self, events: &mut [EpollEvent], until: u64) -> Result<usize, String> {
+        let words = |error: Errno| format!("cannot wait for sockets: {}", error.desc());
+        let due = self.schedule.next().filter(|_| !self.idle.is_empty());
+        let timeout = match due {
+            // Epoll counts milliseconds: too coarse for a schedule.
+            Some(due) => {
+                let deadline: Instant = self.run.start + Duration::from_nanos(due.min(until));
+                let mut polled = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+                await_any(&mut polled, deadline).map_err(|error| format!("cannot wait for sockets: {error}"))?;
+                EpollTimeout::ZERO
+            }
+            // A request failed at once: the next is due.
+            None if !self.idle.is_empty() => EpollTimeout::ZERO,
+            None => {
+                let left = Duration::from_nanos(until.saturating_sub(self.run.now()));
+                EpollTimeout::try_from(left.as_millis() as i32 + 1).unwrap_or(EpollTimeout::ZERO)
+            }
+        };
+        match self.epoll.wait(events, timeout) {
+            Err(Errno::EINTR) => Ok(0),
+            result => result.map_err(words),
+        }
+    }
+
+    /// Begins requests that are due while there is a connection for them.
+    fn begin_due(&mut self, now: u64) -> Result<(), String> {
+        // In closed loop a slot that comes back at once is not taken again here: its events must have their turn.
+        for _ in 0..self.idle.len() {
+            let Some(due) = self.schedule.take(now) else { break };
+            let Some(index) = self.idle.pop_front() else { break };
+            self.begin(index, due)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a request that was meant to begin at `due`.
+    fn begin(&mut self, index: usize, due: u64) -> Result<(), String> {
+        let now = self.run.now();
+        let slot = &mut self.slots[index];
+        slot.begun = now;
+        slot.due = if self.schedule.next().is_some() { due } else { now };
+        slot.sent = 0;
+        slot.response.reset();
+        if slot.socket.is_some() {
+            slot.state = State::Sending;
+            return self.advance(index);
+        }
+        let spec = self.run.spec;
+        let source = self.run.source(self.dialled);
+        self.dialled += 1;
+        let socket = dial(spec.to, source, spec.close == Close::Reset, self.no_delay)
+            .map_err(|error| stop::dialling(error, spec.to, source))?;
+        let slot = &mut self.slots[index];
+        slot.state = State::Connecting;
+        slot.socket = Some(socket);
+        self.advance(index)?;
+        // Only what still waits is watched. Not to be told of room that is there already saves a wake-up.
+        let slot = &self.slots[index];
+        let Some(socket) = &slot.socket else { return Ok(()) };
+        let room = match slot.state {
+            State::Receiving | State::Idle => EpollFlags::empty(),
+            State::Connecting | State::Sending => EpollFlags::EPOLLOUT,
+        };
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | room;
+        let watched = self.epoll.add(socket, EpollEvent::new(flags, index as u64));
+        watched.map_err(|error| stop::dialling(Dial::Socket(error), spec.to, None))
+    }
+
+    /// Goes on with a connection until it would block.
+    fn advance(&mut self, index: usize) -> Result<(), String> {
+        loop {
+            let slot = &mut self.slots[index];
+            let Some(socket) = &slot.socket else { return Ok(()) };
+            match slot.state {
+                State::Idle => {
+                    self.rest(index);
+                    return Ok(());
+                }
+                State::Connecting | State::Sending => match send(socket, &self.request[slot.sent..]) {
+                    Ok(sent) => {
+                        if slot.state == State::Connecting {
+                            slot.state = State::Sending;
+                            self.counted.tally.connections += 1;
+                            self.counted.tally.connect.saturating_record(self.run.now() - slot.begun);
+                        }
+                        slot.sent += sent;
+                        self.counted.tally.sent += sent as u64;
+                        if slot.sent == self.request.len() {
+                            slot.state = State::Receiving;
+                            // Nobody answers that fast: the event says when.
+                            return Ok(());
+                        }
+                    }
+                    Err(Errno::EAGAIN) => return Ok(()),
+                    Err(Errno::ECONNRESET | Errno::EPIPE) => return self.fail(index, Failure::Reset),
+                    Err(error) => return Err(stop::connecting(error, self.run.spec.to)),
+                },
+                State::Receiving => {
+                    let reading = match receive(socket, &mut self.scratch) {
+                        Ok(0) => match slot.response.end() {
+                            Reading::More => return self.fail(index, Failure::Closed),
+                            done => done,
+                        },
+                        Ok(read) => {
+                            self.counted.tally.received += read as u64;
+                            match slot.response.take(&self.scratch[..read]) {
+                                Reading::Wrong => return Err(self.protocol(read)),
+                                // The end may have come with these bytes, and there is no second edge for it.
+                                Reading::More => continue,
+                                done => done,
+                            }
+                        }
+                        Err(Errno::EAGAIN) => return Ok(()),
+                        Err(Errno::ECONNRESET | Errno::EPIPE) => return self.fail(index, Failure::Reset),
+                        Err(error) => return Err(stop::connecting(error, self.run.spec.to)),
+                    };
+                    if let Reading::Done { status, keep_alive } = reading {
+                        return self.complete(index, status, keep_alive);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An event on a connection without a request: the server has ended it, or says what nobody asked for.
+    fn rest(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if let Some(socket) = &slot.socket
+            && receive(socket, &mut self.scratch) != Err(Errno::EAGAIN)
+        {
+            slot.socket = None;
+        }
+    }
+
+    fn complete(&mut self, index: usize, status: u16, keep_alive: bool) -> Result<(), String> {
+        let now = self.run.now();
+        self.heard = now;
+        self.counted.advance(now);
+        let slot = &mut self.slots[index];
+        if !(self.keeps && keep_alive) {
+            slot.socket = None;
+        }
+        if !(200..400).contains(&status) {
+            return self.count_failure(index, Failure::Status(status));
+        }
+        self.failed_in_a_row = 0;
+        self.counted.tally.requests += 1;
+        self.counted.tally.latency.saturating_record(now.saturating_sub(slot.due).max(1));
+        self.free(index);
+        Ok(())
+    }
+
+    /// Ends the connection of a request that came to nothing.
+    fn fail(&mut self, index: usize, failure: Failure) -> Result<(), String> {
+        self.slots[index].socket = None;
+        self.count_failure(index, failure)
+    }
+
+    fn count_failure(&mut self, index: usize, failure: Failure) -> Result<(), String> {
+        let failures = &mut self.counted.tally.failures;
+        let (count, why) = match failure {
+            Failure::Reset => (&mut failures.reset, "the connection was reset".to_owned()),
+            Failure::Closed => (&mut failures.closed, "the connection ended before the response".to_owned()),
+            Failure::TimedOut => (&mut failures.timed_out, "there was no answer in time".to_owned()),
+            Failure::Status(status) => (&mut failures.status, format!("of HTTP status {status}")),
+        };
+        *count += 1;
+        self.failed_in_a_row += 1;
+        if self.failed_in_a_row >= (self.slots.len() as u64).max(100) {
+            return Err(stop::failing(self.run.spec.to, &why, self.failed_in_a_row));
+        }
+        self.free(index);
+        Ok(())
+    }
+
+    fn free(&mut self, index: usize) {
+        self.slots[index].state = State::Idle;
+        self.idle.push_back(index);
+    }
+
+    /// Fails the requests that have waited too long.
+    fn sweep(&mut self, now: u64) -> Result<(), String> {
+        let spec = self.run.spec;
+        let timeout = nanos(spec.timeout);
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.state != State::Idle && now.saturating_sub(slot.begun) >= timeout {
+                if now.saturating_sub(self.heard) >= timeout {
+                    return Err(stop::silent(spec.to, spec.timeout));
+                }
+                self.fail(index, Failure::TimedOut)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was due and is not answered when time is up has waited from when it was due until now, at least.
+    fn count_unanswered(&mut self) {
+        let end = self.run.end();
+        let tally = &mut self.counted.tally;
+        if self.schedule.next().is_none() {
+            return;
+        }
+        let begun = self.slots.iter().filter(|slot| slot.state != State::Idle).map(|slot| slot.due);
+        let begun: Vec<u64> = begun.collect();
+        let never = std::iter::from_fn(|| self.schedule.take(end.saturating_sub(1)));
+        for due in begun.into_iter().chain(never) {
+            tally.unanswered += 1;
+            tally.latency.saturating_record(end.saturating_sub(due).max(1));
+        }
+    }
+
+    fn protocol(&self, read: usize) -> String {
+        let wanted = match self.run.spec.pattern {
+            Pattern::Http { .. } => "an HTTP/1 server",
+            _ => "`fairlane load server`",
+        };
+        stop::protocol(self.run.spec.to, &self.scratch[..read], wanted)
+    }
+}

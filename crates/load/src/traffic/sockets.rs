@@ -1,0 +1,111 @@
+//! Sockets that never block.
+
+use std::{
+    io::IoSlice,
+    net::{IpAddr, SocketAddr, TcpListener},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit},
+        socket::{self, AddressFamily, Backlog, MsgFlags, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt},
+        time::TimeValLike,
+    },
+};
+
+/// A listener at `at`, whose connections send small segments at once. Several may share a port: the kernel then spreads
+/// connections over them by a hash of their addresses (SO_REUSEPORT, socket(7)).
+pub fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket::socket(family(at), SockType::Stream, flags, None)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(&socket, sockopt::ReusePort, &shared)?;
+    setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(at))?;
+    socket::listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket.into())
+}
+
+/// Begins to connect. Which port the connection has is settled by `connect`, so that as many connections go from one
+/// address as there are ports for each server (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+pub fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool) -> Result<OwnedFd, Dial> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket::socket(family(to), SockType::Stream, flags, None).map_err(Dial::Socket)?;
+    if reset {
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&socket, sockopt::Linger, &linger).map_err(Dial::Socket)?;
+    }
+    if no_delay {
+        setsockopt(&socket, sockopt::TcpNoDelay, &true).map_err(Dial::Socket)?;
+    }
+    if let Some(source) = source {
+        setsockopt(&socket, sockopt::IpBindAddressNoPort, &true).map_err(Dial::Socket)?;
+        socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::from((source, 0)))).map_err(Dial::Bind)?;
+    }
+    match socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(socket),
+        Err(error) => Err(Dial::Connect(error)),
+    }
+}
+
+/// Which step of [`dial`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dial {
+    /// There is no socket to be had.
+    Socket(Errno),
+    /// The source address cannot be used.
+    Bind(Errno),
+    /// There is no way to the server, or no port left.
+    Connect(Errno),
+}
+
+fn family(address: SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+/// Sends what the socket takes at once.
+pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    again(|| socket::send(socket.as_fd().as_raw_fd(), bytes, flags))
+}
+
+/// Sends of two slices in a row what the socket takes at once.
+pub fn send_both(socket: &impl AsFd, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let slices = [IoSlice::new(first), IoSlice::new(second)];
+    again(|| socket::sendmsg::<SockaddrStorage>(socket.as_fd().as_raw_fd(), &slices, &[], flags, None))
+}
+
+/// Takes what is there; 0 is the end.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    again(|| socket::recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT))
+}
+
+fn again(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => (),
+            result => return result,
+        }
+    }
+}
+
+/// Raises this process' limit of file descriptors as far as it may; answers it.
+pub fn raise_descriptors() -> u64 {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// Seconds of processor time this process has used, in user space and in the kernel.
+pub fn processor_time() -> f64 {
+    let micros = |usage: nix::sys::resource::Usage| {
+        (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64
+    };
+    getrusage(UsageWho::RUSAGE_SELF).map_or(f64::NAN, |usage| micros(usage) / 1e6)
+}

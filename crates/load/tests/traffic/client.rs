@@ -1,0 +1,193 @@
+//! The client: latency from when a request was meant to begin, and what it says of servers that fail.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::atomic::AtomicBool,
+    thread,
+    time::Duration,
+};
+
+use fairlane_load::traffic::{
+    Pattern, Sizes,
+    client::{self, Spec},
+    server::Acceptors,
+};
+
+use crate::place::{Server, http, run, scripted, spec};
+
+const SMALL: Pattern = Pattern::Crr(Sizes { request: 12, response: 1 });
+const SECOND: u64 = 1_000_000_000;
+
+/// An HTTP server of one connection after another that answers at once, but stands still for a second once, after 50
+/// requests.
+fn one_that_stops() -> std::net::SocketAddr {
+    let mut answered = 0;
+    scripted(move |mut stream| {
+        let mut request = [0; 1000];
+        while matches!(stream.read(&mut request), Ok(read) if read > 0) {
+            answered += 1;
+            if answered == 50 {
+                thread::sleep(Duration::from_secs(1));
+            }
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                break;
+            }
+        }
+    })
+}
+
+/// At 200 requests a second, about 200 are due while the server stands still. Each has waited from when it was due, so
+/// about half of them for half a second and more. Who only counts from when a request could begin sees one.
+#[test]
+fn the_wait_behind_a_server_that_stood_still_counts() {
+    let open = Spec { rate: Some(200.0), seconds: 3.0, ..spec(one_that_stops(), http("/", true)) };
+    let outcome = run(&open);
+    let total = &outcome.total;
+    assert_eq!(outcome.stopped, None);
+    // What was due is counted, answered or not.
+    assert_eq!(total.requests + total.unanswered, 600);
+    assert_eq!(total.latency.len(), 600);
+    let longer = |nanos| total.latency.count_between(nanos, u64::MAX);
+    // The number due in the second is exact whatever the machine does besides; more can only come of a slower machine.
+    assert!(longer(SECOND / 2) >= 95, "{} waited half a second", longer(SECOND / 2));
+    assert!(longer(SECOND / 4) >= 145, "{} waited a quarter", longer(SECOND / 4));
+    assert!(longer(SECOND / 2) < longer(SECOND / 4) && longer(SECOND - SECOND / 10) >= 1);
+
+    let closed = Spec { seconds: 3.0, ..spec(one_that_stops(), http("/", true)) };
+    let total = run(&closed).total;
+    assert!(total.latency.count_between(SECOND - SECOND / 10, u64::MAX) >= 1);
+    // In closed loop the very same server shows it once: half its requests were over in far less.
+    assert!(total.latency.value_at_quantile(0.5) < SECOND / 4);
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let server = Server::start(1, Acceptors::Each);
+    let orders = Spec { rate: Some(500.0), threads: 2, connections: 4, seconds: 0.5, ..spec(server.at, SMALL) };
+    let total = run(&orders).total;
+    assert_eq!((total.requests + total.unanswered + total.failures.total(), total.failures.total()), (250, 0));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for pattern in [SMALL, http("/", true), Pattern::Stream, Pattern::Maerts, Pattern::Udp { size: 100 }] {
+        let outcome = run(&spec(free, pattern.clone()));
+        let why = outcome.stopped.unwrap();
+        assert!(why.contains(&free.to_string()) && why.contains("refuses"), "{pattern:?}: {why}");
+        assert_eq!(outcome.total.requests, 0);
+    }
+}
+
+#[test]
+fn another_protocol_is_told() {
+    let at = scripted(|mut stream| {
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9\r\n");
+        let _ = stream.read(&mut [0; 1000]);
+    });
+    for pattern in [SMALL, http("/", false), Pattern::Maerts] {
+        let why = run(&spec(at, pattern)).stopped.unwrap();
+        assert!(why.contains("another protocol (\"SSH-2.0-OpenSSH_9\")"), "{why}");
+    }
+    // Our own patterns of a web server.
+    let web = scripted(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let why = run(&spec(web, SMALL)).stopped.unwrap();
+    assert!(why.contains("`fairlane load server` is needed"), "{why}");
+}
+
+#[test]
+fn a_server_that_leaves_half_way_ends_the_run_with_what_was_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().take(20).flatten() {
+            let mut stream: TcpStream = stream;
+            let _ = stream.read(&mut [0; 1000]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let outcome = run(&Spec { seconds: 20.0, ..spec(at, http("/", false)) });
+    assert!(outcome.stopped.unwrap().contains("refuses connections"));
+    assert_eq!(outcome.total.requests, 20);
+    assert!(outcome.seconds < 20.0);
+}
+
+#[test]
+fn a_server_that_always_breaks_off_ends_the_run() {
+    let at = scripted(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    });
+    let outcome = run(&Spec { seconds: 20.0, ..spec(at, http("/", false)) });
+    let why = outcome.stopped.unwrap();
+    assert!(why.contains("100 requests in a row") && why.contains("ended before the response"), "{why}");
+    assert_eq!((outcome.total.requests, outcome.total.failures.closed), (0, 100));
+}
+
+#[test]
+fn a_status_of_an_error_is_no_request() {
+    let at = scripted(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.0 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    });
+    let outcome = run(&Spec { seconds: 20.0, ..spec(at, http("/", false)) });
+    assert!(outcome.stopped.unwrap().contains("status 503"));
+    assert_eq!((outcome.total.requests, outcome.total.latency.len(), outcome.total.failures.status), (0, 0, 100));
+}
+
+#[test]
+fn silence_ends_the_run() {
+    // Connections wait in the backlog, and nobody takes them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    for pattern in [SMALL, http("/", false), Pattern::Maerts] {
+        let outcome = run(&Spec { seconds: 30.0, timeout: 0.3, ..spec(at, pattern) });
+        assert!(outcome.stopped.unwrap().contains("no answer"));
+        assert!(outcome.seconds < 30.0);
+    }
+    let outcome = run(&Spec { seconds: 0.2, ..spec(at, http("/", false)) });
+    assert!(outcome.stopped.unwrap().contains("no answer"), "a run too short for the time-out");
+}
+
+#[test]
+fn a_source_that_is_not_ours_is_told() {
+    let server = Server::start(1, Acceptors::Each);
+    let sources = vec!["192.0.2.1".parse().unwrap()];
+    let why = run(&Spec { sources, ..spec(server.at, SMALL) }).stopped.unwrap();
+    assert!(why.contains("192.0.2.1") && why.contains("address of this machine"), "{why}");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_counted() {
+    let server = Server::start(1, Acceptors::Each);
+    let over = AtomicBool::new(false);
+    let orders = Spec { seconds: 100.0, ..spec(server.at, SMALL) };
+    let outcome = client::run(&orders, &over, |_| over.store(true, std::sync::atomic::Ordering::Relaxed)).unwrap();
+    assert_eq!(outcome.stopped.as_deref(), Some("interrupted"));
+    assert!(outcome.total.requests > 0 && outcome.seconds < 100.0);
+}
+
+#[test]
+fn orders_out_of_range_are_named() {
+    let good = spec("127.0.0.1:1".parse().unwrap(), SMALL);
+    for (bad, named) in [
+        (Spec { threads: 0, ..good.clone() }, "threads"),
+        (Spec { connections: 0, ..good.clone() }, "connections"),
+        (Spec { seconds: 0.0, ..good.clone() }, "seconds"),
+        (Spec { interval: -1.0, ..good.clone() }, "interval"),
+        (Spec { rate: Some(0.0), ..good.clone() }, "rate"),
+        (Spec { rate: Some(1.0), pattern: Pattern::Stream, ..good.clone() }, "rate"),
+        (Spec { pattern: Pattern::Rr(Sizes { request: 11, response: 1 }), ..good.clone() }, "request"),
+        (Spec { pattern: Pattern::Rr(Sizes { request: 12, response: 0 }), ..good.clone() }, "response"),
+        (Spec { pattern: http("no path", true), ..good.clone() }, "path"),
+        (Spec { pattern: http("/a b", true), ..good.clone() }, "path"),
+        (Spec { sources: vec!["::1".parse().unwrap()], ..good.clone() }, "source"),
+    ] {
+        let error = client::run(&bad, &AtomicBool::new(false), |_| ()).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}

@@ -1,0 +1,91 @@
+//! A server in this process, and orders of a client for it.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use fairlane_load::traffic::{
+    Pattern,
+    client::{self, Close, Outcome, Spec},
+    server::{self, Acceptors},
+};
+
+/// A server that ends with its owner.
+pub struct Server {
+    pub at: SocketAddr,
+    over: Arc<AtomicBool>,
+    serving: Option<thread::JoinHandle<server::Outcome>>,
+}
+
+impl Server {
+    pub fn start(threads: usize, acceptors: Acceptors) -> Server {
+        Server::patient(threads, acceptors, 30.0)
+    }
+
+    /// One that closes connections silent for so many seconds.
+    pub fn patient(threads: usize, acceptors: Acceptors, patience: f64) -> Server {
+        let at = "127.0.0.1:0".parse().unwrap();
+        let spec = server::Spec { at, threads, acceptors, seconds: None, interval: 0.1, patience };
+        let over = Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel();
+        let serving = thread::spawn({
+            let over = over.clone();
+            move || server::run(&spec, &over, |at| tell.send(at).unwrap(), |_| ()).unwrap()
+        });
+        Server { at: told.recv().unwrap(), over, serving: Some(serving) }
+    }
+
+    /// Ends it; what it served.
+    pub fn end(mut self) -> server::Outcome {
+        self.over.store(true, Ordering::Relaxed);
+        self.serving.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Orders of a short run with one connection.
+pub fn spec(to: SocketAddr, pattern: Pattern) -> Spec {
+    Spec {
+        to,
+        pattern,
+        threads: 1,
+        connections: 1,
+        rate: None,
+        seconds: 0.4,
+        interval: 0.1,
+        timeout: 10.0,
+        close: Close::Graceful,
+        sources: Vec::new(),
+    }
+}
+
+pub fn run(spec: &Spec) -> Outcome {
+    client::run(spec, &AtomicBool::new(false), |_| ()).unwrap()
+}
+
+pub fn http(path: &str, keep_alive: bool) -> Pattern {
+    Pattern::Http { host: "test".to_owned(), path: path.to_owned(), keep_alive }
+}
+
+/// A listener whose connections are given to `serve`, one after another, in a thread that lives as long as the test.
+pub fn scripted(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            serve(stream);
+        }
+    });
+    at
+}
