@@ -55,7 +55,7 @@ impl EarlyAck<'_> {
         if self.flows[at].state() == State::Opening {
             self.opened_from(at, &segment);
         }
-        if matches!(self.flows[at].state(), State::Opening | State::EndToEnd) {
+        if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
         }
         self.judge(at, &segment, head, checksum, now)

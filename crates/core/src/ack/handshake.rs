@@ -4,7 +4,7 @@ use super::flow::{
     BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS, SENDER_SYN,
 };
 use super::segment::{Link, Segment};
-use super::{EarlyAck, Fallback, Flow, Mode, State};
+use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
 use crate::PortId;
 use crate::packet::TcpFlags;
 use crate::time::Nanos;
@@ -82,20 +82,26 @@ impl EarlyAck<'_> {
         self.insert(Flow::new(segment.key), now)
     }
 
-    /// Completes the handshake with an ACK from outside to a guest that accepted.
+    /// Completes the handshake with an ACK from outside to a guest that accepted. It may be lost, and data be the first to
+    /// carry it.
     pub(super) fn opened_toward(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
-        if flow.has(GUEST_SYN | SENDER_SYN) && segment.ack == flow.guest_next && segment.seq == flow.guest_ack {
+        let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
+        if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
             flow.sender_ack = segment.ack;
             flow.set(State::Idle);
         }
     }
 
-    /// Completes the handshake with an ACK of a guest that connected.
+    /// Completes the handshake with an ACK of a guest that connected. One that accepted and goes on without such an ACK from
+    /// outside has it from elsewhere: its flow is not ours to know.
     pub(super) fn opened_from(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
+        if flow.has(BEGUN) {
+            return self.remove(at);
+        }
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.seen;
-        if flow.has(GUEST_SYN | SENDER_SYN) && acks && !flow.has(BEGUN) {
+        if flow.has(GUEST_SYN | SENDER_SYN) && acks {
             flow.edge = segment.ack.plus(u32::from(segment.window) << flow.scale);
             begin(flow, segment);
             flow.set(State::Idle);
