@@ -118,9 +118,9 @@ impl EarlyAck<'_> {
             (flow.tries, flow.duplicates) = (0, 0);
             self.release(at, ack);
             let flow = &mut self.flows[at];
-            let repairs = ack.before(flow.recover);
-            (flow.resend, flow.recover) = (ack, flow.recover.latest(ack));
             if flow.owes() {
+                let repairs = ack.before(flow.recover);
+                (flow.resend, flow.recover) = (ack, flow.recover.latest(ack));
                 flow.deadline = if repairs { now.0 } else { (now + RETRANSMIT).0 };
                 self.schedule(at);
             }

@@ -145,6 +145,6 @@ fn agree(flow: &mut Flow) {
 /// The guest's first ACK: nothing is retained before it.
 fn begin(flow: &mut Flow, segment: &Segment) {
     (flow.guest_ack, flow.acked, flow.start, flow.next) = (segment.ack, segment.ack, segment.ack, segment.ack);
-    (flow.told, flow.resend, flow.recover) = (flow.edge, segment.ack, segment.ack);
+    flow.told = flow.edge;
     flow.flags |= BEGUN;
 }

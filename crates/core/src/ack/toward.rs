@@ -138,6 +138,7 @@ impl EarlyAck<'_> {
             return false;
         }
         if !flow.owes() {
+            (flow.resend, flow.recover) = (flow.guest_ack, flow.guest_ack);
             flow.deadline = (now + RETRANSMIT).0;
             self.schedule(at);
         }
