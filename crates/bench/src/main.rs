@@ -4,6 +4,7 @@
 //! and what is reported is the ratio within each round: its median, with a 95% interval.
 #![forbid(unsafe_code)]
 
+mod ack;
 mod backend;
 #[path = "../../core/benches/decision/mod.rs"]
 mod decision;
@@ -54,6 +55,8 @@ enum Part {
     Forward,
     /// Nanoseconds a scheduling decision.
     Sched,
+    /// Nanoseconds of early ack for a frame.
+    Ack,
     /// TCP between two guests.
     Guest,
 }
@@ -159,6 +162,7 @@ fn run(options: Options) -> Result<bool> {
 
             Part::Forward => forward::measure(&mut run),
             Part::Sched => sched::measure(&mut run),
+            Part::Ack => ack::measure(&mut run),
             Part::Guest => guest::measure(&mut run),
         };
         match outcome {

@@ -5,16 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ack;
 pub mod packet;
 pub mod policy;
 pub mod problem;
 pub mod sched;
 pub mod stats;
 pub mod switch;
+mod table;
 pub mod time;
 
 /// A port of one link: the uplink or a guest's vif. Numbers are small, dense and reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u32);
 
 impl PortId {

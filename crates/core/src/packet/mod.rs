@@ -4,8 +4,10 @@
 //! after that. Decisions see only the first bytes of a frame, so a view asks for its own header and no more: what a
 //! header says of the payload's length is for the caller to hold against the frame's known length.
 
+mod amend;
 mod arp;
 pub mod checksum;
+mod compose;
 mod ethernet;
 mod icmp;
 mod ip;
@@ -19,7 +21,9 @@ mod tcp;
 pub(crate) mod testing;
 mod udp;
 
+pub use amend::Amend;
 pub use arp::Arp;
+pub use compose::Compose;
 pub use ethernet::{Ethernet, ethertype};
 pub use icmp::{Icmp, NEIGHBOUR_ADVERTISEMENT};
 pub use ip::{Ip, Upper, protocol};

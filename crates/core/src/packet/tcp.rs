@@ -5,12 +5,12 @@ use super::{Error, get16, get32, need};
 const SOURCE_PORT: usize = 0;
 const DESTINATION_PORT: usize = 2;
 pub(super) const SEQUENCE: usize = 4;
-const ACKNOWLEDGMENT: usize = 8;
+pub(super) const ACKNOWLEDGMENT: usize = 8;
 const DATA_OFFSET: usize = 12;
 pub(super) const FLAGS: usize = 13;
-const WINDOW: usize = 14;
+pub(super) const WINDOW: usize = 14;
 pub(super) const CHECKSUM: usize = 16;
-const HEADER: usize = 20;
+pub(super) const HEADER: usize = 20;
 
 /// The control bits, from FIN (lowest) to CWR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,12 +29,24 @@ impl TcpFlags {
     pub const ACK: TcpFlags = TcpFlags(0x10);
     /// The urgent pointer counts.
     pub const URG: TcpFlags = TcpFlags(0x20);
+    /// Congestion experienced, as the receiver tells it (RFC 3168).
+    pub const ECE: TcpFlags = TcpFlags(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: TcpFlags = TcpFlags(0x80);
 
     /// Whether all of `flags` are set.
     pub fn contains(self, flags: TcpFlags) -> bool {
         self.0 & flags.0 == flags.0
+    }
+
+    /// Whether any of `flags` is set.
+    pub fn intersects(self, flags: TcpFlags) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    /// These and `flags`.
+    pub const fn with(self, flags: TcpFlags) -> TcpFlags {
+        TcpFlags(self.0 | flags.0)
     }
 
     /// These without `flags`.

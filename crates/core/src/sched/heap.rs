@@ -29,6 +29,13 @@ impl Heap {
         self.items.first().copied()
     }
 
+    /// The time of a port, if it is in the heap.
+    #[inline]
+    pub fn time_of(&self, port: u32) -> Option<Nanos> {
+        let place = self.places[port as usize];
+        (place != NONE).then(|| self.items[place as usize].0)
+    }
+
     /// Adds a port that is not in the heap.
     pub fn push(&mut self, port: u32, at: Nanos) {
         self.items.push((at, port));
@@ -116,6 +123,7 @@ mod tests {
                         None => prop_assert!(model.values().all(|at| *at > Nanos(time))),
                     },
                 }
+                prop_assert_eq!(heap.time_of(port), model.get(&port).copied());
                 prop_assert_eq!(heap.peek().map(|(at, _)| at), model.values().min().copied());
             }
         }

@@ -6,7 +6,7 @@
 
 mod bucket;
 mod fair;
-mod heap;
+pub(crate) mod heap;
 mod list;
 mod netback;
 mod throttle;

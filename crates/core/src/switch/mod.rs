@@ -5,15 +5,16 @@
 //! so that one that makes up addresses pushes out only its own.
 
 mod pins;
-mod table;
+mod place;
 
 pub use pins::Pins;
 
 use crate::PortId;
 use crate::packet::{Ethernet, Mac};
 use crate::stats::DropReason;
+use crate::table::Table;
 use crate::time::Nanos;
-use table::{Key, Place, Table};
+use place::{Place, is_of, key};
 
 /// How long an address is remembered that no longer sends (802.1Q, table 8-6: 300 s).
 pub const AGEING: Nanos = Nanos::from_millis(300_000);
@@ -57,7 +58,7 @@ pub struct Taken {
 /// A switch.
 pub struct Switch {
     isolate: bool,
-    table: Table,
+    table: Table<Place>,
     /// By port number.
     members: Vec<Option<Member>>,
     ports: Vec<PortId>,
@@ -73,7 +74,7 @@ struct Member {
 
 /// The addresses learned from a port, as a ring: a new one takes the place of the oldest.
 struct Learned {
-    keys: Vec<Key>,
+    keys: Vec<u64>,
     limit: usize,
     oldest: usize,
 }
@@ -84,7 +85,7 @@ impl Learned {
     }
 
     /// Adds a key; returns the one it replaces.
-    fn push(&mut self, key: Key) -> Option<Key> {
+    fn push(&mut self, key: u64) -> Option<u64> {
         if self.keys.len() < self.limit {
             self.keys.push(key);
             return None;
@@ -134,8 +135,8 @@ impl Switch {
         self.ports.push(port);
         self.table.reserve(self.members.iter().flatten().map(|member| member.learned.limit + 1).sum());
         if let Some(mac) = pinned {
-            self.table.forget(mac);
-            self.table.insert(Key::new(mac, 0), Place::pinned(port));
+            self.table.remove_where(|known| is_of(known, mac));
+            self.table.insert(key(mac, 0), Place::pinned(port));
         }
     }
 
@@ -144,7 +145,7 @@ impl Switch {
         let Some(member) = self.members.get_mut(port.index()).and_then(Option::take) else { return };
         self.ports.retain(|other| *other != port);
         self.uplinks.retain(|other| *other != port);
-        let pinned = member.pins.mac.map(|mac| Key::new(mac, 0));
+        let pinned = member.pins.mac.map(|mac| key(mac, 0));
         for key in member.learned.keys.into_iter().chain(pinned) {
             self.forget(key, port);
         }
@@ -204,19 +205,19 @@ impl Switch {
     /// Where an address is, as far as is known.
     #[inline]
     fn find(&self, mac: Mac, vlan: u16, now: Nanos) -> Option<PortId> {
-        let place = self.table.get(Key::new(mac, vlan)).filter(|place| now.since(place.seen) < AGEING);
+        let place = self.table.get(key(mac, vlan)).filter(|place| now.since(place.seen) < AGEING);
         place.or_else(|| self.pinned(mac)).map(|place| place.port)
     }
 
     /// Where an address is pinned.
     fn pinned(&self, mac: Mac) -> Option<Place> {
-        self.table.get(Key::new(mac, 0)).filter(Place::is_pinned)
+        self.table.get(key(mac, 0)).filter(Place::is_pinned)
     }
 
     /// Remembers where a frame's sender is.
     #[inline]
     fn learn(&mut self, from: PortId, frame: &Ethernet<'_>, now: Nanos) -> Result<(), DropReason> {
-        let key = Key::new(frame.source(), frame.vlan());
+        let key = key(frame.source(), frame.vlan());
         match self.table.get_mut(key) {
             Some(place) if place.port == from => {
                 place.seen = now;
@@ -228,7 +229,7 @@ impl Switch {
 
     /// The rarer part of [`Switch::learn`]: the sender is new, or was at another port.
     #[cold]
-    fn learn_anew(&mut self, from: PortId, mac: Mac, key: Key, now: Nanos) -> Result<(), DropReason> {
+    fn learn_anew(&mut self, from: PortId, mac: Mac, key: u64, now: Nanos) -> Result<(), DropReason> {
         if !mac.is_station() {
             return Err(DropReason::Malformed);
         }
@@ -244,7 +245,7 @@ impl Switch {
     }
 
     /// Forgets where an address is, if it is at `port`.
-    fn forget(&mut self, key: Key, port: PortId) {
+    fn forget(&mut self, key: u64, port: PortId) {
         if self.table.get(key).is_some_and(|place| place.port == port) {
             self.table.remove(key);
         }

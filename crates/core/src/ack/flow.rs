@@ -1,0 +1,254 @@
+//! What is known of a flow: the state of its machine, its numbers, and where its retained copies are.
+
+use super::pool::Chain;
+use super::segment::{Key, Link};
+use super::sequence::Seq;
+use super::stats::Fallback;
+use std::fmt;
+
+/// Where a flow's machine is. [`crate::ack`] has the diagram and the source of each edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// No flow.
+    #[default]
+    Free = 0,
+    /// A SYN was seen; the handshake is not complete.
+    Opening = 1,
+    /// Watched, nothing retained: the guest answers for itself.
+    Idle = 2,
+    /// Data in order are retained and acknowledged early.
+    Active = 3,
+    /// The guest's window or a cap is reached; nothing more is acknowledged until the guest takes something.
+    NoBuffer = 4,
+    /// A gap came before what was last delivered; the guest answers until it is filled.
+    UnexpectedSequence = 5,
+    /// Something was not as it should be: nothing more is acknowledged, what was is brought to its end.
+    Draining = 6,
+    /// Left to its two ends for good.
+    EndToEnd = 7,
+}
+
+impl State {
+    /// Every state a flow can be in, in the order of their numbers from 1.
+    pub const ALL: [State; 7] = [
+        State::Opening,
+        State::Idle,
+        State::Active,
+        State::NoBuffer,
+        State::UnexpectedSequence,
+        State::Draining,
+        State::EndToEnd,
+    ];
+
+    /// The state's name in metrics and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Free => "free",
+            State::Opening => "opening",
+            State::Idle => "idle",
+            State::Active => "active",
+            State::NoBuffer => "no_buffer",
+            State::UnexpectedSequence => "unexpected_sequence",
+            State::Draining => "draining",
+            State::EndToEnd => "end_to_end",
+        }
+    }
+
+    /// The state with this number in memory or an export, if there is one.
+    pub(super) fn from_number(number: u8) -> Option<State> {
+        State::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// The handshake: the guest sent its SYN or SYN and ACK.
+pub const GUEST_SYN: u16 = 1;
+/// The handshake: the sender outside did.
+pub const SENDER_SYN: u16 = 2;
+/// The guest's SYN had a window scale.
+pub const GUEST_SCALES: u16 = 4;
+/// The sender's SYN had a window scale.
+pub const SENDER_SCALES: u16 = 8;
+/// The guest's SYN had timestamps.
+pub const GUEST_STAMPS: u16 = 16;
+/// The sender's SYN had timestamps.
+pub const SENDER_STAMPS: u16 = 32;
+/// The guest's SYN permitted SACK.
+pub const GUEST_SACKS: u16 = 64;
+/// The sender was reset because its bytes could not be brought to the guest; the guest is to be told.
+pub const RESET: u16 = 128;
+/// The sender's FIN was seen.
+pub const FIN: u16 = 256;
+/// The sender's SYN permitted SACK.
+pub const SENDER_SACKS: u16 = 512;
+/// The guest acknowledged the sender's SYN.
+pub const BEGUN: u16 = 1024;
+
+/// A flow. Like a [`super::Block`] it lies in the caller's memory, and is numbers and bytes alone. What each frame needs
+/// is in its first 128 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Flow {
+    pub(super) key: Key,
+    /// A number of [`State`].
+    pub(super) state: u8,
+    /// How far the guest's windows are shifted.
+    pub(super) scale: u8,
+    pub(super) flags: u16,
+    /// The guest's greatest ACK.
+    pub(super) guest_ack: Seq,
+    /// The greatest ACK that was sent outside, by the guest or for it.
+    pub(super) acked: Seq,
+    /// The right edge of the guest's window, as it said last.
+    pub(super) edge: Seq,
+    /// The right edge that the sender was told last.
+    pub(super) told: Seq,
+
+    /// First and next number of what is retained; equal if nothing is.
+    pub(super) start: Seq,
+    pub(super) next: Seq,
+    /// The number behind all that was put into the guest's ring.
+    pub(super) seen: Seq,
+    /// The number behind all that the guest sent.
+    pub(super) guest_next: Seq,
+    /// Latest timestamp values of guest and sender, and the sender's echo.
+    pub(super) guest_stamp: u32,
+    pub(super) sender_stamp: u32,
+    pub(super) sender_echo: u32,
+    /// The sender's latest ACK and window.
+    pub(super) sender_ack: Seq,
+    pub(super) sender_window: u16,
+    /// Payload bytes of a segment the guest takes.
+    pub(super) mss: u16,
+    /// Rounds of retransmission since the guest's ACK moved on.
+    pub(super) tries: u16,
+    /// Equal ACKs of the guest in a row.
+    pub(super) duplicates: u8,
+    /// 1 more than the number of the [`Fallback`]; 0 if there was none.
+    pub(super) fallback: u8,
+    pub(super) chain: Chain,
+    /// When it was last heard of, in seconds.
+    pub(super) heard: u32,
+    pub(super) early_acks: u32,
+    /// When to retransmit, in nanoseconds.
+    pub(super) deadline: u64,
+
+    /// The guest is repaired up to here, each ACK of it calling for more.
+    pub(super) recover: Seq,
+    /// What is to be retransmitted next.
+    pub(super) resend: Seq,
+    pub(super) toward: Link,
+    pub(super) from: Link,
+    pub(super) suppressed: u32,
+    pub(super) retransmissions: u32,
+}
+
+impl Flow {
+    /// A flow whose first SYN is being seen.
+    pub(super) fn new(key: Key) -> Flow {
+        Flow { key, state: State::Opening as u8, ..Flow::default() }
+    }
+
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        State::from_number(self.state).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, state: State) {
+        self.state = state as u8;
+    }
+
+    /// Whether all of `flags` are set.
+    #[inline]
+    pub(super) fn has(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// Whether both ends agreed on timestamps (RFC 7323, 3.2).
+    #[inline]
+    pub(super) fn stamps(&self) -> bool {
+        self.has(GUEST_STAMPS | SENDER_STAMPS)
+    }
+
+    /// Whether both ends permitted SACK (RFC 2018, 2).
+    #[inline]
+    pub(super) fn sacks(&self) -> bool {
+        self.has(GUEST_SACKS | SENDER_SACKS)
+    }
+
+    /// Whether the sender was told of bytes that the guest has not acknowledged: those are ours to deliver.
+    #[inline]
+    pub(super) fn owes(&self) -> bool {
+        self.acked.after(self.guest_ack)
+    }
+
+    /// Whether all that was acknowledged early is retained. It is, but where memory was damaged.
+    #[inline]
+    pub(super) fn holds(&self) -> bool {
+        !self.start.after(self.guest_ack) && !self.acked.after(self.next)
+    }
+
+    /// Bytes retained.
+    #[inline]
+    pub(super) fn retained(&self) -> u32 {
+        self.next.since(self.start)
+    }
+
+    /// A window field that reaches from `ack` to `edge` and no further; 0 if the edge lies behind.
+    #[inline]
+    pub(super) fn window(&self, ack: Seq, edge: Seq) -> u16 {
+        (ack.room(edge) >> self.scale).min(u16::MAX.into()) as u16
+    }
+
+    /// What is to be seen of it.
+    pub(super) fn view(&self) -> FlowView {
+        let (key, owed) = (self.key, self.guest_ack.room(self.acked));
+        FlowView {
+            guest: crate::PortId(key.guest),
+            vlan: key.vlan(),
+            outside: key.outside().into(),
+            inside: key.inside().into(),
+            state: self.state(),
+            retained: self.retained(),
+            owed,
+            early_acks: self.early_acks,
+            suppressed: self.suppressed,
+            retransmissions: self.retransmissions,
+            fallback: Fallback::from_number(self.fallback),
+        }
+    }
+}
+
+/// What is to be seen of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowView {
+    /// Whose it is.
+    pub guest: crate::PortId,
+    /// The outer VLAN; 0 if there is none.
+    pub vlan: u16,
+    /// Address and port outside.
+    pub outside: std::net::SocketAddr,
+    /// Address and port of the guest.
+    pub inside: std::net::SocketAddr,
+    /// The state of its machine.
+    pub state: State,
+    /// Bytes of which a copy is kept.
+    pub retained: u32,
+    /// Bytes of those that the sender was told of and the guest has not acknowledged.
+    pub owed: u32,
+    /// Early ACKs sent.
+    pub early_acks: u32,
+    /// ACKs of the guest that said nothing new and were dropped.
+    pub suppressed: u32,
+    /// Segments sent to the guest again.
+    pub retransmissions: u32,
+    /// Why it is draining or end-to-end.
+    pub fallback: Option<Fallback>,
+}

@@ -1,0 +1,199 @@
+//! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
+
+use super::segment::{Link, Segment, Way};
+use super::sequence::Seq;
+use super::{EarlyAck, Fallback, Flow, RETRANSMIT, State, Verdict, are_near, seconds};
+use crate::PortId;
+use crate::packet::{Amend, Checksum, TcpFlags};
+use crate::time::Nanos;
+use std::ops::Range;
+
+/// Equal ACKs that mean that a segment is missing (RFC 5681, 3.2).
+const DUPLICATES: u8 = 3;
+
+/// Bytes of a TCP header without options.
+const HEADER: usize = 20;
+
+/// The kind of the option with selective acknowledgments (RFC 2018, 3).
+const SACK_BLOCKS: u8 = 5;
+
+/// What a segment of the guest acknowledges.
+struct Said {
+    ack: Seq,
+    /// The right edge of its window.
+    edge: Seq,
+    /// Whether it carries nothing but that.
+    pure: bool,
+    /// Whether the guest is further than it was.
+    moves: bool,
+}
+
+impl EarlyAck<'_> {
+    /// Judges a frame of `len` bytes that a guest sends, by its `head`, which is made fit to what was said for the guest.
+    /// `checksum` says whether the one in the head is complete.
+    ///
+    /// Every frame of the guest is shown, once and in order, before it goes out.
+    #[inline]
+    pub fn from_guest(
+        &mut self,
+        guest: PortId,
+        head: &mut [u8],
+        len: usize,
+        checksum: Checksum,
+        now: Nanos,
+    ) -> Verdict {
+        if self.is_out(guest) {
+            return Verdict::Pass;
+        }
+        let Some(segment) = Segment::read(guest, Way::Out, head, len) else { return Verdict::Pass };
+        if segment.flags.contains(TcpFlags::SYN) {
+            self.syn_from(&segment, head, now);
+            return Verdict::Pass;
+        }
+        let Some(at) = self.find(&segment.key) else { return Verdict::Pass };
+        self.flows[at].heard = seconds(now);
+        if self.flows[at].state() == State::Opening {
+            self.opened_from(at, &segment);
+        }
+        if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
+            return Verdict::Pass;
+        }
+        self.judge(at, &segment, head, checksum, now)
+    }
+
+    fn judge(&mut self, at: usize, segment: &Segment, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
+        let flow = &mut self.flows[at];
+        let is_next = segment.seq == flow.guest_next;
+        if are_near(segment.end(), flow.guest_next) {
+            flow.guest_next = flow.guest_next.latest(segment.end());
+        }
+        if segment.flags.contains(TcpFlags::RST) {
+            // The other end takes one with just this number (RFC 5961, 3.2), and any other perhaps not.
+            if is_next {
+                self.remove(at);
+            } else {
+                self.fall_back(at, Fallback::Reset);
+            }
+            return Verdict::Pass;
+        }
+        if !segment.flags.contains(TcpFlags::ACK) {
+            return Verdict::Pass;
+        }
+        if segment.options.is_none() {
+            self.fall_back(at, Fallback::Options);
+        } else if segment.ack.after(flow.seen) {
+            self.fall_back(at, Fallback::AckedUnsent);
+            return Verdict::Pass;
+        }
+        let flow = &mut self.flows[at];
+        if let Some((value, _)) = segment.timestamps()
+            && value.wrapping_sub(flow.guest_stamp) as i32 > 0
+        {
+            flow.guest_stamp = value;
+        }
+        let plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
+        let said = Said {
+            ack: segment.ack,
+            edge: segment.ack.plus(u32::from(segment.window) << flow.scale),
+            pure: segment.payload == 0 && is_next && plain,
+            moves: segment.ack.after(flow.guest_ack),
+        };
+        if flow.state() != State::Idle {
+            flow.from = Link::new(head, segment.network);
+        }
+        self.note_ack(at, &said, now);
+        let verdict = self.answer(at, segment, &said, head, checksum);
+        self.settle(at);
+        verdict
+    }
+
+    /// Notes how far the guest is, and what it takes.
+    fn note_ack(&mut self, at: usize, said: &Said, now: Nanos) {
+        let &Said { ack, edge, pure, moves } = said;
+        let flow = &mut self.flows[at];
+        if ack.before(flow.guest_ack) {
+            return;
+        }
+        if moves {
+            (flow.tries, flow.duplicates) = (0, 0);
+            self.release(at, ack);
+            let flow = &mut self.flows[at];
+            if flow.owes() {
+                let repairs = ack.before(flow.recover);
+                (flow.resend, flow.recover) = (ack, flow.recover.latest(ack));
+                flow.deadline = if repairs { now.0 } else { (now + RETRANSMIT).0 };
+                self.schedule(at);
+            }
+        } else if pure && flow.owes() && edge == flow.edge {
+            flow.duplicates = flow.duplicates.saturating_add(1);
+            if flow.duplicates == DUPLICATES && !flow.recover.after(ack) {
+                flow.deadline = now.0;
+                self.schedule(at);
+            }
+        }
+        let flow = &mut self.flows[at];
+        flow.edge = edge;
+        if edge == ack {
+            self.answered_closed(at);
+        }
+    }
+
+    /// Raises the ACK of a segment to what was said for the guest, or finds that it says nothing new.
+    fn answer(&mut self, at: usize, segment: &Segment, said: &Said, head: &mut [u8], checksum: Checksum) -> Verdict {
+        let flow = &mut self.flows[at];
+        let &Said { ack, edge, pure, moves } = said;
+        let window = flow.window(flow.acked, edge);
+        let told = flow.acked.plus(u32::from(window) << flow.scale);
+        let blocks = if flow.sacks() { selective(&head[segment.transport..segment.data]) } else { None };
+        let stale = blocks.clone().is_some_and(|blocks| {
+            head[segment.transport..][blocks].as_chunks::<8>().0.iter().any(|block| left_edge(block).before(flow.acked))
+        });
+        let is_old = ack.before(flow.acked);
+        let repeats = is_old || (ack == flow.acked && moves);
+        let says_blocks = blocks.is_some() && !stale;
+        if pure && repeats && !says_blocks && !is_news(flow, told) {
+            flow.suppressed = flow.suppressed.wrapping_add(1);
+            self.stats.suppressed += 1;
+            return Verdict::Drop;
+        }
+        if !is_old {
+            flow.acked = ack;
+            flow.told = edge;
+            return Verdict::Pass;
+        }
+        let mut header = Amend::new(head, segment.transport, checksum);
+        header.acknowledgment(flow.acked.0);
+        header.window(window);
+        if let Some(blocks) = blocks.filter(|_| stale) {
+            // Below the ACK they would say that data came twice (RFC 2883, 4).
+            header.blank(blocks.start - 2, blocks.len() + 2);
+        }
+        flow.told = told;
+        self.stats.raised += 1;
+        Verdict::Pass
+    }
+}
+
+/// Whether a right edge tells the sender something: it may send more, or a good deal less than it was told.
+fn is_news(flow: &Flow, told: Seq) -> bool {
+    told.after(flow.told) || flow.told.since(told) >= u32::from(flow.mss).max(1 << flow.scale)
+}
+
+/// Where the blocks of a selective acknowledgment are in a TCP header whose options are sound.
+fn selective(header: &[u8]) -> Option<Range<usize>> {
+    let mut at = HEADER;
+    loop {
+        match *header.get(at..)? {
+            [] | [0, ..] => return None,
+            [1, ..] => at += 1,
+            [SACK_BLOCKS, len, ..] if len >= 2 => return Some(at + 2..(at + usize::from(len)).min(header.len())),
+            [_, len, ..] if len >= 2 => at += usize::from(len),
+            _ => return None,
+        }
+    }
+}
+
+fn left_edge(block: &[u8; 8]) -> Seq {
+    let [a, b, c, d, ..] = *block;
+    Seq(u32::from_be_bytes([a, b, c, d]))
+}

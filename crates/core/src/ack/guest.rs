@@ -1,0 +1,76 @@
+//! When early ack is engaged for a guest: while it does not drain its ring, and for a while after.
+
+use crate::time::Nanos;
+
+/// How long a ring stands still before its guest counts as waiting for its CPU. A guest that runs drains within tens of
+/// microseconds; the source's wait 30 ms at a time (seed 003, "Illustrative Experiment").
+pub const STALL: Nanos = Nanos::from_millis(1);
+
+/// How long early ack stays engaged after the last stall. Senders have measured short round trips by then; with a
+/// retransmission timeout of 200 ms at least in Linux, a stall that found it disengaged would fire it. So it must be long
+/// beside that and beside the pause between two stalls.
+pub const LINGER: Nanos = Nanos::from_millis(2_000);
+
+/// Whether a guest's flows are acknowledged early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Never.
+    #[default]
+    Off,
+    /// While the guest does not drain its ring.
+    Auto,
+    /// Always, for study.
+    Always,
+}
+
+/// A guest's receive ring, as the caller sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// Frames in it that the guest has not taken.
+    pub waiting: u32,
+    /// Frames the guest has taken, modulo 2^32.
+    pub taken: u32,
+}
+
+/// What is known of a guest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guest {
+    pub mode: Mode,
+    /// Its flows in the table.
+    pub flows: u32,
+    /// Bytes retained for all of them.
+    pub retained: u64,
+    ring: Ring,
+    /// When it last took something, or had nothing to take.
+    moved: Nanos,
+    engaged_until: Nanos,
+}
+
+impl Guest {
+    /// Notes the ring as it is now.
+    pub fn observe(&mut self, ring: Ring, now: Nanos) {
+        if ring.waiting == 0 || ring.taken != self.ring.taken || self.ring.waiting == 0 {
+            self.moved = now;
+        }
+        self.ring = ring;
+        if self.stalls(now) {
+            self.engaged_until = now + LINGER;
+        }
+    }
+
+    /// Whether it has frames to take and took none for a while.
+    #[inline]
+    pub fn stalls(&self, now: Nanos) -> bool {
+        self.ring.waiting > 0 && now.since(self.moved) >= STALL
+    }
+
+    /// Whether its flows are acknowledged early now.
+    #[inline]
+    pub fn is_engaged(&self, now: Nanos) -> bool {
+        match self.mode {
+            Mode::Off => false,
+            Mode::Auto => now < self.engaged_until || self.stalls(now),
+            Mode::Always => true,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The handshake: a flow begins with it, or stays end-to-end. What both ends agree on is said in it and never again.
+
+use super::flow::{
+    BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS, SENDER_SYN,
+};
+use super::segment::{Link, Segment};
+use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
+use crate::PortId;
+use crate::packet::TcpFlags;
+use crate::time::Nanos;
+
+/// The largest window scale (RFC 7323, 2.3).
+const SCALE: u8 = 14;
+
+/// Bytes that timestamps take of every segment (RFC 7323, appendix A; RFC 6691 has them taken off the payload).
+const STAMPS: u16 = 12;
+
+/// Bounds of what is taken for a maximum segment size: Linux's least, and what no retransmission is larger than.
+const MSS: std::ops::RangeInclusive<u16> = 88..=8960;
+
+/// What segments hold if nothing is said (RFC 9293, 3.7.1).
+const MSS_V4: u16 = 536;
+const MSS_V6: u16 = 1220;
+
+impl EarlyAck<'_> {
+    /// A SYN from outside, with or without ACK.
+    pub(super) fn syn_toward(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
+        if segment.flags.contains(TcpFlags::ACK) {
+            let Some(at) = self.find(&segment.key) else { return };
+            let flow = &mut self.flows[at];
+            if flow.state() == State::Opening && flow.has(GUEST_SYN) && segment.ack == flow.guest_next {
+                sender_syn(flow, segment, head);
+                agree(flow);
+            }
+        } else if let Some(at) = self.open(segment, GUEST_SYN, SENDER_SYN, now) {
+            sender_syn(&mut self.flows[at], segment, head);
+        }
+    }
+
+    /// A SYN from the guest, with or without ACK.
+    pub(super) fn syn_from(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
+        if segment.flags.contains(TcpFlags::ACK) {
+            let Some(at) = self.find(&segment.key) else { return };
+            let flow = &mut self.flows[at];
+            if flow.state() == State::Opening && flow.has(SENDER_SYN) && segment.ack == flow.seen {
+                guest_syn(flow, segment, head);
+                agree(flow);
+                // The window of a SYN is never scaled (RFC 7323, 2.2).
+                flow.edge = segment.ack.plus(segment.window.into());
+                begin(flow, segment);
+            }
+        } else if let Some(at) = self.open(segment, SENDER_SYN, GUEST_SYN, now) {
+            guest_syn(&mut self.flows[at], segment, head);
+        }
+    }
+
+    /// The flow of a first SYN: a new one, or the one that it is a retransmission of. `theirs` is the flag of the other end's
+    /// SYN, `own` of this end's.
+    fn open(&mut self, segment: &Segment, theirs: u16, own: u16, now: Nanos) -> Option<usize> {
+        if let Some(at) = self.find(&segment.key) {
+            let flow = &self.flows[at];
+            if flow.owes() {
+                self.fall_back(at, Fallback::Reopened);
+                return None;
+            }
+            if flow.state() == State::Opening && flow.has(theirs) && !flow.has(own) {
+                self.fall_back(at, Fallback::SimultaneousOpen);
+                return None;
+            }
+            self.remove(at);
+        }
+        let guest = PortId(segment.key.guest);
+        let wanted = self.guests.get(guest.index()).is_some_and(|guest| guest.mode != Mode::Off);
+        // Data in a SYN (RFC 7413) are acknowledged or not as the guest likes: not a flow for us.
+        if !wanted || segment.payload > 0 || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST)) {
+            return None;
+        }
+        if segment.options.is_none() {
+            self.stats.fell_back(Fallback::Options);
+            return None;
+        }
+        self.insert(Flow::new(segment.key), now)
+    }
+
+    /// Completes the handshake with an ACK from outside to a guest that accepted. It may be lost, and data be the first to
+    /// carry it.
+    pub(super) fn opened_toward(&mut self, at: usize, segment: &Segment) {
+        let flow = &mut self.flows[at];
+        let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
+        if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
+            flow.sender_ack = segment.ack;
+            flow.set(State::Idle);
+        }
+    }
+
+    /// Completes the handshake with an ACK of a guest that connected. One that accepted and goes on without such an ACK from
+    /// outside has it from elsewhere: its flow is not ours to know.
+    pub(super) fn opened_from(&mut self, at: usize, segment: &Segment) {
+        let flow = &mut self.flows[at];
+        if flow.has(BEGUN) {
+            return self.remove(at);
+        }
+        let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.seen;
+        if flow.has(GUEST_SYN | SENDER_SYN) && acks {
+            flow.edge = segment.ack.plus(u32::from(segment.window) << flow.scale);
+            begin(flow, segment);
+            flow.set(State::Idle);
+        }
+    }
+}
+
+/// Notes the sender's SYN.
+fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
+    let options = segment.options.unwrap_or_default();
+    flow.flags |= SENDER_SYN;
+    flow.flags |= if options.window_scale.is_some() { SENDER_SCALES } else { 0 };
+    flow.flags |= if options.timestamps.is_some() { SENDER_STAMPS } else { 0 };
+    flow.flags |= if options.sack_permitted { SENDER_SACKS } else { 0 };
+    (flow.sender_stamp, flow.sender_echo) = options.timestamps.unwrap_or_default();
+    (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
+    flow.seen = segment.end();
+    flow.toward = Link::new(head, segment.network);
+}
+
+/// Notes the guest's SYN.
+fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
+    let options = segment.options.unwrap_or_default();
+    flow.flags |= GUEST_SYN;
+    flow.flags |= if options.window_scale.is_some() { GUEST_SCALES } else { 0 };
+    flow.flags |= if options.timestamps.is_some() { GUEST_STAMPS } else { 0 };
+    flow.flags |= if options.sack_permitted { GUEST_SACKS } else { 0 };
+    flow.scale = options.window_scale.unwrap_or(0);
+    flow.guest_stamp = options.timestamps.map_or(0, |(value, _)| value);
+    flow.mss = options.mss.unwrap_or(if flow.key.is_v6() { MSS_V6 } else { MSS_V4 }).clamp(*MSS.start(), *MSS.end());
+    flow.guest_next = segment.end();
+    flow.from = Link::new(head, segment.network);
+}
+
+/// Both SYNs are known: what one end alone offered does not hold.
+fn agree(flow: &mut Flow) {
+    flow.scale = if flow.has(GUEST_SCALES | SENDER_SCALES) { flow.scale.min(SCALE) } else { 0 };
+    flow.mss -= if flow.stamps() { STAMPS } else { 0 };
+}
+
+/// The guest's first ACK: nothing is retained before it.
+fn begin(flow: &mut Flow, segment: &Segment) {
+    (flow.guest_ack, flow.acked, flow.start, flow.next) = (segment.ack, segment.ack, segment.ack, segment.ack);
+    flow.told = flow.edge;
+    flow.flags |= BEGUN;
+}

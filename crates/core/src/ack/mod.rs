@@ -1,0 +1,400 @@
+//! Early ack: TCP at full speed to guests that wait for their CPU.
+//!
+//! A guest that is not scheduled acknowledges nothing for tens of milliseconds, and senders outside slow down. So data that
+//! reached its ring are acknowledged for it (vSnoop: Kangarlou, Gamage, Kompella, Xu, SC'10; seed 003). A guest may
+//! yet refuse data that were in order and in its window. So a copy is retained of all that is acknowledged early, and sent to the
+//! guest again until its own ACK covers it (Snoop: Balakrishnan, Seshan, Amir, Katz, MobiCom'95; RFC 3135, 3.1.2).
+//!
+//! The caller shows every frame it [put into a guest's ring](EarlyAck::delivered) and every frame a guest
+//! [sends](EarlyAck::from_guest), says how the ring [stands](EarlyAck::observe), and asks at its
+//! [time](EarlyAck::poll_timeout) for what is [due](EarlyAck::on_timeout). Answers are verdicts and frames; the caller sends.
+//!
+//! # Rules
+//! 1. Acknowledged early is only what is in the guest's ring, verified, and retained.
+//! 2. Never beyond the right edge of the guest's window, as it said last; the window in an early ACK ends at that edge.
+//! 3. ACKs never go back. A segment of the guest's with an older ACK has it raised (RFC 9293, 3.10.7.4: a window is taken with
+//!    an ACK that is not older; RFC 5961, 5.2: one far too old is challenged). One that says nothing new then is dropped.
+//! 4. The timestamp of an early ACK is the guest's last, never extrapolated (RFC 7323, 5.3), its echo the segment's.
+//! 5. No early SACK (RFC 2018, 8: it may be taken back). None for SYN, FIN, RST, URG, probes of a closed window, or data
+//!    out of order.
+//! 6. An early ACK has the sequence number of what the guest sent last, and goes out before what it sends next.
+//! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
+//!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
+//! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, the sender is reset.
+//! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]).
+//! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]).
+//! 11. Off unless turned on.
+//!
+//! # The machine
+//! ```text
+//!                SYN (a)             handshake complete (b)
+//!       (none) ─────────> opening ─────────────────────────> idle <──────────────────────────┐
+//!                                                              │ in order, delivered,        │
+//!                                          ┌──────┐            │ retained, engaged (c)       │ the guest has all (f)
+//!                              in order (c)│      v            v                             │
+//!                                          └──── active <──────┴───────────┐                 │
+//!                        window or cap (d) │    ^        │ gap (e)         │                 │
+//!                                          v    │(c)     v                 │ filled (c)      │
+//!                                     no buffer─┘   unexpected sequence ───┘                 │
+//!                                          │             │                                   │
+//!                                          └─────────────┴───────────────────────────────────┘
+//!
+//!      any of these, anomaly (g) ──> draining ── nothing owed (h) ──> end-to-end
+//!                                       └─────── given up (i) ──────> reset, (none)
+//! ```
+//! - (a), (b) Window scale, timestamps and SACK are said in the SYN alone (RFC 7323, 2.2 and 3.2; RFC 2018, 2), so a flow whose
+//!   handshake was not seen is not known, and so end-to-end.
+//! - (c) Seed 003, "vSnoop's State Machine": only when it is safe to do so; rules 1 and 9.
+//! - (d) Seed 003, ibid.: enough buffer space between driver domain and guest; rules 2 and 7.
+//! - (e) vSnoop's *unexpected sequence*; rule 5. What came behind a gap is not retained, so the guest is waited for.
+//! - (f) The guest's own ACK; rule 7.
+//! - (g), (h) [`Fallback`]; rule 8.
+//! - (i) RFC 9293, 3.8.3 (R2); rule 8.
+//!
+//! A flow is forgotten with its last copy after the sender's FIN, with a reset of the guest's, or when it grows [old](AGEING).
+
+mod flow;
+mod from;
+mod guest;
+mod handshake;
+mod pool;
+mod resend;
+mod resume;
+mod segment;
+mod sequence;
+mod stats;
+mod toward;
+mod transfer;
+
+pub use flow::{Flow, FlowView, State};
+pub use guest::{LINGER, Mode, Ring, STALL};
+pub use pool::{BLOCK, Block};
+pub use resend::{GIVE_UP, RETRANSMIT, Send};
+pub use stats::{Fallback, Stats};
+pub use transfer::{ImportError, VERSION};
+
+use crate::PortId;
+use crate::sched::heap::Heap;
+use crate::table::Table;
+use crate::time::{Nanos, SECOND};
+use flow::FIN;
+use guest::Guest;
+use pool::{Chain, Pool};
+use segment::Key;
+use sequence::Seq;
+
+/// Seconds after which a flow that nobody hears of is forgotten, if nothing of it is retained: it is end-to-end then.
+/// RFC 5382, section 5 has the same for address translators.
+pub const AGEING: u32 = 2 * 3600 + 240;
+
+/// Seconds after which a handshake that is not completed is forgotten (RFC 5382, section 5), and a flow that is end-to-end.
+pub const OPENING: u32 = 240;
+
+/// The number that changes with the meaning of [`Flow`] and [`Block`]. Memory of another layout is not resumed.
+pub const LAYOUT: u32 = 1;
+
+/// Bytes of a frame at most, with its headers: what IP can say, and Ethernet with two tags.
+const FRAME: usize = 65_535 + 22;
+
+/// Where flows and copies are kept: the caller's memory, so that they may outlive the process. All zero is empty.
+pub struct Memory<'m> {
+    /// As many as there can be flows.
+    pub flows: &'m mut [Flow],
+    /// All copies of all guests go into these.
+    pub blocks: &'m mut [Block],
+}
+
+/// Caps, and a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes retained for a flow at most.
+    pub flow_bytes: u32,
+    /// Bytes retained for a guest at most.
+    pub guest_bytes: u64,
+    /// A random number that guests do not know: it keys the table's hash.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    /// 1 MiB a flow, 16 MiB a guest, and a seed that everyone knows.
+    fn default() -> Config {
+        Config { flow_bytes: 1 << 20, guest_bytes: 16 << 20, seed: 0 }
+    }
+}
+
+/// A whole frame, wherever its bytes lie.
+pub trait Frame {
+    /// The first bytes, as they were checked and delivered: all headers, or as many of them as can be decided on.
+    fn head(&self) -> &[u8];
+    /// Bytes of the frame.
+    fn len(&self) -> usize;
+    /// Whether it has no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Appends all bytes, the head as [`Frame::head`] has it.
+    fn append_to(&self, out: &mut Vec<u8>);
+}
+
+impl Frame for [u8] {
+    fn head(&self) -> &[u8] {
+        self
+    }
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+    fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+}
+
+/// What becomes of a guest's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes where it is for, with the head as it is now.
+    Pass,
+    /// It says nothing that was not said for the guest already, and is dropped.
+    Drop,
+}
+
+/// Early ack for the guests of one worker.
+pub struct EarlyAck<'m> {
+    config: Config,
+    flows: &'m mut [Flow],
+    /// Numbers of the flows by hash.
+    index: Table<u32>,
+    /// Numbers that are not used.
+    free: Vec<u32>,
+    /// The flow whose age is looked at next.
+    hand: usize,
+    pool: Pool<'m>,
+    guests: Vec<Guest>,
+    timers: Heap,
+    stats: Stats,
+    /// The frame being retained, in one piece.
+    whole: Vec<u8>,
+    /// The frame being written.
+    out: Vec<u8>,
+}
+
+impl<'m> EarlyAck<'m> {
+    /// Starts with no flow, whatever is in the memory.
+    pub fn new(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
+        memory.flows.fill(Flow::default());
+        let mut early = EarlyAck::empty(memory, config);
+        early.pool.sweep(&[]);
+        early.free.extend((0..early.flows.len() as u32).rev());
+        early
+    }
+
+    /// Everything but the lists of what is free.
+    fn empty(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
+        let usable = memory.flows.len().min(pool::NONE as usize);
+        let flows = &mut memory.flows[..usable];
+        let mut index = Table::new(config.seed);
+        index.reserve(usable);
+        let mut timers = Heap::default();
+        timers.grow(usable);
+        EarlyAck {
+            config,
+            index,
+            free: Vec::with_capacity(usable),
+            flows,
+            hand: 0,
+            pool: Pool::new(memory.blocks),
+            guests: Vec::new(),
+            timers,
+            stats: Stats::default(),
+            whole: Vec::with_capacity(FRAME),
+            out: Vec::with_capacity(FRAME),
+        }
+    }
+
+    /// Sets whether a guest's flows are acknowledged early. Turned off, its flows are left to their ends, each as soon as
+    /// nothing is owed to it.
+    pub fn attach(&mut self, guest: PortId, mode: Mode) {
+        if self.guests.len() <= guest.index() {
+            self.guests.resize(guest.index() + 1, Guest::default());
+        }
+        self.guests[guest.index()].mode = mode;
+        if mode == Mode::Off {
+            for at in 0..self.flows.len() {
+                if self.is_of(at, guest) {
+                    self.fall_back(at, Fallback::TurnedOff);
+                    if self.flows[at].state() == State::EndToEnd {
+                        self.remove(at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets a guest that is gone for good, its flows and their copies.
+    pub fn detach(&mut self, guest: PortId) {
+        for at in 0..self.flows.len() {
+            if self.is_of(at, guest) {
+                self.remove(at);
+            }
+        }
+        if let Some(guest) = self.guests.get_mut(guest.index()) {
+            *guest = Guest::default();
+        }
+    }
+
+    /// Notes how a guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
+    /// wait any more.
+    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) {
+        if let Some(guest) = self.guests.get_mut(guest.index()) {
+            guest.observe(ring, now);
+        }
+    }
+
+    /// Whether data for a guest are acknowledged early now.
+    pub fn is_engaged(&self, guest: PortId, now: Nanos) -> bool {
+        self.guests.get(guest.index()).is_some_and(|guest| guest.is_engaged(now))
+    }
+
+    /// Bytes retained for a guest. Zero means that its flows can be taken from it.
+    pub fn retained(&self, guest: PortId) -> u64 {
+        self.guests.get(guest.index()).map_or(0, |guest| guest.retained)
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Every flow that is known.
+    pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
+        self.flows.iter().filter(|flow| flow.state() != State::Free).map(Flow::view)
+    }
+
+    fn is_of(&self, at: usize, guest: PortId) -> bool {
+        self.flows[at].state() != State::Free && self.flows[at].key.guest == guest.0
+    }
+
+    /// Whether a guest's frames need no look: it has no flows, and will have none.
+    #[inline]
+    fn is_out(&self, guest: PortId) -> bool {
+        self.guests.get(guest.index()).is_none_or(|guest| guest.mode == Mode::Off && guest.flows == 0)
+    }
+
+    /// The number of a flow.
+    #[inline]
+    fn find(&self, key: &Key) -> Option<usize> {
+        let at = self.index.get(key.hash(self.config.seed))? as usize;
+        (self.flows[at].key == *key).then_some(at)
+    }
+
+    /// Takes in a flow that is not there yet, if there is room.
+    fn insert(&mut self, flow: Flow, now: Nanos) -> Option<usize> {
+        // Two flows are looked at for each that comes: all are, in the time in which the table fills.
+        self.age(now);
+        self.age(now);
+        let hash = flow.key.hash(self.config.seed);
+        if self.index.get(hash).is_some() {
+            self.stats.fell_back(Fallback::TableFull);
+            return None;
+        }
+        let Some(at) = self.free.pop() else {
+            self.stats.fell_back(Fallback::TableFull);
+            return None;
+        };
+        self.index.insert(hash, at);
+        self.flows[at as usize] = Flow { heard: seconds(now), ..flow };
+        self.guests[flow.key.guest as usize].flows += 1;
+        self.stats.flows += 1;
+        Some(at as usize)
+    }
+
+    /// Forgets a flow and its copies.
+    fn remove(&mut self, at: usize) {
+        self.give_up_copies(at);
+        let flow = &mut self.flows[at];
+        flow.set(State::Free);
+        self.index.remove(flow.key.hash(self.config.seed));
+        self.guests[flow.key.guest as usize].flows -= 1;
+        self.timers.remove(at as u32);
+        self.free.push(at as u32);
+    }
+
+    /// Looks at the next flow's age.
+    fn age(&mut self, now: Nanos) {
+        let Some(flow) = self.flows.get(self.hand) else { return };
+        let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd);
+        let limit = if is_nothing_to_us { OPENING } else { AGEING };
+        let quiet = seconds(now).saturating_sub(flow.heard) > limit;
+        if flow.state() != State::Free && quiet && !flow.owes() {
+            self.remove(self.hand);
+        }
+        self.hand = (self.hand + 1) % self.flows.len();
+    }
+
+    /// Leaves a flow to its two ends: at once if nothing is owed to the guest, else when that is brought to it.
+    fn fall_back(&mut self, at: usize, reason: Fallback) {
+        let flow = &mut self.flows[at];
+        if matches!(flow.state(), State::Draining | State::EndToEnd) {
+            return;
+        }
+        flow.fallback = reason.number();
+        flow.set(State::Draining);
+        self.stats.fell_back(reason);
+        self.settle(at);
+    }
+
+    /// Ends a draining flow that owes nothing any more, and a flow all of which the guest has.
+    fn settle(&mut self, at: usize) {
+        let flow = &mut self.flows[at];
+        if flow.owes() || flow.state() == State::Free {
+            return;
+        }
+        if flow.has(FIN) && flow.guest_ack == flow.seen {
+            self.remove(at);
+        } else if flow.state() == State::Draining {
+            flow.set(State::EndToEnd);
+            self.give_up_copies(at);
+        } else if flow.retained() == 0 && matches!(flow.state(), State::NoBuffer | State::UnexpectedSequence) {
+            flow.set(State::Idle);
+        }
+    }
+
+    /// Notes that the guest has everything before `ack`, and lets go of the copies.
+    fn release(&mut self, at: usize, ack: Seq) {
+        let flow = &mut self.flows[at];
+        flow.guest_ack = ack;
+        if !ack.after(flow.start) {
+            return;
+        }
+        let chain = flow.chain;
+        if ack.before(flow.next) {
+            self.guests[flow.key.guest as usize].retained -= u64::from(ack.since(flow.start));
+            flow.start = ack;
+            flow.chain = self.pool.behind(chain, ack);
+        } else {
+            self.guests[flow.key.guest as usize].retained -= u64::from(flow.retained());
+            (flow.start, flow.next, flow.chain) = (ack, ack, Chain::EMPTY);
+        }
+        self.pool.free(chain, flow.chain);
+    }
+
+    /// Lets go of all copies of a flow that nobody counts on.
+    fn give_up_copies(&mut self, at: usize) {
+        let flow = &mut self.flows[at];
+        let chain = std::mem::take(&mut flow.chain);
+        self.guests[flow.key.guest as usize].retained -= u64::from(flow.retained());
+        flow.next = flow.start;
+        self.pool.free(chain, Chain::EMPTY);
+    }
+}
+
+/// Whole seconds of a time.
+#[inline]
+fn seconds(now: Nanos) -> u32 {
+    (now.0 / SECOND) as u32
+}
+
+/// Whether two numbers of a connection can stand beside each other: no window is larger than 2^30 (RFC 7323, 2.3).
+#[inline]
+fn are_near(one: Seq, other: Seq) -> bool {
+    one.since(other).wrapping_add(1 << 30) < 1 << 31
+}

@@ -1,0 +1,165 @@
+//! Brings to the guest what was acknowledged for it and did not stay: by a timer, and on the guest's equal ACKs.
+
+use super::flow::RESET;
+use super::{EarlyAck, Fallback, State};
+use crate::PortId;
+use crate::packet::{Compose, TcpFlags};
+use crate::time::Nanos;
+
+/// How long the guest's ACK is waited for before the first retransmission; each further one waits twice as long. Linux's
+/// least timeout: a guest that runs answers within its delayed ACK's 40 ms. Time in which the ring stands still does not count.
+pub const RETRANSMIT: Nanos = Nanos::from_millis(200);
+
+/// The longest wait between two retransmissions.
+const LONGEST: Nanos = Nanos::from_millis(30_000);
+
+/// Retransmissions after which a guest that runs and does not take the data is given up: 111 s, and RFC 9293, 3.8.3 asks for
+/// 100 s at least.
+pub const GIVE_UP: u16 = 10;
+
+/// Segments of one round.
+const ROUND: u32 = 2;
+
+/// A frame to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send<'a> {
+    /// The guest whose flow it is.
+    pub guest: PortId,
+    /// Whether it goes into the guest's ring; else it goes where the guest's frames go.
+    pub to_guest: bool,
+    /// The frame, all its checksums complete.
+    pub frame: &'a [u8],
+}
+
+impl EarlyAck<'_> {
+    /// When [`EarlyAck::on_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Nanos {
+        self.timers.peek().map_or(Nanos::NEVER, |(at, _)| at)
+    }
+
+    /// The next frame that is due; none if nothing is, or nothing more. It need not be delivered: it comes again.
+    pub fn on_timeout(&mut self, now: Nanos) -> Option<Send<'_>> {
+        while let Some((_, at)) = self.timers.pop_until(now) {
+            let at = at as usize;
+            let flow = &mut self.flows[at];
+            if flow.has(RESET) {
+                let guest = PortId(flow.key.guest);
+                self.write_reset(at, true);
+                self.remove(at);
+                return Some(Send { guest, to_guest: true, frame: &self.out });
+            }
+            if !flow.owes() {
+                continue;
+            }
+            let guest = PortId(flow.key.guest);
+            if self.guests[guest.index()].stalls(now) {
+                flow.deadline = flow.deadline.max((now + RETRANSMIT).0);
+            }
+            let deadline = Nanos(flow.deadline);
+            if deadline > now {
+                self.timers.push(at as u32, deadline);
+                continue;
+            }
+            let to_guest = flow.tries < GIVE_UP && flow.holds();
+            if to_guest {
+                self.retransmit(at, now)
+            } else {
+                self.give_up(at, now)
+            }
+            self.timers.push(at as u32, Nanos(self.flows[at].deadline));
+            return Some(Send { guest, to_guest, frame: &self.out });
+        }
+        None
+    }
+
+    /// Has the timer of a flow run out at its deadline, or before: it is looked at again then.
+    pub(super) fn schedule(&mut self, at: usize) {
+        let (number, deadline) = (at as u32, Nanos(self.flows[at].deadline));
+        if self.timers.time_of(number).is_some_and(|time| time <= deadline) {
+            return;
+        }
+        self.timers.remove(number);
+        self.timers.push(number, deadline);
+    }
+
+    /// The guest answers, and takes nothing: it may do so for ever (RFC 9293, 3.8.6.1), so it is asked less often, and not
+    /// given up.
+    pub(super) fn answered_closed(&mut self, at: usize) {
+        let flow = &mut self.flows[at];
+        flow.tries = flow.tries.min(GIVE_UP - 1);
+    }
+
+    /// Writes the next segment of a round, and says when the one after it is due.
+    fn retransmit(&mut self, at: usize, now: Nanos) {
+        let flow = &mut self.flows[at];
+        let begins = !flow.resend.after(flow.guest_ack) || flow.resend.after(flow.acked);
+        if begins {
+            (flow.resend, flow.recover) = (flow.guest_ack, flow.acked);
+            flow.tries += 1;
+        }
+        let mss = u32::from(flow.mss);
+        let len = flow.acked.since(flow.resend).min(mss);
+        let segment = Compose {
+            link: flow.toward.bytes(),
+            source: flow.key.outside(),
+            destination: flow.key.inside(),
+            sequence: flow.resend.0,
+            acknowledgment: flow.sender_ack.0,
+            flags: TcpFlags::ACK.with(TcpFlags::PSH),
+            window: flow.sender_window,
+            // The latest, not the copied segment's: the guest may have seen later ones (PAWS, RFC 7323, 5.3).
+            timestamps: flow.stamps().then_some((flow.sender_stamp, flow.sender_echo)),
+        };
+        let (pool, chain, from) = (&self.pool, flow.chain, flow.resend);
+        segment.write(&mut self.out, |out| pool.copy(chain, from, len as usize, out));
+        flow.resend = flow.resend.plus(len);
+        flow.retransmissions = flow.retransmissions.wrapping_add(1);
+        self.stats.retransmissions += 1;
+
+        let next = flow.resend.plus(flow.acked.since(flow.resend).min(mss));
+        let more =
+            flow.resend != flow.acked && flow.resend.since(flow.guest_ack) < ROUND * mss && !next.after(flow.edge);
+        if more {
+            flow.deadline = now.0;
+        } else {
+            flow.resend = flow.guest_ack;
+            let wait = Nanos(RETRANSMIT.0 << flow.tries.saturating_sub(1).min(16));
+            flow.deadline = (now + wait.min(LONGEST)).0;
+        }
+    }
+
+    /// Resets the sender, who was told that its data arrived: a clear failure, not a silent one.
+    fn give_up(&mut self, at: usize, now: Nanos) {
+        let flow = &mut self.flows[at];
+        flow.fallback = Fallback::GaveUp.number();
+        flow.flags |= RESET;
+        flow.set(State::Draining);
+        flow.deadline = now.0;
+        self.stats.fell_back(Fallback::GaveUp);
+        self.stats.resets += 1;
+        self.write_reset(at, false);
+    }
+
+    fn write_reset(&mut self, at: usize, to_guest: bool) {
+        let flow = &self.flows[at];
+        let (link, source, destination) = if to_guest {
+            (flow.toward.bytes(), flow.key.outside(), flow.key.inside())
+        } else {
+            (flow.from.bytes(), flow.key.inside(), flow.key.outside())
+        };
+        // Just the number that is expected, or it is not believed (RFC 5961, 3.2).
+        let (sequence, acknowledgment) =
+            if to_guest { (flow.guest_ack, flow.sender_ack) } else { (flow.guest_next, flow.acked) };
+        let reset = Compose {
+            link,
+            source,
+            destination,
+            sequence: sequence.0,
+            acknowledgment: acknowledgment.0,
+            flags: TcpFlags::RST.with(TcpFlags::ACK),
+            window: 0,
+            timestamps: None,
+        };
+        reset.write(&mut self.out, |_| {});
+    }
+}

@@ -1,0 +1,193 @@
+//! A frame as a segment of a flow: whose it is, and what early ack needs of its header.
+
+use super::sequence::Seq;
+use crate::PortId;
+use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, protocol};
+use crate::table::fold;
+use std::net::IpAddr;
+
+/// Bytes of Ethernet addresses and up to two VLAN tags.
+const LINK: usize = 20;
+
+/// Which way a segment goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From outside to the guest.
+    In,
+    /// From the guest.
+    Out,
+}
+
+/// A flow's name: the guest, the VLANs, and addresses and ports at both ends. All bits of it are a name, if of nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Key {
+    /// Address outside; IPv4's as RFC 4291, 2.5.5.2 maps it.
+    pub outside: [u8; 16],
+    /// Address of the guest.
+    pub inside: [u8; 16],
+    /// Port outside.
+    pub outside_port: u16,
+    /// Port of the guest.
+    pub inside_port: u16,
+    /// The guest's number.
+    pub guest: u32,
+    /// Bit 31: IPv6. Bits 24 and 25: tags. Below these the outer and the inner VLAN.
+    pub link: u32,
+}
+
+impl Key {
+    /// Whether it is IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.link >> 31 != 0
+    }
+
+    /// The outer VLAN; 0 if there is none.
+    pub fn vlan(&self) -> u16 {
+        (self.link >> 12 & 0xfff) as u16
+    }
+
+    /// Address and port outside.
+    pub fn outside(&self) -> (IpAddr, u16) {
+        (self.address(self.outside), self.outside_port)
+    }
+
+    /// Address and port of the guest.
+    pub fn inside(&self) -> (IpAddr, u16) {
+        (self.address(self.inside), self.inside_port)
+    }
+
+    fn address(&self, bytes: [u8; 16]) -> IpAddr {
+        let [.., a, b, c, d] = bytes;
+        if self.is_v6() { bytes.into() } else { [a, b, c, d].into() }
+    }
+
+    /// The key in the table of flows, never 0. Who knows the seed can find flows with equal ones; they are told apart.
+    #[inline]
+    pub fn hash(&self, seed: u64) -> u64 {
+        let half = |bytes: &[u8; 16], at: usize| {
+            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has 8 bytes"))
+        };
+        let ports = u64::from(self.outside_port) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.guest);
+        let outside = fold(half(&self.outside, 0) ^ seed, half(&self.outside, 8) ^ 0xa076_1d64_78bd_642f);
+        let inside = fold(half(&self.inside, 0) ^ seed, half(&self.inside, 8) ^ 0xe703_7ed1_a0b4_28db);
+        let rest = fold(ports ^ outside, (u64::from(self.link) ^ 0x8ebc_6af0_9c88_c6e3) ^ inside.rotate_left(17));
+        fold(rest ^ seed, inside ^ 0x5899_65cc_7537_4cc3) | 1
+    }
+}
+
+/// The Ethernet addresses and tags of one way of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Link {
+    /// The bytes; behind the first `len` they mean nothing.
+    bytes: [u8; LINK],
+    len: u32,
+}
+
+impl Link {
+    /// The bytes before the ethertype of a frame whose header has `header` bytes.
+    pub fn new(head: &[u8], header: usize) -> Link {
+        let len = (header - 2).min(LINK);
+        let mut link = Link { bytes: [0; LINK], len: len as u32 };
+        link.bytes[..len].copy_from_slice(&head[..len]);
+        link
+    }
+
+    /// Addresses and tags, without the ethertype.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.len as usize).min(LINK)]
+    }
+}
+
+/// A TCP segment in a frame.
+pub struct Segment {
+    pub key: Key,
+    pub seq: Seq,
+    pub ack: Seq,
+    pub flags: TcpFlags,
+    /// Unscaled.
+    pub window: u16,
+    /// None if they are impossible.
+    pub options: Option<TcpOptions>,
+    /// Bytes of payload, as the IP header says; they are within the frame.
+    pub payload: u32,
+    /// Where the IP header begins.
+    pub network: usize,
+    /// Where the TCP header begins.
+    pub transport: usize,
+    /// Where the payload begins.
+    pub data: usize,
+}
+
+impl Segment {
+    /// Reads the `head` of a frame of `len` bytes that goes `way` at a guest. None if it is no whole TCP segment, or its
+    /// headers are not all in the head.
+    #[inline]
+    pub fn read(guest: PortId, way: Way, head: &[u8], len: usize) -> Option<Segment> {
+        let frame = Ethernet::new_checked(head).ok()?;
+        let ip = Ip::of(&frame).ok()??;
+        let upper = ip.upper().ok()?;
+        if upper.protocol != protocol::TCP || upper.fragment {
+            return None;
+        }
+        let tcp = Tcp::new_checked(upper.payload).ok()?;
+        let network = frame.header_len();
+        let transport = network + upper.offset;
+        let data = transport + tcp.header_len();
+        let end = network + ip.total_len();
+        if end > len || end < data {
+            return None;
+        }
+        let (source, destination) = (wide(ip.source()), wide(ip.destination()));
+        let (from, to) = (tcp.source_port(), tcp.destination_port());
+        let (outside, inside, outside_port, inside_port) = match way {
+            Way::In => (source, destination, from, to),
+            Way::Out => (destination, source, to, from),
+        };
+        let link = if network == 14 { 0 } else { tags(head, &frame) } | u32::from(matches!(ip, Ip::V6(_))) << 31;
+        Some(Segment {
+            key: Key { outside, inside, outside_port, inside_port, guest: guest.0, link },
+            seq: Seq(tcp.sequence()),
+            ack: Seq(tcp.acknowledgment()),
+            flags: tcp.flags(),
+            window: tcp.window(),
+            options: tcp.options().ok(),
+            payload: (end - data) as u32,
+            network,
+            transport,
+            data,
+        })
+    }
+
+    /// The number behind its payload, SYN and FIN.
+    #[inline]
+    pub fn end(&self) -> Seq {
+        let controls = u32::from(self.flags.contains(TcpFlags::SYN)) + u32::from(self.flags.contains(TcpFlags::FIN));
+        self.seq.plus(self.payload).plus(controls)
+    }
+
+    /// Timestamp value and echo reply.
+    #[inline]
+    pub fn timestamps(&self) -> Option<(u32, u32)> {
+        self.options.and_then(|options| options.timestamps)
+    }
+}
+
+/// The VLANs of a tagged frame, as [`Key::link`] has them.
+fn tags(head: &[u8], frame: &Ethernet<'_>) -> u32 {
+    let count = (frame.header_len() - 14) / 4;
+    let inner = if count > 1 { u32::from(head[18] & 0xf) << 8 | u32::from(head[19]) } else { 0 };
+    (count as u32) << 24 | u32::from(frame.vlan()) << 12 | inner
+}
+
+#[inline]
+fn wide(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+        }
+        IpAddr::V6(address) => address.octets(),
+    }
+}

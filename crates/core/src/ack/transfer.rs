@@ -1,0 +1,282 @@
+//! Carries a guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
+//!
+//! The form, version 1, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
+//! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
+
+use super::flow::RESET;
+use super::pool::Chain;
+use super::segment::{Key, Link};
+use super::sequence::Seq;
+use super::{EarlyAck, Flow, State, are_near, seconds};
+use crate::PortId;
+use crate::time::Nanos;
+
+/// The version of the form that is written, and the only one that is read.
+pub const VERSION: u8 = 1;
+
+const NAME: &[u8; 5] = b"FLACK";
+
+/// Why flows were not taken over; none of them was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// Not an export at all.
+    #[error("the bytes are no export of flows: right is what begins with FLACK")]
+    Foreign,
+    /// Another version's.
+    #[error("the export is of version {0}; right is version {VERSION}")]
+    Version(u8),
+    /// It ends too soon, or has more than it says.
+    #[error("the export breaks off or goes on at byte {0}: it must be carried over whole")]
+    Length(usize),
+    /// A field that cannot be right.
+    #[error("flow {flow}: {field} cannot be right")]
+    Field {
+        /// The flow's place in the export, from 0.
+        flow: u32,
+        /// What is wrong.
+        field: &'static str,
+    },
+    /// The guest is not attached.
+    #[error("guest {0} is not attached; right is to attach it first")]
+    Guest(u32),
+    /// No room for it.
+    #[error("flow {0} has no room: the table or the pool is full, or it is there already")]
+    Full(u32),
+}
+
+impl EarlyAck<'_> {
+    /// Writes all flows of a guest that are ours to look after. The guest must be paused by now, and be
+    /// [detached](EarlyAck::detach) here once it runs elsewhere.
+    pub fn export(&self, guest: PortId) -> Vec<u8> {
+        let ours = |flow: &&Flow| {
+            let left = matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) || flow.has(RESET);
+            flow.key.guest == guest.0 && !left
+        };
+        let mut out = NAME.to_vec();
+        out.push(VERSION);
+        out.extend((self.flows.iter().filter(ours).count() as u32).to_le_bytes());
+        for flow in self.flows.iter().filter(ours) {
+            write(flow, &mut out);
+            out.extend(flow.retained().to_le_bytes());
+            self.pool.copy(flow.chain, flow.start, flow.retained() as usize, &mut out);
+        }
+        out
+    }
+
+    /// Takes over flows that were exported elsewhere, for a guest that is attached here. Returns how many.
+    ///
+    /// # Errors
+    /// What is wrong with them; then nothing was taken over.
+    pub fn import(&mut self, guest: PortId, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
+        if guest.index() >= self.guests.len() {
+            return Err(ImportError::Guest(guest.0));
+        }
+        let mut taken = Vec::new();
+        let result = self.import_all(guest, export, now, &mut taken);
+        if result.is_err() {
+            taken.into_iter().for_each(|at| self.remove(at));
+        }
+        result
+    }
+
+    fn import_all(
+        &mut self,
+        guest: PortId,
+        export: &[u8],
+        now: Nanos,
+        taken: &mut Vec<usize>,
+    ) -> Result<u32, ImportError> {
+        let mut reader = Reader { bytes: export, at: 0 };
+        if reader.array::<5>() != Ok(*NAME) {
+            return Err(ImportError::Foreign);
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(ImportError::Version(version));
+        }
+        let count = reader.u32()?;
+        for number in 0..count {
+            let mut flow = read(&mut reader, guest).map_err(|fault| fault.of(number))?;
+            let len = reader.u32()?;
+            let bytes = reader.take(len as usize)?;
+            check(&flow, len).map_err(|field| ImportError::Field { flow: number, field })?;
+            flow.next = flow.start.plus(len);
+            (flow.deadline, flow.resend) = (now.0, flow.guest_ack);
+            let retained = self.guests[guest.index()].retained + u64::from(len);
+            if self.find(&flow.key).is_some() || retained > self.config.guest_bytes {
+                return Err(ImportError::Full(number));
+            }
+            let at = self.insert(Flow { next: flow.start, ..flow }, now).ok_or(ImportError::Full(number))?;
+            taken.push(at);
+            let mut chain = Chain::EMPTY;
+            if !self.pool.append(at as u32, &mut chain, flow.start, bytes) {
+                return Err(ImportError::Full(number));
+            }
+            self.guests[guest.index()].retained = retained;
+            self.flows[at] = Flow { chain, heard: seconds(now), ..flow };
+            if flow.owes() {
+                self.schedule(at);
+            }
+        }
+        if reader.at == export.len() { Ok(count) } else { Err(ImportError::Length(reader.at)) }
+    }
+}
+
+/// Whether the numbers of a flow with `len` retained bytes go together.
+fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
+    let next = flow.start.plus(len);
+    if len >= 1 << 30 || !are_near(flow.start, flow.guest_ack) || flow.start.before(flow.guest_ack) {
+        return Err("what is retained");
+    }
+    if flow.acked.before(flow.guest_ack) || (flow.owes() && (flow.start != flow.guest_ack || flow.acked.after(next))) {
+        return Err("what was acknowledged");
+    }
+    if next.after(flow.seen) {
+        return Err("what was delivered");
+    }
+    Ok(())
+}
+
+/// Writes a flow's fields.
+fn write(flow: &Flow, out: &mut Vec<u8>) {
+    let Key { outside, inside, outside_port, inside_port, guest: _, link } = flow.key;
+    out.extend(outside);
+    out.extend(inside);
+    out.extend(outside_port.to_le_bytes());
+    out.extend(inside_port.to_le_bytes());
+    out.extend(link.to_le_bytes());
+    out.extend([flow.state, flow.scale, flow.fallback]);
+    out.extend(flow.flags.to_le_bytes());
+    for number in [
+        flow.guest_ack,
+        flow.acked,
+        flow.edge,
+        flow.told,
+        flow.start,
+        flow.seen,
+        flow.guest_next,
+        flow.sender_ack,
+        flow.recover,
+    ] {
+        out.extend(number.0.to_le_bytes());
+    }
+    for number in [flow.guest_stamp, flow.sender_stamp, flow.sender_echo] {
+        out.extend(number.to_le_bytes());
+    }
+    out.extend(flow.sender_window.to_le_bytes());
+    out.extend(flow.mss.to_le_bytes());
+    for link in [flow.toward, flow.from] {
+        out.push(link.bytes().len() as u8);
+        out.extend(link.bytes());
+    }
+}
+
+/// Reads what [`write`] wrote.
+fn read(reader: &mut Reader<'_>, guest: PortId) -> Result<Flow, Fault> {
+    let key = Key {
+        outside: reader.array()?,
+        inside: reader.array()?,
+        outside_port: reader.u16()?,
+        inside_port: reader.u16()?,
+        guest: guest.0,
+        link: reader.u32()?,
+    };
+    let [state, scale, fallback] = reader.array()?;
+    let state = State::from_number(state).filter(|state| !matches!(state, State::Opening | State::EndToEnd));
+    let mut flow = Flow::new(key);
+    flow.set(state.ok_or(Fault::Field("its state"))?);
+    (flow.scale, flow.fallback, flow.flags) = (scale, fallback, reader.u16()?);
+    if scale > 14 {
+        return Err(Fault::Field("its window scale"));
+    }
+    for number in [
+        &mut flow.guest_ack,
+        &mut flow.acked,
+        &mut flow.edge,
+        &mut flow.told,
+        &mut flow.start,
+        &mut flow.seen,
+        &mut flow.guest_next,
+        &mut flow.sender_ack,
+        &mut flow.recover,
+    ] {
+        *number = Seq(reader.u32()?);
+    }
+    for number in [&mut flow.guest_stamp, &mut flow.sender_stamp, &mut flow.sender_echo] {
+        *number = reader.u32()?;
+    }
+    (flow.sender_window, flow.mss) = (reader.u16()?, reader.u16()?);
+    if !(1..=8960).contains(&flow.mss) {
+        return Err(Fault::Field("its segment size"));
+    }
+    for link in [&mut flow.toward, &mut flow.from] {
+        let len = reader.u8()?;
+        let bytes = reader.take(len.into())?;
+        if !matches!(len, 12 | 16 | 20) {
+            return Err(Fault::Field("its Ethernet header"));
+        }
+        *link = Link::new(bytes, bytes.len() + 2);
+    }
+    Ok(flow)
+}
+
+/// What is wrong with a flow that is read.
+enum Fault {
+    Length(usize),
+    Field(&'static str),
+}
+
+impl Fault {
+    fn of(self, flow: u32) -> ImportError {
+        match self {
+            Fault::Length(at) => ImportError::Length(at),
+            Fault::Field(field) => ImportError::Field { flow, field },
+        }
+    }
+}
+
+/// What ends too soon, at this byte.
+#[derive(Debug, PartialEq)]
+struct Short(usize);
+
+impl From<Short> for ImportError {
+    fn from(short: Short) -> ImportError {
+        ImportError::Length(short.0)
+    }
+}
+
+impl From<Short> for Fault {
+    fn from(short: Short) -> Fault {
+        Fault::Length(short.0)
+    }
+}
+
+/// Bytes being read.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Short> {
+        let taken = self.bytes[self.at..].get(..len).ok_or(Short(self.bytes.len()))?;
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
+        Ok(self.take(N)?.try_into().expect("that many bytes were taken"))
+    }
+
+    fn u8(&mut self) -> Result<u8, Short> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Short> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Short> {
+        self.array().map(u32::from_le_bytes)
+    }
+}

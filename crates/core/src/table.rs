@@ -1,0 +1,180 @@
+//! A table by numbers of 64 bits: open addressing, linear probing, at most half full.
+//!
+//! Guests choose the keys, through their addresses, so the hash is keyed by a secret seed. Half full, a lookup then takes 2.5 probes at the
+//! most on average (Knuth, The Art of Computer Programming, 6.4). Removal moves later entries back, so nothing is left
+//! behind that would lengthen probes.
+
+/// Stands for "no key".
+const NONE: u64 = 0;
+
+#[derive(Clone, Copy, Default)]
+struct Slot<V> {
+    key: u64,
+    value: V,
+}
+
+/// Values by their keys, which are never 0.
+pub struct Table<V> {
+    /// A power of two, twice the entries or more.
+    slots: Box<[Slot<V>]>,
+    used: usize,
+    seed: u64,
+}
+
+impl<V: Copy + Default> Table<V> {
+    /// An empty table. Whoever knows the seed can make it slow.
+    pub fn new(seed: u64) -> Table<V> {
+        Table { slots: vec![Slot::default(); 16].into(), used: 0, seed }
+    }
+
+    /// Makes room for `entries` in all.
+    pub fn reserve(&mut self, entries: usize) {
+        let size = (2 * entries).next_power_of_two();
+        if size > self.slots.len() {
+            let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size].into());
+            self.used = 0;
+            for slot in old.into_iter().filter(|slot| slot.key != NONE) {
+                self.insert(slot.key, slot.value);
+            }
+        }
+    }
+
+    /// What a key has.
+    #[inline]
+    pub fn get(&self, key: u64) -> Option<V> {
+        let slot = &self.slots[self.probe(key)];
+        (slot.key == key).then_some(slot.value)
+    }
+
+    /// What a key has, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        let at = self.probe(key);
+        let slot = &mut self.slots[at];
+        (slot.key == key).then_some(&mut slot.value)
+    }
+
+    /// Puts a key, new or known.
+    ///
+    /// # Panics
+    /// If no room was reserved for it.
+    pub fn insert(&mut self, key: u64, value: V) {
+        let at = self.probe(key);
+        if self.slots[at].key == NONE {
+            assert!(2 * (self.used + 1) <= self.slots.len(), "room is reserved before entries are put");
+            self.used += 1;
+        }
+        self.slots[at] = Slot { key, value };
+    }
+
+    /// Forgets a key.
+    pub fn remove(&mut self, key: u64) {
+        let mut hole = self.probe(key);
+        if self.slots[hole].key != key {
+            return;
+        }
+        self.used -= 1;
+        let mask = self.slots.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot.key == NONE {
+                break;
+            }
+            // It may move back to the hole if its home is not behind the hole, counted from where it is.
+            if at.wrapping_sub(self.home(slot.key)) & mask >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = Slot::default();
+    }
+
+    /// Forgets every key of which `which` is true.
+    pub fn remove_where(&mut self, which: impl Fn(u64) -> bool) {
+        let keys: Vec<u64> = self.slots.iter().map(|slot| slot.key).filter(|key| *key != NONE && which(*key)).collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// The slot of a key, or the empty one where it would be.
+    #[inline]
+    fn probe(&self, key: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(key);
+        while self.slots[at].key != key && self.slots[at].key != NONE {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    /// Where a key would best be.
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        let mixed = fold(key ^ self.seed, 0x9e37_79b9_7f4a_7c15);
+        fold(mixed ^ self.seed.rotate_left(32), 0xd6e8_feb8_6659_fd93) as usize & (self.slots.len() - 1)
+    }
+}
+
+/// Both halves of a 128-bit product in one, as wyhash mixes. One round alone leaves regular keys in regular places.
+#[inline]
+pub fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn as_a_map(seed: u64, steps in proptest::collection::vec((0u8..4, 1u64..100, 0u32..9), 0..400)) {
+            let mut table = Table::new(seed);
+            let mut model: HashMap<u64, u32> = HashMap::new();
+            for (step, key, value) in steps {
+                match step {
+                    0 => {
+                        table.remove(key);
+                        model.remove(&key);
+                    }
+                    1 if value == 0 => {
+                        table.remove_where(|known| known % 8 == key % 8);
+                        model.retain(|known, _| known % 8 != key % 8);
+                    }
+                    _ => {
+                        table.reserve(model.len() + 1);
+                        table.insert(key, value);
+                        model.insert(key, value);
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+                for key in 1..100 {
+                    prop_assert_eq!(table.get(key), model.get(&key).copied());
+                    prop_assert_eq!(table.get_mut(key).copied(), model.get(&key).copied());
+                }
+            }
+        }
+
+        #[test]
+        fn regular_keys_spread(seed: u64, shift in 0u32..40) {
+            let mut table = Table::new(seed);
+            table.reserve(2048);
+            for index in 0..2048u64 {
+                table.insert(1 << 63 | index << shift, ());
+            }
+            let mask = table.slots.len() - 1;
+            let used = table.slots.iter().enumerate().filter(|(_, slot)| slot.key != NONE);
+            let probes: usize = used.map(|(at, slot)| (at.wrapping_sub(table.home(slot.key)) & mask) + 1).sum();
+            prop_assert!(probes < 3 * table.len(), "{probes} probes for {} entries", table.len());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A connection from outside to a guest whose flow early ack looks after, moved by hand.
+
+use crate::wire::{Packet, Place};
+use fairlane_core::PortId;
+use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Verdict};
+use fairlane_core::packet::{Checksum, TcpFlags};
+use fairlane_core::time::Nanos;
+
+pub const GUEST: PortId = PortId(3);
+
+/// The first payload byte of each way.
+pub const FROM_OUTSIDE: u32 = 0xffff_ff00;
+pub const FROM_GUEST: u32 = 5000;
+
+/// How far the guest's windows are shifted.
+pub const SCALE: u8 = 2;
+
+/// The window in the guest's SYN: it is not scaled.
+pub const WINDOW: u32 = 20_000;
+
+pub fn memory(flows: usize, blocks: usize) -> (Vec<Flow>, Vec<Block>) {
+    (vec![Flow::default(); flows], vec![Block::FREE; blocks])
+}
+
+/// Memory for as long as the process runs.
+pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
+    let (flows, blocks) = memory(flows, blocks);
+    Memory { flows: flows.leak(), blocks: blocks.leak() }
+}
+
+pub struct Fixture {
+    pub early: EarlyAck<'static>,
+    pub place: Place,
+    pub now: Nanos,
+}
+
+impl Fixture {
+    /// A guest that is always acknowledged for, with an open connection.
+    pub fn open() -> Fixture {
+        let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+        fixture.connect();
+        fixture
+    }
+
+    pub fn new(place: Place) -> Fixture {
+        Fixture::with(place, Mode::Always, Config::default(), leaked(8, 64))
+    }
+
+    pub fn with(place: Place, mode: Mode, config: Config, memory: Memory<'static>) -> Fixture {
+        let mut early = EarlyAck::new(memory, config);
+        early.attach(GUEST, mode);
+        Fixture { early, place, now: Nanos::from_millis(1000) }
+    }
+
+    /// The guest accepts a connection.
+    pub fn connect(&mut self) {
+        let syn = Packet {
+            seq: FROM_OUTSIDE - 1,
+            flags: TcpFlags::SYN,
+            window: 1000,
+            mss: Some(1460),
+            scale: Some(7),
+            sack_permitted: true,
+            stamps: Some((100, 0)),
+            ..Packet::default()
+        };
+        assert_eq!(self.deliver(&syn), None);
+        let both = Packet {
+            seq: FROM_GUEST - 1,
+            ack: FROM_OUTSIDE,
+            flags: TcpFlags::SYN.with(TcpFlags::ACK),
+            window: WINDOW as u16,
+            scale: Some(SCALE),
+            stamps: Some((700, 100)),
+            ..syn
+        };
+        assert_eq!(self.guest(&both), Some(both.clone()));
+        assert_eq!(self.deliver(&self.data(0, 0)), None);
+    }
+
+    /// Data from outside, from the `offset`th byte on.
+    pub fn data(&self, offset: u32, len: usize) -> Packet {
+        Packet {
+            seq: FROM_OUTSIDE.wrapping_add(offset),
+            ack: FROM_GUEST,
+            flags: TcpFlags::ACK,
+            window: 500,
+            stamps: Some((101, 700)),
+            payload: (0..len).map(|at| byte(offset as usize + at)).collect(),
+            ..Packet::default()
+        }
+    }
+
+    /// An ACK of the guest for `bytes` bytes with a window of `room` bytes.
+    pub fn ack(&self, bytes: u32, room: u32) -> Packet {
+        Packet {
+            seq: FROM_GUEST,
+            ack: FROM_OUTSIDE.wrapping_add(bytes),
+            flags: TcpFlags::ACK,
+            window: (room >> SCALE) as u16,
+            stamps: Some((701, 101)),
+            ..Packet::default()
+        }
+    }
+
+    /// Puts a segment into the guest's ring; returns the ACK for outside.
+    pub fn deliver(&mut self, packet: &Packet) -> Option<Packet> {
+        self.deliver_frame(&packet.inward(self.place), Checksum::Present)
+    }
+
+    pub fn deliver_frame(&mut self, frame: &[u8], checksum: Checksum) -> Option<Packet> {
+        self.early.delivered(GUEST, frame, checksum, self.now).map(Packet::read)
+    }
+
+    /// Has the guest send a segment; returns what goes out.
+    pub fn guest(&mut self, packet: &Packet) -> Option<Packet> {
+        let mut frame = packet.outward(self.place);
+        let len = frame.len();
+        match self.early.from_guest(GUEST, &mut frame, len, Checksum::Present, self.now) {
+            Verdict::Pass => Some(Packet::read(&frame)),
+            Verdict::Drop => None,
+        }
+    }
+
+    /// Lets time pass until the next timer; returns what is sent then, and whether to the guest.
+    pub fn timeout(&mut self) -> Vec<(bool, Packet)> {
+        self.now = self.now.max(self.early.poll_timeout());
+        let mut sent = Vec::new();
+        while let Some(send) = self.early.on_timeout(self.now) {
+            assert_eq!(send.guest, GUEST);
+            sent.push((send.to_guest, Packet::read(send.frame)));
+        }
+        sent
+    }
+
+    /// The one flow.
+    pub fn flow(&self) -> FlowView {
+        self.early.flows().next().expect("the flow is known")
+    }
+
+    pub fn fallbacks(&self, reason: Fallback) -> u64 {
+        self.early.stats().fallbacks(reason)
+    }
+}
+
+/// The stream from outside.
+pub fn byte(at: usize) -> u8 {
+    (at % 251) as u8 ^ (at >> 9) as u8
+}
+
+/// The number that an ACK of so many bytes has.
+pub fn acks(bytes: u32) -> u32 {
+    FROM_OUTSIDE.wrapping_add(bytes)
+}

@@ -1,0 +1,8 @@
+//! Early ack: its rules one by one, and two ends of TCP under any network and any guest.
+
+mod ends;
+mod fixture;
+mod model;
+mod moves;
+mod rules;
+mod wire;

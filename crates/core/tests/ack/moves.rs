@@ -1,0 +1,237 @@
+//! Flows that move to another backend (rule 10), those that a process left behind, and those there is no room for.
+
+use crate::fixture::{FROM_GUEST, Fixture, GUEST, WINDOW, acks, leaked, memory};
+use crate::wire::{Packet, Place};
+use fairlane_core::PortId;
+use fairlane_core::ack::{AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, State, VERSION};
+use fairlane_core::packet::{Checksum, TcpFlags};
+use fairlane_core::time::Nanos;
+use proptest::prelude::*;
+
+/// A fixture's connection before another backend.
+fn taken_over(early: EarlyAck<'static>, fixture: &Fixture) -> Fixture {
+    Fixture { early, place: fixture.place, now: fixture.now }
+}
+
+#[test]
+fn rule_10_copies_travel_with_the_flow() {
+    let mut source = Fixture::open();
+    source.deliver(&source.data(0, 5000));
+    source.guest(&source.ack(1000, WINDOW));
+    let export = source.early.export(GUEST);
+    assert_eq!(&export[..6], &[b'F', b'L', b'A', b'C', b'K', VERSION]);
+    source.early.detach(GUEST);
+    assert_eq!((source.early.flows().count(), source.early.retained(GUEST)), (0, 0));
+
+    let mut early = EarlyAck::new(leaked(4, 8), Config { seed: 77, ..Config::default() });
+    early.attach(GUEST, Mode::Always);
+    assert_eq!(early.import(GUEST, &export, source.now), Ok(1));
+    let mut target = taken_over(early, &source);
+    assert_eq!((target.flow().retained, target.flow().owed, target.flow().state), (4000, 4000, State::Active));
+    let next = target.deliver(&target.data(5000, 1000)).expect("it is still acknowledged early");
+    assert_eq!((next.ack, next.seq, next.stamps), (acks(6000), FROM_GUEST, Some((701, 101))));
+    let sent = target.timeout();
+    assert_eq!((sent[0].1.seq, &sent[0].1.payload), (acks(1000), &target.data(1000, 1448).payload));
+    target.guest(&target.ack(6000, WINDOW));
+    assert_eq!(target.early.retained(GUEST), 0);
+}
+
+#[test]
+fn rule_10_or_the_flow_drains_first() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.early.attach(GUEST, Mode::Off);
+    assert_eq!((fixture.deliver(&fixture.data(1000, 1000)), fixture.early.retained(GUEST)), (None, 1000));
+    fixture.guest(&fixture.ack(2000, WINDOW));
+    assert_eq!(fixture.early.retained(GUEST), 0);
+}
+
+#[test]
+fn an_import_is_whole_or_nothing() {
+    let mut source = Fixture::open();
+    source.deliver(&source.data(0, 5000));
+    let export = source.early.export(GUEST);
+    let import = |export: &[u8], blocks: usize| {
+        let mut early = EarlyAck::new(leaked(4, blocks), Config::default());
+        early.attach(GUEST, Mode::Always);
+        let result = early.import(GUEST, export, source.now);
+        let expected = if result.is_ok() { (1, 5000) } else { (0, 0) };
+        assert_eq!((early.flows().count(), early.retained(GUEST)), expected, "{result:?}");
+        result
+    };
+    assert_eq!(import(&export, 8), Ok(1));
+    assert_eq!(import(&export, 2), Err(ImportError::Full(0)));
+    assert_eq!(import(b"something else", 8), Err(ImportError::Foreign));
+    assert_eq!(import(&[&export[..], &[0]].concat(), 8), Err(ImportError::Length(export.len())));
+    let with = |at: usize, value: u8| {
+        let mut export = export.clone();
+        export[at] = value;
+        import(&export, 8)
+    };
+    assert_eq!(with(5, 9), Err(ImportError::Version(9)));
+    for len in 0..export.len() {
+        assert!(import(&export[..len], 8).is_err(), "{len}");
+    }
+    // Two flows are said to be there, and the second is the first again.
+    let mut twice = export.clone();
+    twice[6] = 2;
+    twice.extend(&export[10..]);
+    assert_eq!(import(&twice, 8), Err(ImportError::Full(1)));
+    let mut early = EarlyAck::new(leaked(4, 4), Config::default());
+    assert_eq!(early.import(PortId(9), &export, source.now), Err(ImportError::Guest(9)));
+}
+
+proptest! {
+    #[test]
+    fn any_import_is_answered(changes in proptest::collection::vec((6usize..200, any::<u8>()), 1..6)) {
+        let mut source = Fixture::open();
+        source.deliver(&source.data(0, 5000));
+        let mut export = source.early.export(GUEST);
+        for (at, value) in changes {
+            export[at] = value;
+        }
+        let mut early = EarlyAck::new(leaked(4, 8), Config::default());
+        early.attach(GUEST, Mode::Always);
+        let imported = early.import(GUEST, &export, source.now).is_ok();
+        prop_assert_eq!(early.flows().count(), usize::from(imported));
+        let mut target = taken_over(early, &source);
+        target.deliver(&target.data(5000, 1000));
+        target.guest(&target.ack(2000, WINDOW));
+        for _ in 0..30 {
+            target.now = target.now.max(target.early.poll_timeout());
+            while target.early.on_timeout(target.now).is_some() {}
+        }
+    }
+}
+
+/// What a process leaves in memory after some data were acknowledged early.
+fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
+    let mut early = EarlyAck::new(Memory { flows, blocks }, Config::default());
+    early.attach(GUEST, Mode::Always);
+    let fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+    let place = fixture.place;
+    let mut deliver =
+        |packet: &Packet| early.delivered(GUEST, &packet.inward(place)[..], Checksum::Present, fixture.now).is_some();
+    let syn = Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, stamps: Some((1, 0)), ..Packet::default() };
+    deliver(&syn);
+    let both = Packet {
+        seq: FROM_GUEST - 1,
+        ack: acks(0),
+        flags: TcpFlags(0x12),
+        window: WINDOW as u16,
+        stamps: Some((700, 1)),
+        ..syn
+    };
+    let mut frame = both.outward(place);
+    let len = frame.len();
+    early.from_guest(GUEST, &mut frame, len, Checksum::Present, fixture.now);
+    let mut deliver =
+        |packet: &Packet| early.delivered(GUEST, &packet.inward(place)[..], Checksum::Present, fixture.now).is_some();
+    deliver(&fixture.data(0, 0));
+    assert!(deliver(&fixture.data(0, 5000)));
+}
+
+#[test]
+fn a_killed_backend_resumes_its_flows() {
+    let (mut flows, mut blocks) = memory(4, 8);
+    left_behind(&mut flows, &mut blocks);
+    let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+    let later = Nanos(5);
+    let mut early = EarlyAck::resume(memory, Config { seed: 9, ..Config::default() }, &[(GUEST, Mode::Always)], later);
+    assert_eq!((early.retained(GUEST), early.flows().count()), (5000, 1));
+    let sent = early.on_timeout(later).expect("what the guest lacks is due at once");
+    assert_eq!(Packet::read(sent.frame).payload[..], Fixture::open().data(0, 524).payload[..]);
+}
+
+#[test]
+fn a_flow_whose_copies_are_lost_resets_its_sender() {
+    let (mut flows, mut blocks) = memory(4, 8);
+    left_behind(&mut flows, &mut blocks);
+    blocks.fill(Block::FREE);
+    let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+    let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], Nanos(5));
+    assert_eq!(early.stats().fallbacks(Fallback::Damaged), 1);
+    let mut ways = Vec::new();
+    while let Some(sent) = early.on_timeout(Nanos(5)) {
+        assert!(Packet::read(sent.frame).flags.contains(TcpFlags::RST));
+        ways.push(sent.to_guest);
+    }
+    assert_eq!((ways, early.flows().count(), early.retained(GUEST)), (vec![false, true], 0, 0));
+}
+
+#[test]
+fn a_guest_that_is_gone_leaves_nothing_to_resume() {
+    let (mut flows, mut blocks) = memory(4, 8);
+    left_behind(&mut flows, &mut blocks);
+    let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+    let early = EarlyAck::resume(memory, Config::default(), &[(PortId(1), Mode::Always)], Nanos(5));
+    assert_eq!(early.flows().count(), 0);
+}
+
+#[test]
+fn every_kind_of_link_is_a_flow_of_its_own() {
+    let mut fixture = Fixture::new(Place::default());
+    let mut count = 0;
+    for v6 in [false, true] {
+        for vlans in [[0, 0], [7, 0], [7, 8]] {
+            fixture.place = Place { v6, vlans, port: 4000 };
+            fixture.connect();
+            let ack = fixture.deliver(&fixture.data(0, 1000)).expect("it is acknowledged");
+            assert_eq!((ack.ack, ack.stamps), (acks(1000), Some((700, 101))));
+            count += 1;
+        }
+    }
+    assert_eq!(fixture.early.flows().count(), count);
+    let addresses: Vec<_> = fixture.early.flows().map(|flow| (flow.vlan, flow.outside.to_string())).collect();
+    assert!(
+        addresses.contains(&(7, "[fd00::1]:4000".to_owned())) && addresses.contains(&(0, "10.0.0.1:4000".to_owned()))
+    );
+}
+
+#[test]
+fn a_full_table_leaves_flows_to_their_ends_until_others_are_old() {
+    let mut fixture = Fixture::with(Place::default(), Mode::Always, Config::default(), leaked(2, 8));
+    for port in 1..=2 {
+        fixture.place.port = port;
+        fixture.connect();
+    }
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.place.port = 3;
+    fixture.connect();
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None);
+    assert_eq!((fixture.early.flows().count(), fixture.fallbacks(Fallback::TableFull)), (2, 1));
+    fixture.now += Nanos::from_millis(u64::from(AGEING + 2) * 1000);
+    fixture.connect();
+    assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
+    let ports: Vec<u16> = fixture.early.flows().map(|flow| flow.outside.port()).collect();
+    assert_eq!(ports.len(), 2, "the one that owes nothing went");
+    assert!(ports.contains(&2) && ports.contains(&3));
+}
+
+#[test]
+fn a_flow_ends_with_the_senders_fin() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&Packet { flags: TcpFlags::FIN.with(TcpFlags::ACK), ..fixture.data(0, 1000) });
+    assert!(fixture.guest(&fixture.ack(1001, WINDOW)).is_some(), "the FIN's ACK is the guest's own");
+    assert_eq!(fixture.early.flows().count(), 0);
+}
+
+#[test]
+fn a_guest_that_connects_is_acknowledged_for_as_well() {
+    let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+    let syn = Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, window: 999, scale: Some(3), ..Packet::default() };
+    fixture.guest(&syn);
+    fixture.deliver(&Packet { seq: acks(0) - 1, ack: FROM_GUEST, flags: TcpFlags(0x12), scale: Some(3), ..syn });
+    let bare = |packet: Packet| Packet { stamps: None, ..packet };
+    fixture.guest(&Packet { window: 250, ..bare(fixture.ack(0, 0)) });
+    assert_eq!(fixture.deliver(&bare(fixture.data(0, 2001))), None, "its window is 2000");
+    assert_eq!(fixture.deliver(&bare(fixture.data(0, 2000))).unwrap().ack, acks(2000));
+}
+
+#[test]
+fn ends_that_both_begin_are_left_alone() {
+    let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+    fixture.guest(&Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, ..Packet::default() });
+    fixture.deliver(&Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, ..Packet::default() });
+    assert_eq!((fixture.flow().state, fixture.fallbacks(Fallback::SimultaneousOpen)), (State::EndToEnd, 1));
+}

@@ -1,0 +1,391 @@
+//! The rules of early ack, a test each or more. They are those at the head of `fairlane_core::ack`, by number.
+
+use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, leaked};
+use crate::wire::{Packet, Place};
+use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, Ring, STALL, State};
+use fairlane_core::packet::{Checksum, TcpFlags};
+use fairlane_core::time::Nanos;
+
+#[test]
+fn rule_1_a_wrong_checksum_is_not_acknowledged() {
+    let mut fixture = Fixture::open();
+    let mut frame = fixture.data(0, 1000).inward(fixture.place);
+    *frame.last_mut().unwrap() ^= 1;
+    assert_eq!(fixture.deliver_frame(&frame, Checksum::Present), None);
+    assert_eq!(fixture.flow().retained, 0);
+    *frame.last_mut().unwrap() ^= 1;
+    assert_eq!(fixture.deliver_frame(&frame, Checksum::Present).unwrap().ack, acks(1000));
+    assert_eq!((fixture.flow().retained, fixture.flow().state), (1000, State::Active));
+}
+
+#[test]
+fn rule_1_a_partial_or_valid_checksum_needs_no_verifying() {
+    for checksum in [Checksum::Valid, Checksum::Partial { start: 34, offset: 16 }] {
+        let mut fixture = Fixture::open();
+        let mut frame = fixture.data(0, 10_000).inward(fixture.place);
+        frame[50..52].copy_from_slice(&[1, 2]);
+        assert_eq!(fixture.deliver_frame(&frame, checksum).unwrap().ack, acks(10_000), "one ACK a large frame");
+    }
+}
+
+#[test]
+fn rule_1_what_has_no_room_in_the_pool_is_not_acknowledged() {
+    let place = Place { port: 4000, ..Place::default() };
+    let mut fixture = Fixture::with(place, Mode::Always, Config::default(), leaked(2, 2));
+    fixture.connect();
+    assert!(fixture.deliver(&fixture.data(0, 3000)).is_some());
+    assert_eq!(fixture.deliver(&fixture.data(3000, 3000)), None);
+    assert_eq!((fixture.flow().state, fixture.flow().retained), (State::NoBuffer, 3000));
+}
+
+#[test]
+fn rule_1_a_flow_whose_handshake_was_not_seen_stays_end_to_end() {
+    let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None);
+    let ack = fixture.ack(0, 30_000);
+    assert_eq!(fixture.guest(&ack), Some(ack.clone()));
+    assert_eq!(fixture.early.flows().count(), 0);
+}
+
+#[test]
+fn rule_2_never_beyond_the_guests_window() {
+    let mut fixture = Fixture::open();
+    assert!(fixture.deliver(&fixture.data(0, WINDOW as usize - 1000)).is_some());
+    assert_eq!(fixture.deliver(&fixture.data(WINDOW - 1000, 1001)), None);
+    assert_eq!(fixture.flow().state, State::NoBuffer);
+    let last = fixture.deliver(&fixture.data(WINDOW - 1000, 1000)).unwrap();
+    assert_eq!((last.ack, last.window), (acks(WINDOW), 0));
+}
+
+#[test]
+fn rule_2_the_window_is_what_is_left_of_the_guests() {
+    let mut fixture = Fixture::open();
+    for sent in [1000, 2000, 3001] {
+        let offset = (sent - 1) / 1000 * 1000;
+        let before = if sent == 3001 { 2000 } else { offset };
+        let ack = fixture.deliver(&fixture.data(before, (sent - before) as usize)).unwrap();
+        assert_eq!(u32::from(ack.window), (WINDOW - sent) >> SCALE, "rounded down, never up");
+    }
+    // A window that the guest shrinks is not held to what it was.
+    fixture.guest(&fixture.ack(1000, 3000));
+    assert_eq!(fixture.deliver(&fixture.data(3001, 1000)), None, "the edge is 4000 now");
+    assert!(fixture.deliver(&fixture.data(3001, 999)).is_some());
+}
+
+#[test]
+fn rule_2_the_window_scale_is_of_the_handshake_alone_and_of_both_ends() {
+    let place = Place { port: 4000, ..Place::default() };
+    let mut fixture = Fixture::new(place);
+    let syn = Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, window: 1000, ..Packet::default() };
+    fixture.deliver(&syn);
+    let both = Packet { seq: FROM_GUEST - 1, ack: acks(0), flags: TcpFlags(0x12), scale: Some(7), ..syn };
+    fixture.guest(&Packet { window: 5000, ..both });
+    let bare = |mut packet: Packet| {
+        packet.stamps = None;
+        packet
+    };
+    fixture.deliver(&bare(fixture.data(0, 0)));
+    let ack = fixture.deliver(&bare(fixture.data(0, 1000))).unwrap();
+    assert_eq!((ack.window, ack.stamps), (4000, None));
+    let raised = fixture.guest(&Packet { window: 6000, ..bare(fixture.ack(500, 0)) }).unwrap();
+    assert_eq!((raised.ack, raised.window), (acks(1000), 5500));
+}
+
+#[test]
+fn rule_3_an_older_ack_of_the_guest_is_raised() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 3000));
+    let data = Packet { payload: vec![7; 5], ..fixture.ack(1000, 40_000) };
+    let out = fixture.guest(&data).unwrap();
+    assert_eq!((out.ack, out.payload.len(), out.seq), (acks(3000), 5, FROM_GUEST));
+    assert_eq!(u32::from(out.window) << SCALE, 38_000, "the right edge stays the guest's");
+}
+
+#[test]
+fn rule_3_an_ack_that_says_nothing_new_is_dropped() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 3000));
+    assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None, "older, same edge");
+    assert_eq!(fixture.guest(&fixture.ack(3000, WINDOW - 3000)), None, "the guest is where it was said to be");
+    assert_eq!(fixture.early.stats().suppressed, 2);
+    let update = fixture.guest(&fixture.ack(3000, WINDOW)).unwrap();
+    assert_eq!((update.ack, u32::from(update.window) << SCALE), (acks(3000), WINDOW), "a larger window is news");
+    let duplicate = fixture.ack(3000, WINDOW);
+    assert_eq!(fixture.guest(&duplicate), Some(duplicate.clone()), "an equal ACK tells the sender of a loss");
+}
+
+#[test]
+fn rule_3_marks_of_congestion_are_passed_on() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 3000));
+    let marked = Packet { flags: TcpFlags::ACK.with(TcpFlags::ECE), ..fixture.ack(1000, WINDOW - 1000) };
+    assert_eq!(fixture.guest(&marked).unwrap().ack, acks(3000));
+}
+
+#[test]
+fn rule_4_timestamps_are_the_guests_last_and_the_segments() {
+    let mut fixture = Fixture::open();
+    let first = fixture.deliver(&fixture.data(0, 1000)).unwrap();
+    assert_eq!(first.stamps, Some((700, 101)));
+    fixture.guest(&Packet { stamps: Some((777, 101)), ..fixture.ack(1000, WINDOW) });
+    fixture.guest(&Packet { stamps: Some((770, 101)), ..fixture.ack(1000, WINDOW) });
+    fixture.now += Nanos::from_millis(500);
+    let next = fixture.deliver(&Packet { stamps: Some((150, 777)), ..fixture.data(1000, 1000) }).unwrap();
+    assert_eq!(next.stamps, Some((777, 150)), "never extrapolated, never back");
+}
+
+#[test]
+fn rule_4_an_old_duplicate_by_its_timestamp_is_not_acknowledged() {
+    let mut fixture = Fixture::open();
+    assert_eq!(fixture.deliver(&Packet { stamps: Some((99, 700)), ..fixture.data(0, 1000) }), None);
+    assert_eq!(fixture.deliver(&Packet { stamps: None, ..fixture.data(0, 1000) }), None);
+}
+
+#[test]
+fn rule_5_nothing_but_plain_data_in_order_is_acknowledged() {
+    let with = |change: &dyn Fn(&Fixture) -> Packet| {
+        let mut fixture = Fixture::open();
+        let packet = change(&fixture);
+        (fixture.deliver(&packet), fixture)
+    };
+    let flags = |flags: u8| move |fixture: &Fixture| Packet { flags: TcpFlags(flags), ..fixture.data(0, 10) };
+    assert_eq!(with(&flags(0x02)).0, None, "SYN");
+    assert_eq!(with(&flags(0x14)).0, None, "RST");
+    assert_eq!(with(&flags(0x30)).0, None, "URG");
+    assert_eq!(with(&flags(0x00)).0, None, "no ACK");
+    assert_eq!(with(&|fixture| fixture.data(10, 10)).0, None, "a gap before it");
+    assert_eq!(with(&|fixture| fixture.data(0, 0)).0, None, "no data");
+    let (ack, fixture) = with(&flags(0x11));
+    assert_eq!((ack.unwrap().ack, fixture.flow().retained), (acks(10), 10), "of data with FIN the data alone");
+}
+
+#[test]
+fn rule_5_a_probe_of_a_closed_window_is_not_acknowledged() {
+    let mut fixture = Fixture::open();
+    fixture.guest(&fixture.ack(0, 0));
+    assert_eq!(fixture.deliver(&fixture.data(0, 1)), None);
+    assert_eq!(fixture.deliver(&fixture.data(u32::MAX, 1)), None, "a keepalive with its byte of garbage");
+}
+
+#[test]
+fn rule_5_after_a_gap_the_guest_answers_until_it_is_filled() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None);
+    assert_eq!(fixture.flow().state, State::UnexpectedSequence);
+    let sack = Packet { blocks: vec![(acks(2000), acks(3000))], ..fixture.ack(1000, WINDOW - 1000) };
+    assert_eq!(fixture.guest(&sack), Some(sack.clone()), "the guest's own SACK goes out");
+    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)).unwrap().ack, acks(2000), "nor is it acknowledged past");
+    assert_eq!(fixture.guest(&fixture.ack(3000, WINDOW)).unwrap().ack, acks(3000));
+    assert_eq!(fixture.deliver(&fixture.data(3000, 1000)).unwrap().ack, acks(4000), "early again");
+}
+
+#[test]
+fn rule_5_selective_acknowledgments_behind_an_early_ack_are_taken_off() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 3000));
+    let sack = Packet { blocks: vec![(acks(2000), acks(3000))], ..fixture.ack(1000, WINDOW + 2000) };
+    let out = fixture.guest(&sack).unwrap();
+    assert_eq!((out.ack, out.blocks), (acks(3000), vec![]), "as a duplicate SACK they would say that data came twice");
+}
+
+#[test]
+fn rule_6_an_early_ack_has_the_number_of_what_the_guest_sent_last() {
+    let mut fixture = Fixture::open();
+    fixture.guest(&Packet { payload: vec![1; 100], ..fixture.ack(0, WINDOW) });
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)).unwrap().seq, FROM_GUEST + 100);
+    // A retransmission of the guest's does not take it back.
+    fixture.guest(&Packet { payload: vec![1; 50], ..fixture.ack(0, WINDOW) });
+    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)).unwrap().seq, FROM_GUEST + 100);
+}
+
+#[test]
+fn rule_7_only_the_guests_ack_lets_go_of_copies() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 3000));
+    let sack = Packet { blocks: vec![(acks(1000), acks(3000))], ..fixture.ack(0, WINDOW) };
+    fixture.guest(&sack);
+    assert_eq!(fixture.early.retained(GUEST), 3000, "SACK may be taken back");
+    fixture.guest(&fixture.ack(1500, WINDOW));
+    assert_eq!((fixture.early.retained(GUEST), fixture.flow().owed), (1500, 1500));
+    fixture.guest(&fixture.ack(3000, WINDOW));
+    assert_eq!((fixture.early.retained(GUEST), fixture.flow().owed), (0, 0));
+}
+
+#[test]
+fn rule_7_at_the_cap_acknowledging_stops_and_nothing_is_evicted() {
+    for config in [Config { flow_bytes: 2500, ..Config::default() }, Config { guest_bytes: 2500, ..Config::default() }]
+    {
+        let place = Place { port: 4000, ..Place::default() };
+        let mut fixture = Fixture::with(place, Mode::Always, config, leaked(2, 20));
+        fixture.connect();
+        assert!(fixture.deliver(&fixture.data(0, 2000)).is_some());
+        assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None);
+        assert_eq!((fixture.flow().retained, fixture.flow().state), (2000, State::NoBuffer));
+        fixture.guest(&fixture.ack(3000, WINDOW));
+        assert_eq!(fixture.flow().state, State::Idle);
+        assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "room again");
+    }
+}
+
+#[test]
+fn rule_7_copies_are_sent_again_by_a_timer_that_backs_off() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.deliver(&Packet { ack: FROM_GUEST, window: 321, stamps: Some((150, 700)), ..fixture.data(1000, 4000) });
+    let mut last = fixture.now;
+    for round in 0..4 {
+        let sent = fixture.timeout();
+        assert_eq!(fixture.now.since(last), Nanos(RETRANSMIT.0 << round >> u32::from(round > 0)), "round {round}");
+        last = fixture.now;
+        let stream: Vec<u8> = sent.iter().flat_map(|(_, packet)| packet.payload.clone()).collect();
+        assert!(stream == fixture.data(0, 2896).payload, "two segments of the guest's size");
+        for (to_guest, packet) in sent {
+            assert!(to_guest);
+            assert_eq!((packet.ack, packet.window, packet.stamps), (FROM_GUEST, 321, Some((150, 700))), "the latest");
+        }
+    }
+    assert_eq!(fixture.guest(&fixture.ack(2896, WINDOW - 2896)), None);
+    let rest: usize = fixture.timeout().iter().map(|(_, packet)| packet.payload.len()).sum();
+    assert_eq!((rest, fixture.now), (5000 - 2896, last), "what is missing behind it follows at once");
+}
+
+#[test]
+fn rule_7_equal_acks_of_the_guest_call_for_a_copy() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 5000));
+    fixture.guest(&fixture.ack(1000, WINDOW - 1000));
+    let start = fixture.now;
+    for _ in 0..3 {
+        assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None, "the sender need not know");
+    }
+    let sent = fixture.timeout();
+    assert_eq!((fixture.now, sent[0].1.seq), (start, acks(1000)));
+}
+
+#[test]
+fn rule_8_an_anomaly_ends_in_end_to_end_once_nothing_is_owed() {
+    let urgent = |fixture: &Fixture| Packet { flags: TcpFlags(0x30), ..fixture.data(1000, 10) };
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.deliver(&urgent(&fixture));
+    assert_eq!((fixture.flow().state, fixture.flow().fallback), (State::Draining, Some(Fallback::Urgent)));
+    assert_eq!(fixture.deliver(&fixture.data(1010, 1000)), None);
+    assert_eq!(fixture.timeout().len(), 1, "what was acknowledged is brought to the guest yet");
+    fixture.guest(&fixture.ack(2010, WINDOW));
+    assert_eq!((fixture.flow().state, fixture.early.retained(GUEST)), (State::EndToEnd, 0));
+    assert_eq!(fixture.deliver(&fixture.data(2010, 1000)), None, "for good");
+    assert_eq!(fixture.fallbacks(Fallback::Urgent), 1);
+}
+
+#[test]
+fn rule_8_each_anomaly_is_counted_under_its_reason() {
+    let fell = |reason: Fallback, act: &dyn Fn(&mut Fixture)| {
+        let mut fixture = Fixture::open();
+        fixture.deliver(&fixture.data(0, 1000));
+        act(&mut fixture);
+        assert_eq!(fixture.fallbacks(reason), 1, "{reason:?}");
+        assert_eq!((fixture.flow().state, fixture.flow().retained), (State::Draining, 1000), "{reason:?}");
+    };
+    fell(Fallback::AckedUnsent, &|fixture| {
+        fixture.guest(&fixture.ack(1001, WINDOW));
+    });
+    fell(Fallback::Reset, &|fixture| {
+        fixture.deliver(&Packet { flags: TcpFlags::RST, ..fixture.data(1000, 0) });
+    });
+    fell(Fallback::Reset, &|fixture| {
+        fixture.guest(&Packet { seq: FROM_GUEST + 9, flags: TcpFlags::RST, ..fixture.ack(0, 0) });
+    });
+    fell(Fallback::Reopened, &|fixture| {
+        fixture.deliver(&Packet { flags: TcpFlags::SYN, ..fixture.data(9, 0) });
+    });
+    fell(Fallback::TurnedOff, &|fixture| fixture.early.attach(GUEST, Mode::Off));
+    fell(Fallback::Options, &|fixture| {
+        let mut frame = fixture.data(1000, 10).inward(fixture.place);
+        frame[57] = 99;
+        fixture.deliver_frame(&frame, Checksum::Valid);
+    });
+}
+
+#[test]
+fn rule_8_a_sender_whose_data_cannot_be_delivered_is_reset() {
+    let mut fixture = Fixture::open();
+    let start = fixture.now;
+    fixture.deliver(&fixture.data(0, 1000));
+    let mut last = Vec::new();
+    while fixture.early.poll_timeout() != Nanos::NEVER {
+        last = fixture.timeout();
+    }
+    let [(false, outside), (true, inside)] = &last[..] else { panic!("{last:?}") };
+    assert_eq!((outside.flags, outside.seq, outside.ack), (TcpFlags(0x14), FROM_GUEST, acks(1000)));
+    assert_eq!((inside.flags, inside.seq), (TcpFlags(0x14), acks(0)));
+    assert!(fixture.now.since(start) > Nanos::from_millis(100_000));
+    assert_eq!((fixture.early.stats().resets, fixture.early.retained(GUEST), fixture.early.flows().count()), (1, 0, 0));
+}
+
+#[test]
+fn rule_8_a_guest_that_answers_with_a_closed_window_is_not_given_up() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    for _ in 0..50 {
+        assert!(fixture.timeout().iter().all(|(to_guest, _)| *to_guest));
+        fixture.guest(&fixture.ack(0, 0));
+    }
+    assert!(fixture.guest(&fixture.ack(1000, WINDOW)).is_some());
+    assert_eq!(fixture.early.retained(GUEST), 0);
+}
+
+#[test]
+fn rule_8_a_reset_of_the_guests_ends_the_flow() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.guest(&Packet { flags: TcpFlags(0x14), ..fixture.ack(0, 0) });
+    assert_eq!((fixture.early.flows().count(), fixture.early.retained(GUEST)), (0, 0));
+}
+
+#[test]
+fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
+    let place = Place { port: 4000, ..Place::default() };
+    let mut fixture = Fixture::with(place, Mode::Auto, Config::default(), leaked(2, 20));
+    fixture.connect();
+    let mut ring = Ring { waiting: 1, taken: 0 };
+    fixture.early.observe(GUEST, ring, fixture.now);
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None, "it may be about to take it");
+    fixture.now += STALL;
+    fixture.early.observe(GUEST, ring, fixture.now);
+    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what came before is the guest's to acknowledge");
+    fixture.guest(&fixture.ack(1000, WINDOW));
+    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000));
+    ring = Ring { waiting: 0, taken: 3 };
+    fixture.early.observe(GUEST, ring, fixture.now);
+    fixture.guest(&fixture.ack(3000, WINDOW));
+    fixture.now += Nanos(LINGER.0 - 1);
+    assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "not before its senders' timers are safe");
+    fixture.guest(&fixture.ack(4000, WINDOW));
+    fixture.now += Nanos(1);
+    assert_eq!(fixture.deliver(&fixture.data(4000, 1000)), None, "it drains its ring");
+    assert!(!fixture.early.is_engaged(GUEST, fixture.now));
+}
+
+#[test]
+fn rule_9_a_ring_that_stands_still_does_not_count_as_a_guest_that_refuses() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    let ring = Ring { waiting: 1, taken: 0 };
+    fixture.early.observe(GUEST, ring, fixture.now);
+    for _ in 0..1000 {
+        assert_eq!(fixture.timeout(), []);
+    }
+    assert!(fixture.now > Nanos::from_millis(100_000));
+    fixture.early.observe(GUEST, Ring { waiting: 0, taken: 1 }, fixture.now);
+    assert_eq!(fixture.timeout().len(), 1);
+}
+
+#[test]
+fn rule_11_off_unless_turned_on() {
+    let place = Place { port: 4000, ..Place::default() };
+    let mut fixture = Fixture::with(place, Mode::default(), Config::default(), leaked(2, 20));
+    fixture.connect();
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None);
+    assert_eq!(fixture.early.flows().count(), 0);
+}
