@@ -13,10 +13,12 @@
  *   ADDRESS PAGE then for each CPU: EXECUTED CHARGED
  * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one. EXECUTED are
  * the block's own instructions; one that is repeated (`rep movsb`) is one, as processors count, though the emulator's clock
- * and so all that is said of time counts each repetition. CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer from
- * an entry into a domain at this block, out of the hypervisor, until the next entry or until the CPU halts. A block of the
- * hypervisor that halts is charged with the time from then to the next entry. Where a nanosecond is an instruction,
- * these are the nanoseconds that the domain, or nobody, had the CPU.
+ * and so all that is said of time counts each repetition.
+ *
+ * CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer while the domain that was entered
+ * at this block, out of the hypervisor, had the CPU; of a block of the hypervisor that halts, while nobody had it. Where a
+ * nanosecond is an instruction, these are nanoseconds. In the midst of what the hypervisor does between leaving one domain
+ * and entering another it calls the CPU the other's; just where cannot be seen from here, so each is charged with half.
  *
  * Debian ships no qemu-plugin.h: what is used of version 1 of the interface is declared here. */
 #include <inttypes.h>
@@ -70,8 +72,9 @@ struct block {
 struct owner {
   struct block *entered;
   uint64_t since;
+  uint64_t left; /* when the hypervisor took over from a domain or woke */
   uint64_t repeating; /* of the last block */
-  bool in_hypervisor;
+  bool in_hypervisor, halted;
 };
 
 /* Callbacks come from one thread: with -icount the emulator runs all CPUs in turn. */
@@ -81,19 +84,24 @@ static uint64_t clock_now; /* instructions of all CPUs so far */
 static int cpus, marks;
 static const char *out = "path-length";
 
-/* Charges the CPU's time since its last change of hands, and gives the CPU to a block. */
-static void hand_over(unsigned cpu, struct block *to) {
+/* Charges the CPU's time from its last change of hands to this one, and gives the CPU to a block. */
+static void hand_over(unsigned cpu, struct block *to, uint64_t when) {
   struct owner *owner = &owners[cpu];
-  if (owner->entered) owner->entered->charged[cpu] += clock_now - owner->since;
+  if (owner->entered) owner->entered->charged[cpu] += when - owner->since;
   owner->entered = to;
-  owner->since = clock_now;
+  owner->since = when;
 }
 
 static void executed(unsigned cpu, void *data) {
   struct block *block = data;
   struct owner *owner = &owners[cpu];
-  if (block->halts || (owner->in_hypervisor && !block->hypervisor)) hand_over(cpu, block);
+  if (block->hypervisor && (!owner->in_hypervisor || owner->halted)) owner->left = clock_now;
+  if (block->halts || (owner->in_hypervisor && !block->hypervisor)) {
+    uint64_t left = owner->left > owner->since ? owner->left : owner->since; /* a mark may have come between */
+    hand_over(cpu, block, left + (clock_now - left) / 2);
+  }
   owner->in_hypervisor = block->hypervisor;
+  owner->halted = block->halts;
   bool again = block->repeated == block->address && owner->repeating == block->address;
   if (!again) block->executed[cpu] += block->length;
   owner->repeating = block->repeated;
@@ -117,7 +125,7 @@ static void write_counts(FILE *file) {
 static void marked(unsigned at, void *unused) {
   char name[4096], whole[4096];
   (void)at, (void)unused;
-  for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered);
+  for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered, clock_now);
   marks++;
   /* Renamed when whole, so that whoever waits for the file never reads half of it. */
   snprintf(name, sizeof name, "%s.part", out);

@@ -52,7 +52,7 @@ pub fn boot(
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
             local::boot(kind, topology, clock, logs, progress)
         }
-        MachineKind::Xen => xen::boot(topology, clock, logs, progress),
+        MachineKind::Xen | MachineKind::XenPvh => xen::boot(kind, topology, clock, logs, progress),
         MachineKind::Box => bare::boot(topology, clock, logs, progress),
         MachineKind::Kvm => kvm::boot(topology, clock, logs, progress),
     }?;

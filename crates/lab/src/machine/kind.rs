@@ -21,13 +21,15 @@ pub enum MachineKind {
     Box,
     /// The emulated computer as a KVM host.
     Kvm,
-    /// The emulated computer as a Xen host.
+    /// The emulated computer as a Xen host of paravirtual guests (PV).
     Xen,
+    /// The same with guests in hardware-assisted containers (PVH): their cards are paravirtual, their memory is not.
+    XenPvh,
 }
 
 impl MachineKind {
     /// All kinds.
-    pub const ALL: [MachineKind; 7] = [
+    pub const ALL: [MachineKind; 8] = [
         MachineKind::Native,
         MachineKind::Uml,
         MachineKind::Qemu,
@@ -35,6 +37,7 @@ impl MachineKind {
         MachineKind::Box,
         MachineKind::Kvm,
         MachineKind::Xen,
+        MachineKind::XenPvh,
     ];
 
     /// The name, as a command line has it.
@@ -47,6 +50,7 @@ impl MachineKind {
             MachineKind::Box => "box",
             MachineKind::Kvm => "kvm",
             MachineKind::Xen => "xen",
+            MachineKind::XenPvh => "xen-pvh",
         }
     }
 

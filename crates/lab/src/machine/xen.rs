@@ -1,4 +1,5 @@
-//! The emulated computer as a Xen host: dom0 is the driver domain, guests are paravirtual.
+//! The emulated computer as a Xen host: dom0 is the driver domain, guests are paravirtual (PV) or, with paravirtual
+//! cards all the same, in hardware-assisted containers (PVH).
 //!
 //! dom0's agent runs Xen's own tools; each guest's agent is reached over its console, which dom0's agent attaches.
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::backend::{self, Backend};
 use super::computer::{self, Computer, Software};
 use super::wiring;
-use super::{Clock, CpuTime, Machine, Node, Scheduler, Topology};
+use super::{Clock, CpuTime, Machine, MachineKind, Node, Scheduler, Topology};
 use crate::error::Error;
 use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
 use crate::{Agent, Progress, image};
@@ -23,11 +24,17 @@ const GUEST_MIB: usize = 128;
 const XEN_MIB: usize = 128;
 
 /// Boots one.
-pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
+pub fn boot(
+    kind: MachineKind,
+    topology: &Topology,
+    clock: &Clock,
+    logs: &Path,
+    progress: Progress,
+) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
     let images = XenImages::build(&agent, topology.backend)?;
     progress("Xen and dom0: booting");
-    let software = software(&images, topology, clock);
+    let software = software(kind, &images, topology, clock);
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
     let dom0 = computer.host();
     start_toolstack(dom0, topology, clock)?;
@@ -46,6 +53,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
         }
     };
     let mut machine = Xen {
+        kind,
         guests,
         domains: Vec::new(),
         computer,
@@ -65,7 +73,7 @@ fn measured(topology: &Topology) -> usize {
     topology.host_cpus.len()
 }
 
-fn software<'a>(images: &'a XenImages, topology: &Topology, clock: &Clock) -> Software<'a> {
+fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, clock: &Clock) -> Software<'a> {
     let scheduler = match (topology.scheduler, topology.slice_ms) {
         (Scheduler::Credit, Some(slice)) => format!("credit sched_credit_tslice_ms={slice}"),
         (Scheduler::Credit, None) => "credit".to_owned(),
@@ -77,6 +85,12 @@ fn software<'a>(images: &'a XenImages, topology: &Topology, clock: &Clock) -> So
         // Netback's threads would run there as well.
         Clock::Rehearsal(_) | Clock::Instructions(_) => (own + 1, format!(" isolcpus={own} irqaffinity=0-{}", own - 1)),
     };
+    let features = match kind {
+        // The emulator does not tell the length of an RDTSCP, which Xen has to know of its PVH guests.
+        MachineKind::XenPvh => ",-smap,-rdtscp",
+        // With SMAP, dom0 dies in Xen's create_bounce_frame.
+        _ => ",-smap",
+    };
     let console = "console=hvc0 quiet rdinit=/init fairlane.console=ttyS1 fairlane.host=dom0";
     Software {
         kernel: &images.hypervisor,
@@ -85,8 +99,7 @@ fn software<'a>(images: &'a XenImages, topology: &Topology, clock: &Clock) -> So
             "console=com1 com1=115200 smap=0 bootscrub=0 dom0_mem={DOM0_MIB}M dom0_max_vcpus={vcpus} sched={scheduler}"
         ),
         modules: vec![(&images.kernel, format!("{console}{inside}")), (&images.dom0, String::new())],
-        // With SMAP, dom0 dies in Xen's create_bounce_frame.
-        features: ",-smap",
+        features,
         disks: topology.guests.iter().filter(|guest| guest.disk).count(),
         count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
@@ -113,8 +126,9 @@ fn start_toolstack(dom0: &Agent, topology: &Topology, clock: &Clock) -> Result<(
 }
 
 /// A guest's configuration, as xl.cfg(5) has it.
-fn configuration(topology: &Topology, number: usize) -> String {
+fn configuration(kind: MachineKind, topology: &Topology, number: usize) -> String {
     let node = Node::Guest(number);
+    let mode = if kind == MachineKind::XenPvh { "pvh" } else { "pv" };
     let plan = &topology.guests[number - 1];
     let cpus = plan.cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let card = number <= topology.joined();
@@ -127,7 +141,7 @@ fn configuration(topology: &Topology, number: usize) -> String {
     let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
     let disk = if plan.disk { format!("disk = ['phy:/dev/nvme{}n1,xvda,w']\n", disks - 1) } else { String::new() };
     format!(
-        "name = '{node}'\ntype = 'pv'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {GUEST_MIB}\n\
+        "name = '{node}'\ntype = '{mode}'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {GUEST_MIB}\n\
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         plan.cpus.len(),
@@ -137,6 +151,7 @@ fn configuration(topology: &Topology, number: usize) -> String {
 
 /// A Xen host that is up. The guests' agents are reached over dom0's.
 struct Xen {
+    kind: MachineKind,
     guests: Vec<Agent>,
     /// The guests' numbers, as Xen counts domains.
     domains: Vec<String>,
@@ -154,7 +169,7 @@ impl Xen {
         for (number, guest) in (1..).zip(&self.guests) {
             progress(&format!("{}: booting", guest.name()));
             let path = format!("/etc/xen/{}.cfg", guest.name());
-            dom0.run(Command::Write { path: path.clone().into(), text: configuration(topology, number) })?;
+            dom0.run(Command::Write { path: path.clone().into(), text: configuration(self.kind, topology, number) })?;
             let lost = |error| computer::lost(guest, error, &self.image, &self.log);
             xen(dom0, &format!("xl create -q {path}")).map_err(lost)?;
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
@@ -232,7 +247,7 @@ fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<St
         info.lines().find_map(value).unwrap_or_default()
     };
     Ok(BTreeMap::from([
-        ("machine".to_owned(), json!("xen")),
+        ("machine".to_owned(), json!(machine.kind)),
         ("backend".to_owned(), json!(topology.backend)),
         ("xen".to_owned(), json!(told("xen_version"))),
         ("scheduler".to_owned(), json!(told("xen_scheduler"))),
