@@ -98,6 +98,7 @@ static void executed(unsigned cpu, void *data) {
   if (block->hypervisor && (!owner->in_hypervisor || owner->halted)) owner->left = clock_now;
   if (block->halts || (owner->in_hypervisor && !block->hypervisor)) {
     uint64_t left = owner->left > owner->since ? owner->left : owner->since; /* a mark may have come between */
+    if (!owner->entered) left = clock_now; /* the hypervisor's own start is no domain's */
     hand_over(cpu, block, left + (clock_now - left) / 2);
   }
   owner->in_hypervisor = block->hypervisor;
