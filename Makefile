@@ -44,6 +44,7 @@ EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isol
 lab: guests all
 	target/release/fairlane lab setup
 	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
+	target/release/fairlane lab run path-length --machine xen --clock instructions
 	target/release/fairlane report out/lab --out out/lab/report.html
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
