@@ -43,9 +43,11 @@ EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isol
 	delay-ping delay-packet transfer alltoall
 lab: guests all
 	target/release/fairlane lab setup
-	set -e; for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen; done
-	target/release/fairlane lab run path-length --machine xen --clock instructions
-	target/release/fairlane report out/lab --out out/lab/report.html
+	status=0; \
+	for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen || status=1; done; \
+	target/release/fairlane lab run path-length --machine xen --clock instructions || status=1; \
+	target/release/fairlane report out/lab --out out/lab/report.html || status=1; \
+	exit $$status
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 test: guests agent plugin lint
