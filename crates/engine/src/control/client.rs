@@ -113,7 +113,11 @@ impl Client {
         let mut line = serde_json::to_vec(&Call { protocol: PROTOCOL, request })?;
         line.push(b'\n');
         let broken = |error| Error::Broken { path: self.path.clone(), error };
-        self.stream.get_mut().write_all(&line).map_err(broken)?;
+        match self.stream.get_mut().write_all(&line) {
+            // A backend that takes no more clients says so before it hangs up.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent.map_err(broken)?,
+        }
         let mut answer = Vec::new();
         self.stream.read_until(b'\n', &mut answer).map_err(broken)?;
         if answer.is_empty() {
