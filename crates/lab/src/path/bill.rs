@@ -38,9 +38,9 @@ impl Component {
         if HYPERVISOR.contains(&place.address) {
             Component::Hypervisor
         } else if place.address < USER_END {
-            Component::User(domains.of(place.page))
+            Component::User(domains.of(place))
         } else {
-            Component::Kernel(domains.of(place.page))
+            Component::Kernel(domains.of(place))
         }
     }
 
