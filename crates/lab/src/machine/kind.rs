@@ -56,8 +56,13 @@ impl MachineKind {
 
     /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
     /// machine would need.
-    pub fn keeps_time(self) -> bool {
-        matches!(self, MachineKind::Kvm | MachineKind::Xen)
+    pub(crate) fn keeps_time(self) -> bool {
+        matches!(self, MachineKind::Xen | MachineKind::XenPvh)
+    }
+
+    /// Whether its host has a block backend, which serves its guests' disks.
+    pub(crate) fn serves_disks(self) -> bool {
+        matches!(self, MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh)
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::super::{Options, Watch, run};
 use super::parse;
 use crate::script::Way;
-use crate::{Agent, Clock, CpuTime, Error, Machine, Node, Topology};
+use crate::{Agent, Clock, Error, Machine, Node, Topology};
 
 /// Agents of this process.
 struct Loopback {
@@ -54,10 +54,6 @@ impl Machine for Loopback {
             Node::Guest(guest) => Ipv4Addr::new(127, 0, 0, guest as u8),
             Node::External | Node::Host => Ipv4Addr::LOCALHOST,
         }
-    }
-
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        Ok(Vec::new())
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {
