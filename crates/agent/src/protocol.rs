@@ -136,9 +136,16 @@ pub enum Event {
     Done(Outcome),
     /// The request ended badly, and why.
     Failed(String),
+    /// The guest it was for has ended, how, and what its console printed last.
+    Gone(String),
 }
 
 impl Event {
+    /// Whether it is its request's last.
+    pub fn ends(&self) -> bool {
+        matches!(self, Event::Done(_) | Event::Failed(_) | Event::Gone(_))
+    }
+
     /// Whether the host may ask for more because of it: a measurement's samples, whose number depends on the traffic, it
     /// only keeps.
     pub fn moves(&self) -> bool {

@@ -440,9 +440,9 @@ mod tests {
         let got = "{id:2,run:hello}".to_owned();
         assert_eq!(talk.hear(), Message { id: 2, event: Event::Failed(got) });
         // It ends while this one is unanswered.
-        let end = "guest guest ended: its console was closed\n    noise".to_owned();
+        let end = "its console was closed\n    noise".to_owned();
         talk.say(&request(3, Some("guest"), Command::Hello));
-        assert_eq!(talk.hear(), Message { id: 3, event: Event::Failed(end) });
+        assert_eq!(talk.hear(), Message { id: 3, event: Event::Gone(end) });
         talk.say(&request(4, Some("nobody"), Command::Hello));
         assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(reason) } if reason.contains("nobody")));
         assert_eq!(talk.end(), End::HangUp);

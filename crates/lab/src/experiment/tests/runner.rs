@@ -1,7 +1,7 @@
 //! The runner on a machine whose nodes are agents of this process, joined by its loopback.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +24,10 @@ struct Loopback {
 
 impl Loopback {
     fn boot(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
+        Ok(Box::new(Loopback::make(topology)))
+    }
+
+    fn make(topology: &Topology) -> Loopback {
         let guests = (1..=topology.guests.len()).map(Node::Guest);
         let agent = |node: Node| {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -39,7 +43,7 @@ impl Loopback {
             ready.wait().unwrap();
             (node, (agent, ours))
         };
-        Ok(Box::new(Loopback { agents: guests.chain([Node::External, Node::Host]).map(agent).collect() }))
+        Loopback { agents: guests.chain([Node::External, Node::Host]).map(agent).collect() }
     }
 }
 
@@ -140,6 +144,42 @@ fn delays_and_transfers_are_read() {
     );
     assert_eq!(transfers.metrics["rate/10KB"].n, 10);
     assert_eq!(transfers.metrics["rate/1MB"].unit, "MB/s");
+}
+
+/// Boots a machine whose first guest is lost with the first request.
+fn boot_to_lose(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    thread::spawn(move || {
+        (&theirs).write_all(b"{\"id\":0,\"event\":{\"done\":\"served\"}}\n").unwrap();
+        BufReader::new(theirs).read_until(b'\n', &mut Vec::new())
+    });
+    let input = ours.try_clone().unwrap();
+    let way = Way::Live(ours.try_clone().unwrap());
+    let (agent, ready) = Agent::listen("lost", way, input, Duration::from_secs(5)).unwrap();
+    ready.wait().unwrap();
+    let mut machine = Loopback::make(topology);
+    machine.agents.insert(Node::Guest(1), (agent, ours));
+    Ok(Box::new(machine))
+}
+
+#[test]
+fn a_machine_that_loses_a_guest_is_booted_once_more() {
+    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\nguest = 1\n\
+                sizes = [10_000]\ncount = 10\nseconds = 0.5\n";
+    let experiment = parse("e", &format!("{HEAD}{text}"));
+    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
+    let nobody = Nobody(AtomicUsize::new(usize::MAX));
+    let boots = AtomicUsize::new(0);
+    let once = |topology: &_, clock: &_| match boots.fetch_add(1, Ordering::Relaxed) {
+        0 => boot_to_lose(topology, clock),
+        _ => Loopback::boot(topology, clock),
+    };
+    let result = run(&experiment, &options, &once, &nobody).unwrap();
+    let warnings = &result.warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("measured anew: guest lost ended"), "{warnings:?}");
+    assert_eq!((boots.into_inner(), result.metrics["rate/10KB"].n), (2, 10));
+    assert!(matches!(run(&experiment, &options, &boot_to_lose, &nobody), Err(Error::Gone { .. })));
 }
 
 #[test]
