@@ -154,8 +154,8 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.backend != Backend::default() && kind != MachineKind::Xen {
         return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
     }
-    // A case on a kind of machine of its own is there to be compared with.
-    for case in experiment.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
+    // A bare machine is there to be compared with.
+    for case in experiment.cases.iter_mut().filter(|case| !case.topology.bare) {
         case.topology.backend = args.backend;
     }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);

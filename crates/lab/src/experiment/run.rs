@@ -87,7 +87,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
                 measured => measured?,
             };
             boots.push(measured.boot);
-            let whose = topology.machine.map_or("machine".to_owned(), |kind| format!("machine {kind}"));
+            let whose = if topology.bare { "bare machine" } else { "machine" };
             for (fact, value) in measured.facts {
                 result.settings.entry(format!("{whose}: {fact}")).or_insert(value);
             }
@@ -120,7 +120,8 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
 /// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
 fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
     let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
-    if group.iter().any(|case| case.topology.machine.is_some_and(|kind| !kind.keeps_time())) {
+    // Native Linux has no other.
+    if group.iter().any(|case| case.topology.bare) {
         return Ok(vec![Clock::Wall]);
     }
     // What is asked depends on the cases and their repeats, on the agents that answer, and on this program.

@@ -132,6 +132,19 @@ fn cases_are_measured_apart() {
 }
 
 #[test]
+fn requests_are_counted_by_size() {
+    let result = measure(
+        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\ncount = 2\n[procedure]\nkind = \"requests\"\npattern = \"http\"\n\
+         client = \"external\"\nserver = 1\nacceptors = \"each\"\nconnections = 2\nsizes = [0, 4096]\nseconds = 0.3\n",
+    );
+    assert!(result.metrics["rate/0"].n == 2 && result.metrics["rate/4096"].value > 0.0);
+    // An answer is its headers and the object.
+    let answer = result.metrics["bandwidth/4096"].value / 8.0 / result.metrics["rate/4096"].value;
+    assert!((4096.0..4600.0).contains(&answer), "{answer} bytes");
+    assert_eq!(result.find("rate").unwrap().values().len(), 4);
+}
+
+#[test]
 fn delays_and_transfers_are_read() {
     let delays = measure(
         "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\n\
