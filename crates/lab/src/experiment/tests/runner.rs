@@ -115,8 +115,9 @@ fn datagrams_are_shared_and_judged() {
          [[claim]]\ntext = \"Half the rate is used\"\nmetrics = [\"guest1/of_rate\"]\nat_least = 0.4\nat_most = 0.6\n",
     );
     assert_eq!(result.metrics["guest1"].n, 2);
-    let claim = &result.claims[0];
-    assert!(claim.holds, "{claim:?}");
+    // What a busy computer carries is not asserted, that it is judged is.
+    let (claim, share) = (&result.claims[0], result.metrics["guest1/of_rate"].value);
+    assert!(share > 0.0 && claim.holds == (0.4..=0.6).contains(&share), "{share}: {claim:?}");
     assert_eq!(result.settings["machine: kind"], "loopback");
 }
 
