@@ -24,6 +24,8 @@ use crate::{Error, Machine, Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds between the requests of two sizes.
 const PAUSE: f64 = 0.5;
+/// Seconds that the server goes on after the last request: on a busy computer clients are told late to begin.
+const LAST: f64 = 4.0;
 /// Seconds after which a request has failed.
 const TIMEOUT: f64 = 5.0;
 /// Bytes of a TCP_CRR's request: the source's.
@@ -143,7 +145,7 @@ impl Procedure for Requests {
     }
 
     fn seconds(&self) -> f64 {
-        SETTLE + self.working() + PAUSE
+        SETTLE + self.working() + LAST
     }
 
     fn shorten(&mut self) {
