@@ -69,6 +69,9 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
         return unfit(format!("backend: machine {kind} has its own only; xen can have fairlane"));
     }
+    if topology.proxy && matches!(kind, MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000) {
+        return unfit(format!("proxy: guests of machine {kind} cannot have HAProxy; those of the others can"));
+    }
     match topology.guests.iter().position(|guest| guest.disk).filter(|_| !kind.serves_disks()) {
         Some(index) => unfit(format!(
             "guest {}: machine {kind} has no block backend to serve a disk; xen, xen-pvh and kvm have",
@@ -131,6 +134,9 @@ pub struct Topology {
     /// as native Linux or a Xen host.
     #[serde(default = "yes")]
     pub offload: bool,
+    /// Whether guests have HAProxy.
+    #[serde(default)]
+    pub proxy: bool,
     /// What serves the guests' cards.
     #[serde(default)]
     pub backend: Backend,
