@@ -1,0 +1,48 @@
+//! A server that has work and waits for a processor.
+
+use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::view::{Change, Thread, percent};
+use std::collections::BTreeSet;
+
+/// A thread of a listening process that waited over a tenth of the time.
+pub fn find(change: &Change) -> Vec<Finding> {
+    let servers: BTreeSet<u32> = change.after.listeners().into_iter().flat_map(|listener| listener.processes).collect();
+    let threads = change.threads();
+    let served = threads.iter().filter(|thread| servers.contains(&thread.process));
+    let Some(worst) = served.max_by(|a, b| a.waiting.total_cmp(&b.waiting)) else { return Vec::new() };
+    if worst.waiting <= 0.1 {
+        return Vec::new();
+    }
+    let mut others: Vec<&Thread> = threads
+        .iter()
+        .filter(|thread| thread.cpu == worst.cpu && thread.process != worst.process && thread.running > 0.05)
+        .collect();
+    others.sort_by(|a, b| b.running.total_cmp(&a.running));
+    let named = |thread: &&Thread| format!("{} ({}, {})", thread.name, thread.process, percent(thread.running));
+    let others: Vec<_> = others.iter().take(3).map(named).collect();
+    let others = if others.is_empty() { "its own other threads".to_owned() } else { others.join(", ") };
+    vec![Finding {
+        cause: "starved",
+        sure: Sure::Certain,
+        // What it would have done in that time.
+        limits: worst.waiting / (worst.waiting + worst.running),
+        seen: format!(
+            "thread {} of server {} could run and waited {} of the time, {:.1} ms a turn, and ran {}; beside it on processor \
+             {}: {others}",
+            worst.name,
+            worst.process,
+            percent(worst.waiting),
+            worst.wait * 1e3,
+            percent(worst.running),
+            worst.cpu
+        ),
+        why: "connections wait while the scheduler runs others; the waits come in steps of its slice".to_owned(),
+        change: vec![
+            Remedy::by_hand(format!(
+                "give the server a processor of its own: taskset -pc CPU {}, or a cpuset",
+                worst.process
+            )),
+            Remedy::by_hand("move or lower what runs beside it: renice -n 10 -p PROCESS"),
+        ],
+    }]
+}
