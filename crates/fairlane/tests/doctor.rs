@@ -15,7 +15,7 @@ use std::{env, fs, thread};
 
 const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
 /// What every test needs. A real-time priority keeps what else runs on this machine out of a test's way.
-const TOOLS: [&str; 6] = ["ip", "tc", "ss", "taskset", "chrt", "timeout"];
+const TOOLS: [&str; 7] = ["ip", "tc", "ss", "sysctl", "taskset", "chrt", "timeout"];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -199,7 +199,7 @@ fn acceptor() {
 fn ports() {
     run("sysctl -w net.ipv4.tcp_tw_reuse=0");
     let (_server, at) = serve("", "--threads 1");
-    assert!(command("sysctl -w").arg("net.ipv4.ip_local_port_range=42000 42099").status().unwrap().success());
+    assert!(command("sysctl -qw").arg("net.ipv4.ip_local_port_range=42000 42099").status().unwrap().success());
     let (report, status) = doctor(&format!("-- {FAIRLANE} load client crr {at} --connections 1 --seconds 3"));
     let finding = first(&report, "ports");
     assert_eq!((status, &finding["sure"]), (Some(1), &"certain".into()));
@@ -225,6 +225,7 @@ fn starved() {
 
 /// A token bucket on the way.
 fn rate_cap() {
+    run("ip link set lo mtu 1500");
     run("tc qdisc add dev lo root tbf rate 4mbit burst 16k latency 400ms");
     let (_server, at) = serve("", "--threads 1");
     let (report, _) = doctor(&format!("--seconds 2 -- {FAIRLANE} load client maerts {at} --connections 2 --seconds 3"));

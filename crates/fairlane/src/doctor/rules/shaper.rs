@@ -36,7 +36,7 @@ struct Options {
     rate: Option<u64>,
 }
 
-/// A shaper that held packets back.
+/// A shaper that held packets back or dropped them.
 pub fn find(change: &Change) -> Vec<Finding> {
     let before = read(change.before);
     read(change.after).iter().filter_map(|after| one(change, &before, after)).collect()
@@ -47,7 +47,7 @@ fn one(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> {
     let grown = |of: fn(&Qdisc) -> u64| of(after).saturating_sub(earlier.map_or(0, of));
     let (held, dropped, packets) =
         (grown(|each| each.overlimits), grown(|each| each.drops), grown(|each| each.packets));
-    if !SHAPERS.contains(&after.kind.as_str()) || held == 0 {
+    if !SHAPERS.contains(&after.kind.as_str()) || held.saturating_add(dropped) == 0 {
         return None;
     }
     let rate = 8.0 * change.rate(grown(|each| each.bytes));

@@ -110,10 +110,10 @@ fn tables_that_fill_are_found() {
 #[test]
 fn a_backlog_counter_may_wrap() {
     let before = [("/proc/net/softnet_stat", "00000000 fffffffe 00000000\n00000000 00000000 00000000\n")];
-    let after = [("/proc/net/softnet_stat", "00000064 00000003 00000000\n00000000 00000000 00000014\n")];
+    let after = [("/proc/net/softnet_stat", "00000064 00000003 00000000\n00000000 00000000 00000002\n")];
     let finding = first("backlog", &before, &after);
     assert!(finding.seen.starts_with("5 packets dropped (5.0%)"), "{finding:?}");
-    assert!(found(&before, &after)[1].seen.contains("20 rounds"), "{:?}", found(&before, &after));
+    assert!(found(&before, &after)[1].seen.contains("2 rounds"), "{:?}", found(&before, &after));
 }
 
 #[test]
