@@ -115,9 +115,9 @@ fn serve(before: &str, orders: &str) -> (Running, String) {
     (server, at)
 }
 
-/// The doctor's report and exit status.
+/// The doctor's report and exit status. It comes before all that these tests run, so that it reads when it means to.
 fn doctor(orders: &str) -> (Value, Option<i32>) {
-    let output = command(&format!("{FAIRLANE} doctor --json {orders}")).output().unwrap();
+    let output = command(&format!("chrt -f 3 {FAIRLANE} doctor --json {orders}")).output().unwrap();
     let report = serde_json::from_slice(&output.stdout);
     (report.unwrap_or_else(|error| panic!("{error}: {output:?}")), output.status.code())
 }
@@ -189,7 +189,7 @@ fn acceptor() {
     let (_server, at) = serve(&format!("chrt -f 2 taskset -c {last}"), "--threads 1");
     let client =
         format!("chrt -f 1 taskset -c 0-{last} {FAIRLANE} load client crr {at} --connections 64 --close reset");
-    let (report, status) = doctor(&format!("--seconds 2 -- {client} --threads {} --seconds 3", last.max(2)));
+    let (report, status) = doctor(&format!("--seconds 2 -- {client} --threads {} --seconds 4", last.max(2)));
     let finding = first(&report, "acceptor");
     assert_eq!(status, Some(1));
     assert!(finding["seen"].as_str().unwrap().contains(&format!("{at} has one listener")), "{finding:#}");
@@ -200,18 +200,18 @@ fn ports() {
     run("sysctl -w net.ipv4.tcp_tw_reuse=0");
     let (_server, at) = serve("", "--threads 1");
     assert!(command("sysctl -qw").arg("net.ipv4.ip_local_port_range=42000 42099").status().unwrap().success());
-    let (report, status) = doctor(&format!("-- {FAIRLANE} load client crr {at} --connections 1 --seconds 3"));
+    let (report, status) = doctor(&format!("-- chrt -o 0 {FAIRLANE} load client crr {at} --connections 1 --seconds 3"));
     let finding = first(&report, "ports");
     assert_eq!((status, &finding["sure"]), (Some(1), &"certain".into()));
     assert!(finding["seen"].as_str().unwrap().starts_with(&format!("100 of 100 local ports to {at}")), "{finding:#}");
     assert!(report["command"].as_str().unwrap().contains("ended with exit status: 1"), "{report:#}");
 }
 
-/// Two that only compute, on the server's processor.
+/// Two that only compute, on the server's processor and of its priority: each has its turn of 100 ms.
 fn starved() {
     let (last, first_cpu) = processors();
-    let (_server, at) = serve(&format!("taskset -c {last}"), "--threads 1");
-    let _hogs = [(); 2].map(|()| start(&format!("taskset -c {last} yes")));
+    let (_server, at) = serve(&format!("chrt -r 1 taskset -c {last}"), "--threads 1");
+    let _hogs = [(); 2].map(|()| start(&format!("chrt -r 1 taskset -c {last} yes")));
     let client =
         format!("taskset -c {first_cpu} {FAIRLANE} load client crr {at} --threads 1 --connections 16 --close reset");
     let (report, _) = doctor(&format!("--seconds 2 -- {client} --seconds 3"));
@@ -228,7 +228,8 @@ fn rate_cap() {
     run("ip link set lo mtu 1500");
     run("tc qdisc add dev lo root tbf rate 4mbit burst 16k latency 400ms");
     let (_server, at) = serve("", "--threads 1");
-    let (report, _) = doctor(&format!("--seconds 2 -- {FAIRLANE} load client maerts {at} --connections 2 --seconds 3"));
+    let (report, _) =
+        doctor(&format!("--seconds 2 -- chrt -o 0 {FAIRLANE} load client maerts {at} --connections 2 --seconds 3"));
     let finding = first(&report, "rate-cap");
     assert!(
         finding["sure"] == "certain" && finding["seen"].as_str().unwrap().starts_with("tbf on lo held"),
@@ -237,7 +238,9 @@ fn rate_cap() {
 }
 
 fn own_load() {
-    let (report, _) = doctor("--load --seconds 1");
+    // Its load has its priority: none here.
+    let output = command(&format!("{FAIRLANE} doctor --json --load --seconds 1")).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["accepted_per_second"].as_f64().unwrap() > 100.0, "{report:#}");
     let causes = causes(&report);
     assert!(
