@@ -16,6 +16,7 @@ use anyhow::Context;
 use fix::{STATE, Settings};
 use show::Report;
 use snapshot::Snapshot;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::thread;
@@ -93,7 +94,7 @@ fn examine(args: &Args) -> anyhow::Result<ExitCode> {
     let change = Change { before: &looked.before, after: &looked.after, seconds: looked.seconds };
     let mut findings = rules::examine(&change);
     // Our own load takes all there is: that it fills the processors says nothing of the host.
-    findings.retain(|finding| !args.load || finding.cause != "processors");
+    findings.retain(|finding| !args.load || !["processors", "pressure"].contains(&finding.cause));
     let report = Report::new(&change, looked.command, findings, advice::advice(&looked.after, args.settings));
     if args.json {
         out::print_json(&report)?;
@@ -151,7 +152,8 @@ fn read_twice(args: &Args, meanwhile: impl FnOnce()) -> Looked {
     let before = Snapshot::of_this_machine(&args.backend.control);
     meanwhile();
     let seconds = start.elapsed().as_secs_f64().max(0.001);
-    let after = Snapshot::of_this_machine(&args.backend.control);
+    let mut after = Snapshot::of_this_machine(&args.backend.control);
+    after.ask_about_cards(&before);
     Looked { before, after, seconds, command: None }
 }
 
@@ -177,7 +179,8 @@ fn fix(args: &Args, report: &Report, snapshot: &Snapshot) -> anyhow::Result<()> 
     }
     let text = format!("\n{}\n", lines.join("\n"));
     if args.json {
-        eprint!("{text}");
+        // Where nobody reads it, nothing is lost.
+        let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(());
     }
     out::print(&text)

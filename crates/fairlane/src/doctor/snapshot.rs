@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Files read as they are.
-const FILES: [&str; 23] = [
+const FILES: [&str; 20] = [
     "/proc/net/netstat",
     "/proc/net/snmp",
     "/proc/net/sockstat",
@@ -19,7 +19,6 @@ const FILES: [&str; 23] = [
     "/proc/net/dev",
     "/proc/net/stat/nf_conntrack",
     "/proc/stat",
-    "/proc/softirqs",
     "/proc/pressure/cpu",
     "/proc/cpuinfo",
     "/sys/hypervisor/type",
@@ -27,9 +26,7 @@ const FILES: [&str; 23] = [
     "/proc/sys/net/core/netdev_max_backlog",
     "/proc/sys/net/core/netdev_budget",
     "/proc/sys/net/ipv4/ip_local_port_range",
-    "/proc/sys/net/ipv4/tcp_max_syn_backlog",
     "/proc/sys/net/ipv4/tcp_max_tw_buckets",
-    "/proc/sys/net/ipv4/tcp_synack_retries",
     "/proc/sys/net/ipv4/tcp_syncookies",
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/sys/net/netfilter/nf_conntrack_count",
@@ -88,15 +85,22 @@ impl Snapshot {
         let others = snapshot.text(LISTENERS).lines().filter(|line| !line.contains(&own));
         let others = others.flat_map(|line| [line, "\n"]).collect();
         snapshot.put(LISTENERS, others);
-        for device in snapshot.devices().into_iter().filter(|device| device != "lo") {
-            snapshot.ask(&format!("{OFFLOADS}{device}"));
-            snapshot.ask(&format!("{DRIVER}{device}"));
-        }
         let state = Client::connect(control).and_then(|mut client| client.show());
         if let Some(state) = state.ok().and_then(|state| serde_json::to_string(&state).ok()) {
             snapshot.put(FAIRLANE, state);
         }
         snapshot
+    }
+
+    /// Asks about the network cards that packets went through since an earlier reading.
+    pub fn ask_about_cards(&mut self, since: &Snapshot) {
+        // Loopback is no card, and has nothing to set.
+        let carried = |device: &String| device != "lo" && self.packets(device) > since.packets(device);
+        let devices: Vec<_> = self.devices().into_iter().filter(carried).collect();
+        for device in devices {
+            self.ask(&format!("{OFFLOADS}{device}"));
+            self.ask(&format!("{DRIVER}{device}"));
+        }
     }
 
     /// Reads the files below a root. What is not there, or may not be read, is left out.

@@ -1,4 +1,4 @@
-//! Fairlane's own backend: its vifs' rates, drops and states.
+//! Fairlane's own backend: its vifs' rates, drops, waits and states.
 
 use crate::doctor::finding::{Finding, Remedy, Sure};
 use crate::doctor::snapshot;
@@ -9,7 +9,7 @@ use fairlane_engine::snapshot::{LinkState, Snapshot, State, VifState};
 /// A part of a rate above which the rate is taken for the limit.
 const FULL: f64 = 0.95;
 
-/// Vifs and links at their rate, vifs whose frames were dropped, ports that were disabled.
+/// Vifs and links at their rate, vifs whose frames were dropped or wait for a port that takes none, ports that were disabled.
 pub fn find(change: &Change) -> Vec<Finding> {
     let read = |snapshot: &snapshot::Snapshot| serde_json::from_str::<Snapshot>(snapshot.text(snapshot::FAIRLANE)).ok();
     let (Some(before), Some(after)) = (read(change.before), read(change.after)) else { return Vec::new() };
@@ -18,6 +18,7 @@ pub fn find(change: &Change) -> Vec<Finding> {
         let earlier = before.vifs.iter().find(|each| each.name == vif.name);
         findings.extend(earlier.and_then(|earlier| capped(change, earlier, vif)));
         findings.extend(earlier.and_then(|earlier| dropping(earlier, vif)));
+        findings.extend(earlier.and_then(|earlier| stalled(earlier, vif)));
         findings.extend(disabled(vif));
     }
     findings.extend(after.links.iter().filter_map(|link| full(change, link, &before, &after)));
@@ -71,6 +72,18 @@ fn dropping(before: &VifState, after: &VifState) -> Option<Finding> {
         seen: format!("of {sent} frames that vif {} sent, dropped: {}", after.name, reasons.join(", ")),
         why: "TCP takes each for congestion, or waits for it to be sent again".to_owned(),
         change: vec![Remedy::by_hand("fairlane ctl stats, and fairlane ctl capture VIF FILE to see the frames")],
+    })
+}
+
+fn stalled(before: &VifState, after: &VifState) -> Option<Finding> {
+    let port = after.waits_for.as_ref().filter(|port| before.waits_for.as_ref() == Some(port))?;
+    (before.port.sent_frames == after.port.sent_frames).then(|| Finding {
+        cause: "vif-stalled",
+        sure: Sure::Likely,
+        limits: 1.0,
+        seen: format!("vif {} waits for {port} and sent no frame meanwhile", after.name),
+        why: "what it waits for takes no frames: a guest whose ring is full, or an uplink that is down".to_owned(),
+        change: vec![Remedy::by_hand(format!("look at {port}: fairlane ctl show, then its guest or its device"))],
     })
 }
 

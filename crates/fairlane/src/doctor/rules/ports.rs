@@ -9,6 +9,10 @@ const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// A wider range that leaves the ports below 10000, where servers listen, alone.
 const WIDE: (u64, u64) = (10_000, 65_535);
 
+/// Seconds that TIME_WAIT keeps a port (include/net/tcp.h, TCP_TIMEWAIT_LEN), and after which it may be used again where
+/// tcp_tw_reuse allows that (tcp_tw_reuse_delay).
+const KEPT: (f64, f64) = (60.0, 1.0);
+
 /// Over half of the ports to one destination in use.
 pub fn find(change: &Change) -> Vec<Finding> {
     let range = numbers(change.after.text(RANGE));
@@ -24,24 +28,32 @@ pub fn find(change: &Change) -> Vec<Finding> {
     if part <= 0.5 {
         return Vec::new();
     }
+    let remote = destination(&remote);
+    // 1 allows it everywhere, 2 on loopback only (ip-sysctl.rst).
+    let reuse = change.after.number("/proc/sys/net/ipv4/tcp_tw_reuse");
+    let loopback = remote.starts_with("127.") || remote.starts_with("[::1]") || remote.starts_with("[::ffff:127.");
+    let reused = reuse == Some(1) || reuse == Some(2) && loopback;
+    let (kept, sure, limits) = match reused {
+        true => (KEPT.1, Sure::Possible, 0.3 * part),
+        false => (KEPT.0, if part >= 0.95 { Sure::Certain } else { Sure::Likely }, part),
+    };
     let mut remedies = Vec::new();
     if WIDE.1 - WIDE.0 > last.saturating_sub(*first) {
         remedies.push(Remedy::set("net.ipv4.ip_local_port_range", format!("{} {}", WIDE.0, WIDE.1)));
     }
-    // 1 allows it everywhere, 2 on loopback only (ip-sysctl.rst).
-    if change.after.number("/proc/sys/net/ipv4/tcp_tw_reuse") != Some(1) {
+    if !reused {
         remedies.push(Remedy::set("net.ipv4.tcp_tw_reuse", 1));
     }
     remedies.push(Remedy::by_hand("keep connections open, or connect from several addresses: each has its own ports"));
     vec![Finding {
         cause: "ports",
-        sure: if part >= 0.95 { Sure::Certain } else { Sure::Likely },
-        limits: part.min(1.0),
-        seen: format!("{used} of {all} local ports to {} are in use ({})", destination(&remote), percent(part)),
+        sure,
+        limits: limits.min(1.0),
+        seen: format!("{used} of {all} local ports to {} are in use ({})", remote, percent(part)),
         why: format!(
             "a connection needs a port that no other to the same address and port has, and the side that closes first keeps \
-             it for 60 s: no more than {:.0} connections/s can go there for long",
-            all as f64 / 60.0
+             it for {kept} s: no more than {:.0} connections/s can go there for long",
+            all as f64 / kept
         ),
         change: remedies,
     }]

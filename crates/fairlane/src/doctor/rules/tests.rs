@@ -90,6 +90,12 @@ fn ports_run_out_to_one_destination() {
     assert!(finding.sure == Sure::Likely && finding.seen.contains("[::1]:80"), "{finding:?}");
     after[1].1 = "A 0100007F:1F40 14000\n";
     assert_eq!(found(&[], &after), []);
+    // On loopback they are used again after a second, as the kernel is by default.
+    after.push(("/proc/sys/net/ipv4/tcp_tw_reuse", "2"));
+    after[1].1 = "A 0100007F:1F40 28000\n";
+    assert_eq!(first("ports", &[], &after).sure, Sure::Possible);
+    after[1].1 = "A 0100000A:1F40 28000\n";
+    assert_eq!(first("ports", &[], &after).sure, Sure::Certain);
 }
 
 #[test]
@@ -139,6 +145,15 @@ fn a_starved_server_names_who_runs_beside_it() {
         "{finding:?}"
     );
     assert!((finding.limits - 2.0 / 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn pressure_speaks_where_servers_are_not_known() {
+    let pressure =
+        |total: u64| format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 total=0\n");
+    let finding =
+        first("pressure", &[("/proc/pressure/cpu", &pressure(5))], &[("/proc/pressure/cpu", &pressure(800_005))]);
+    assert!(finding.seen.contains("80% of the time"), "{finding:?}");
 }
 
 #[test]
@@ -230,21 +245,28 @@ fn a_card_is_judged_by_its_offloads_and_driver() {
 
 #[test]
 fn a_backend_of_ours_is_asked() {
-    let state = |sent: u64, drops: &str| {
+    let state = |sent: u64, drops: &str, waits: &str| {
         let port = format!(
             r#""sent_frames":{sent},"sent_bytes":{sent},"received_frames":0,"received_bytes":{sent},"drops":{{{drops}}}"#
         );
         format!(
             r#"{{"time":0,"links":[{{"name":"near","scheduler":"fair","rate":null,"delay":0,"isolate":false,"cpu":null,"uplink":null}}],
-            "vifs":[{{"name":"web","link":"near","weight":1,"min_rate":0,"max_rate":8000000,"burst":1,"share":1.0,"waits_for":null,
+            "vifs":[{{"name":"web","link":"near","weight":1,"min_rate":0,"max_rate":8000000,"burst":1,"share":1.0,"waits_for":{waits},
             "waiting":{},"state":"up",{port}}}]}}"#,
-            serde_json::to_string(&fairlane_engine::Waiting::default()).unwrap()
+            serde_json::to_string(&fairlane_engine::Waiting::default()).unwrap(),
         )
     };
-    let finding = first("vif-rate", &[(FAIRLANE, &state(0, ""))], &[(FAIRLANE, &state(990_000, ""))]);
+    let finding = first("vif-rate", &[(FAIRLANE, &state(0, "", "null"))], &[(FAIRLANE, &state(990_000, "", "null"))]);
     assert!(finding.seen.contains("99% of its max_rate 8Mbit/s"), "{finding:?}");
-    let finding = first("frames-dropped", &[(FAIRLANE, &state(0, ""))], &[(FAIRLANE, &state(100, r#""spoofed":50"#))]);
+    let finding = first(
+        "frames-dropped",
+        &[(FAIRLANE, &state(0, "", "null"))],
+        &[(FAIRLANE, &state(100, r#""spoofed":50"#, "null"))],
+    );
     assert!(finding.sure == Sure::Certain && finding.seen.ends_with("50 spoofed"), "{finding:?}");
+    let finding =
+        first("vif-stalled", &[(FAIRLANE, &state(7, "", r#""other""#))], &[(FAIRLANE, &state(7, "", r#""other""#))]);
+    assert!(finding.seen.starts_with("vif web waits for other"), "{finding:?}");
 }
 
 /// A text that looks a little like what one of the sources prints.
