@@ -66,7 +66,7 @@ const KNOWN: [Known; 9] = [
     (
         "timer_mode = 1 (xl.conf)",
         Verdict::Invalid,
-        "it belongs in an HVM guest's configuration, where 1 (no_delay_for_missed_ticks) is the default already, and is about \
+        "it belongs in an HVM or PVH guest's configuration, where 1 (no_delay_for_missed_ticks) is the default already, and is about \
          missed timer ticks",
         Place::Xen("timer_mode"),
     ),

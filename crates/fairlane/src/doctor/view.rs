@@ -191,6 +191,13 @@ impl Change<'_> {
     }
 }
 
+/// The part of clients' time that dropped SYNs cost: each is sent again after a second (RFC 6298 section 2), and a connection
+/// that is served is taken to last a hundredth of that.
+pub fn lost_to_drops(drops: u64, served: u64) -> f64 {
+    let lost = 100.0 * drops as f64;
+    lost / (lost + served as f64).max(1.0)
+}
+
 /// The numbers in a text.
 pub fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().map_while(|word| word.parse().ok()).collect()

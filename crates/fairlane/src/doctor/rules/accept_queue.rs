@@ -1,7 +1,7 @@
 //! A full accept queue: the kernel drops connections that are ready because the program does not take them.
 
 use crate::doctor::finding::{Finding, Remedy, Sure};
-use crate::doctor::view::{Change, Listener, percent};
+use crate::doctor::view::{Change, Listener, lost_to_drops, percent};
 
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 /// The kernel's own default (net/core/net_namespace.c, SOMAXCONN), and the least that is worth setting.
@@ -63,7 +63,7 @@ fn finding(change: &Change, drops: u64, accepted: u64, fullest: Option<&Listener
     Finding {
         cause: "accept-queue",
         sure: Sure::Certain,
-        limits: lost.max(0.01),
+        limits: lost_to_drops(drops, accepted),
         seen: format!(
             "{drops} connections dropped at a full accept queue, {accepted} taken ({} lost){at}",
             percent(lost)

@@ -2,7 +2,7 @@
 
 use crate::doctor::finding::{Finding, Remedy, Sure};
 use crate::doctor::snapshot::Snapshot;
-use crate::doctor::view::{Change, percent};
+use crate::doctor::view::{Change, lost_to_drops, percent};
 
 const MOST: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
@@ -16,11 +16,10 @@ pub fn find(change: &Change) -> Vec<Finding> {
         return Vec::new();
     }
     let begun = change.grown("Tcp", "PassiveOpens").saturating_add(change.grown("Tcp", "ActiveOpens"));
-    let lost = dropped as f64 / dropped.saturating_add(begun).max(1) as f64;
     vec![Finding {
         cause: "conntrack",
         sure: if dropped > 0 { Sure::Certain } else { Sure::Possible },
-        limits: if dropped > 0 { lost.max(0.05) } else { 0.4 * part.min(1.0) },
+        limits: if dropped > 0 { lost_to_drops(dropped, begun) } else { 0.4 * part.min(1.0) },
         seen: format!(
             "{held} of {most} places for tracked connections taken ({}), {dropped} packets dropped",
             percent(part)

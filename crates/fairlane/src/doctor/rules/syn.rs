@@ -1,7 +1,7 @@
 //! Connections that are being set up: the queue of those begun, and SYNs that got no answer.
 
 use crate::doctor::finding::{Finding, Remedy, Sure};
-use crate::doctor::view::{Change, percent};
+use crate::doctor::view::{Change, lost_to_drops, percent};
 
 /// A full SYN queue. Its length is the listener's backlog (`inet_csk_reqsk_queue_is_full`), whatever
 /// tcp_max_syn_backlog says; that one counts only where cookies are off (`tcp_conn_request`, net/ipv4/tcp_input.c).
@@ -12,7 +12,6 @@ pub fn queue(change: &Change) -> Vec<Finding> {
         return Vec::new();
     }
     let accepted = change.grown("Tcp", "PassiveOpens");
-    let part = |count: u64| count as f64 / count.saturating_add(accepted).max(1) as f64;
     let off = change.after.number("/proc/sys/net/ipv4/tcp_syncookies") == Some(0);
     let mut remedies = Vec::new();
     if off {
@@ -21,11 +20,14 @@ pub fn queue(change: &Change) -> Vec<Finding> {
     remedies.push(Remedy::by_hand(
         "let the server ask for a longer backlog in listen(), at most net.core.somaxconn: it bounds this queue too",
     ));
-    let (sure, limits) = if dropped > 0 { (Sure::Certain, part(dropped)) } else { (Sure::Likely, 0.3 * part(cookies)) };
+    let (sure, limits) = match dropped {
+        0 => (Sure::Likely, 0.3 * cookies as f64 / cookies.saturating_add(accepted).max(1) as f64),
+        _ => (Sure::Certain, lost_to_drops(dropped, accepted)),
+    };
     vec![Finding {
         cause: "syn-queue",
         sure,
-        limits: limits.max(0.01),
+        limits,
         seen: format!("the queue of connections begun was full: {dropped} dropped, {cookies} answered with a cookie"),
         why: "SYNs come faster than clients complete them, or from clients that never do (a flood). A cookie lets a client in \
               without a place in the queue, but without window scaling and SACK where it has no timestamps"
