@@ -46,7 +46,7 @@ impl Relay {
             let why = relay.listen(id, &name, input, &say);
             let guest = relay.guests.lock().expect("no thread panics while it passes on").remove(&name);
             for id in guest.into_iter().flat_map(|guest| guest.waiting) {
-                say(id, Event::Failed(format!("guest {name} ended: {why}")));
+                say(id, Event::Gone(why.clone()));
             }
         });
         Ok(())
@@ -77,7 +77,7 @@ impl Relay {
             match serde_json::from_slice(&line) {
                 Ok(Message { id, event }) => {
                     let id = if id == 0 { attached } else { id };
-                    if matches!(event, Event::Done(_) | Event::Failed(_)) {
+                    if event.ends() {
                         let mut guests = self.guests.lock().expect("no thread panics while it passes on");
                         guests.get_mut(name).map(|guest| guest.waiting.remove(&id));
                     }

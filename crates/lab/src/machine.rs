@@ -41,7 +41,7 @@ pub fn boot(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
     topology.check()?;
-    let kind = topology.machine.unwrap_or(kind);
+    let kind = if topology.bare { kind.bare() } else { kind };
     refuse(kind, topology, clock)?;
     let machine = match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
@@ -104,9 +104,9 @@ impl fmt::Display for Node {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// The kind of machine, where it is another than the one that is asked for: to compare the two.
+    /// Native Linux on the same hardware, instead of the kind of machine that is asked for: to compare the two.
     #[serde(default)]
-    pub machine: Option<MachineKind>,
+    pub bare: bool,
     /// The guests, in order.
     pub guests: Vec<GuestPlan>,
     /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.

@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(mean(&[f64::MAX, f64::MAX]), Some(f64::MAX));
         assert_eq!(mean(&[1.0, f64::NAN, 3.0]), Some(2.0));
         assert_eq!((loss_percent(0.25), loss_percent(1.5)), (75.0, -50.0));
+        assert_eq!((half_width(&[5.0, 5.0]), half_width(&[0.0, 0.0]), half_width(&[5.0])), (Some(0.0), None, None));
         assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
         assert_eq!(jain(&[7.0, 7.0]), Some(1.0));
         assert_eq!((jain(&[]), jain(&[0.0]), jain(&[1.0, -1.0])), (None, None, None));

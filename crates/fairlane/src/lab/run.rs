@@ -127,10 +127,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
     }
     result.write(&out)?;
-    let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
-    if let Some(warning) = warning {
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
     let text =
         || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;
@@ -158,8 +154,8 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.backend != Backend::default() && kind != MachineKind::Xen {
         return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
     }
-    // A case on a kind of machine of its own is there to be compared with.
-    for case in experiment.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
+    // A bare machine is there to be compared with.
+    for case in experiment.cases.iter_mut().filter(|case| !case.topology.bare) {
         case.topology.backend = args.backend;
     }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);

@@ -238,6 +238,7 @@ pub fn lost(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
         reason: match error {
             Error::Silent { .. } => "did not come up in time".to_owned(),
             Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
+            Error::Gone { how, .. } => format!("ended: {how}"),
             _ => "was lost with its host".to_owned(),
         },
         log: log.to_owned(),

@@ -54,6 +54,14 @@ impl MachineKind {
         }
     }
 
+    /// Native Linux on the hardware of this kind: the emulated computer or this one.
+    pub(crate) fn bare(self) -> MachineKind {
+        match self {
+            MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => MachineKind::Native,
+            MachineKind::Box | MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh => MachineKind::Box,
+        }
+    }
+
     /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
     /// machine would need.
     pub(crate) fn keeps_time(self) -> bool {
