@@ -40,6 +40,7 @@ pub fn find(change: &Change) -> Vec<Finding> {
     let mut remedies = Vec::new();
     if WIDE.1 - WIDE.0 > last.saturating_sub(*first) {
         remedies.push(Remedy::set("net.ipv4.ip_local_port_range", format!("{} {}", WIDE.0, WIDE.1)));
+        remedies.push(Remedy::by_hand("keep a service's own port out of that range: net.ipv4.ip_local_reserved_ports"));
     }
     if !reused {
         remedies.push(Remedy::set("net.ipv4.tcp_tw_reuse", 1));
@@ -49,7 +50,7 @@ pub fn find(change: &Change) -> Vec<Finding> {
         cause: "ports",
         sure,
         limits: limits.min(1.0),
-        seen: format!("{used} of {all} local ports to {} are in use ({})", remote, percent(part)),
+        seen: format!("{used} of {all} local ports to {remote} are in use ({})", percent(part)),
         why: format!(
             "a connection needs a port that no other to the same address and port has, and the side that closes first keeps \
              it for {kept} s: no more than {:.0} connections/s can go there for long",
