@@ -197,7 +197,7 @@ fn acceptor() {
 /// A hundred ports, each kept for a minute.
 fn ports() {
     run("sysctl -w net.ipv4.tcp_tw_reuse=0");
-    let (_server, at) = serve("", "--threads 1");
+    let (_server, at) = serve("chrt -f 2", "--threads 1");
     assert!(command("sysctl -qw").arg("net.ipv4.ip_local_port_range=42000 42099").status().unwrap().success());
     let (report, status) = doctor(&format!("-- chrt -o 0 {FAIRLANE} load client crr {at} --connections 1 --seconds 3"));
     let finding = first(&report, "ports");
@@ -225,7 +225,7 @@ fn starved() {
 fn rate_cap() {
     run("ip link set lo mtu 1500");
     run("tc qdisc add dev lo root tbf rate 4mbit burst 16k latency 400ms");
-    let (_server, at) = serve("", "--threads 1");
+    let (_server, at) = serve("chrt -f 2", "--threads 1");
     let (report, _) =
         doctor(&format!("--seconds 2 -- chrt -o 0 {FAIRLANE} load client maerts {at} --connections 2 --seconds 3"));
     let finding = first(&report, "rate-cap");

@@ -144,7 +144,7 @@ fn a_starved_server_names_who_runs_beside_it() {
         finding.seen.contains("waited 60% of the time, 30.0 ms a turn") && finding.seen.ends_with("hog (9, 70%)"),
         "{finding:?}"
     );
-    assert!((finding.limits - 2.0 / 3.0).abs() < 1e-9);
+    assert!((finding.limits - 0.6).abs() < 1e-9);
 }
 
 #[test]

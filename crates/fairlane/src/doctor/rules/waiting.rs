@@ -51,8 +51,7 @@ fn starved(threads: &[Thread], worst: &Thread) -> Finding {
     Finding {
         cause: "starved",
         sure: Sure::Certain,
-        // What it would have done in that time.
-        limits: worst.waiting / (worst.waiting + worst.running),
+        limits: worst.waiting.min(1.0),
         seen: format!(
             "thread {} of server {} could run and waited {} of the time, {:.1} ms a turn, and ran {}; beside it on processor \
              {}: {others}",
