@@ -161,6 +161,7 @@ impl Settings<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::{Remedy, Sure};
 
     /// Settings below a directory of this test's own.
     fn with(test: impl FnOnce(&Settings, &dyn Fn() -> String)) {
@@ -175,6 +176,30 @@ mod tests {
 
     fn somaxconn(value: &str) -> Vec<Setting> {
         vec![Setting { key: "net.core.somaxconn".to_owned(), value: value.to_owned() }]
+    }
+
+    #[test]
+    fn a_plan_has_each_setting_once_and_says_what_is_pinned() {
+        let finding = |remedies| Finding {
+            cause: "accept-queue",
+            sure: Sure::Certain,
+            limits: 1.0,
+            seen: String::new(),
+            why: String::new(),
+            change: remedies,
+        };
+        let findings = [
+            finding(vec![Remedy::set("net.core.somaxconn", 4096), Remedy::by_hand("restart the server")]),
+            finding(vec![Remedy::set("net.core.somaxconn", 9000), Remedy::set("net.ipv4.tcp_tw_reuse", 1)]),
+        ];
+        let mut snapshot = Snapshot::default();
+        snapshot.put("/etc/sysctl.conf", "net.ipv4.tcp_tw_reuse=0\n".to_owned());
+        let plan = plan(&findings, &snapshot);
+        let plan: Vec<_> =
+            plan.iter().map(|step| (&*step.setting.key, &*step.setting.value, step.pinned.as_deref())).collect();
+        let expected =
+            [("net.core.somaxconn", "4096", None), ("net.ipv4.tcp_tw_reuse", "1", Some("/etc/sysctl.conf:1"))];
+        assert_eq!(plan, expected);
     }
 
     #[test]

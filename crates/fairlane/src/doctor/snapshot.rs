@@ -217,3 +217,45 @@ fn threads(root: &Path) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files below a directory of a test's own.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = below(root.path(), name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_tree_of_files_is_read_and_counted() {
+        let stat = format!("7 (a) b) S{} 3 0", " 0".repeat(35));
+        let head = "  sl  local_address rem_address   st\n";
+        let sockets = [
+            " 0: 0100007F:8000 00000000:0000 0A 0\n",
+            " 1: 0100007F:8001 0100007F:0050 06 0\n",
+            " 2: 0100007F:8002 0100007F:0050 01 0\n",
+            " 3: 0100007F:8003 0200007F:0050 01 0\n",
+            " 4: 0100007F:0050 0100007F:8002 01 0\n",
+        ];
+        let root = tree(&[
+            ("/proc/net/tcp", &(head.to_owned() + &sockets.concat())),
+            ("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("/proc/7/task/7/stat", &stat),
+            ("/proc/7/task/7/schedstat", "11 22 33\n"),
+            ("/sys/kernel/debug/xen-netback/vif1.0/io_ring_q0", "ring"),
+            ("/etc/sysctl.d/a.conf", "x"),
+        ]);
+        let snapshot = Snapshot::of_files(root.path());
+        assert_eq!(snapshot.text(DESTINATIONS), "0100007F 0100007F:0050 2\n0100007F 0200007F:0050 1\n");
+        assert_eq!(snapshot.text(THREADS), "7 7 3 11 22 33 a)_b\n");
+        assert_eq!(snapshot.below(NETBACK).collect::<Vec<_>>(), [("/vif1.0/io_ring_q0", "ring")]);
+        assert_eq!((snapshot.text("/etc/sysctl.d/a.conf"), snapshot.text("/proc/stat")), ("x", ""));
+    }
+}
