@@ -28,7 +28,7 @@ pub enum Mode {
 pub struct Ring {
     /// Frames in it that the guest has not taken.
     pub waiting: u32,
-    /// Frames the guest has taken, modulo 2^32.
+    /// Changes whenever the guest takes frames.
     pub taken: u32,
 }
 
