@@ -235,6 +235,7 @@ mod tests {
             share: 0.25,
             waits_for: None,
             waiting,
+            early_ack: None,
             port,
         };
         let page = page(Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] });

@@ -92,6 +92,11 @@ impl Kept {
         work(&mut self.early)
     }
 
+    /// The same, to look at.
+    pub fn look<R>(&self, work: impl for<'m> FnOnce(&EarlyAck<'m>) -> R) -> R {
+        work(&self.early)
+    }
+
     /// Ends it for good, and removes the file.
     pub fn discard(self) {
         // One that stays is found empty of what matters: its flows are old.

@@ -23,6 +23,17 @@ pub enum Mode {
     Always,
 }
 
+impl Mode {
+    /// The name in a policy and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Auto => "stalled",
+            Mode::Always => "always",
+        }
+    }
+}
+
 /// A guest's receive ring, as the caller sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ring {

@@ -72,11 +72,7 @@ fn captures_a_vif_into_a_new_file() {
     assert_refused(&place.ctl("capture web other.pcap"), 1, again);
     assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
     assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
-    assert_refused(
-        &place.ctl("capture web web.pcap"),
-        1,
-        "cannot write a capture to DIR/web.pcap: File exists (os error 17)\n",
-    );
+    assert_refused(&place.ctl("capture web web.pcap"), 1, "cannot write to DIR/web.pcap: File exists (os error 17)\n");
     assert_eq!(place.ctl("capture web").code, Some(2));
     assert_eq!(place.ctl("capture web other.pcap --stop").code, Some(2));
     assert!(!place.path("other.pcap").exists());
