@@ -189,15 +189,15 @@ impl Card {
                 self.late = Some(frame);
                 continue;
             }
-            (0..1 + usize::from(doubled)).for_each(|_| self.to_kernel(&frame));
+            (0..1 + usize::from(doubled)).for_each(|_| self.inject(&frame));
             if let Some(frame) = self.late.take() {
-                self.to_kernel(&frame);
+                self.inject(&frame);
             }
         }
         true
     }
 
-    fn to_kernel(&mut self, frame: &[u8]) {
+    fn inject(&mut self, frame: &[u8]) {
         let mut filler = self.burst.fill();
         filler.push(frame, Offload::default());
         let put = self.tap.put(&filler.done(), 0..1, Nanos(0));
@@ -223,7 +223,8 @@ impl Card {
         let mut sent = false;
         while let (Some(_), Some(frame)) = (self.free.front(), self.unsent.front()) {
             frontend.transmit(self.free[0], NO_HEADER, frame);
-            (self.free.pop_front(), self.unsent.pop_front());
+            self.free.pop_front();
+            self.unsent.pop_front();
             sent = true;
         }
         if sent {
