@@ -1,0 +1,122 @@
+//! The act of early ack: transfers to a guest that has its CPU a third of the time, without and with it.
+//!
+//! Each transfer is timed twice at the sender: until its kernel has the last ACK, which is what the source measured, and until
+//! the receiving program has confirmed the last byte, which is what a user feels.
+
+use super::acts::Setting;
+use super::stage::{RECEIVER, RECEIVER_ADDRESS, Stage};
+use crate::interrupt::Interrupt;
+use fairlane_lab::{Command, Outcome};
+use fairlane_load::{ServeSpec, transfer};
+use fairlane_report::stats::median;
+use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series};
+use indicatif::ProgressBar;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What the progress counts for it, in tenths of a second.
+pub const LENGTH: u64 = 10 * 2 * (SECONDS as u64 + 1);
+
+/// How long transfers begin, without and with early ack each.
+const SECONDS: f64 = 5.0;
+
+/// How long the guest runs and waits in turn: two others of its kind share the CPU by slices of 30 ms.
+const RUNS: Duration = Duration::from_millis(30);
+const WAITS: Duration = Duration::from_millis(60);
+
+/// Bytes of a transfer.
+const SIZE: u64 = 100_000;
+
+const PORT: u16 = 5002;
+const TITLE: &str = "Early ack: transfers of 100 KB to a guest that waits for its CPU";
+
+/// How much faster they are to be at least: at the sender, and at the receiver.
+const FASTER: [f64; 2] = [2.0, 1.2];
+
+/// Performs the act, and enters it.
+///
+/// # Errors
+/// A guest that ended or could not do its part, an interrupt.
+pub fn perform(
+    stage: &Stage,
+    result: &mut ResultFile,
+    progress: &ProgressBar,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let mut medians = Vec::new();
+    let mut names = Vec::new();
+    for (word, value) in [("without", "false"), ("with", "true")] {
+        progress.set_message(format!("transfers {word} early ack"));
+        stage.set(&Setting { target: RECEIVER, key: "early_ack", value: value.to_owned() })?;
+        let transfers = transfers(stage)?;
+        interrupt.check()?;
+        progress.inc(LENGTH / 2);
+        let ends: [(&str, fn(&transfer::Transfer) -> f64); 2] =
+            [("sender", |transfer| transfer.acknowledged * 1e3), ("receiver", |transfer| transfer.seconds * 1e3)];
+        medians.push(ends.map(|(end, took)| {
+            let name = format!("early-ack/{word}/{end}");
+            let samples: Vec<f64> = transfers.iter().map(took).collect();
+            let points = transfers.iter().map(|transfer| [transfer.t, took(transfer)]);
+            let group = format!("{word} early ack, at the {end}");
+            result.series(Series::new(&name, "ms", Axis::time()).group(&group).points(points));
+            result.metric(&name.replace(['/', '-'], "_"), &samples, "ms");
+            names.push(name);
+            median(&samples).unwrap_or(f64::NAN)
+        }));
+    }
+    let caption = "The guest runs for 30 ms and waits for 60 ms, in turn. Without early ack, each round trip of a transfer \
+                   waits for the guest; with it, the sender has ACKs at the speed of the network, and data are in the guest's \
+                   ring when it runs.";
+    result.figure(Figure::cdf(TITLE).caption(caption).x("time of a transfer").series(names));
+    let [without, with] = medians[..] else { unreachable!("two modes were measured") };
+    for (place, end) in ["sender", "receiver"].into_iter().enumerate() {
+        let (before, after, least) = (without[place], with[place], FASTER[place]);
+        result.claim(Claim {
+            about: About::Fairlane,
+            source: "README; Kangarlou, Gamage, Kompella and Xu, SC'10".to_owned(),
+            text: format!(
+                "Early ack makes the median transfer of 100 KB to a guest that waits faster, as the {end} sees it"
+            ),
+            expected: format!("at least {least} times"),
+            measured: format!("{:.2} times ({before:.1} ms without, {after:.1} ms with)", before / after),
+            holds: before / after >= least,
+            figure: Some(TITLE.to_owned()),
+        });
+    }
+    let early = stage.snapshot()?.vifs.into_iter().find_map(|vif| vif.early_ack).unwrap_or_default();
+    result.setting("early_ack", serde_json::to_value(&early)?);
+    Ok(())
+}
+
+/// Transfers to the receiver, one after the other, while its CPU comes and goes.
+fn transfers(stage: &Stage) -> anyhow::Result<Vec<transfer::Transfer>> {
+    let explain = |error| stage.explain(error);
+    // The last begins within its time, and may take long.
+    let serve = ServeSpec { port: PORT, seconds: SECONDS + 1.0 };
+    let serving = stage.receiver().start_job(Command::TransferServe(serve)).map_err(explain)?;
+    serving.started().map_err(explain)?;
+    let to = (RECEIVER_ADDRESS, PORT).into();
+    let spec = transfer::Spec { to, size: SIZE, count: 10_000, seconds: SECONDS };
+    let over = AtomicBool::new(false);
+    let outcome = thread::scope(|scope| {
+        let guest = stage.receiving_guest();
+        let schedule = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                guest.suspend()?;
+                thread::sleep(WAITS);
+                guest.resume()?;
+                thread::sleep(RUNS);
+            }
+            Ok(())
+        });
+        let outcome = stage.sender(0).run(Command::TransferSend(spec));
+        over.store(true, Ordering::Relaxed);
+        schedule.join().expect("the schedule does not panic")?;
+        outcome
+    });
+    let outcome = outcome.map_err(explain)?;
+    serving.wait().map_err(explain)?;
+    let Outcome::Transfers(transfers) = outcome else { anyhow::bail!("the sender answered {outcome:?}") };
+    Ok(transfers)
+}
