@@ -48,6 +48,9 @@ pub fn boot(
     if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
         return Err(Error::Topology(format!("backend: machine {kind} has its own only; xen can have fairlane")));
     }
+    if topology.early_ack && topology.backend != Backend::Fairlane {
+        return Err(Error::Topology(format!("early_ack: backend {} has none; fairlane has", topology.backend)));
+    }
     let machine = match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
             local::boot(kind, topology, clock, logs, progress)
@@ -118,6 +121,9 @@ pub struct Topology {
     /// What serves the guests' cards.
     #[serde(default)]
     pub backend: Backend,
+    /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU.
+    #[serde(default)]
+    pub early_ack: bool,
 }
 
 impl Topology {

@@ -62,6 +62,7 @@ fn topology() -> Topology {
         count: false,
         offload: true,
         backend: Backend::default(),
+        early_ack: false,
     }
 }
 

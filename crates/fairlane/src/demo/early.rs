@@ -25,9 +25,12 @@ const SECONDS: f64 = 3.0;
 const RUNS: Duration = Duration::from_millis(30);
 const WAITS: Duration = Duration::from_millis(60);
 
-/// Bytes of a transfer, in words, and how much faster it is to be at least. A short one is over for its sender before the guest
-/// runs again, and for the receiver when it does, with early ack or without; a long one is faster for both.
-const SIZES: [(u64, &str, [f64; 2]); 2] = [(100_000, "100 KB", [2.0, 0.9]), (1_000_000, "1 MB", [1.2, 1.2])];
+/// Bytes of a transfer, in words, and whether it is judged. A short one fits into one slice of the guest, if it begins well: it
+/// is shown. A long one is to be faster for both ends.
+const SIZES: [(u64, &str, bool); 2] = [(100_000, "100 KB", false), (1_000_000, "1 MB", true)];
+
+/// How much faster at least.
+const FASTER: f64 = 1.2;
 
 const PORT: u16 = 5002;
 
@@ -50,7 +53,7 @@ pub fn perform(
     progress: &ProgressBar,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    for (size, words, faster) in SIZES {
+    for (size, words, is_judged) in SIZES {
         let title = format!("Early ack: transfers of {words} to a guest that waits for its CPU");
         let (mut medians, mut names) = (Vec::new(), Vec::new());
         for (word, value) in [("without", "false"), ("with", "true")] {
@@ -72,18 +75,17 @@ pub fn perform(
         }
         result.figure(Figure::cdf(&title).caption(CAPTION).x("time of a transfer").series(names));
         let [without, with] = medians[..] else { unreachable!("two modes were measured") };
-        for (place, (end, _)) in ENDS.into_iter().enumerate() {
-            let (before, after, least) = (without[place], with[place], faster[place]);
-            let is = if least < 1.0 { "no slower" } else { "faster" };
+        for (place, (end, _)) in ENDS.into_iter().enumerate().filter(|_| is_judged) {
+            let (before, after) = (without[place], with[place]);
             result.claim(Claim {
                 about: About::Fairlane,
                 source: "README; Kangarlou, Gamage, Kompella and Xu, SC'10".to_owned(),
                 text: format!(
-                    "With early ack the median transfer of {words} to a guest that waits is {is}, seen at the {end}"
+                    "With early ack the median transfer of {words} to a guest that waits is faster, seen at the {end}"
                 ),
-                expected: format!("at least {least} times as fast"),
+                expected: format!("at least {FASTER} times as fast"),
                 measured: format!("{:.2} times ({before:.1} ms without, {after:.1} ms with)", before / after),
-                holds: before / after >= least,
+                holds: before / after >= FASTER,
                 figure: Some(title.clone()),
             });
         }

@@ -74,6 +74,7 @@ mod tests {
             count: false,
             offload: true,
             backend,
+            early_ack: false,
         }
     }
 
