@@ -243,6 +243,9 @@ fn stats(shown: &Snapshot) -> String {
 
 /// What early ack knows.
 fn flows(shown: &[FlowState]) -> String {
+    if shown.is_empty() {
+        return "no flow is known\n".to_owned();
+    }
     let row = |flow: &FlowState| {
         [
             flow.vif.clone(),
