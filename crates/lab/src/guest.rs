@@ -271,7 +271,8 @@ impl Guest {
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap_or_default();
         let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
         let done = child.map(|child| kill(Pid::from_raw(child), signal));
-        let gone = || Error::Gone { guest: self.agent.name().to_owned() };
+        let how = "it has no process any more".to_owned();
+        let gone = || Error::Gone { guest: self.agent.name().to_owned(), how };
         done.and_then(Result::ok).ok_or_else(gone)
     }
 

@@ -136,10 +136,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
     }
     result.write(&out)?;
-    let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
-    if let Some(warning) = warning {
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
     let text =
         || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;
@@ -171,8 +167,8 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.early_ack == Switch::On && args.backend != Backend::Fairlane {
         return Err(Unfit::Impossible("--early-ack on needs --backend fairlane".to_owned()));
     }
-    // A case on a kind of machine of its own is there to be compared with.
-    for case in experiment.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
+    // A bare machine is there to be compared with.
+    for case in experiment.cases.iter_mut().filter(|case| !case.topology.bare) {
         case.topology.backend = args.backend;
         case.topology.early_ack = args.early_ack == Switch::On;
     }

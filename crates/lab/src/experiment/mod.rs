@@ -55,7 +55,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 10] = [
+pub const BUILT_IN: [(&str, &str); 12] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -66,6 +66,8 @@ pub const BUILT_IN: [(&str, &str); 10] = [
     built_in!("transfer"),
     built_in!("alltoall"),
     built_in!("path-length"),
+    built_in!("accept-rate"),
+    built_in!("http-sizes"),
 ];
 
 impl Experiment {

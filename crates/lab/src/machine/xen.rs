@@ -4,7 +4,6 @@
 //! dom0's agent runs Xen's own tools; each guest's agent is reached over its console, which dom0's agent attaches.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use fairlane_agent::Command;
@@ -32,7 +31,7 @@ pub fn boot(
     progress: Progress,
 ) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = XenImages::build(&agent, topology.backend)?;
+    let images = XenImages::build(&agent, topology.backend, topology.proxy)?;
     progress("Xen and dom0: booting");
     let software = software(kind, &images, topology, clock);
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
@@ -103,8 +102,6 @@ fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, c
         ),
         modules: vec![(&images.kernel, format!("{console}{inside}")), (&images.dom0, String::new())],
         features,
-        disks: topology.guests.iter().filter(|guest| guest.disk).count(),
-        count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
         external_cpu: own,
     }
@@ -202,10 +199,6 @@ impl Machine for Xen {
             Node::Host => self.computer.host(),
             Node::Guest(number) => &self.guests[number - 1],
         }
-    }
-
-    fn address(&self, node: Node) -> Ipv4Addr {
-        wiring::address(node)
     }
 
     /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.

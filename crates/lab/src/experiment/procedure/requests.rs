@@ -1,0 +1,278 @@
+//! Requests of a server, by the size of what it answers: connections a second, bandwidth, and what the processors of the
+//! server's side do meanwhile.
+//!
+//! Each request has a connection of its own: netperf's TCP_CRR, or HTTP/1.0. The server closes first, so that the client's ports
+//! are free again.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use fairlane_agent::{Command, Outcome, proxy};
+use fairlane_load::processors::{self, Use};
+use fairlane_load::traffic::client::{self, Account as Answered, Close};
+use fairlane_load::traffic::server::{self, Acceptors};
+use fairlane_load::traffic::{Pattern, Sizes};
+use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
+use serde::Deserialize;
+
+use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::{Finished, Procedure, limits};
+use crate::{Error, Machine, Node, Topology};
+
+/// Seconds from the background's start until it is steady.
+const SETTLE: f64 = 1.0;
+/// Seconds between the requests of two sizes.
+const PAUSE: f64 = 0.5;
+/// Seconds that the server goes on after the last request: on a busy computer clients are told late to begin.
+const LAST: f64 = 4.0;
+/// Seconds after which a request has failed.
+const TIMEOUT: f64 = 5.0;
+/// The series of what is lost by size.
+const LOSS: &str = "loss";
+/// Bytes of a TCP_CRR's request: the source's.
+const REQUEST: u32 = 32;
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requests {
+    pattern: Word,
+    /// Who asks.
+    #[serde(deserialize_with = "super::node")]
+    client: Node,
+    /// Who answers; where it is the client as well, over loopback.
+    #[serde(deserialize_with = "super::node")]
+    server: Node,
+    /// The guest whose HAProxy the requests go through, if any.
+    #[serde(default)]
+    through: Option<usize>,
+    /// Who accepts connections: one thread of the server's for all, or each (SO_REUSEPORT). It has a thread a CPU.
+    acceptors: Acceptors,
+    /// Connections at once.
+    connections: usize,
+    /// Bytes of an answer, each size in its turn.
+    sizes: Vec<u32>,
+    /// Seconds for each size.
+    seconds: f64,
+}
+
+/// The patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    /// A request of 32 bytes.
+    Crr,
+    /// An HTTP request; the answer's headers come on top of its size.
+    Http,
+}
+
+/// The CPUs that a node's programs run on; the external machine's are not told.
+fn cpus(node: Node, topology: &Topology) -> usize {
+    match node {
+        Node::External => 1,
+        Node::Host => topology.host_cpus.len(),
+        Node::Guest(number) => topology.guests[number - 1].cpus.len(),
+    }
+}
+
+impl Requests {
+    /// Where requests are sent to.
+    fn to(&self, at: Addresses, port: u16) -> SocketAddrV4 {
+        match self.through {
+            Some(guest) => SocketAddrV4::new(at(Node::Guest(guest)), port + 1),
+            None if self.client == self.server => SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+            None => SocketAddrV4::new(at(self.server), port),
+        }
+    }
+
+    fn spec(&self, topology: &Topology, at: Addresses, port: u16, size: u32) -> client::Spec {
+        let to = self.to(at, port);
+        let pattern = match self.pattern {
+            Word::Crr => Pattern::Crr(Sizes { request: REQUEST, response: size }),
+            Word::Http => Pattern::Http { host: to.ip().to_string(), path: format!("/?s={size}"), keep_alive: false },
+        };
+        client::Spec {
+            to: to.into(),
+            pattern,
+            threads: cpus(self.client, topology).min(self.connections),
+            connections: self.connections,
+            rate: None,
+            seconds: self.seconds,
+            interval: self.seconds,
+            timeout: TIMEOUT,
+            close: Close::Graceful,
+            sources: Vec::new(),
+        }
+    }
+
+    /// Whose processors are looked at: the proxy's or the server's, and where that is a guest those of its host.
+    fn watched(&self) -> Vec<(&'static str, Node)> {
+        let first = self.through.map_or(("server", self.server), |guest| ("proxy", Node::Guest(guest)));
+        let host = matches!(first.1, Node::Guest(_)).then_some(("host", Node::Host));
+        [first].into_iter().chain(host).collect()
+    }
+
+    /// The time in which requests are made, in seconds.
+    fn working(&self) -> f64 {
+        self.sizes.len() as f64 * (self.seconds + PAUSE) - PAUSE
+    }
+
+    fn answered<'a>(&self, accounts: &'a [Account]) -> impl Iterator<Item = &'a Answered> {
+        accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Requests(answered) => Some(answered),
+            _ => None,
+        })
+    }
+}
+
+/// How busy the busiest processor is, as a part of its time; and what part of all soft interrupts' time is its own.
+fn busiest(uses: &[Use]) -> (f64, f64) {
+    let part = |used: &Use| used.busy as f64 / used.total as f64;
+    let Some(first) = uses.iter().max_by(|a, b| part(a).total_cmp(&part(b))) else { return (f64::NAN, f64::NAN) };
+    let interrupts: u64 = uses.iter().map(|used| used.interrupts).sum();
+    (part(first), first.interrupts as f64 / interrupts as f64)
+}
+
+impl Procedure for Requests {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = node_fault("client", self.client, topology).into_iter().collect();
+        faults.extend(node_fault("server", self.server, topology));
+        faults.extend(self.through.and_then(|guest| guest_fault("through", guest, topology)));
+        if self.through.is_some() && !topology.proxy {
+            faults.push(("through", "through needs guests with HAProxy: proxy = true in the topology".to_owned()));
+        }
+        if self.through.is_some() && self.pattern != Word::Http {
+            faults.push(("through", "through is an HTTP proxy: pattern must be \"http\"".to_owned()));
+        }
+        limits(&mut faults, "connections", self.connections as f64, 1.0, 10_000.0);
+        limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
+        let least = if self.pattern == Word::Crr { 1 } else { 0 };
+        if self.sizes.is_empty() || self.sizes.iter().any(|size| !(least..=1 << 30).contains(size)) {
+            let message = format!("sizes must be one or more, each {least} bytes to 1 GiB, such as [1024]");
+            faults.push(("sizes", message));
+        }
+        faults
+    }
+
+    fn metrics(&self, _: &Topology) -> Vec<String> {
+        let of_size = |size: &u32| ["rate", "bandwidth", "latency"].map(|name| format!("{name}/{size}"));
+        let of_node = |(whose, _): (&str, Node)| ["busiest", "interrupts"].map(|name| format!("{name}/{whose}"));
+        let watched = self.watched().into_iter().flat_map(of_node);
+        self.sizes.iter().flat_map(of_size).chain(watched).chain(["failed".to_owned()]).collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        SETTLE + self.working() + LAST
+    }
+
+    fn shorten(&mut self) {
+        self.seconds = self.seconds.min(1.0);
+    }
+
+    fn scale(&mut self, _: f64) {}
+
+    fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan {
+        let mut plan = Plan::default();
+        let serve = server::Spec {
+            at: (Ipv4Addr::UNSPECIFIED, port).into(),
+            threads: cpus(self.server, topology),
+            acceptors: self.acceptors,
+            seconds: Some(self.seconds()),
+            interval: self.seconds(),
+            patience: TIMEOUT,
+        };
+        plan.serve(self.server, Command::RequestServe(serve));
+        if let Some(guest) = self.through {
+            let node = Node::Guest(guest);
+            let to = (at(self.server), port).into();
+            let spec = proxy::Spec { port: port + 1, to, threads: cpus(node, topology), seconds: self.seconds() };
+            plan.serve(node, Command::Proxy(spec));
+        }
+        for (index, size) in self.sizes.iter().enumerate() {
+            let start = SETTLE + index as f64 * (self.seconds + PAUSE);
+            plan.start(self.client, start, Command::RequestSend(self.spec(topology, at, port, *size)));
+        }
+        for (_, node) in self.watched() {
+            plan.start(node, SETTLE, Command::Processors(processors::Spec { seconds: self.working() }));
+        }
+        plan
+    }
+
+    fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
+        for (size, answered) in self.sizes.iter().zip(self.answered(accounts)) {
+            let rate = answered.requests as f64 / answered.seconds;
+            let bandwidth = answered.received as f64 * 8.0 / answered.seconds;
+            record.add(&format!("rate/{size}"), Statistic::OfRepeats, "1/s", [rate]);
+            record.add(&format!("bandwidth/{size}"), Statistic::OfRepeats, "bit/s", [bandwidth]);
+            record.add(&format!("latency/{size}"), Statistic::OfRepeats, "ms", [answered.median * 1e3]);
+            for (name, unit, value) in [("rate", "1/s", rate), ("bandwidth", "bit/s", bandwidth)] {
+                record.series(
+                    Series::new(name, unit, Axis::new("size of an answer", "bytes")).point((*size).into(), value),
+                );
+            }
+        }
+        let failed: u64 = self.answered(accounts).map(|answered| answered.failed).sum();
+        record.add("failed", Statistic::OfRepeats, "", [failed as f64]);
+        let looked = accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Processors(uses) => Some(busiest(uses)),
+            _ => None,
+        });
+        for ((whose, _), (busy, interrupts)) in self.watched().into_iter().zip(looked) {
+            record.add(&format!("busiest/{whose}"), Statistic::OfRepeats, "", [busy]);
+            record.add(&format!("interrupts/{whose}"), Statistic::OfRepeats, "", [interrupts]);
+        }
+    }
+
+    /// A client that gave up has no rate.
+    fn observe(&self, _: &Topology, _: &dyn Machine, accounts: &[Account], _: &mut Record) -> Result<(), Error> {
+        match self.answered(accounts).find_map(|answered| answered.stopped.clone()) {
+            Some(reason) => Err(Error::Failed { guest: self.client.to_string(), reason }),
+            None => Ok(()),
+        }
+    }
+
+    fn comparisons(&self, cases: usize) -> Vec<String> {
+        let sizes = self.sizes.iter().filter(|_| self.through.is_some() && cases > 1);
+        sizes.map(|size| format!("loss/{size}")).collect()
+    }
+
+    /// Of a proxy: how much lower the rate of the last case is than that of the first.
+    fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
+        let ([first, .., last], Some(_)) = (cases, self.through) else { return };
+        let axis = Axis::new("size of an answer", "bytes");
+        let mut losses = Series::new(LOSS, "%", axis).group(last.name);
+        for size in &self.sizes {
+            let rate = |case: &Finished| stats::mean(case.record.samples(&format!("rate/{size}"))).unwrap_or(f64::NAN);
+            let loss = stats::loss_percent(rate(last) / rate(first));
+            result.value(&format!("loss/{size}"), loss, "%");
+            losses = losses.point((*size).into(), loss);
+        }
+        result.series(losses);
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let titles = [("rate", "Connections a second"), ("bandwidth", "Bandwidth of the answers")];
+        let figure = |(name, title): (&str, &str)| {
+            let names = cases.iter().map(|case| format!("{}{name}", case.prefix));
+            // One size is no line.
+            let figure = if self.sizes.len() > 1 { Figure::means(title) } else { Figure::bars(title) };
+            figure.series(names).y(title)
+        };
+        let rates = titles.into_iter().take(if self.sizes.len() > 1 { 2 } else { 1 }).map(figure);
+        let compared = !self.comparisons(cases.len()).is_empty();
+        rates.chain(compared.then(|| Figure::means("Loss").series([LOSS]).y("loss of the rate, in per cent"))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_is_found() {
+        let used = |busy, interrupts| Use { busy, interrupts, total: 100 };
+        assert_eq!(busiest(&[used(10, 5), used(80, 15), used(0, 0)]), (0.8, 0.75));
+        assert!(busiest(&[]).0.is_nan());
+    }
+}
