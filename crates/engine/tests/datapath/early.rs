@@ -53,24 +53,15 @@ impl Stage {
     }
 
     fn outside(&mut self, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
-        self.send(0, OUTSIDE, INSIDE, sequence, acknowledgment, flags, payload);
+        self.send(0, sequence, acknowledgment, flags, payload);
     }
 
     fn guest(&mut self, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
-        self.send(1, INSIDE, OUTSIDE, sequence, acknowledgment, flags, payload);
+        self.send(1, sequence, acknowledgment, flags, payload);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of a segment")]
-    fn send(
-        &mut self,
-        from: u32,
-        source: (IpAddr, u16),
-        destination: (IpAddr, u16),
-        sequence: u32,
-        acknowledgment: u32,
-        flags: TcpFlags,
-        payload: u32,
-    ) {
+    fn send(&mut self, from: u32, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
+        let (source, destination) = if from == 0 { (OUTSIDE, INSIDE) } else { (INSIDE, OUTSIDE) };
         let link = [mac(1 - from).0, mac(from).0].concat();
         let window = 60_000;
         let segment =
