@@ -26,11 +26,13 @@ pub enum DropReason {
     UplinkFull,
     /// A fault injector took it.
     Injected,
+    /// An ACK that says nothing but what was acknowledged early already ([`crate::ack`]).
+    Suppressed,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 9] = [
+    pub const ALL: [DropReason; 10] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
@@ -40,6 +42,7 @@ impl DropReason {
         DropReason::TooLarge,
         DropReason::UplinkFull,
         DropReason::Injected,
+        DropReason::Suppressed,
     ];
 
     /// The name in metrics and JSON.
@@ -54,6 +57,7 @@ impl DropReason {
             DropReason::TooLarge => "too_large",
             DropReason::UplinkFull => "uplink_full",
             DropReason::Injected => "injected",
+            DropReason::Suppressed => "suppressed",
         }
     }
 }

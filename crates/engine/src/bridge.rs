@@ -4,12 +4,14 @@
 //! of its own, holds no frame (what has no room yet stays in its sender's ring), and per frame neither allocates, locks nor
 //! calls the system.
 
+mod early;
 mod settings;
 
 use crate::clock::Clock;
+use crate::early::Offered;
 use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
 use crate::slot::{Slot, Turn};
-use crate::snapshot::{PortState, VifState};
+use crate::snapshot::{EarlyState, PortState, VifState};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
@@ -41,6 +43,8 @@ pub struct Bridge {
     /// Guests' ports whose ring was empty, in no order, and the one to ask next.
     idle: Vec<PortId>,
     cursor: usize,
+    /// Guests' ports with early ack.
+    accelerated: Vec<PortId>,
     /// Guests' ports that others wait for.
     contended: Vec<PortId>,
     /// Services that found the uplink full, in the order in which the scheduler asked for them.
@@ -81,6 +85,7 @@ impl Bridge {
             scheduler,
             idle: Vec::new(),
             cursor: 0,
+            accelerated: Vec::new(),
             contended: Vec::new(),
             held: Vec::new(),
             resumed: Vec::new(),
@@ -92,6 +97,9 @@ impl Bridge {
     pub fn round(&mut self, burst: &mut Burst, clock: &impl Clock) -> Round {
         let mut now = clock.now();
         let mut round = Round { frames: 0, busy: true, next: self.release(now) };
+        if !self.accelerated.is_empty() {
+            round.next = round.next.min(self.tend_early(burst, now));
+        }
         self.look_for_frames(now);
         self.mark(now);
         self.resume(burst, &mut round, &mut now, clock);
@@ -219,24 +227,39 @@ impl Bridge {
         let called_by = ticket.map(|ticket| ticket.on);
         let taken = called_by.map_or(0, |guest| self.fabric.received_bytes(guest));
         let left = loop {
-            let batch = sender.port.offer(burst, *grant, now);
+            let Offered { batch, suppressed } = match &mut sender.early {
+                Some(early) => early.offer(&mut *sender.port, burst, *grant, now),
+                None => Offered { batch: sender.port.offer(burst, *grant, now), suppressed: 0 },
+            };
             if batch.is_empty() {
                 break Left::Nothing;
             }
             let (judged_by_ip, drops) = (sender.judged_by_ip, &mut sender.counters.drops);
-            let mut sending =
-                Sending { from: *from, batch, judged_by_ip, now, called_by, done: 0, drops, uplink_bytes: 0 };
+            let mut sending = Sending {
+                from: *from,
+                batch,
+                judged_by_ip,
+                now,
+                called_by,
+                suppressed,
+                done: 0,
+                drops,
+                uplink_bytes: 0,
+            };
             let blocked = self.fabric.pass(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
             let bytes = bytes(&batch, 0..done);
-            sender.port.consume(done);
+            match &mut sender.early {
+                Some(early) => early.consume(&mut *sender.port, done),
+                None => sender.port.consume(done),
+            }
             cost.bytes += bytes;
             cost.uplink_bytes += uplink_bytes;
             cost.frames += done as u64;
             grant.bytes = grant.bytes.saturating_sub(bytes);
             grant.frames = grant.frames.saturating_sub(done as u32);
             if grant.bytes == 0 || grant.frames == 0 {
-                break if sender.port.waiting(now) { Left::Some } else { Left::Nothing };
+                break if sender.has_frames(now) { Left::Some } else { Left::Nothing };
             }
             if let Some(on) = blocked {
                 break Left::Waits(on);
@@ -342,7 +365,7 @@ impl Bridge {
             }
             let Some(&port) = self.idle.get(self.cursor) else { break };
             let Some(slot) = self.fabric.slot(port) else { continue };
-            if slot.port.waiting(now) {
+            if slot.has_frames(now) {
                 slot.turn = Turn::Active;
                 slot.since = now;
                 self.idle.swap_remove(self.cursor);
@@ -399,6 +422,7 @@ impl Bridge {
             share: slot.part,
             waits_for: if let Turn::Parked(on) = slot.turn { name(on) } else { None },
             waiting: slot.waiting.clone(),
+            early_ack: slot.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
             port: state(slot),
         });
         (slots[UPLINK.index()].as_deref().map(state), vifs.collect())
@@ -410,7 +434,8 @@ impl Bridge {
         for (index, slot) in self.fabric.slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             let awaited = !slot.waiters.is_empty() || (index == UPLINK.index() && !self.held.is_empty());
-            ready |= slot.port.arm(Wanted { frames: slot.turn == Turn::Idle, room: awaited });
+            let idle = slot.turn == Turn::Idle;
+            ready |= slot.port.arm(Wanted { frames: idle, room: awaited }) || (idle && slot.sends_for_guest());
         }
         ready
     }

@@ -2,13 +2,18 @@
 
 use crate::bridge::Bridge;
 use crate::clock::Clock;
+use crate::early;
 use crate::ports;
 use crate::worker::Work;
+use fairlane_core::PortId;
+use fairlane_core::ack::Mode;
 use fairlane_core::policy::{Change, Link, Policy, Vif};
 use fairlane_core::sched;
 use fairlane_core::switch::{Config, Pins};
+use fairlane_core::time::Nanos;
 use fairlane_port::Port;
 use std::collections::HashMap;
+use std::path::Path;
 
 /// A bridge for a link, without ports.
 pub(crate) fn bridge(policy: &Policy, link: &Link) -> Bridge {
@@ -20,6 +25,26 @@ pub(crate) fn bridge(policy: &Policy, link: &Link) -> Bridge {
 /// What a vif may send as.
 pub(crate) fn pins(vif: &Vif) -> Pins {
     Pins { mac: vif.mac, addresses: vif.addresses.clone() }
+}
+
+/// Gives a new port early ack, if it is to have it, or is owed something from an earlier time.
+///
+/// # Errors
+/// A sentence: where its memory cannot be had.
+pub(crate) fn accelerate(
+    bridge: &mut Bridge,
+    port: PortId,
+    control: &Path,
+    vif: &str,
+    mode: Mode,
+    now: Nanos,
+) -> Result<(), String> {
+    let file = early::file(control, vif);
+    if mode != Mode::Off || file.exists() {
+        let said = |error| format!("vif `{vif}`: cannot keep early ack in {}: {error}", file.display());
+        bridge.accelerate(port, &file, mode, now).map_err(said)?;
+    }
+    Ok(())
 }
 
 impl Work {
@@ -60,7 +85,18 @@ impl Work {
         match change {
             Change::RemoveVif { vif } => {
                 if let Some((bridge, port)) = self.vif(&vif) {
+                    // What the guest of a vif that comes back is owed stays in the file.
+                    if policy.vifs.iter().all(|other| other.name != vif) {
+                        self.bridges[bridge].forget_early(port);
+                    }
                     self.bridges[bridge].remove(port, now);
+                }
+            }
+            Change::EarlyAck { vif, mode } => {
+                if let Some((bridge, port)) = self.vif(&vif)
+                    && !self.bridges[bridge].set_early(port, mode)
+                {
+                    accelerate(&mut self.bridges[bridge], port, &policy.control, &vif, mode, now)?;
                 }
             }
             // Links that share a worker are the two ends of a wire, and the rate is the wire's.
@@ -92,7 +128,9 @@ impl Work {
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(&vif), Ok)?;
                 let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
                 let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(&vif), now);
-                self.register(bridge, added.map_err(|error| said(&error))?).map_err(|error| said(&error))?;
+                let port = added.map_err(|error| said(&error))?;
+                self.register(bridge, port).map_err(|error| said(&error))?;
+                accelerate(&mut self.bridges[bridge], port, &policy.control, &vif.name, vif.early_ack, now)?;
             }
         }
         Ok(())
@@ -109,7 +147,7 @@ impl Work {
     }
 
     /// Where a vif is.
-    pub(crate) fn vif(&self, name: &str) -> Option<(usize, fairlane_core::PortId)> {
+    pub(crate) fn vif(&self, name: &str) -> Option<(usize, PortId)> {
         let mut bridges = self.bridges.iter().enumerate();
         bridges.find_map(|(index, bridge)| Some((index, bridge.find(name)?)))
     }

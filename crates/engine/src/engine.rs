@@ -1,5 +1,7 @@
 //! A policy at work: its ports, the workers that serve them, and who may ask and tell.
 
+mod flows;
+
 use crate::change;
 use crate::clock::{Clock, Monotonic};
 use crate::control::{self, CaptureReport, Reload, Request, Set, StartCapture};
@@ -76,7 +78,8 @@ impl Engine {
                 for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
                     let port = ports::vif(vif)?;
                     let added = bridge.add(&vif.name, port, vif.share, change::pins(vif), clock.now());
-                    added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
+                    let port = added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
+                    change::accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now())?;
                 }
                 places.insert(link.name.clone(), workers.len());
                 bridges.push(bridge);
@@ -241,7 +244,7 @@ impl Shared {
         };
         let link = match change {
             Change::RemoveVif { vif } => of_vif(policy, vif),
-            Change::Share { vif, .. } | Change::Pins { vif, .. } => of_vif(newer, vif),
+            Change::Share { vif, .. } | Change::Pins { vif, .. } | Change::EarlyAck { vif, .. } => of_vif(newer, vif),
             Change::AddVif(vif) => vif.link.clone(),
             Change::Rate { link, .. }
             | Change::Scheduler { link, .. }
@@ -301,6 +304,9 @@ impl Shared {
                 Ok(serde_json::Value::Null)
             }
             Request::StopCapture(stop) => json(serde_json::to_value(self.stop_capture(&stop.vif).map_err(said)?)),
+            Request::Flows => json(serde_json::to_value(self.flows().map_err(said)?)),
+            Request::ExportFlows(export) => self.export_flows(&export).map(serde_json::Value::from).map_err(said),
+            Request::ImportFlows(import) => self.import_flows(&import).map(serde_json::Value::from).map_err(said),
             Request::Stop => {
                 self.request_stop();
                 Ok(serde_json::Value::Null)
@@ -358,7 +364,7 @@ fn warn<S: Display>(sentences: impl IntoIterator<Item = S>) {
 
 /// A new file that only its owner may read.
 fn create(path: &Path) -> Result<std::fs::File, Error> {
-    let said = |error: &dyn std::fmt::Display| Error(format!("cannot write a capture to {}: {error}", path.display()));
+    let said = |error: &dyn std::fmt::Display| Error(format!("cannot write to {}: {error}", path.display()));
     if !path.is_absolute() {
         return Err(said(&"the path must begin with /"));
     }

@@ -71,6 +71,8 @@ pub(crate) struct Sending<'a> {
     pub now: Nanos,
     /// The guest that called the sender, ahead of others that wait for it.
     pub called_by: Option<PortId>,
+    /// A bit for each frame that early ack has dropped.
+    pub suppressed: u32,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
     pub done: usize,
     /// What was dropped of them.
@@ -111,6 +113,10 @@ impl Fabric {
                 last = (addresses, self.switch.forward(sending.from, frame.head(), sending.now));
             }
             *verdict = last.1;
+        }
+        if sending.suppressed != 0 {
+            let suppressed = |at: &usize| sending.suppressed & 1 << at != 0;
+            (0..BURST).filter(suppressed).for_each(|at| verdicts[at] = Verdict::Drop(DropReason::Suppressed));
         }
         let verdicts = &verdicts[..sending.batch.len()];
         while let Some(&verdict) = verdicts.get(sending.done) {
@@ -205,6 +211,9 @@ impl Slot {
                 self.counters.received_bytes += bytes(&sending.batch, next..next + put.accepted);
                 self.refusing = None;
                 self.touch(id, touched);
+                if let Some(early) = &mut self.early {
+                    early.delivered(&sending.batch, next..next + put.accepted, sending.now);
+                }
                 next += put.accepted;
             }
             match put.refusal {

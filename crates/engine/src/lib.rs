@@ -9,6 +9,7 @@ pub mod bridge;
 mod change;
 pub mod clock;
 pub mod control;
+mod early;
 mod engine;
 mod forward;
 pub mod metrics;

@@ -1,7 +1,7 @@
 //! Prometheus metrics over HTTP: each scrape takes a snapshot.
 
 use crate::slot::Waiting;
-use crate::snapshot::{PortState, Snapshot, VifState};
+use crate::snapshot::{EarlyState, PortState, Snapshot, VifState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -117,6 +117,31 @@ impl Collector for Page {
         let help = "Rate that the policy allows at most; absent without a limit";
         self.gauge(&mut encoder, "vif_max_rate", help, Some(&unit), |vif| vif.max_rate.map(rate))?;
 
+        let help = "Bytes of which early ack keeps a copy; absent where it is off";
+        let retained = |vif: &VifState| Some(vif.early_ack.as_ref()?.retained as f64);
+        self.gauge(&mut encoder, "vif_early_ack_retained", help, Some(&Unit::Bytes), retained)?;
+        let help = "1 while data are acknowledged early; absent where it is off";
+        let engaged = |vif: &VifState| Some(f64::from(u8::from(vif.early_ack.as_ref()?.engaged)));
+        self.gauge(&mut encoder, "vif_early_ack_engaged", help, None, engaged)?;
+        let help = "TCP flows that early ack knows; absent where it is off";
+        let flows = |vif: &VifState| Some(f64::from(vif.early_ack.as_ref()?.flows));
+        self.gauge(&mut encoder, "vif_early_ack_flows", help, None, flows)?;
+        let help = "What early ack did: ACKs sent for the guest, ACKs of the guest raised and suppressed, segments sent to the \
+                    guest again, senders reset";
+        self.early_ack(&mut encoder, "vif_early_ack_events", help, "event", |early| {
+            vec![
+                ("sent", early.early_acks),
+                ("raised", early.raised),
+                ("suppressed", early.suppressed),
+                ("retransmitted", early.retransmissions),
+                ("reset", early.resets),
+            ]
+        })?;
+        let help = "TCP flows that were left to their two ends, by reason";
+        self.early_ack(&mut encoder, "vif_early_ack_fallbacks", help, "reason", |early| {
+            early.fallbacks.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()
+        })?;
+
         let help = "Time that frames waited in their ring to be served";
         let mut family = encoder.encode_descriptor("vif_waiting", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for vif in &self.0.vifs {
@@ -140,6 +165,26 @@ impl Page {
         for vif in &self.0.vifs {
             if let Some(value) = value(vif) {
                 family.encode_family(&vif_labels(vif))?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Page {
+    /// Counters of early ack that differ in one more label.
+    fn early_ack(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        values: impl Fn(&EarlyState) -> Vec<(&str, u64)>,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for vif in &self.0.vifs {
+            for (value, number) in vif.early_ack.iter().flat_map(&values) {
+                count(&mut family, &[vif_labels(vif).as_slice(), &[(label, value)]].concat(), number)?;
             }
         }
         Ok(())
@@ -235,12 +280,23 @@ mod tests {
             share: 0.25,
             waits_for: None,
             waiting,
+            early_ack: Some(EarlyState {
+                engaged: true,
+                retained: 1448,
+                suppressed: 7,
+                fallbacks: [("reset".to_owned(), 2)].into(),
+                ..EarlyState::default()
+            }),
             port,
         };
         let page = page(Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] });
         for line in [
             r#"fairlane_vif_drops_total{vif="a",link="b",reason="too_large"} 3"#,
             r#"fairlane_vif_min_rate_bytes_per_second{vif="a",link="b"} 1000.0"#,
+            r#"fairlane_vif_early_ack_retained_bytes{vif="a",link="b"} 1448.0"#,
+            r#"fairlane_vif_early_ack_engaged{vif="a",link="b"} 1.0"#,
+            r#"fairlane_vif_early_ack_events_total{vif="a",link="b",event="suppressed"} 7"#,
+            r#"fairlane_vif_early_ack_fallbacks_total{vif="a",link="b",reason="reset"} 2"#,
             r#"fairlane_vif_share_ratio{vif="a",link="b"} 0.25"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000001024",vif="a",link="b"} 3"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000004096",vif="a",link="b"} 4"#,

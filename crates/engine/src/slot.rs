@@ -1,5 +1,6 @@
 //! A port as its bridge keeps it: the port, its counters, and what it waits for.
 
+use crate::early::Early;
 use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
 use fairlane_core::sched::Share;
@@ -83,6 +84,8 @@ impl DerefMut for Attached {
 pub(crate) struct Slot {
     pub name: String,
     pub port: Attached,
+    /// Early ack for its guest.
+    pub early: Option<Box<Early>>,
     /// What the policy grants.
     pub share: Share,
     /// What bounds it beside the policy.
@@ -122,6 +125,7 @@ impl Slot {
         Slot {
             name,
             port: Attached::Plain(port),
+            early: None,
             share,
             limit: None,
             judged_by_ip: false,
@@ -150,6 +154,18 @@ impl Slot {
             }
             _ => self.share,
         }
+    }
+
+    /// Whether frames wait: in its ring, or sent for its guest.
+    #[inline]
+    pub fn has_frames(&mut self, now: Nanos) -> bool {
+        self.sends_for_guest() || self.port.waiting(now)
+    }
+
+    /// Whether frames wait that were sent for its guest.
+    #[inline]
+    pub fn sends_for_guest(&self) -> bool {
+        self.early.as_ref().is_some_and(|early| early.waiting())
     }
 
     /// The part of the `nanos` that a service of `frames` frames took that is the port's own doing.

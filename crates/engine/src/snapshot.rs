@@ -2,11 +2,14 @@
 //!
 //! Rates are bits a second, sizes bytes, times nanoseconds. Counters only grow: who wants rates takes two snapshots.
 
+use crate::early::Seen;
 use crate::slot::Waiting;
+use fairlane_core::ack::{Fallback, FlowView};
 use fairlane_core::stats::Counters;
 use fairlane_port::Status;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Everything, at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,9 +63,101 @@ pub struct VifState {
     pub waits_for: Option<String>,
     /// How long frames waited to be served.
     pub waiting: Waiting,
+    /// Early ack, where it is on, or has something to bring to its end.
+    #[serde(default)]
+    pub early_ack: Option<EarlyState>,
     /// State and traffic.
     #[serde(flatten)]
     pub port: PortState,
+}
+
+/// Early ack of a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyState {
+    /// `stalled`, `always`, or `off` while something is brought to its end.
+    pub mode: String,
+    /// Whether data are acknowledged early now.
+    pub engaged: bool,
+    /// Flows that are known.
+    pub flows: u32,
+    /// Bytes of which a copy is kept.
+    pub retained: u64,
+    /// ACKs sent for the guest. This and the rest count since the backend started.
+    pub early_acks: u64,
+    /// Segments of the guest whose ACK was raised to what was said for it.
+    pub raised: u64,
+    /// ACKs of the guest that said nothing new and were dropped.
+    pub suppressed: u64,
+    /// Segments sent to the guest again.
+    pub retransmissions: u64,
+    /// Senders that were reset, as what they were told of could not be brought to the guest.
+    pub resets: u64,
+    /// Flows left to their two ends, by reason; reasons that did not occur are left out.
+    pub fallbacks: BTreeMap<String, u64>,
+}
+
+/// A flow that early ack knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowState {
+    /// The guest's vif.
+    pub vif: String,
+    /// The outer VLAN; 0 if there is none.
+    pub vlan: u16,
+    /// Address and port outside.
+    pub outside: SocketAddr,
+    /// Address and port of the guest.
+    pub inside: SocketAddr,
+    /// `opening`, `idle`, `active`, `no_buffer`, `unexpected_sequence`, `draining` or `end_to_end`.
+    pub state: String,
+    /// Bytes of which a copy is kept.
+    pub retained: u32,
+    /// Bytes of those that the sender was told of and the guest has not acknowledged.
+    pub owed: u32,
+    /// ACKs sent for the guest.
+    pub early_acks: u32,
+    /// ACKs of the guest that said nothing new and were dropped.
+    pub suppressed: u32,
+    /// Segments sent to the guest again.
+    pub retransmissions: u32,
+    /// Why it is draining or end-to-end.
+    pub fallback: Option<String>,
+}
+
+impl EarlyState {
+    pub(crate) fn new(seen: Seen) -> EarlyState {
+        let Seen { mode, engaged, flows, retained, stats } = seen;
+        let reasons = Fallback::ALL.into_iter().map(|reason| (reason.name().to_owned(), stats.fallbacks(reason)));
+        EarlyState {
+            mode: mode.name().to_owned(),
+            engaged,
+            flows,
+            retained,
+            early_acks: stats.early_acks,
+            raised: stats.raised,
+            suppressed: stats.suppressed,
+            retransmissions: stats.retransmissions,
+            resets: stats.resets,
+            fallbacks: reasons.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+impl FlowState {
+    pub(crate) fn new(vif: &str, flow: FlowView) -> FlowState {
+        FlowState {
+            vif: vif.to_owned(),
+            vlan: flow.vlan,
+            outside: flow.outside,
+            inside: flow.inside,
+            state: flow.state.name().to_owned(),
+            retained: flow.retained,
+            owed: flow.owed,
+            early_acks: flow.early_acks,
+            suppressed: flow.suppressed,
+            retransmissions: flow.retransmissions,
+            fallback: flow.fallback.map(|reason| reason.name().to_owned()),
+        }
+    }
 }
 
 /// State and traffic of a port.

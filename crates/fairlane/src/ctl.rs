@@ -7,10 +7,10 @@ use clap::Subcommand;
 use fairlane_core::policy::units::{format_duration, format_rate, format_size};
 use fairlane_core::time::Nanos;
 use fairlane_engine::control::Client;
-use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
+use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, VifState};
 use fairlane_report::text::table;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show and change a running backend
 #[derive(clap::Args)]
@@ -27,10 +27,14 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Show links and vifs: their settings, state and share
-    Show,
+    Show {
+        /// Show something else
+        #[command(subcommand)]
+        what: Option<What>,
+    },
     /// Change settings of a vif or link, as in the policy file
     ///
-    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, early_ack. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
     /// One after the other, up to the first that is refused. The policy file is not written.
     Set {
         /// The vif or link
@@ -60,8 +64,35 @@ enum Command {
     },
     /// Show what passed since the backend started: frames, bytes, waits, drops by reason
     Stats,
+    /// Carry the TCP flows of a vif with early ack to another backend, with what is owed to its guest
+    #[command(subcommand)]
+    Flows(Flows),
     /// End the backend
     Stop,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Show the TCP flows that early ack knows
+    Flows,
+}
+
+#[derive(Subcommand)]
+enum Flows {
+    /// Write a vif's flows to a new file; its guest must be paused
+    Export {
+        /// The vif
+        vif: String,
+        /// Where to write; the backend creates the file
+        file: PathBuf,
+    },
+    /// Take over a vif's flows from a file, before its guest goes on
+    Import {
+        /// The vif
+        vif: String,
+        /// What another backend wrote; the backend reads the file
+        file: PathBuf,
+    },
 }
 
 /// Reads `KEY=VALUE`.
@@ -75,7 +106,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut client = args.backend.connect()?;
     let json = args.json;
     match args.command {
-        Command::Show => {
+        Command::Show { what: Some(What::Flows) } => {
+            let shown = client.flows()?;
+            answer(json, &shown, &flows(&shown))
+        }
+        Command::Show { what: None } => {
             let shown = client.show()?;
             answer(json, &shown, &show(&shown))
         }
@@ -92,8 +127,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let changes = client.reload(&file.display().to_string(), &text)?;
             answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
         }
+        Command::Flows(Flows::Export { vif, file }) => {
+            let bytes = client.export_flows(&vif, &whole(&file)?)?;
+            answer(json, &bytes, &format!("{} written\n", figures::size(bytes)))
+        }
+        Command::Flows(Flows::Import { vif, file }) => {
+            let taken = client.import_flows(&vif, &whole(&file)?)?;
+            answer(json, &taken, &format!("{} taken over\n", figures::count(taken as usize, "flow")))
+        }
         Command::Capture { vif, file: Some(file), snap, .. } => {
-            let file = std::path::absolute(&file).with_context(|| format!("no file {}", file.display()))?;
+            let file = whole(&file)?;
             client.start_capture(&vif, &file, snap)?;
             answer(json, &(), "")
         }
@@ -116,6 +159,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// Prints the protocol's answer, or the same in words.
 fn answer(json: bool, answer: &impl Serialize, words: &str) -> anyhow::Result<()> {
     if json { out::print_json(answer) } else { out::print(words) }
+}
+
+/// A path that means the same to the backend.
+fn whole(file: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(file).with_context(|| format!("no file {}", file.display()))
 }
 
 fn set(client: &mut Client, name: &str, settings: &[(String, String)]) -> anyhow::Result<()> {
@@ -191,6 +239,41 @@ fn stats(shown: &Snapshot) -> String {
     };
     let head = ["port", "sent frames", "bytes", "received frames", "bytes", "waited p50 <", "p99 <", "drops"];
     table(head, [false, true, true, true, true, true, true, false], ports(shown).zip(waits).map(row).collect())
+}
+
+/// What early ack knows.
+fn flows(shown: &[FlowState]) -> String {
+    if shown.is_empty() {
+        return "no flow is known\n".to_owned();
+    }
+    let row = |flow: &FlowState| {
+        [
+            flow.vif.clone(),
+            flow.outside.to_string(),
+            flow.inside.to_string(),
+            flow.state.clone(),
+            figures::size(flow.retained.into()),
+            figures::size(flow.owed.into()),
+            flow.early_acks.to_string(),
+            flow.suppressed.to_string(),
+            flow.retransmissions.to_string(),
+            flow.fallback.clone().unwrap_or_default(),
+        ]
+    };
+    let head = [
+        "vif",
+        "outside",
+        "guest",
+        "state",
+        "retained",
+        "owed",
+        "early acks",
+        "suppressed",
+        "retransmissions",
+        "fallback",
+    ];
+    let right = [false, false, false, false, true, true, true, true, true, false];
+    table(head, right, shown.iter().map(row).collect())
 }
 
 /// All vifs, then all uplinks.

@@ -16,6 +16,10 @@ use std::{
 };
 
 use fairlane_agent::Command;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{
     agent::Agent,
@@ -243,6 +247,33 @@ impl Guest {
     /// What takes its work.
     pub fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// Takes the CPU from it until [`Guest::resume`], as a host does that has others to run.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn suspend(&self) -> Result<(), Error> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Gives the CPU back to it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Signals the process that is the guest's kernel or its emulator: the keeper's only child.
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let keeper = self.process.keeper.id();
+        let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap_or_default();
+        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+        let done = child.map(|child| kill(Pid::from_raw(child), signal));
+        let how = "it has no process any more".to_owned();
+        let gone = || Error::Gone { guest: self.agent.name().to_owned(), how };
+        done.and_then(Result::ok).ok_or_else(gone)
     }
 
     /// Powers the guest off and waits for it to end; one that takes more than five seconds is killed.

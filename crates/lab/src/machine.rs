@@ -69,6 +69,9 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
         return unfit(format!("backend: machine {kind} has its own only; xen can have fairlane"));
     }
+    if topology.early_ack && topology.backend != Backend::Fairlane {
+        return unfit(format!("early_ack: backend {} has none; fairlane has", topology.backend));
+    }
     if topology.proxy && matches!(kind, MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000) {
         return unfit(format!("proxy: guests of machine {kind} cannot have HAProxy; those of the others can"));
     }
@@ -140,6 +143,9 @@ pub struct Topology {
     /// What serves the guests' cards.
     #[serde(default)]
     pub backend: Backend,
+    /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU.
+    #[serde(default)]
+    pub early_ack: bool,
 }
 
 impl Topology {

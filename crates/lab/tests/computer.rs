@@ -38,6 +38,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
         count: false,
         offload: true,
         backend,
+        early_ack: false,
     }
 }
 

@@ -63,6 +63,7 @@ fn topology() -> Topology {
         count: false,
         offload: true,
         backend: Backend::default(),
+        early_ack: false,
     }
 }
 

@@ -5,6 +5,7 @@
 //! clock it: where data wait before a guest that does not run, the guest sees them arrive faster than the link is.
 
 use std::{
+    fs,
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     thread,
@@ -17,6 +18,8 @@ use crate::{ServeSpec, about, readable, seconds, within};
 
 /// The longest one transfer may stand still.
 const STALL: Duration = Duration::from_secs(15);
+/// How often it is looked whether all is acknowledged.
+const LOOK: Duration = Duration::from_micros(500);
 /// Bytes a read or write.
 const CHUNK: usize = 128 << 10;
 /// Bytes of the number before the data (their length) and of the confirmation (the receiver's nanoseconds).
@@ -42,10 +45,25 @@ pub struct Transfer {
     pub t: f64,
     /// From the call to connect until the connection stood.
     pub connect: f64,
+    /// From the call to connect until the sender's kernel had ACKs for all data: what who looks at the sender alone sees.
+    pub acknowledged: f64,
     /// From the call to connect until the receiver had confirmed the last byte.
     pub seconds: f64,
     /// On the receiver's clock, from taking the connection to the last byte.
     pub received: f64,
+}
+
+/// Bytes of a connection that were written and not acknowledged, as Linux lists it in `/proc/net/tcp`: `tx_queue`, found by
+/// both ends. No bytes where it is not listed: over IPv6, or on another system.
+fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
+    let name = |address: SocketAddr| match address {
+        SocketAddr::V4(address) => format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()),
+        SocketAddr::V6(_) => String::new(),
+    };
+    let ends = format!(" {} {} ", name(stream.local_addr()?), name(stream.peer_addr()?));
+    let table = fs::read_to_string("/proc/net/tcp")?;
+    let bytes = table.split_once(&ends).and_then(|(_, rest)| rest.split([' ', ':']).nth(1));
+    Ok(bytes.and_then(|bytes| u64::from_str_radix(bytes, 16).ok()).unwrap_or(0))
 }
 
 /// Makes the transfers.
@@ -74,11 +92,23 @@ fn transfer(spec: &Spec, start: Instant, data: &[u8]) -> io::Result<Transfer> {
     while left > 0 {
         left -= stream.write(&data[..at_most(data.len(), left)])? as u64;
     }
+    let mut acknowledged = None;
+    while !readable(&stream, Instant::now() + LOOK)? {
+        if acknowledged.is_none() && unacknowledged(&stream)? == 0 {
+            acknowledged = Some(begun.elapsed());
+        }
+        if begun.elapsed() > STALL {
+            break;
+        }
+    }
+    // What the receiver confirms it has acknowledged.
+    let acknowledged = acknowledged.unwrap_or_else(|| begun.elapsed());
     let mut confirmed = [0; NUMBER];
     stream.read_exact(&mut confirmed)?;
     Ok(Transfer {
         t: (begun - start).as_secs_f64(),
         connect: connect.as_secs_f64(),
+        acknowledged: acknowledged.as_secs_f64(),
         seconds: begun.elapsed().as_secs_f64(),
         received: Duration::from_nanos(u64::from_be_bytes(confirmed)).as_secs_f64(),
     })
@@ -156,9 +186,22 @@ mod tests {
             for transfer in transfers {
                 assert!(0.0 < transfer.connect && transfer.connect < transfer.seconds, "{transfer:?}");
                 assert!(0.0 < transfer.received, "{transfer:?}");
+                assert!(transfer.connect < transfer.acknowledged, "{transfer:?}");
+                assert!(transfer.acknowledged < transfer.seconds, "{transfer:?}");
             }
         }
         serving.join().unwrap();
+    }
+
+    #[test]
+    fn what_nobody_takes_is_not_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        assert_eq!(unacknowledged(&stream).unwrap(), 0);
+        // Nobody reads, so the receiver's window closes.
+        let written: usize = std::iter::from_fn(|| stream.write(&[0; CHUNK]).ok()).sum();
+        assert!((1..=written as u64).contains(&unacknowledged(&stream).unwrap()));
     }
 
     #[test]

@@ -51,9 +51,10 @@ struct Meta {
     offload: Offload,
 }
 
+/// The first bytes of a frame, of which as many mean something as the frame has.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Head([u8; HEAD]);
+pub struct Head(pub [u8; HEAD]);
 
 /// Storage for one burst, reused for all. About 20 KiB: make one a worker.
 pub struct Burst {
@@ -209,13 +210,13 @@ impl<'a> Filler<'a> {
     /// The frames, to look at and pass on.
     #[inline]
     pub fn done(self) -> Batch<'a> {
-        Batch { burst: self.burst, remote: None, memory: PhantomData }
+        Batch { frames: self.burst.frames, burst: self.burst, remote: None, heads: None, memory: PhantomData }
     }
 
     /// The frames, whose bodies are `remote`'s.
     #[inline]
     pub(crate) fn done_remote(self, remote: &'a dyn Remote) -> Batch<'a> {
-        Batch { burst: self.burst, remote: Some(remote), memory: PhantomData }
+        Batch { remote: Some(remote), ..self.done() }
     }
 }
 
@@ -247,7 +248,10 @@ fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     burst: &'a Burst,
+    frames: usize,
     remote: Option<&'a dyn Remote>,
+    /// Heads that stand in place of the burst's.
+    heads: Option<&'a [Head]>,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -255,13 +259,18 @@ impl<'a> Batch<'a> {
     /// How many frames.
     #[inline]
     pub fn len(&self) -> usize {
-        self.burst.frames
+        self.frames
     }
 
     /// Whether there is no frame.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.burst.frames == 0
+        self.frames == 0
+    }
+
+    /// As many of the first frames as there are heads, with these in place of their own, which have as many bytes.
+    pub fn amended(self, heads: &'a [Head]) -> Batch<'a> {
+        Batch { frames: self.frames.min(heads.len()), heads: Some(heads), ..self }
     }
 
     /// One frame.
@@ -270,9 +279,10 @@ impl<'a> Batch<'a> {
     /// If `index` is not below [`Batch::len`].
     #[inline]
     pub fn frame(&self, index: usize) -> Frame<'a> {
-        assert!(index < self.burst.frames);
+        assert!(index < self.frames);
         let meta = &self.burst.metas[index];
-        let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
+        let heads = self.heads.unwrap_or(&self.burst.heads);
+        let head = &heads[index].0[..(meta.len as usize).min(HEAD)];
         let body = &self.burst.bodies[meta.first as usize..][..meta.pieces as usize];
         Frame { len: meta.len, offload: meta.offload, head, body, first: meta.first.into(), remote: self.remote }
     }
@@ -381,5 +391,20 @@ impl<'a> Frame<'a> {
             copied += len;
         }
         copied
+    }
+}
+
+/// Early ack looks at a frame as it was delivered.
+impl fairlane_core::ack::Frame for Frame<'_> {
+    #[inline]
+    fn head(&self) -> &[u8] {
+        self.head
+    }
+    #[inline]
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+    fn append_to(&self, out: &mut Vec<u8>) {
+        self.read(out);
     }
 }

@@ -5,6 +5,7 @@
 //! Traffic never suffers: if the file cannot be written the capture ends with the reason and the port works on.
 
 use crate::{BURST, Batch, Burst, Frame, Key, Poller, Port, Put, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::{Nanos, SECOND};
 use std::fs::File;
@@ -98,6 +99,10 @@ impl Port for Captured {
 
     fn room(&mut self, now: Nanos) -> Room {
         self.port.room(now)
+    }
+
+    fn ring(&self) -> Ring {
+        self.port.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {

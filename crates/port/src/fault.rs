@@ -5,6 +5,7 @@
 
 use crate::random::Random;
 use crate::{BURST, Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
@@ -252,6 +253,10 @@ impl<P: Port> Port for Faulty<P> {
             self.push(now);
         }
         if self.received.ready.len() < BURST { Room::Now } else { self.port.room(now) }
+    }
+
+    fn ring(&self) -> Ring {
+        self.port.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {

@@ -10,6 +10,8 @@ mod burst;
 pub mod capture;
 pub mod fault;
 mod flow;
+pub mod kept;
+mod map;
 pub mod memory;
 pub mod paced;
 pub mod plain;
@@ -24,9 +26,10 @@ mod vnet;
 pub mod wire;
 pub mod xen;
 
-pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD};
+pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD, Head};
 pub use poller::{Interest, Key, Poller};
 
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
@@ -113,6 +116,11 @@ pub trait Port: Send {
     /// Whether [`Port::put`] would do better than at its last refusal.
     fn room(&mut self, now: Nanos) -> Room;
 
+    /// How the peer's receive ring stands. A port that cannot tell says that nothing waits there.
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     /// Publishes everything consumed and put since the last call, and notifies the peer once. Answers when it is to be called
     /// again even without more frames, because a notification is held back until then; [`Nanos::NEVER`] if none is.
     fn flush(&mut self, now: Nanos) -> Nanos;
@@ -165,6 +173,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn room(&mut self, now: Nanos) -> Room {
         (**self).room(now)
+    }
+    fn ring(&self) -> Ring {
+        (**self).ring()
     }
     fn flush(&mut self, now: Nanos) -> Nanos {
         (**self).flush(now)

@@ -5,6 +5,7 @@
 
 use crate::rate::Link;
 use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
@@ -67,6 +68,10 @@ impl<P: Port> Port for Paced<P> {
             Room::Now => self.port.room(now),
             later => later,
         }
+    }
+
+    fn ring(&self) -> Ring {
+        self.port.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {

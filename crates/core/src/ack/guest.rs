@@ -23,12 +23,23 @@ pub enum Mode {
     Always,
 }
 
+impl Mode {
+    /// The name in a policy and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Auto => "stalled",
+            Mode::Always => "always",
+        }
+    }
+}
+
 /// A guest's receive ring, as the caller sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
     /// Frames in it that the guest has not taken.
     pub waiting: u32,
-    /// Frames the guest has taken, modulo 2^32.
+    /// Changes whenever the guest takes frames.
     pub taken: u32,
 }
 

@@ -259,6 +259,11 @@ impl<'m> EarlyAck<'m> {
         self.guests.get(guest.index()).map_or(0, |guest| guest.retained)
     }
 
+    /// A guest's flows in the table.
+    pub fn known(&self, guest: PortId) -> u32 {
+        self.guests.get(guest.index()).map_or(0, |guest| guest.flows)
+    }
+
     /// The counters.
     pub fn stats(&self) -> Stats {
         self.stats

@@ -1,6 +1,7 @@
 //! What a reload changes while the backend runs, and what it cannot.
 
 use super::{Link, Policy, SchedulerKind, Uplink, Vif};
+use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::sched::Share;
 use crate::time::Nanos;
@@ -58,6 +59,13 @@ pub enum Change {
         mac: Option<Mac>,
         /// The only source IP addresses it may use; any if empty.
         addresses: Vec<IpAddr>,
+    },
+    /// Acknowledge TCP data for a vif's guest, or no longer.
+    EarlyAck {
+        /// The vif.
+        vif: String,
+        /// When.
+        mode: Mode,
     },
     /// Open a vif.
     AddVif(Vif),
@@ -161,6 +169,9 @@ fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
     }
     if (old.mac, &old.addresses) != (new.mac, &new.addresses) {
         changes.push(Change::Pins { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });
+    }
+    if old.early_ack != new.early_ack {
+        changes.push(Change::EarlyAck { vif: new.name.clone(), mode: new.early_ack });
     }
 }
 

@@ -5,6 +5,7 @@
 //! the file.
 
 use super::{Card, Policy, Setting, Vif, rules};
+use crate::ack::Mode;
 use crate::sched::Share;
 
 /// What a found card is granted in xenstore, each as the text of a policy file; the file's default where there is none.
@@ -35,7 +36,16 @@ impl Policy {
                 let share =
                     Share { weight: rules::WEIGHT, min_rate: 0, max_rate: None, burst: rules::default_burst(None) };
                 let (link, name) = (link.name.clone(), name.clone());
-                self.vifs.push(Vif { name, link, card, queues: 1, share, mac: None, addresses: Vec::new() });
+                self.vifs.push(Vif {
+                    name,
+                    link,
+                    card,
+                    queues: 1,
+                    share,
+                    mac: None,
+                    addresses: Vec::new(),
+                    early_ack: Mode::Off,
+                });
             }
         }
         let default = rules::WEIGHT.to_string();

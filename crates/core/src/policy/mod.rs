@@ -19,6 +19,7 @@ pub use found::Terms;
 pub use parse::CONTROL;
 pub use setting::{LinkSetting, Setting, VifSetting};
 
+use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::time::Nanos;
 use std::net::{IpAddr, SocketAddr};
@@ -161,4 +162,6 @@ pub struct Vif {
     pub mac: Option<Mac>,
     /// The only source IP addresses it may use; any if empty.
     pub addresses: Vec<IpAddr>,
+    /// Whether TCP data are acknowledged for its guest ([`crate::ack`]).
+    pub early_ack: Mode,
 }

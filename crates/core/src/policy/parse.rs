@@ -25,6 +25,7 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "burst",
     "mac",
     "addresses",
+    "early_ack",
 ];
 /// The control socket of a policy that names none.
 pub const CONTROL: &str = "/run/fairlane/control.sock";
@@ -148,6 +149,7 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
         },
         mac: section.read("mac", rules::mac, problems),
         addresses: section.each("addresses", rules::address, problems),
+        early_ack: section.read("early_ack", rules::early_ack, problems).unwrap_or_default(),
     }
 }
 

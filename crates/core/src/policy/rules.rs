@@ -4,6 +4,7 @@
 
 use super::SchedulerKind;
 use super::units::{format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
+use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::time::{Nanos, SECOND};
 use std::fmt::Display;
@@ -142,6 +143,17 @@ pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, String> {
         Some("wrr") => Ok(SchedulerKind::Wrr { prioritize: true }),
         Some("netback") => Ok(SchedulerKind::Netback { refill: REFILL }),
         _ => Err(format!("must be \"fair\", \"wrr\" or \"netback\", not {}", shown(value))),
+    }
+}
+
+/// When TCP data are acknowledged for a guest.
+pub(super) fn early_ack(value: &DeValue) -> Result<Mode, String> {
+    match value {
+        DeValue::Boolean(false) => Ok(Mode::Off),
+        DeValue::Boolean(true) => Ok(Mode::Auto),
+        DeValue::String(text) if text == "stalled" => Ok(Mode::Auto),
+        DeValue::String(text) if text == "always" => Ok(Mode::Always),
+        _ => Err(format!("must be true, false, \"stalled\" (the same as true) or \"always\", not {}", shown(value))),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What `ctl set` may change while the backend runs: one key of one vif or link, by the rules of the file.
 
 use super::check::{belongs_to, conflicts};
-use super::{Link, Policy, SchedulerKind, rules};
+use super::{Link, Policy, SchedulerKind, Vif, rules};
+use crate::ack::Mode;
 use crate::problem::{nearest, unknown_name};
-use crate::sched::Share;
 use crate::time::Nanos;
 use toml::de::DeValue;
 
@@ -27,6 +27,8 @@ pub enum VifSetting {
     MaxRate(Option<u64>),
     /// `burst`.
     Burst(u64),
+    /// `early_ack`.
+    EarlyAck(Mode),
 }
 
 /// A link's setting.
@@ -46,7 +48,7 @@ pub enum LinkSetting {
     Isolate(bool),
 }
 
-const VIF_SETTINGS: [&str; 4] = ["weight", "min_rate", "max_rate", "burst"];
+const VIF_SETTINGS: [&str; 5] = ["weight", "min_rate", "max_rate", "burst", "early_ack"];
 const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
 
 impl Setting {
@@ -65,6 +67,7 @@ impl Setting {
             "min_rate" => rules::min_rate(&value).map(VifSetting::MinRate).map(Setting::Vif),
             "max_rate" => rules::rate(&value).map(VifSetting::MaxRate).map(Setting::Vif),
             "burst" => rules::burst(&value).map(VifSetting::Burst).map(Setting::Vif),
+            "early_ack" => rules::early_ack(&value).map(VifSetting::EarlyAck).map(Setting::Vif),
             "rate" => rules::rate(&value).map(LinkSetting::Rate).map(Setting::Link),
             "scheduler" => rules::scheduler(&value).map(LinkSetting::Scheduler).map(Setting::Link),
             "prioritize" => rules::flag(&value).map(LinkSetting::Prioritize).map(Setting::Link),
@@ -93,7 +96,7 @@ impl Policy {
         let mut next = self.clone();
         match setting {
             Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
-                Some(vif) => setting.apply(&mut vif.share),
+                Some(vif) => setting.apply(vif),
                 None => return Err(unknown_name("vif", target, self.vifs.iter().map(|vif| vif.name.as_str()))),
             },
             Setting::Link(setting) => match next.links.iter_mut().find(|link| link.name == target) {
@@ -111,7 +114,8 @@ impl Policy {
 }
 
 impl VifSetting {
-    fn apply(self, share: &mut Share) {
+    fn apply(self, vif: &mut Vif) {
+        let share = &mut vif.share;
         match self {
             VifSetting::Weight(weight) => share.weight = weight,
             VifSetting::MinRate(rate) => share.min_rate = rate,
@@ -122,6 +126,7 @@ impl VifSetting {
                 share.max_rate = rate;
             }
             VifSetting::Burst(burst) => share.burst = burst,
+            VifSetting::EarlyAck(mode) => vif.early_ack = mode,
         }
     }
 }

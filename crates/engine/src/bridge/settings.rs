@@ -65,6 +65,7 @@ impl Bridge {
         self.contended.retain(|on| *on != port);
         self.fabric.touched.retain(|touched| *touched != port);
         self.fabric.switch.detach(port);
+        self.accelerated.retain(|other| *other != port);
         self.scheduler.remove(port);
         Some(())
     }

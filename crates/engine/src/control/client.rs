@@ -1,7 +1,9 @@
 //! The asking side: what `fairlane ctl` and `fairlane top` are made of.
 
-use super::protocol::{Call, CaptureReport, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture};
-use crate::snapshot::Snapshot;
+use super::protocol::{
+    Call, CaptureReport, FlowsFile, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture,
+};
+use crate::snapshot::{FlowState, Snapshot};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -99,6 +101,30 @@ impl Client {
     /// See [`Error`].
     pub fn stop_capture(&mut self, vif: &str) -> Result<CaptureReport, Error> {
         self.request(Request::StopCapture(StopCapture { vif: vif.to_owned() }))
+    }
+
+    /// The flows that early ack knows.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn flows(&mut self) -> Result<Vec<FlowState>, Error> {
+        self.request(Request::Flows)
+    }
+
+    /// Writes a vif's flows to a new file. Returns its bytes.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn export_flows(&mut self, vif: &str, file: &Path) -> Result<u64, Error> {
+        self.request(Request::ExportFlows(FlowsFile { vif: vif.to_owned(), file: file.to_owned() }))
+    }
+
+    /// Has a vif take over the flows in a file. Returns how many.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn import_flows(&mut self, vif: &str, file: &Path) -> Result<u32, Error> {
+        self.request(Request::ImportFlows(FlowsFile { vif: vif.to_owned(), file: file.to_owned() }))
     }
 
     /// Ends the backend.

@@ -7,5 +7,5 @@ mod protocol;
 mod server;
 
 pub use client::{Client, Error};
-pub use protocol::{CaptureReport, LINE, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture};
+pub use protocol::{CaptureReport, FlowsFile, LINE, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture};
 pub use server::{Answer, Server};

@@ -31,6 +31,12 @@ pub enum Request {
     StartCapture(StartCapture),
     /// Ends a capture. Answered with a [`CaptureReport`].
     StopCapture(StopCapture),
+    /// Answered with the flows that early ack knows: a list of [`crate::snapshot::FlowState`].
+    Flows,
+    /// Writes a vif's flows, with their copies, to a new file. Answered with its bytes.
+    ExportFlows(FlowsFile),
+    /// Takes over flows from a file. Answered with their number.
+    ImportFlows(FlowsFile),
     /// Ends the backend. Answered with null before it does.
     Stop,
 }
@@ -76,6 +82,16 @@ pub struct StartCapture {
 pub struct StopCapture {
     /// Name of the vif.
     pub vif: String,
+}
+
+/// A vif's flows in a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowsFile {
+    /// Name of the vif.
+    pub vif: String,
+    /// The file, an absolute path. An export does not touch an existing one.
+    pub file: PathBuf,
 }
 
 /// What a capture came to.

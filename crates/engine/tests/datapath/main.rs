@@ -1,6 +1,7 @@
 //! Frames on their way: through a bridge in virtual time, and through workers on real threads.
 
 mod bridge;
+mod early;
 mod fairness;
 mod support;
 mod worker;

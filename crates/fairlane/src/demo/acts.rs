@@ -20,6 +20,8 @@ pub enum Name {
     Weights,
     /// A guaranteed rate against heavier floods
     MinRate,
+    /// Transfers to a guest that waits for its CPU, without and with early ack
+    EarlyAck,
 }
 
 impl Name {
@@ -31,6 +33,7 @@ impl Name {
             Name::Wrr => "wrr",
             Name::Weights => "weights",
             Name::MinRate => "min-rate",
+            Name::EarlyAck => "early-ack",
         }
     }
 }
@@ -91,14 +94,16 @@ pub const SENDERS: [&str; 3] = ["a", "b", "c"];
 /// Weights of guests a and b, second by second.
 const WEIGHTS: [[u32; 2]; 9] = [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
 
-/// An act; `seconds` is the length of those whose settings stay the same.
-pub fn act(name: Name, seconds: usize) -> Act {
+/// An act of floods; `seconds` is the length of those whose settings stay the same. None for [`Name::EarlyAck`], which has
+/// transfers instead.
+pub fn act(name: Name, seconds: usize) -> Option<Act> {
     // Seed 002, figure 7: one guest offers the link's rate, the other three times that.
     let uneven = vec![Some(LINK), Some(3.0 * LINK)];
     let flood = |guests| vec![None; guests];
     let steady =
         |shares: &[f64]| vec![Step { label: String::new(), settings: Vec::new(), seconds, shares: shares.to_vec() }];
-    match name {
+    Some(match name {
+        Name::EarlyAck => return None,
         Name::Before => Act {
             name,
             title: "Before: round robin and a queue that drops",
@@ -149,7 +154,7 @@ pub fn act(name: Name, seconds: usize) -> Act {
             loads: flood(3),
             steps: steady(&[FLOOR / LINK, (1.0 - FLOOR / LINK) / 2.0, (1.0 - FLOOR / LINK) / 2.0]),
         },
-    }
+    })
 }
 
 /// The settings that the load of moving weights begins with.

@@ -24,6 +24,7 @@ pub fn claims(act: &Act, take: &Take) -> Vec<Claim> {
             vec![shares(act, take, "README", "Under fair sharing, shares follow the weights as they change")]
         }
         Name::MinRate => vec![floor(act, take)],
+        Name::EarlyAck => Vec::new(),
     };
     if act.name != Name::Before {
         claims.push(no_loss(act, take));

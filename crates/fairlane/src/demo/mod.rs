@@ -1,9 +1,10 @@
 //! The demo: real guests flood a link of 100 Mbit/s, and who gets what follows from the policy, not from who shouts most.
 //!
 //! [`acts`] says what is shown, [`stage`] sets it up, [`take`] performs and measures it, [`judge`] compares with what was
-//! promised, [`report`] writes it down.
+//! promised, [`report`] writes it down; [`early`] is an act of another kind.
 
 mod acts;
+mod early;
 mod judge;
 mod ledger;
 mod report;
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
     /// The acts to show
-    #[arg(long, value_name = "ACT", value_enum, value_delimiter = ',', default_values = ["before", "fair", "wrr", "weights", "min-rate"])]
+    #[arg(long, value_name = "ACT", value_enum, value_delimiter = ',', default_values = ["before", "fair", "wrr", "weights", "min-rate", "early-ack"])]
     acts: Vec<Name>,
 }
 
@@ -92,11 +93,13 @@ fn play(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::R
     let start = Instant::now();
     let mut result = ResultFile::new("demo");
     let wanted = Name::value_variants().iter().filter(|name| args.acts.contains(name));
-    let acts: Vec<Act> = wanted.map(|name| acts::act(*name, args.seconds.into())).collect();
+    let acts: Vec<Act> = wanted.filter_map(|name| acts::act(*name, args.seconds.into())).collect();
     // A wire's backpressure cannot change while it runs, so the first act has a stage of its own.
     let parts: Vec<&[Act]> = acts.chunk_by(|a, b| (a.name == Name::Before) == (b.name == Name::Before)).collect();
     let length: usize = acts.iter().map(take::intervals).sum();
-    progress.set_length(parts.len() as u64 * BOOT + length as u64);
+    let early = args.acts.contains(&Name::EarlyAck);
+    let early_length = if early { BOOT + early::LENGTH } else { 0 };
+    progress.set_length(parts.len() as u64 * BOOT + length as u64 + early_length);
     let style = "{elapsed_precise} {wide_bar} {msg}";
     progress.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
     progress.enable_steady_tick(Duration::from_millis(100));
@@ -113,6 +116,12 @@ fn play(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::R
             let take = take::perform(act, &stage, progress, interrupt)?;
             report::add(&mut result, act, &take);
         }
+    }
+    if early {
+        progress.set_message("booting guests");
+        let stage = Stage::build(args.guest.into(), 1, true)?;
+        progress.inc(BOOT);
+        early::perform(&stage, &mut result, progress, interrupt)?;
     }
     report::end(&mut result, start.elapsed());
     Ok(result)

@@ -131,7 +131,8 @@ pub fn text(result: &ResultFile, out: &Path) -> String {
         if guests.is_empty() {
             continue;
         }
-        let _ = write!(text, "\n{}\n", acts::act(*name, 1).title);
+        let Some(act) = acts::act(*name, 1) else { continue };
+        let _ = write!(text, "\n{}\n", act.title);
         let rows = guests.iter().map(|series| row(result, series)).collect();
         let head = ["", "mean", "least second", "greatest second", "due"];
         text += &fairlane_report::text::table(head, [false, true, true, true, true], rows);

@@ -70,6 +70,11 @@ impl Stage {
         self.guests[self.guests.len() - 1].1.agent()
     }
 
+    /// The guest that receives, to take its CPU from it.
+    pub fn receiving_guest(&self) -> &Guest {
+        &self.guests[self.guests.len() - 1].1
+    }
+
     /// Makes a setting while frames pass.
     ///
     /// # Errors

@@ -28,10 +28,13 @@ pub struct Args {
     /// What serves the guests' cards, on machine xen
     #[arg(long, value_name = "BACKEND", default_value = "netback")]
     backend: Backend,
+    /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU, with --backend fairlane
+    #[arg(long, value_enum, value_name = "OFF|ON", default_value = "off")]
+    early_ack: Switch,
     /// What measures time on the machine
     #[arg(long, value_enum, default_value = "wall")]
     clock: ClockName,
-    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND]]
+    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND][-early-ack]]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the result as JSON, and no progress
@@ -46,6 +49,12 @@ pub struct Args {
     /// A short trial: too little to judge a source by
     #[arg(long)]
     quick: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum Switch {
+    Off,
+    On,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
@@ -136,7 +145,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Where a result is written unless something else is said: the backend is named where it is not the machine's own.
 fn place(name: &str, args: &Args) -> PathBuf {
     let backend = if args.backend == Backend::default() { String::new() } else { format!("-{}", args.backend) };
-    format!("out/lab/{name}-{}{backend}", args.machine).into()
+    let early = if args.early_ack == Switch::On { "-early-ack" } else { "" };
+    format!("out/lab/{name}-{}{backend}{early}", args.machine).into()
 }
 
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
@@ -154,9 +164,13 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.backend != Backend::default() && kind != MachineKind::Xen {
         return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
     }
+    if args.early_ack == Switch::On && args.backend != Backend::Fairlane {
+        return Err(Unfit::Impossible("--early-ack on needs --backend fairlane".to_owned()));
+    }
     // A bare machine is there to be compared with.
     for case in experiment.cases.iter_mut().filter(|case| !case.topology.bare) {
         case.topology.backend = args.backend;
+        case.topology.early_ack = args.early_ack == Switch::On;
     }
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {

@@ -30,6 +30,7 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
         share,
         waits_for: None,
         waiting: Waiting::default(),
+        early_ack: None,
         port: port(sent_bytes, 0),
     }
 }

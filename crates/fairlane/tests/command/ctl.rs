@@ -72,14 +72,59 @@ fn captures_a_vif_into_a_new_file() {
     assert_refused(&place.ctl("capture web other.pcap"), 1, again);
     assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
     assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
-    assert_refused(
-        &place.ctl("capture web web.pcap"),
-        1,
-        "cannot write a capture to DIR/web.pcap: File exists (os error 17)\n",
-    );
+    assert_refused(&place.ctl("capture web web.pcap"), 1, "cannot write to DIR/web.pcap: File exists (os error 17)\n");
     assert_eq!(place.ctl("capture web").code, Some(2));
     assert_eq!(place.ctl("capture web other.pcap --stop").code, Some(2));
     assert!(!place.path("other.pcap").exists());
+}
+
+#[test]
+fn turns_early_ack_on_and_off_and_carries_flows() {
+    let place = Place::with_policy();
+    let _backend = place.up();
+    assert_done(&place.ctl("show flows"), "no flow is known\n");
+    let off = "vif `web` has no early ack: turn it on with early_ack = true\n";
+    assert_refused(&place.ctl("flows export web DIR/web.flows"), 1, off);
+    assert_done(&place.ctl("set web early_ack=always"), "");
+    let early = || {
+        let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+        shown["vifs"][0]["early_ack"].clone()
+    };
+    assert_eq!((&early()["mode"], &early()["engaged"]), (&"always".into(), &true.into()));
+    assert!(place.path("control.sock.early-ack/web").exists());
+    assert_done(&place.ctl("show --json flows"), "[]\n");
+
+    // The path is this command's, not the backend's.
+    assert_done(&place.ctl("flows export web web.flows"), "10B written\n");
+    let again = "cannot write to DIR/web.flows: File exists (os error 17)\n";
+    assert_refused(&place.ctl("flows export web web.flows"), 1, again);
+    assert_done(&place.ctl("flows import web web.flows"), "0 flows taken over\n");
+    let foreign = "cannot take flows over from DIR/policy.toml: the bytes are no export of flows: right is what begins with \
+                   FLACK\n";
+    assert_refused(&place.ctl("flows import web policy.toml"), 1, foreign);
+    let gone = "cannot take flows over from DIR/gone: No such file or directory (os error 2)\n";
+    assert_refused(&place.ctl("flows import web gone"), 1, gone);
+    assert_refused(&place.ctl("flows export wbe x"), 1, "no vif is named `wbe`, the vifs are web\n");
+
+    assert_done(&place.ctl("set web early_ack=stalled"), "");
+    assert_eq!((&early()["mode"], &early()["engaged"]), (&"stalled".into(), &false.into()));
+    assert_done(&place.ctl("set web early_ack=false"), "");
+    for _ in 0..1000 {
+        if early().is_null() {
+            break;
+        }
+    }
+    assert!(early().is_null() && !place.path("control.sock.early-ack/web").exists(), "nothing is owed");
+}
+
+#[test]
+fn early_ack_without_memory_is_a_sentence() {
+    let place = Place::with_policy();
+    place.write("control.sock.early-ack", "in the way");
+    let _backend = place.up();
+    let ran = place.ctl("set web early_ack=true");
+    let expected = "vif `web`: cannot keep early ack in DIR/control.sock.early-ack/web: ";
+    assert!(ran.code == Some(1) && ran.err.starts_with(expected), "{ran:?}");
 }
 
 #[test]

@@ -75,6 +75,7 @@ mod tests {
             count: false,
             offload: true,
             backend,
+            early_ack: false,
         }
     }
 

@@ -61,6 +61,9 @@ pub fn boot(
         image: images.dom0.clone(),
     };
     machine.create_guests(topology, progress)?;
+    for guest in machine.guests.iter().filter(|_| topology.early_ack) {
+        backend::accelerate(machine.computer.host(), guest.name())?;
+    }
     computer::bring_up_link(machine.computer.host(), link)?;
     wiring::join(machine.computer.host(), topology.join, cards)?;
     machine.facts = facts(&machine, topology, &images.release)?;
@@ -242,6 +245,7 @@ fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<St
     Ok(BTreeMap::from([
         ("machine".to_owned(), json!(machine.kind)),
         ("backend".to_owned(), json!(topology.backend)),
+        ("early_ack".to_owned(), json!(topology.early_ack)),
         ("xen".to_owned(), json!(told("xen_version"))),
         ("scheduler".to_owned(), json!(told("xen_scheduler"))),
         ("slice_ms".to_owned(), json!(topology.slice_ms)),

@@ -15,6 +15,7 @@ use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
 use crate::{Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
@@ -221,6 +222,11 @@ impl Port for VhostUser {
         } else {
             Room::Unknown
         }
+    }
+
+    fn ring(&self) -> Ring {
+        let Some(peer) = &self.peer else { return Ring::default() };
+        flow::together(peer.session.receiving().map(|queue| queue.ring.standing()))
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {

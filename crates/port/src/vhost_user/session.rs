@@ -80,6 +80,11 @@ impl Session {
         (&mut self.receive, &mut self.transmit, &self.memory)
     }
 
+    /// The running receive queues, to look at.
+    pub fn receiving(&self) -> impl Iterator<Item = &Receive> {
+        self.receive.iter().flatten()
+    }
+
     /// Whether a guest can receive.
     pub fn up(&self) -> bool {
         self.receive.iter().any(Option::is_some)

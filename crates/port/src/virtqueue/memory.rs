@@ -4,9 +4,8 @@
 //! region, never as a Rust slice, and each thing that a decision rests on is read once.
 
 use super::guard::Guard;
+use crate::map::Map;
 use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 
 /// Regions of one guest at most: what virtio-user and QEMU use, with room for hot-plug.
 pub const MAX_REGIONS: usize = 32;
@@ -31,31 +30,6 @@ struct Mapping {
     /// Dropped before `_map`, as it must not outlive the range.
     guard: Guard,
     _map: Map,
-}
-
-/// A mapped file, unmapped when dropped.
-struct Map {
-    start: *mut libc::c_void,
-    len: usize,
-}
-
-impl Map {
-    /// Maps the first `len` bytes of a file.
-    fn of(file: &File, len: usize) -> io::Result<Map> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file.as_raw_fd(), 0) };
-        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Map { start, len }) }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: these are what `mmap` returned and was given; nothing uses the mapping any more, as every pointer into
-        // it is used under a borrow of the `GuestMemory` that owns it.
-        unsafe { libc::munmap(self.start, self.len) };
-    }
 }
 
 /// All of a guest's memory that its frontend shared.
@@ -98,11 +72,11 @@ impl GuestMemory {
             Ok(map) => map,
             Err(error) => return refuse(&format!("mmap: {error}")),
         };
-        let Some(guard) = Guard::over(map.start as usize, mapped) else {
+        let Some(guard) = Guard::over(map.start() as usize, mapped) else {
             return refuse("this process serves as many regions as it can guard already");
         };
         // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
-        let start = unsafe { map.start.cast::<u8>().add(region.offset as usize) };
+        let start = unsafe { map.start().add(region.offset as usize) };
         self.mappings.push(Mapping { region, start, guard, _map: map });
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use super::memory::GuestMemory;
 use super::violation::Violation;
+use fairlane_core::ack::Ring as Standing;
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io::Write;
@@ -337,6 +338,20 @@ impl Ring {
         }
         self.told = self.next;
         Nanos::NEVER
+    }
+
+    /// How the driver stands: entries that it has not taken, and what changes whenever it takes some. Where it stands it
+    /// says with each wish to be called, which has an index with EVENT_IDX alone (2.7.7): without, nothing is known.
+    pub fn standing(&self) -> Standing {
+        if !self.event_idx {
+            return Standing::default();
+        }
+        let event = self.used_event().load(Ordering::Relaxed);
+        let available = self.available_field(1).load(Ordering::Relaxed);
+        Standing {
+            waiting: self.published.wrapping_sub(event).into(),
+            taken: u32::from(event) << 16 | u32::from(available),
+        }
     }
 
     /// Calls the driver whatever it wants.

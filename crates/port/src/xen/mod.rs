@@ -30,6 +30,7 @@ use crate::flow;
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::{Limit, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
@@ -243,6 +244,11 @@ impl Port for Xen {
         // Where a ring is broken, the next put says so.
         let room = link.queues.iter_mut().any(|queue| queue.receive.has_room().unwrap_or(true));
         if room { Room::Now } else { Room::Unknown }
+    }
+
+    fn ring(&self) -> Ring {
+        let Some(link) = &self.link else { return Ring::default() };
+        flow::together(link.queues.iter().map(|queue| queue.receive.standing()))
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {

@@ -7,6 +7,7 @@ use super::violation::Violation;
 use crate::burst::{Batch, Frame};
 use crate::plain::Plain;
 use crate::{Put, Refusal};
+use fairlane_core::ack::Ring as Standing;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
 use fairlane_core::stats::DropReason;
 use std::ops::Range;
@@ -77,6 +78,11 @@ impl Receive {
     #[inline]
     pub fn publish(&mut self) -> bool {
         self.ring.publish()
+    }
+
+    /// How the frontend stands ([`Ring::standing`]).
+    pub fn standing(&self) -> Standing {
+        self.ring.standing()
     }
 
     /// Whether there are more pages than when a frame last found too few.

@@ -5,6 +5,7 @@
 
 use super::host::Page;
 use super::violation::Violation;
+use fairlane_core::ack::Ring as Standing;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Slots of a netif ring: as many powers of two of 12 (tx) or 8 (rx) bytes as a page holds behind the header.
@@ -108,6 +109,15 @@ impl<const N: usize> Ring<N> {
         // SAFETY: the slot is within the page and no smaller than the response.
         unsafe { slot.write_volatile(response) };
         self.next = self.next.wrapping_add(1);
+    }
+
+    /// How the frontend stands: responses that it has not taken, and what changes whenever it takes some. It wishes to be told
+    /// of the response behind those it took (RING_FINAL_CHECK_FOR_RESPONSES).
+    pub fn standing(&self) -> Standing {
+        let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
+        let requests = self.word(REQUESTS).load(Ordering::Relaxed);
+        let taken = event.wrapping_sub(1);
+        Standing { waiting: self.published.wrapping_sub(taken), taken: taken.wrapping_add(requests) }
     }
 
     /// Shows the frontend all responses. True if it is to be told (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).

@@ -1,4 +1,5 @@
 use super::{executed, ordered, parse};
+use crate::ack::Mode;
 use crate::policy::*;
 
 const TWO: &str = r#"
@@ -36,6 +37,7 @@ fn a_setting_changes_what_it_names() {
         ("web", "min_rate", "20Mbit/s"),
         ("web", "max_rate", "50Mbit/s"),
         ("web", "burst", "128KiB"),
+        ("web", "early_ack", "stalled"),
         ("lan", "delay", "20ms"),
         ("lan", "isolate", "true"),
         ("lan", "rate", "1Gbit/s"),
@@ -45,6 +47,11 @@ fn a_setting_changes_what_it_names() {
     }
     let web = policy.vifs[0].share;
     assert_eq!((web.weight, web.min_rate, web.max_rate, web.burst), (300, 20_000_000, Some(50_000_000), 131_072));
+    assert_eq!(policy.vifs[0].early_ack, Mode::Auto);
+    set(&mut policy, "web", "early_ack", "always").unwrap();
+    assert_eq!(policy.vifs[0].early_ack, Mode::Always);
+    set(&mut policy, "web", "early_ack", "false").unwrap();
+    assert_eq!(policy.vifs[0].early_ack, Mode::Off);
     let lan = policy.link("lan").unwrap();
     assert_eq!((lan.delay, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
     assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
@@ -103,7 +110,7 @@ fn a_wrong_setting_says_why_and_changes_nothing() {
             "web",
             "wieght",
             "1",
-            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst; \
+            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst, early_ack; \
              of a link: rate, scheduler, prioritize, refill, delay, isolate)",
         ),
     ] {
@@ -147,7 +154,7 @@ fn found_cards_come_and_go_with_the_terms_of_xenstore() {
 fn a_reload_tells_its_steps() {
     let old = parse(TWO);
     let newer = TWO
-        .replace("min_rate = \"60Mbit/s\"", "mac = \"02:00:00:00:00:01\"\n min_rate = \"70Mbit/s\"")
+        .replace("min_rate = \"60Mbit/s\"", "mac = \"02:00:00:00:00:01\"\nearly_ack = true\n min_rate = \"70Mbit/s\"")
         .replace("scheduler = \"wrr\"", "scheduler = \"netback\"\ndelay = \"1s\"\nisolate = true")
         .replace("name = \"box\"", "name = \"crate\"")
         .replace("socket = \"db\"", "socket = \"db2\"");
@@ -162,6 +169,7 @@ fn a_reload_tells_its_steps() {
         Change::Isolate { link: "old".into(), isolate: true },
         Change::Share { vif: "web".into(), share: web.share },
         Change::Pins { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
+        Change::EarlyAck { vif: "web".into(), mode: Mode::Auto },
         Change::AddVif(db.clone()),
         Change::AddVif(crate_.clone()),
     ];

@@ -6,6 +6,7 @@ mod units;
 mod wrong;
 
 use super::{Card, Change, Policy, Uplink};
+use crate::ack::Mode;
 
 /// The example that administrators start from.
 const EXAMPLE: &str = include_str!("../../../../../examples/policy.toml");
@@ -34,6 +35,7 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
                 let vif = vif_mut(&mut policy, &vif);
                 (vif.mac, vif.addresses) = (mac, addresses);
             }
+            Change::EarlyAck { vif, mode } => vif_mut(&mut policy, &vif).early_ack = mode,
             Change::AddVif(vif) => {
                 let taken = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
                 assert!(!taken, "{} is added before it was removed", vif.name);
@@ -109,6 +111,12 @@ fn written(policy: &Policy) -> String {
         }
         let addresses: Vec<_> = vif.addresses.iter().map(ToString::to_string).collect();
         writeln!(text, "addresses = {addresses:?}").unwrap();
+        let early_ack = match vif.early_ack {
+            Mode::Off => "false",
+            Mode::Auto => "true",
+            Mode::Always => "\"always\"",
+        };
+        writeln!(text, "early_ack = {early_ack}").unwrap();
     }
     text
 }

@@ -1,4 +1,5 @@
 use super::{EXAMPLE, executed, ordered, parse, written};
+use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::policy::*;
 use crate::sched::Share;
@@ -47,8 +48,8 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
     let guarantee = if most < 1_000 { Just(0).boxed() } else { prop_oneof![Just(0), 1_000..=most].boxed() };
     let share = (1..=10_000u32, guarantee, proptest::option::of(0..1_000_000_000u64), 1514..=1u64 << 30);
     let addresses = vec(prop_oneof![(1..=0x7fff_ffffu32).prop_map(|bits| IpAddr::V4(bits.into()))], 0..3);
-    let parts = (share, any::<bool>(), 1..=16u16, any::<bool>(), addresses, 0..2u8);
-    parts.prop_map(move |(share, connect, queues, pinned, addresses, socket)| {
+    let parts = (share, any::<bool>(), 1..=16u16, any::<bool>(), addresses, 0..2u8, 0..3u8);
+    parts.prop_map(move |(share, connect, queues, pinned, addresses, socket, early)| {
         let (weight, min_rate, above, burst) = share;
         let max_rate = above.map(|above| min_rate.max(1_000) + above);
         Vif {
@@ -63,6 +64,7 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
             share: Share { weight, min_rate, max_rate, burst },
             mac: pinned.then_some(Mac([2, 0, 0, 0, 0, place])),
             addresses,
+            early_ack: [Mode::Off, Mode::Auto, Mode::Always][usize::from(early % 3)],
         }
     })
 }
@@ -95,11 +97,22 @@ fn policy() -> impl Strategy<Value = Policy> {
 
 /// A key and a value of which most are right.
 fn setting() -> impl Strategy<Value = (String, String)> {
-    let keys =
-        ["weight", "min_rate", "max_rate", "burst", "rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
+    let keys = [
+        "weight",
+        "min_rate",
+        "max_rate",
+        "burst",
+        "early_ack",
+        "rate",
+        "scheduler",
+        "prioritize",
+        "refill",
+        "delay",
+        "isolate",
+    ];
     let values = vec![
         "1", "250", "10000", "0", "none", "5Mbit/s", "70Mbit/s", "2Gbit/s", "64KiB", "20ms", "true", "false", "fair",
-        "wrr", "netback",
+        "wrr", "netback", "always",
     ];
     let key = proptest::sample::select(keys.to_vec());
     (key, proptest::sample::select(values)).prop_map(|(key, value)| (key.to_owned(), value.to_owned()))

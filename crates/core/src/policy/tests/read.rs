@@ -1,4 +1,5 @@
 use super::{EXAMPLE, parse, problems, written};
+use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::policy::*;
 use crate::sched::Share;
@@ -62,6 +63,7 @@ fn what_is_left_out_has_its_default() {
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
         mac: None,
         addresses: Vec::new(),
+        early_ack: Mode::Off,
     };
     let control = "/run/fairlane/control.sock".into();
     assert_eq!(policy, Policy { control, metrics: None, links: vec![link], vifs: vec![vif] });

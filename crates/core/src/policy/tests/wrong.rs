@@ -82,15 +82,15 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
@@ -161,6 +161,11 @@ fn values_out_of_range() {
     after(&near.replace("delay = \"11s\"", "queue = \"1kB\""), &["p:14: queue must be 1514B to 1GiB, not \"1kB\""]);
     link("cpu = -1\n", "cpu must be 0 to 1023, not -1");
     link("cpu = 1024\n", "cpu must be 0 to 1023, not 1024");
+    vif(
+        "early_ack = \"on\"",
+        "early_ack must be true, false, \"stalled\" (the same as true) or \"always\", not \"on\"",
+    );
+    vif("early_ack = 1", "early_ack must be true, false, \"stalled\" (the same as true) or \"always\", not 1");
     vif("weight = 0", "weight must be 1 to 10000, not 0");
     vif("weight = 10001", "weight must be 1 to 10000, not 10001");
     vif("weight = 99999999999999999999", "weight must be 1 to 10000, not 99999999999999999999");
@@ -353,7 +358,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );

@@ -55,7 +55,7 @@ impl Procedure for Transfer {
     }
 
     fn metrics(&self, _: &Topology) -> Vec<String> {
-        let of_size = |size: &u64| [format!("rate/{}", words(*size)), format!("connect/{}", words(*size))];
+        let of_size = |size: &u64| ["rate", "sender-rate", "connect"].map(|what| format!("{what}/{}", words(*size)));
         self.sizes.iter().flat_map(of_size).collect()
     }
 
@@ -90,6 +90,12 @@ impl Procedure for Transfer {
             let points = transfers.iter().map(|transfer| [transfer.t, rate(transfer)]);
             record.series(Series::new(&name, "MB/s", Axis::time()).points(points));
             record.add(&name, Statistic::Median, "MB/s", transfers.iter().map(rate));
+            // What the source timed: the sender alone, which is done when all is acknowledged.
+            let sent = |transfer: &transfer::Transfer| *size as f64 / 1e6 / transfer.acknowledged;
+            let name = format!("sender-rate/{}", words(*size));
+            let points = transfers.iter().map(|transfer| [transfer.t, sent(transfer)]);
+            record.series(Series::new(&name, "MB/s", Axis::time()).points(points));
+            record.add(&name, Statistic::Median, "MB/s", transfers.iter().map(sent));
             let connects = transfers.iter().map(|transfer| transfer.connect * 1e3);
             record.add(&format!("connect/{}", words(*size)), Statistic::Median, "ms", connects);
         }

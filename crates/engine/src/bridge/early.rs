@@ -1,0 +1,73 @@
+//! Early ack on a bridge: which guests have it, and what it wants done between two bursts.
+
+use super::Bridge;
+use crate::early::Early;
+use fairlane_core::PortId;
+use fairlane_core::ack::{FlowView, Mode};
+use fairlane_core::time::Nanos;
+use fairlane_port::Burst;
+use std::io;
+use std::path::Path;
+
+impl Bridge {
+    /// Looks after all guests with early ack. Returns when to do so again at the latest.
+    pub(super) fn tend_early(&mut self, burst: &mut Burst, now: Nanos) -> Nanos {
+        let mut next = Nanos::NEVER;
+        let fabric = &mut self.fabric;
+        self.accelerated.retain(|port| {
+            let Some(slot) = fabric.slots[port.index()].as_deref_mut() else { return false };
+            let Some(early) = &mut slot.early else { return false };
+            let (put, again) = early.tend(&mut *slot.port, burst, now);
+            next = next.min(again);
+            let over = early.is_over();
+            if put {
+                slot.touch(*port, &mut fabric.touched);
+            }
+            if over && let Some(early) = slot.early.take() {
+                early.discard();
+            }
+            !over
+        });
+        next
+    }
+
+    /// Gives a guest's port early ack that is kept in a file, and goes on with what is there. It stays in the file when the
+    /// bridge is dropped or the port removed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn accelerate(&mut self, port: PortId, file: &Path, mode: Mode, now: Nanos) -> io::Result<()> {
+        if let Some(slot) = self.fabric.slot(port) {
+            slot.early = Some(Box::new(Early::open(file, mode, now)?));
+            self.accelerated.push(port);
+        }
+        Ok(())
+    }
+
+    /// Changes when a port's guest is acknowledged for. Turned off, what the guest is owed is brought to it first, and the
+    /// file is removed then. False if the port has no early ack.
+    pub fn set_early(&mut self, port: PortId, mode: Mode) -> bool {
+        let early = self.early(port);
+        let is_there = early.is_some();
+        early.into_iter().for_each(|early| early.set(mode));
+        is_there
+    }
+
+    /// Forgets all flows of a port's guest, which is gone for good, and removes their file.
+    pub(crate) fn forget_early(&mut self, port: PortId) {
+        if let Some(early) = self.fabric.slot(port).and_then(|slot| slot.early.take()) {
+            early.discard();
+        }
+    }
+
+    /// A port's early ack.
+    pub(crate) fn early(&mut self, port: PortId) -> Option<&mut Early> {
+        self.fabric.slot(port)?.early.as_deref_mut()
+    }
+
+    /// The flows of all guests, by the name of their vif.
+    pub(crate) fn flows(&self) -> Vec<(String, Vec<FlowView>)> {
+        let slots = self.fabric.slots.iter().flatten();
+        slots.filter_map(|slot| Some((slot.name.clone(), slot.early.as_ref()?.flows()))).collect()
+    }
+}

@@ -1,0 +1,277 @@
+//! Early ack at a guest's port: what the port gives and takes is shown to [`fairlane_core::ack`], and its verdicts are obeyed.
+//!
+//! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
+//! and the switch, at its expense. So nothing else of the datapath need know of them.
+
+use fairlane_core::ack::{FlowView, Mode, Send, Stats, Verdict};
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
+use fairlane_port::kept::{GUEST, Kept};
+use fairlane_port::{BURST, Batch, Burst, HEAD, Head, Port};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// ACKs that wait for the guest's turn at most. Those behind say what those before say, and more.
+const ACKS: usize = 256;
+
+/// Where a vif's early ack is kept: in a directory beside the control socket, so that backends do not meet there.
+pub(crate) fn file(control: &Path, vif: &str) -> PathBuf {
+    // The names of found cards have a slash.
+    let name = vif.replace('%', "%25").replace('/', "%2F");
+    let mut directory = control.to_owned().into_os_string();
+    directory.push(".early-ack");
+    PathBuf::from(directory).join(name)
+}
+
+/// Early ack for one guest.
+pub(crate) struct Early {
+    kept: Kept,
+    mode: Mode,
+    /// Frames sent for the guest, first to last.
+    acks: VecDeque<Short>,
+    judged: Judged,
+    /// Whether what was offered last is from the ring.
+    from_ring: bool,
+}
+
+/// A frame no longer than its head.
+struct Short {
+    len: u8,
+    bytes: [u8; HEAD],
+}
+
+/// What is to be passed on, with a bit for each frame that is to be dropped.
+pub(crate) struct Offered<'a> {
+    pub batch: Batch<'a>,
+    pub suppressed: u32,
+}
+
+const _: () = assert!(BURST == u32::BITS as usize);
+
+impl Early {
+    /// Goes on with what a file has, or begins with an empty one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Early> {
+        Ok(Early {
+            kept: Kept::open(path, mode, now)?,
+            mode,
+            acks: VecDeque::with_capacity(ACKS),
+            judged: Judged::default(),
+            from_ring: true,
+        })
+    }
+
+    /// When it is engaged from now on.
+    pub fn set(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.kept.with(|early| early.attach(GUEST, mode));
+    }
+
+    /// Whether it is turned off, and owes the guest nothing more.
+    pub fn is_over(&self) -> bool {
+        self.mode == Mode::Off && self.kept.look(|early| early.retained(GUEST)) == 0
+    }
+
+    /// Forgets everything.
+    pub fn discard(self) {
+        self.kept.discard();
+    }
+
+    /// Whether frames wait that were sent for the guest.
+    #[inline]
+    pub fn waiting(&self) -> bool {
+        !self.acks.is_empty()
+    }
+
+    /// Shows what is to be passed on next: frames of the ring that were judged already, then ACKs, then more of the ring.
+    pub fn offer<'a>(
+        &'a mut self,
+        port: &'a mut dyn Port,
+        burst: &'a mut Burst,
+        grant: Grant,
+        now: Nanos,
+    ) -> Offered<'a> {
+        self.from_ring = self.acks.is_empty() || !self.judged.is_empty();
+        if !self.from_ring {
+            let mut filler = burst.fill();
+            let mut bytes = 0;
+            for ack in self.acks.iter().take(grant.frames as usize) {
+                if bytes >= grant.bytes || !filler.push(&ack.bytes[..ack.len.into()], Offload::default()) {
+                    break;
+                }
+                bytes += u64::from(ack.len);
+            }
+            return Offered { batch: filler.done(), suppressed: 0 };
+        }
+        let batch = port.offer(burst, grant, now);
+        if !self.judged.are_of(&batch) {
+            let kept = &mut self.kept;
+            self.judged.judge(&batch, |head, len, offload| {
+                kept.with(|early| early.from_guest(GUEST, head, len, offload.checksum, now))
+            });
+        }
+        Offered { batch: batch.amended(self.judged.heads()), suppressed: self.judged.suppressed }
+    }
+
+    /// Takes the first frames of the last offer.
+    pub fn consume(&mut self, port: &mut dyn Port, frames: usize) {
+        if self.from_ring {
+            port.consume(frames);
+            self.judged.pass(frames);
+        } else {
+            self.acks.drain(..frames);
+        }
+    }
+
+    /// Notes frames that were put into the guest's ring.
+    pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
+        let Early { kept, acks, .. } = self;
+        for index in frames {
+            let frame = batch.frame(index);
+            kept.with(|early| {
+                if let Some(ack) = early.delivered(GUEST, &frame, frame.offload().checksum, now) {
+                    push(acks, ack);
+                }
+            });
+        }
+    }
+
+    /// Notes how the ring stands, and sends what is due. Returns whether something was put into the ring, and when it is to be
+    /// called again at the latest.
+    pub fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
+        let Early { kept, acks, .. } = self;
+        kept.with(|early| {
+            early.observe(GUEST, port.ring(), now);
+            let mut put = false;
+            while early.poll_timeout() <= now
+                && let Some(Send { to_guest, frame, .. }) = early.on_timeout(now)
+            {
+                if to_guest {
+                    let mut filler = burst.fill();
+                    filler.push(frame, Offload::default());
+                    // One that finds no room comes again.
+                    put |= port.put(&filler.done(), 0..1, now).accepted > 0;
+                } else {
+                    push(acks, frame);
+                }
+            }
+            (put, early.poll_timeout())
+        })
+    }
+
+    /// The flows, with their copies, as another backend takes them over.
+    pub fn export(&self) -> Vec<u8> {
+        self.kept.look(|early| early.export(GUEST))
+    }
+
+    /// Takes over flows from another backend. Returns how many.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with them.
+    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, String> {
+        self.kept.with(|early| early.import(GUEST, export, now)).map_err(|error| error.to_string())
+    }
+
+    /// Every flow that is known.
+    pub fn flows(&self) -> Vec<FlowView> {
+        self.kept.look(|early| early.flows().collect())
+    }
+
+    /// What is shown of it.
+    pub fn seen(&self, now: Nanos) -> Seen {
+        let mode = self.mode;
+        self.kept.look(|early| Seen {
+            mode,
+            engaged: early.is_engaged(GUEST, now),
+            flows: early.known(GUEST),
+            retained: early.retained(GUEST),
+            stats: early.stats(),
+        })
+    }
+}
+
+/// Early ack of a guest at one time.
+pub(crate) struct Seen {
+    pub mode: Mode,
+    pub engaged: bool,
+    pub flows: u32,
+    pub retained: u64,
+    pub stats: Stats,
+}
+
+/// Has a frame sent for the guest.
+fn push(acks: &mut VecDeque<Short>, frame: &[u8]) {
+    let mut bytes = [0; HEAD];
+    let Some(place) = bytes.get_mut(..frame.len()) else { return };
+    place.copy_from_slice(frame);
+    if acks.len() == ACKS {
+        acks.pop_front();
+    }
+    acks.push_back(Short { len: frame.len() as u8, bytes });
+}
+
+/// Frames at the front of the ring that were judged, and not taken since, because there was no room for them.
+///
+/// A frame is judged once. What comes of it is kept here; the frame as it was tells whether the ring still has it in front.
+struct Judged {
+    raw: Box<[Head; BURST]>,
+    amended: Box<[Head; BURST]>,
+    lens: [u64; BURST],
+    /// Those that are left.
+    left: Range<usize>,
+    /// A bit for each that is left and to be dropped.
+    suppressed: u32,
+}
+
+impl Default for Judged {
+    fn default() -> Judged {
+        let heads = || Box::new([Head([0; HEAD]); BURST]);
+        Judged { raw: heads(), amended: heads(), lens: [0; BURST], left: 0..0, suppressed: 0 }
+    }
+}
+
+impl Judged {
+    fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Whether these frames are of a batch, in front of it.
+    fn are_of(&self, batch: &Batch<'_>) -> bool {
+        let same = |(frame, at): (fairlane_port::Frame<'_>, usize)| {
+            let head = frame.head();
+            frame.bytes() == self.lens[at] && *head == self.raw[at].0[..head.len()]
+        };
+        !self.is_empty() && !batch.is_empty() && batch.frames().zip(self.left.clone()).all(same)
+    }
+
+    /// Judges all frames of a batch.
+    fn judge(&mut self, batch: &Batch<'_>, mut judge: impl FnMut(&mut [u8], usize, Offload) -> Verdict) {
+        (self.left, self.suppressed) = (0..batch.len(), 0);
+        for (at, frame) in batch.frames().enumerate() {
+            let head = frame.head();
+            self.lens[at] = frame.bytes();
+            self.raw[at].0[..head.len()].copy_from_slice(head);
+            let amended = &mut self.amended[at].0[..head.len()];
+            amended.copy_from_slice(head);
+            if judge(amended, frame.bytes() as usize, frame.offload()) == Verdict::Drop {
+                self.suppressed |= 1 << at;
+            }
+        }
+    }
+
+    /// The heads as they are to go out.
+    fn heads(&self) -> &[Head] {
+        &self.amended[self.left.clone()]
+    }
+
+    /// Notes that the first frames were taken.
+    fn pass(&mut self, frames: usize) {
+        self.left.start += frames;
+        self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);
+    }
+}

@@ -1,0 +1,77 @@
+//! The flows of early ack: to be seen, and to be carried to another backend with their guest.
+
+use super::{Error, Shared, create};
+use crate::clock::Clock;
+use crate::control::FlowsFile;
+use crate::early::Early;
+use crate::snapshot::FlowState;
+use fairlane_core::time::Nanos;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// Bytes of an export at most: a guest's copies, and its flows with room to spare.
+const LONGEST: u64 = 64 << 20;
+
+impl Shared {
+    /// All flows, by vif in the policy's order.
+    pub(super) fn flows(&self) -> Result<Vec<FlowState>, Error> {
+        let mut found = Vec::new();
+        for worker in &self.workers {
+            let flows = |bridge: &crate::bridge::Bridge| bridge.flows();
+            found.extend(worker.ask(move |work| work.bridges.iter().flat_map(flows).collect::<Vec<_>>())?);
+        }
+        let policy = self.policy();
+        found.sort_by_key(|(name, _)| policy.vifs.iter().position(|vif| vif.name == *name));
+        let shown = |(name, flows): (String, Vec<_>)| flows.into_iter().map(move |flow| FlowState::new(&name, flow));
+        Ok(found.into_iter().flat_map(shown).collect())
+    }
+
+    /// Writes a vif's flows to a new file. Returns its bytes.
+    pub(super) fn export_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u64, Error> {
+        let bytes = self.with_early(vif, |early, _| early.export())?;
+        let mut out = create(file)?;
+        let written = out.write_all(&bytes).and_then(|()| out.sync_all());
+        if let Err(error) = written {
+            // Half an export is of no use.
+            let _ = std::fs::remove_file(file);
+            return Err(Error(format!("cannot write flows to {}: {error}", file.display())));
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    /// Has a vif take over the flows in a file. Returns how many.
+    pub(super) fn import_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u32, Error> {
+        let said =
+            |why: &dyn std::fmt::Display| Error(format!("cannot take flows over from {}: {why}", file.display()));
+        let bytes = read(file).map_err(|error| said(&error))?;
+        self.with_early(vif, move |early, now| early.import(&bytes, now))?.map_err(|sentence| said(&sentence))
+    }
+
+    /// Does something with the early ack of a vif.
+    fn with_early<R: Send + 'static>(
+        &self,
+        vif: &str,
+        with: impl FnOnce(&mut Early, Nanos) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let worker = self.worker_of(vif)?;
+        let name = vif.to_owned();
+        let done = worker.ask(move |work| {
+            let (bridge, port) = work.vif(&name)?;
+            let now = work.clock.now();
+            Some(with(work.bridges[bridge].early(port)?, now))
+        })?;
+        done.ok_or_else(|| Error(format!("vif `{vif}` has no early ack: turn it on with early_ack = true")))
+    }
+}
+
+/// A whole file, if it is not longer than an export can be.
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("it has more than {LONGEST} bytes, which no export has"));
+    }
+    Ok(bytes)
+}

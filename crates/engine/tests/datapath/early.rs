@@ -1,0 +1,185 @@
+//! Early ack on a bridge: frames are shown once, ACKs sent for a guest are its frames, and nothing goes back.
+
+use crate::support::{Link, Turns, mac};
+use fairlane_core::PortId;
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::{Compose, Ethernet, Ip, Offload, Tcp, TcpFlags, checksum};
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use std::net::{IpAddr, Ipv4Addr};
+use tempfile::TempDir;
+
+const OUTSIDE: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 4000);
+const INSIDE: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
+
+/// Bytes of payload of a segment.
+const LEN: u32 = 1000;
+
+/// First numbers of both ends; the guest's are near the end of all numbers.
+const THEIRS: u32 = 7_000;
+const OURS: u32 = 0xffff_ff00;
+
+/// A segment on a link, by what matters of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    sequence: u32,
+    ack: u32,
+    payload: usize,
+}
+
+/// A link with one guest that has early ack, always, and an open connection to it. An uplink that holds `room` frames.
+struct Stage {
+    link: Link,
+    directory: TempDir,
+}
+
+impl Stage {
+    fn new(room: usize) -> Stage {
+        let directory = tempfile::tempdir().unwrap();
+        let mut stage = Stage { link: Link::new(Turns::of(32), 1, room), directory };
+        stage.accelerate();
+        stage.outside(THEIRS, 0, TcpFlags::SYN, 0);
+        stage.guest(OURS, THEIRS + 1, TcpFlags::SYN.with(TcpFlags::ACK), 0);
+        stage.outside(THEIRS + 1, OURS + 1, TcpFlags::ACK, 0);
+        stage.settle();
+        assert_eq!(stage.at_uplink().len(), 1);
+        while stage.link.peers[1].receive().is_some() {}
+        stage
+    }
+
+    fn accelerate(&mut self) {
+        let file = self.directory.path().join("guest1");
+        self.link.bridge.accelerate(PortId(1), &file, Mode::Always, Nanos(0)).unwrap();
+    }
+
+    fn outside(&mut self, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
+        self.send(0, sequence, acknowledgment, flags, payload);
+    }
+
+    fn guest(&mut self, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
+        self.send(1, sequence, acknowledgment, flags, payload);
+    }
+
+    fn send(&mut self, from: u32, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
+        let (source, destination) = if from == 0 { (OUTSIDE, INSIDE) } else { (INSIDE, OUTSIDE) };
+        let link = [mac(1 - from).0, mac(from).0].concat();
+        let window = 60_000;
+        let segment =
+            Compose { link: &link, source, destination, sequence, acknowledgment, flags, window, timestamps: None };
+        let mut frame = Vec::new();
+        segment.write(&mut frame, |out| out.extend((0..payload).map(|at| (sequence.wrapping_add(at)) as u8)));
+        self.link.peers[from as usize].send(&frame, Offload::default());
+    }
+
+    /// A data segment from outside, by its place in the stream.
+    fn data(&mut self, place: u32) {
+        self.outside(THEIRS + 1 + place * LEN, OURS + 1, TcpFlags::ACK, LEN);
+    }
+
+    /// An ACK of the guest, of so many segments, and with so many bytes of payload.
+    fn ack(&mut self, sequence: u32, segments: u32, payload: u32) {
+        self.guest(OURS.wrapping_add(1 + sequence), THEIRS + 1 + segments * LEN, TcpFlags::ACK, payload);
+    }
+
+    fn settle(&mut self) {
+        (0..20).for_each(|_| self.link.settle());
+    }
+
+    /// What reached the uplink since the last call, its room made again.
+    fn at_uplink(&mut self) -> Vec<Seen> {
+        seen(std::iter::from_fn(|| self.link.peers[0].receive()).map(|(frame, _)| frame))
+    }
+
+    fn at_guest(&mut self) -> Vec<Seen> {
+        seen(std::iter::from_fn(|| self.link.peers[1].receive()).map(|(frame, _)| frame))
+    }
+}
+
+fn seen(frames: impl Iterator<Item = Vec<u8>>) -> Vec<Seen> {
+    let read = |frame: Vec<u8>| {
+        assert_eq!(checksum::verify(&frame), Ok(true));
+        let ethernet = Ethernet::new_checked(&frame).unwrap();
+        let ip = Ip::of(&ethernet).unwrap().unwrap();
+        let upper = ip.upper().unwrap();
+        let tcp = Tcp::new_checked(upper.payload).unwrap();
+        let payload = ip.total_len() - upper.offset - tcp.header_len();
+        Seen { sequence: tcp.sequence(), ack: tcp.acknowledgment(), payload }
+    };
+    frames.map(read).collect()
+}
+
+fn ack_of(segments: u32) -> Seen {
+    Seen { sequence: OURS.wrapping_add(1), ack: THEIRS + 1 + segments * LEN, payload: 0 }
+}
+
+#[test]
+fn data_are_acknowledged_for_the_guest_and_its_own_ack_says_nothing_new() {
+    let mut stage = Stage::new(100);
+    (0..3).for_each(|place| stage.data(place));
+    stage.settle();
+    assert_eq!(stage.at_guest().len(), 3);
+    assert_eq!(stage.at_uplink(), [ack_of(1), ack_of(2), ack_of(3)]);
+    // It acknowledges nothing, and takes no more than it said.
+    stage.ack(0, 0, 0);
+    stage.settle();
+    assert_eq!(stage.at_uplink(), []);
+    let counters = stage.link.counters(1);
+    assert_eq!(counters.drops.get(DropReason::Suppressed), 1);
+    // SYN and ACK, three early ACKs, and the one that was dropped; the guest introduced itself with another frame.
+    assert_eq!(counters.sent_frames, 6);
+}
+
+#[test]
+fn what_waits_for_the_uplink_is_judged_once_and_no_ack_goes_back() {
+    for room in 1..5 {
+        let mut stage = Stage::new(room);
+        let mut got = Vec::new();
+        stage.data(0);
+        // The guest answers for the first, with data, before the rest comes.
+        (0..6).for_each(|number| stage.ack(number * 10, 0, 10));
+        stage.link.settle();
+        (1..5).for_each(|place| stage.data(place));
+        stage.ack(60, 5, 0);
+        stage.ack(60, 5, 10);
+        for _ in 0..40 {
+            stage.link.settle();
+            got.extend(stage.at_uplink());
+        }
+        assert!(got.is_sorted_by_key(|seen| seen.ack), "{got:?}");
+        let sent: Vec<u32> = got.iter().filter(|seen| seen.payload > 0).map(|seen| seen.sequence).collect();
+        assert_eq!(sent, (0..7).map(|number| OURS.wrapping_add(1 + number * 10)).collect::<Vec<_>>());
+        assert!(got.iter().filter(|seen| seen.payload == 0).all(|seen| seen.ack > THEIRS + 1), "{got:?}");
+        assert_eq!(got.last().unwrap().ack, THEIRS + 1 + 5 * LEN);
+        // Every frame is forwarded, or dropped and counted; two came before.
+        let counters = stage.link.counters(1);
+        assert_eq!(counters.sent_frames, 2 + got.len() as u64 + counters.drops.total());
+    }
+}
+
+#[test]
+fn what_a_guest_does_not_take_comes_again_and_survives_its_bridge() {
+    let mut stage = Stage::new(100);
+    (0..2).for_each(|place| stage.data(place));
+    stage.settle();
+    let first = stage.at_guest();
+    assert_eq!(first.len(), 2);
+    stage.link.clock.advance(Nanos::from_millis(250));
+    stage.settle();
+    // Its SYN named no segment size, so segments have 536 bytes.
+    let again = stage.at_guest();
+    assert_eq!((again[0].sequence, again[0].payload), (first[0].sequence, 536));
+
+    // Another bridge goes on from the file.
+    let mut next = Stage { link: Link::new(Turns::of(32), 1, 100), directory: stage.directory };
+    drop(stage.link);
+    next.accelerate();
+    next.settle();
+    let again = next.at_guest();
+    assert_eq!((again[0].sequence, again[0].payload), (first[0].sequence, 536));
+    next.ack(0, 2, 0);
+    next.settle();
+    assert!(next.link.bridge.set_early(PortId(1), Mode::Off));
+    next.settle();
+    assert!(!next.directory.path().join("guest1").exists(), "nothing is owed, so nothing is kept");
+    assert!(!next.link.bridge.set_early(PortId(1), Mode::Always), "it is over");
+}
