@@ -21,7 +21,7 @@ pub struct Report {
     opened_per_second: f64,
     /// Parts of the processors' time, 0 to 1.
     busy: f64,
-    softirq: f64,
+    interrupts: f64,
     steal: f64,
     /// How the user's command ended, if not well.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,14 +35,14 @@ pub struct Report {
 impl Report {
     /// What was found, with the figures to read it by.
     pub fn new(change: &Change, command: Option<String>, findings: Vec<Finding>, settings: Vec<Advice>) -> Report {
-        let all = change.cpus(true).first().copied().unwrap_or_default();
+        let all = change.all_cpus();
         Report {
             schema: SCHEMA,
             seconds: change.seconds,
             accepted_per_second: change.rate(change.grown("Tcp", "PassiveOpens")),
             opened_per_second: change.rate(change.grown("Tcp", "ActiveOpens")),
             busy: all.busy,
-            softirq: all.softirq,
+            interrupts: all.interrupts,
             steal: all.steal,
             command,
             findings,
@@ -53,12 +53,12 @@ impl Report {
     /// The report as text.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{:.1} s: {:.0} connections accepted/s, {:.0} opened/s; processors {} busy ({} soft interrupts, {} stolen)\n",
+            "{:.1} s: {:.0} connections accepted/s, {:.0} opened/s; processors {} busy ({} interrupts, {} stolen)\n",
             self.seconds,
             self.accepted_per_second,
             self.opened_per_second,
             percent(self.busy),
-            percent(self.softirq),
+            percent(self.interrupts),
             percent(self.steal)
         );
         if let Some(command) = &self.command {

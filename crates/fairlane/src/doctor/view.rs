@@ -1,6 +1,7 @@
 //! The text of snapshots as numbers: views that rules share. What cannot be read is absent, never an error.
 
 use super::snapshot::{LISTENERS, Snapshot, THREADS};
+use fairlane_load::processors::{self, Use};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Two snapshots and the time between them.
@@ -48,10 +49,18 @@ pub struct Thread {
 pub struct Cpu {
     /// Anything but idle.
     pub busy: f64,
-    /// Soft interrupts: most of the network stack.
-    pub softirq: f64,
+    /// Interrupts and their soft halves: most of the network stack.
+    pub interrupts: f64,
     /// Taken by the hypervisor for others.
     pub steal: f64,
+}
+
+impl From<&Use> for Cpu {
+    fn from(used: &Use) -> Cpu {
+        let part = |ticks: u64| ticks as f64 / used.total.max(1) as f64;
+        let busy = part(used.busy.saturating_add(used.stolen));
+        Cpu { busy, interrupts: part(used.interrupts), steal: part(used.stolen) }
+    }
 }
 
 impl Snapshot {
@@ -141,29 +150,22 @@ impl Change<'_> {
         count as f64 / self.seconds
     }
 
-    /// The processors: all together (`cpu`), or each.
-    pub fn cpus(&self, all: bool) -> Vec<Cpu> {
-        let read = |snapshot: &Snapshot| -> BTreeMap<String, Vec<u64>> {
-            let lines = snapshot.text("/proc/stat").lines().filter_map(|line| line.split_once(' '));
-            let ours = lines.filter(|(name, _)| name.starts_with("cpu") && (*name == "cpu") == all);
-            ours.map(|(name, rest)| (name.to_owned(), numbers(rest))).collect()
-        };
-        let before = read(self.before);
-        let cpu = |(name, after): (String, Vec<u64>)| {
-            let earlier = before.get(&name);
-            // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user already (proc_stat(5)).
-            let ticks: Vec<f64> = (0..8)
-                .map(|place| {
-                    let old = earlier.and_then(|earlier| earlier.get(place)).copied().unwrap_or(0);
-                    after.get(place).copied().unwrap_or(0).saturating_sub(old) as f64
-                })
-                .collect();
-            let all = ticks.iter().sum::<f64>().max(1.0);
-            Cpu { busy: (all - ticks[3] - ticks[4]) / all, softirq: ticks[6] / all, steal: ticks[7] / all }
-        };
-        let mut cpus: Vec<_> = read(self.after).into_iter().collect();
-        cpus.sort_by_key(|(name, _)| (name.len(), name.clone()));
-        cpus.into_iter().map(cpu).collect()
+    /// What each processor did.
+    pub fn cpus(&self) -> Vec<Cpu> {
+        self.uses().iter().map(Cpu::from).collect()
+    }
+
+    /// What all processors did together.
+    pub fn all_cpus(&self) -> Cpu {
+        let mut all = Use::default();
+        self.uses().iter().for_each(|used| all += used);
+        Cpu::from(&all)
+    }
+
+    fn uses(&self) -> Vec<Use> {
+        let before = processors::read(self.before.text("/proc/stat"));
+        let after = processors::read(self.after.text("/proc/stat"));
+        after.iter().map(|(number, after)| after.since(before.get(number).unwrap_or(&Use::default()))).collect()
     }
 
     /// The threads that were there both times.

@@ -13,7 +13,7 @@ const BUSY: f64 = 0.75;
 /// A port whose one listener belongs to a thread that runs all the time, or whose processes run unevenly.
 pub fn find(change: &Change) -> Vec<Finding> {
     let rate = change.rate(change.grown("Tcp", "PassiveOpens"));
-    let cpus = change.cpus(false).len();
+    let cpus = change.cpus().len();
     if rate < FEW || cpus < 2 {
         return Vec::new();
     }

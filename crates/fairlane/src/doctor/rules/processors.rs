@@ -1,30 +1,30 @@
-//! The processors: one that has all soft interrupts, or all of them full.
+//! The processors: one that has all interrupts, or all of them full.
 
 use crate::doctor::finding::{Finding, Remedy, Sure};
 use crate::doctor::view::{Change, Cpu, Thread, percent};
 
-/// One processor with over three times its share of soft interrupts, or all above 95% busy.
+/// One processor with over three times its share of interrupts, soft ones included, or all above 95% busy.
 pub fn find(change: &Change) -> Vec<Finding> {
-    let cpus = change.cpus(false);
+    let cpus = change.cpus();
     hot(&cpus).into_iter().chain(full(change, &cpus)).collect()
 }
 
 fn hot(cpus: &[Cpu]) -> Option<Finding> {
-    let (place, hottest) = cpus.iter().enumerate().max_by(|(_, a), (_, b)| a.softirq.total_cmp(&b.softirq))?;
-    let mean = cpus.iter().map(|cpu| cpu.softirq).sum::<f64>() / cpus.len() as f64;
+    let (place, hottest) = cpus.iter().enumerate().max_by(|(_, a), (_, b)| a.interrupts.total_cmp(&b.interrupts))?;
+    let mean = cpus.iter().map(|cpu| cpu.interrupts).sum::<f64>() / cpus.len() as f64;
     // With few processors three times the mean is out of reach: there it counts to have nearly all.
     let bound = 3.0_f64.min(0.9 * cpus.len() as f64);
-    if cpus.len() < 2 || hottest.busy < 0.8 || hottest.softirq < 0.3 || hottest.softirq <= bound * mean {
+    if cpus.len() < 2 || hottest.busy < 0.8 || hottest.interrupts < 0.3 || hottest.interrupts <= bound * mean {
         return None;
     }
     Some(Finding {
         cause: "hot-core",
         sure: Sure::Likely,
-        limits: hottest.softirq,
+        limits: hottest.interrupts,
         seen: format!(
-            "processor {place} is {} busy, {} with soft interrupts; the mean of all is {}",
+            "processor {place} is {} busy, {} with interrupts; the mean of all is {}",
             percent(hottest.busy),
-            percent(hottest.softirq),
+            percent(hottest.interrupts),
             percent(mean)
         ),
         why: "all packets are received on one processor, whose speed is the limit".to_owned(),

@@ -5,11 +5,11 @@ use crate::doctor::view::{Change, percent};
 
 /// Over 5% of all processors' time.
 pub fn find(change: &Change) -> Vec<Finding> {
-    let all = change.cpus(true).first().copied().unwrap_or_default();
+    let all = change.all_cpus();
     if all.steal <= 0.05 {
         return Vec::new();
     }
-    let worst = change.cpus(false).iter().map(|cpu| cpu.steal).fold(0.0, f64::max);
+    let worst = change.cpus().iter().map(|cpu| cpu.steal).fold(0.0, f64::max);
     vec![Finding {
         cause: "steal",
         sure: Sure::Certain,

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_busiest_is_found() {
-        let used = |busy, interrupts| Use { busy, interrupts, total: 100 };
+        let used = |busy, interrupts| Use { busy, interrupts, total: 100, ..Use::default() };
         assert_eq!(busiest(&[used(10, 5), used(80, 15), used(0, 0)]), (0.8, 0.75));
         assert!(busiest(&[]).0.is_nan());
     }
