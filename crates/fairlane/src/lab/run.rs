@@ -158,10 +158,13 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.backend != Backend::default() && kind != MachineKind::Xen {
         return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
     }
-    // A case on a kind of machine of its own is there to be compared with.
-    for case in experiment.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
-        case.topology.backend = args.backend;
+    if !experiment.backends.contains(&args.backend) {
+        let backends: Vec<&str> = experiment.backends.iter().map(|backend| backend.name()).collect();
+        let (name, backend, backends) = (&experiment.name, args.backend, backends.join(", "));
+        let message = format!("{name} does not run on backend {backend}; it needs --backend {backends}");
+        return Err(Unfit::Impossible(message));
     }
+    experiment.serve_by(args.backend);
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
         return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));

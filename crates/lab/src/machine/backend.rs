@@ -6,7 +6,7 @@ use std::str::FromStr;
 use fairlane_agent::Command;
 use serde::{Deserialize, Serialize};
 
-use super::{Topology, wiring};
+use super::{Node, Topology, wiring};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
@@ -24,7 +24,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
+    /// All there are.
+    pub const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
 
     /// The name, as a command line has it.
     pub fn name(self) -> &'static str {
@@ -59,9 +60,26 @@ pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
     let tap = wiring::vif(1);
     // Made beforehand, it outlasts the daemon, and so does its place in the bridge.
     wiring::ip(dom0, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
-    let text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    let mut text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    for (number, guest) in (1..).zip(&topology.guests) {
+        if let Some(rate) = guest.min_rate {
+            let (node, card) = (Node::Guest(number), card(number));
+            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{card}\"\nmin_rate = \"{rate:.0}bit/s\"\n");
+        }
+    }
     dom0.run(Command::Write { path: POLICY.into(), text })?;
     run(dom0)
+}
+
+/// Fairlane's name of a guest's card that its policy does not name.
+fn card(guest: usize) -> String {
+    format!("{}/0", Node::Guest(guest))
+}
+
+/// What the host is to do to give a guest's card a weight while Fairlane runs.
+pub(crate) fn set_weight(guest: usize, weight: u32) -> Command {
+    let argv = ["fairlane", "ctl", "set", &card(guest), &format!("weight={weight}")].map(str::to_owned);
+    Command::Run { argv: argv.to_vec() }
 }
 
 /// Starts the daemon with the policy that is there, and waits until it serves.

@@ -1,12 +1,15 @@
 //! Procedures: what is done on a machine, and what its samples say. A file a procedure.
 
 mod all_to_all;
+mod flows;
 mod packet_delay;
+mod passage;
 mod path_length;
 mod ping;
 mod transfer;
 mod udp_share;
 mod waiting;
+mod weight_steps;
 
 use std::fmt::Debug;
 
@@ -67,7 +70,8 @@ pub struct Finished<'a> {
 }
 
 /// The names of all procedures.
-pub(super) const NAMES: [&str; 6] = ["udp-share", "ping", "packet-delay", "transfer", "all-to-all", "path-length"];
+pub(super) const NAMES: [&str; 7] =
+    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length"];
 
 /// Reads the procedure of this name; none if there is none.
 pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -78,6 +82,7 @@ pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
     }
     Some(match name {
         "udp-share" => boxed::<udp_share::UdpShare>(value),
+        "weight-steps" => boxed::<weight_steps::WeightSteps>(value),
         "ping" => boxed::<ping::Ping>(value),
         "packet-delay" => boxed::<packet_delay::PacketDelay>(value),
         "transfer" => boxed::<transfer::Transfer>(value),
