@@ -34,6 +34,13 @@ pub trait Procedure: Debug {
     fn shorten(&mut self);
     /// Multiplies every rate.
     fn scale(&mut self, factor: f64);
+    /// Asks the machine for what will have to be compared, before a repeat.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn prepare(&self, _: &Topology, _: &dyn Machine, _: &mut Record) -> Result<(), crate::Error> {
+        Ok(())
+    }
     /// What the agents do. Servers listen on `port`, which no other repeat used, and those after it.
     fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan;
     /// Reads what a plan's commands said.

@@ -244,6 +244,10 @@ impl Procedure for UdpShare {
         self.senders.iter_mut().filter_map(|sender| sender.offer.as_mut()).for_each(|offer| *offer *= factor);
     }
 
+    fn prepare(&self, topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+        passage::begin(topology, machine, record)
+    }
+
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
         let spec = ReceiveSpec { port, interval: self.interval, seconds: self.seconds + TAIL };
@@ -315,7 +319,7 @@ impl Procedure for UdpShare {
         _: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        passage::observe(topology, machine, record)
+        passage::end(topology, machine, record)
     }
 
     /// The spread: half the 95% interval that an interval's throughput has over the repeats, in the mean of all

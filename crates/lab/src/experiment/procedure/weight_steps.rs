@@ -123,6 +123,10 @@ impl Procedure for WeightSteps {
 
     fn scale(&mut self, _: f64) {}
 
+    fn prepare(&self, topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+        passage::begin(topology, machine, record)
+    }
+
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
         let spec = ReceiveSpec { port, interval: self.step / INTERVALS, seconds: self.end() + TAIL };
@@ -185,7 +189,7 @@ impl Procedure for WeightSteps {
                 return Err(Error::Failed { guest, reason: format!("a weight was not set: {}", stderr.trim()) });
             }
         }
-        passage::observe(topology, machine, record)
+        passage::end(topology, machine, record)
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
