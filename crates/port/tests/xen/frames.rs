@@ -42,6 +42,24 @@ proptest! {
     }
 }
 
+/// Where memory can be lent nothing comes to this process by its addresses, until a burst has more pieces than that holds.
+#[test]
+fn bytes_arrive_by_grants_at_both_ends() {
+    let machine = Arc::new(Machine::lending());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    for (count, len) in [(1, 60), (32, 1500), (10, 9000), (6, 60_000)] {
+        let frames: Vec<Vec<u8>> = (0..count).map(|at| frame(at, len)).collect();
+        frames.iter().for_each(|frame| guest.transmit(frame, 4000, 50, 0, None));
+        let before = machine.ours.load(Ordering::Relaxed);
+        let read: Vec<Vec<u8>> = backend.take().into_iter().map(|(bytes, _)| bytes).collect();
+        assert_eq!(read, frames);
+        let by_address = machine.ours.load(Ordering::Relaxed) - before;
+        assert_eq!(by_address > 0, len == 60_000, "{count} frames of {len}: {by_address} bytes");
+        guest.answers();
+    }
+}
+
 #[test]
 fn a_burst_between_guests_is_two_copies_and_only_heads_come_here() {
     let (mut one, mut two, mut first, mut second) = guests();
