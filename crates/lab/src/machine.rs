@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::{Agent, Error};
 
-pub(crate) use backend::set_weight;
+pub(crate) use backend::set_weights;
 pub use backend::{Backend, run as run_fairlane};
 pub use kind::MachineKind;
 pub(crate) use wiring::{CARD, UPLINK};

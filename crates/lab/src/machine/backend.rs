@@ -63,23 +63,20 @@ pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
     let mut text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
     for (number, guest) in (1..).zip(&topology.guests) {
         if let Some(rate) = guest.min_rate {
-            let (node, card) = (Node::Guest(number), card(number));
-            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{card}\"\nmin_rate = \"{rate:.0}bit/s\"\n");
+            let node = Node::Guest(number);
+            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{node}/0\"\nmin_rate = \"{rate:.0}bit/s\"\n");
         }
     }
     dom0.run(Command::Write { path: POLICY.into(), text })?;
     run(dom0)
 }
 
-/// Fairlane's name of a guest's card that its policy does not name.
-fn card(guest: usize) -> String {
-    format!("{}/0", Node::Guest(guest))
-}
-
-/// What the host is to do to give a guest's card a weight while Fairlane runs.
-pub(crate) fn set_weight(guest: usize, weight: u32) -> Command {
-    let argv = ["fairlane", "ctl", "set", &card(guest), &format!("weight={weight}")].map(str::to_owned);
-    Command::Run { argv: argv.to_vec() }
+/// What the host is to do to give guests' cards weights while Fairlane runs, as a toolstack would. Guests are made in order, so
+/// that their domains have their numbers.
+pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Command {
+    let key = |guest| format!("/local/domain/0/backend/vif/{guest}/0/weight");
+    let pairs = weights.flat_map(|(guest, weight)| [key(guest), weight.to_string()]);
+    Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
 /// Starts the daemon with the policy that is there, and waits until it serves.

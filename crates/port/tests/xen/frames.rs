@@ -58,6 +58,26 @@ fn bytes_arrive_by_grants_at_both_ends() {
         assert_eq!(by_address > 0, len == 60_000, "{count} frames of {len}: {by_address} bytes");
         guest.answers();
     }
+    for (len, direct) in [(60, false), (2048, false), (2049, true)] {
+        guest.lend(2);
+        let (bytes, before) = (frame(7, len), machine.ours.load(Ordering::Relaxed));
+        assert_eq!(
+            [backend.put(&bytes, Offload::default()).accepted, backend.put(&bytes, Offload::default()).accepted],
+            [1; 2]
+        );
+        assert_eq!(guest.receive(), vec![(bytes, 0, None); 2]);
+        assert_eq!(machine.ours.load(Ordering::Relaxed) > before, direct, "{len}");
+    }
+    // To another guest, heads too go by grants.
+    let mut other = Frontend::new(&machine, 2);
+    let mut second = Backend::connected(&other, EVERYTHING);
+    other.lend(64);
+    let frames: Vec<Vec<u8>> = (0..20).map(|at| frame(at, 3000)).collect();
+    frames.iter().for_each(|frame| guest.transmit(frame, 1500, 50, 0, None));
+    let before = machine.ours.load(Ordering::Relaxed);
+    assert_eq!(backend.pass(&mut second).accepted, 20);
+    let received: Vec<Vec<u8>> = other.receive().into_iter().map(|(bytes, ..)| bytes).collect();
+    assert_eq!((received, machine.ours.load(Ordering::Relaxed)), (frames, before));
 }
 
 #[test]

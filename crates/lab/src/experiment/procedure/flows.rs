@@ -49,6 +49,11 @@ impl Flows {
     }
 }
 
+/// The largest; not a number if one of them is none, which no maximum may hide.
+pub fn worst(samples: impl Iterator<Item = f64>) -> f64 {
+    samples.reduce(|a, b| if a.is_nan() || a > b { a } else { b }).unwrap_or(f64::NAN)
+}
+
 /// The mean; of nothing it is not a number.
 pub fn mean(samples: &[f64]) -> f64 {
     stats::mean(samples).unwrap_or(f64::NAN)

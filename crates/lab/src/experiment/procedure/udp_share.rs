@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::super::case::{Fault, guest_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::flows::{Flows, mean};
+use super::flows::{Flows, mean, worst};
 use super::{Finished, Procedure, limits, passage, title};
 use crate::images::GUEST_DISK;
 use crate::{Error, GuestPlan, Machine, Node, Topology};
@@ -140,6 +140,14 @@ impl UdpShare {
             };
             longest = longest.max(run.0);
         }
+        // Of each whole second, how far the most is above the least, as a part of the mean.
+        let second = ((1.0 / self.interval).round() as usize).max(1);
+        let apart = (second..=intervals).map(|end| {
+            let had: Vec<f64> = shares.iter().map(|rates| mean(&rates[end - second..end])).collect();
+            let range = had.iter().copied().fold(0.0, f64::max) - had.iter().copied().fold(f64::INFINITY, f64::min);
+            100.0 * range / mean(&had)
+        });
+        record.add("apart", Statistic::OfRepeats, "%", [worst(apart)]);
         let first = mean(&shares[0]);
         let last = shares.last().map_or(f64::NAN, |rates| mean(rates));
         record.add("jain", Statistic::OfRepeats, "", [mean(&indices)]);
@@ -219,7 +227,7 @@ impl Procedure for UdpShare {
             names.extend(["alone", "kept"].map(str::to_owned));
         }
         if self.senders.len() > 1 {
-            names.extend(["jain", "starved", "dominated", "ratio"].map(str::to_owned));
+            names.extend(["apart", "jain", "starved", "dominated", "ratio"].map(str::to_owned));
         }
         if self.disk.is_some() {
             names.extend(["before", "during", "after", "drop", "disk"].map(str::to_owned));

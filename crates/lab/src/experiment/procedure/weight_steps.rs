@@ -1,6 +1,6 @@
 //! Guests flood the host's link while their cards' weights change in steps; how closely their parts of it follow.
 //!
-//! The weights go from those of `from` to those of `to` in even steps, which the host sets as an administrator would. A guest's
+//! The weights go from those of `from` to those of `to` in even steps, which the host sets as a toolstack would. A guest's
 //! part is judged in the second half of each step, as it takes a moment until the host has set it.
 
 use std::iter::zip;
@@ -13,9 +13,9 @@ use serde::Deserialize;
 use super::super::case::{Fault, guest_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::flows::{Flows, mean};
+use super::flows::{Flows, mean, worst};
 use super::{Finished, Procedure, limits, passage, title};
-use crate::machine::set_weight;
+use crate::machine::set_weights;
 use crate::{Error, Machine, Node, Topology};
 
 /// Seconds from the first start until the first step begins to count: the guests are told one after the other.
@@ -134,9 +134,7 @@ impl Procedure for WeightSteps {
         for step in 0..self.steps {
             // The first weights are there before anything flows.
             let begin = if step == 0 { 0.0 } else { self.begin(step) };
-            for (guest, weight) in zip(&self.guests, self.weights(step)) {
-                plan.start(Node::Host, begin, set_weight(*guest, weight));
-            }
+            plan.start(Node::Host, begin, set_weights(zip(self.guests.iter().copied(), self.weights(step))));
         }
         for guest in &self.guests {
             let to = (at(Node::External), port).into();
@@ -168,9 +166,8 @@ impl Procedure for WeightSteps {
         }
         record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
         let errors: Vec<f64> = steps.iter().flatten().map(|(had, due)| 100.0 * (had - due).abs()).collect();
-        // A step in which nothing came has no parts, and no maximum may hide it.
-        let worst = errors.iter().copied().reduce(|a, b| if a.is_nan() || a > b { a } else { b });
-        record.add("error", Statistic::OfRepeats, "% of the link", worst);
+        // A step in which nothing came has no parts.
+        record.add("error", Statistic::OfRepeats, "% of the link", [worst(errors.iter().copied())]);
         record.add("error/mean", Statistic::OfRepeats, "% of the link", [mean(&errors)]);
     }
 
