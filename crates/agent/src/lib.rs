@@ -2,7 +2,7 @@
 //!
 //! The binary of this crate is the first and only program of a guest. It talks over a serial console in lines of
 //! JSON: the host writes [`Request`]s, the agent answers each with [`Message`]s of the same id, the last of which
-//! is [`Event::Done`] or [`Event::Failed`]. Requests run at the same time, a thread each. A line that is no
+//! is [`Event::Done`], [`Event::Failed`] or [`Event::Gone`]. Requests run at the same time, a thread each. A line that is no
 //! message is noise, and skipped.
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use fairlane_load::{
-    ReceiveSpec, Received, Sample, Sent, ServeSpec, all_to_all, busy, delay, disk, ping, tcp, transfer, udp,
+    ReceiveSpec, Received, Sample, Sent, ServeSpec, all_to_all, busy, delay, disk, ping, processors, tcp,
+    traffic::{client, server},
+    transfer, udp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,12 @@ pub enum Command {
     TransferSend(transfer::Spec),
     /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
     TransferServe(ServeSpec),
+    /// Serves requests; [`Event::Started`]. It may be left behind.
+    RequestServe(server::Spec),
+    /// Makes requests of an agent that does `RequestServe`, or of any server.
+    RequestSend(client::Spec),
+    /// Looks on what the processors' time is spent on.
+    Processors(processors::Spec),
     /// Takes part in an exchange of all with all.
     AllToAll(all_to_all::Spec),
     /// Keeps a processor busy.
@@ -136,9 +144,16 @@ pub enum Event {
     Done(Outcome),
     /// The request ended badly, and why.
     Failed(String),
+    /// The guest it was for has ended, how, and what its console printed last.
+    Gone(String),
 }
 
 impl Event {
+    /// Whether it is its request's last.
+    pub fn ends(&self) -> bool {
+        matches!(self, Event::Done(_) | Event::Failed(_) | Event::Gone(_))
+    }
+
     /// Whether the host may ask for more because of it: a measurement's samples, whose number depends on the traffic, it
     /// only keeps.
     pub fn moves(&self) -> bool {
@@ -169,6 +184,10 @@ pub enum Outcome {
     Delays(delay::Delays),
     /// The transfers of `TransferSend`, in order.
     Transfers(Vec<transfer::Transfer>),
+    /// What came of `RequestSend`.
+    Requests(client::Account),
+    /// What was spent, a processor each.
+    Processors(Vec<processors::Use>),
     /// The rounds of `AllToAll`, in order.
     Exchanged(Vec<all_to_all::Times>),
     /// What `Busy` consumed.

@@ -1,7 +1,7 @@
 //! A host's agent passes requests on to the agents of its guests, and their answers up.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fs::File,
     io::{self, BufRead, BufReader, Write},
     sync::{Arc, Mutex},
@@ -9,6 +9,9 @@ use std::{
 };
 
 use crate::{Event, Message, Request, encode};
+
+/// How many of the last lines of a guest's console its end is told with.
+const LAST: usize = 12;
 
 /// The guests a host's agent reaches, by name. Clones reach the same.
 #[derive(Clone, Default)]
@@ -40,10 +43,10 @@ impl Relay {
         guests.insert(name.to_owned(), Guest { console, waiting: HashSet::from([id]) });
         let (relay, name) = (self.clone(), name.to_owned());
         thread::spawn(move || {
-            relay.listen(id, &name, input, &say);
+            let why = relay.listen(id, &name, input, &say);
             let guest = relay.guests.lock().expect("no thread panics while it passes on").remove(&name);
             for id in guest.into_iter().flat_map(|guest| guest.waiting) {
-                say(id, Event::Failed(format!("guest {name} ended")));
+                say(id, Event::Gone(why.clone()));
             }
         });
         Ok(())
@@ -60,22 +63,35 @@ impl Relay {
         })
     }
 
-    fn listen(&self, attached: u64, name: &str, console: File, say: &impl Fn(u64, Event)) {
+    /// Reads a console to its end; answers what the end was, with what the console printed last.
+    fn listen(&self, attached: u64, name: &str, console: File, say: &impl Fn(u64, Event)) -> String {
         let mut input = BufReader::new(console);
         let mut line = Vec::new();
-        while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        let mut printed = VecDeque::new();
+        let end = loop {
+            match input.read_until(b'\n', &mut line) {
+                Ok(0) => break "its console was closed".to_owned(),
+                Ok(_) => {}
+                Err(error) => break format!("its console cannot be read: {error}"),
+            }
             match serde_json::from_slice(&line) {
                 Ok(Message { id, event }) => {
                     let id = if id == 0 { attached } else { id };
-                    if matches!(event, Event::Done(_) | Event::Failed(_)) {
+                    if event.ends() {
                         let mut guests = self.guests.lock().expect("no thread panics while it passes on");
                         guests.get_mut(name).map(|guest| guest.waiting.remove(&id));
                     }
                     say(id, event);
                 }
-                Err(_) => eprintln!("{name}: {}", String::from_utf8_lossy(&line).trim_end()),
+                Err(_) => {
+                    let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                    eprintln!("{name}: {text}");
+                    printed.truncate(LAST - 1);
+                    printed.push_front(text);
+                }
             }
             line.clear();
-        }
+        };
+        printed.into_iter().rfold(end, |told, text| format!("{told}\n    {text}"))
     }
 }

@@ -6,12 +6,16 @@ use std::{
     io::{self, BufRead, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{self, Stdio},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
-use fairlane_load::{Progress, all_to_all, busy, delay, disk, ping, tcp, transfer, udp};
+use fairlane_load::{
+    Progress, all_to_all, busy, delay, disk, ping, processors, tcp,
+    traffic::{client, server},
+    transfer, udp,
+};
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
@@ -158,6 +162,11 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::DelayServe(spec) => delay::serve(&spec, started).map(|()| Outcome::Served)?,
         Command::TransferSend(spec) => Outcome::Transfers(transfer::send(&spec)?),
         Command::TransferServe(spec) => transfer::serve(&spec, started).map(|()| Outcome::Served)?,
+        Command::RequestServe(spec) => {
+            server::run(&spec, &AtomicBool::new(false), |_| say(Event::Started), |_| ()).map(|_| Outcome::Served)?
+        }
+        Command::RequestSend(spec) => Outcome::Requests((&client::run(&spec, &AtomicBool::new(false), |_| ())?).into()),
+        Command::Processors(spec) => Outcome::Processors(processors::run(&spec)?),
         Command::AllToAll(spec) => Outcome::Exchanged(all_to_all::run(&spec)?),
         Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),
         Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),
@@ -440,8 +449,9 @@ mod tests {
         let got = "{id:2,run:hello}".to_owned();
         assert_eq!(talk.hear(), Message { id: 2, event: Event::Failed(got) });
         // It ends while this one is unanswered.
+        let end = "its console was closed\n    noise".to_owned();
         talk.say(&request(3, Some("guest"), Command::Hello));
-        assert_eq!(talk.hear(), Message { id: 3, event: Event::Failed("guest guest ended".to_owned()) });
+        assert_eq!(talk.hear(), Message { id: 3, event: Event::Gone(end) });
         talk.say(&request(4, Some("nobody"), Command::Hello));
         assert!(matches!(talk.hear(), Message { id: 4, event: Event::Failed(reason) } if reason.contains("nobody")));
         assert_eq!(talk.end(), End::HangUp);

@@ -62,8 +62,10 @@ impl Waiters {
 
     /// Takes out the port whose turn it is, and gives it a ticket for the guest `on`.
     pub fn call(&mut self, on: PortId) -> Option<(PortId, Ticket)> {
-        let ahead = |(_, start): &(PortId, u64)| start.wrapping_sub(self.virtual_time) as i64;
-        let ahead = |index: &usize| (ahead(&self.waiting[*index]), self.waiting[*index].0);
+        let ahead = |index: &usize| {
+            let (port, start) = self.waiting[*index];
+            (start.wrapping_sub(self.virtual_time) as i64, port)
+        };
         let next = (0..self.waiting.len()).min_by_key(ahead)?;
         let (port, start) = self.waiting.swap_remove(next);
         self.virtual_time = start;

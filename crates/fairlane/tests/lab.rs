@@ -85,6 +85,7 @@ fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
     assert!(result.to_json() == ResultFile::read(out)?.to_json(), "what is printed is not what is written");
     assert!(out.join("report.html").is_file());
     assert!(!result.claims.is_empty() && result.holds());
+    result.warnings.iter().for_each(|warning| eprintln!("WARNING: {warning}"));
     for claim in &result.claims {
         eprintln!(
             "{}: {} (expected {}, measured {})",

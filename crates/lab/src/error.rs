@@ -45,10 +45,12 @@ pub enum Error {
         reason: String,
     },
     /// The guest ended while work was under way.
-    #[error("guest {guest} ended unexpectedly")]
+    #[error("guest {guest} ended unexpectedly: {how}")]
     Gone {
         /// The guest's name.
         guest: String,
+        /// How that was seen, with what its console printed last where its host told that.
+        how: String,
     },
     /// The guest is there but does not answer.
     #[error("guest {guest} has not answered {}s after its work was to end", patience.as_secs())]
@@ -87,6 +89,13 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// A guest that ended, as its line shows.
+    pub(crate) fn gone(guest: &str) -> Error {
+        Error::Gone { guest: guest.to_owned(), how: "the line to its agent was closed".to_owned() }
+    }
 }
 
 /// Names what was done where an input or output error occurred.

@@ -67,7 +67,7 @@ impl Switchboard {
     }
 
     pub fn dispatch(&mut self, id: u64, event: Event) {
-        let last = matches!(event, Event::Done(_) | Event::Failed(_));
+        let last = event.ends();
         if let Some(job) = self.jobs.get(&id) {
             // A job nobody waits for any more is no error.
             let _ = job.send((Instant::now(), event));
@@ -112,9 +112,10 @@ impl Job {
         }
         match next {
             Ok((_, Event::Failed(reason))) => Err(Error::Failed { guest: guest(), reason }),
+            Ok((_, Event::Gone(how))) => Err(Error::Gone { guest: guest(), how }),
             Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => Err(Error::Silent { guest: guest(), patience: self.patience }),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Gone { guest: guest() }),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::gone(&self.guest)),
         }
     }
 

@@ -42,20 +42,11 @@ pub fn boot(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
     topology.check()?;
-    let kind = topology.machine.unwrap_or(kind);
-    if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
-        return Err(Error::Topology(format!("offload: machine {kind} cannot do without; box and xen can")));
-    }
-    if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
-        return Err(Error::Topology(format!("backend: machine {kind} has its own only; xen can have fairlane")));
-    }
-    let guarantees = topology.guests.iter().any(|guest| guest.min_rate.is_some());
-    if guarantees && topology.backend != Backend::Fairlane {
-        return Err(Error::Topology("min_rate: no backend but fairlane has one".to_owned()));
-    }
+    let kind = if topology.bare { kind.bare() } else { kind };
+    refuse(kind, topology, clock)?;
     let machine = match kind {
         MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => {
-            local::boot(kind, topology, clock, logs, progress)
+            local::boot(kind, topology, logs, progress)
         }
         MachineKind::Xen | MachineKind::XenPvh => xen::boot(kind, topology, clock, logs, progress),
         MachineKind::Box => bare::boot(topology, clock, logs, progress),
@@ -65,6 +56,30 @@ pub fn boot(
         wiring::frame_by_frame(machine.as_ref(), topology)?;
     }
     Ok(machine)
+}
+
+/// Refuses what a kind of machine cannot be, before anything of it is started.
+fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), Error> {
+    let unfit = |reason: String| Err(Error::Topology(reason));
+    if *clock != Clock::Wall && !kind.keeps_time() {
+        return unfit(format!("machine {kind} has the wall clock only; xen has the clock of instructions"));
+    }
+    if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
+        return unfit(format!("offload: machine {kind} cannot do without; box and xen can"));
+    }
+    if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
+        return unfit(format!("backend: machine {kind} has its own only; xen can have fairlane"));
+    }
+    if topology.backend != Backend::Fairlane && topology.guests.iter().any(|guest| guest.min_rate.is_some()) {
+        return unfit("min_rate: no backend but fairlane has one".to_owned());
+    }
+    match topology.guests.iter().position(|guest| guest.disk).filter(|_| !kind.serves_disks()) {
+        Some(index) => unfit(format!(
+            "guest {}: machine {kind} has no block backend to serve a disk; xen, xen-pvh and kvm have",
+            index + 1
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Where a program runs.
@@ -93,9 +108,9 @@ impl fmt::Display for Node {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// The kind of machine, where it is another than the one that is asked for: to compare the two.
+    /// Native Linux on the same hardware, instead of the kind of machine that is asked for: to compare the two.
     #[serde(default)]
-    pub machine: Option<MachineKind>,
+    pub bare: bool,
     /// The guests, in order.
     pub guests: Vec<GuestPlan>,
     /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.
@@ -255,12 +270,16 @@ pub trait Machine {
     /// The agent at a node of the topology.
     fn agent(&self, node: Node) -> &Agent;
     /// A node's address on the network all nodes share.
-    fn address(&self, node: Node) -> Ipv4Addr;
+    fn address(&self, node: Node) -> Ipv4Addr {
+        wiring::address(node)
+    }
     /// The hypervisor's account of CPU time; empty where there is no hypervisor that keeps one.
     ///
     /// # Errors
     /// Those of asking.
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error>;
+    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
+        Ok(Vec::new())
+    }
     /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there
     /// was a guest, others are those of [`fairlane_agent::Command::Mark`]. None where it does not count.
     fn marks(&self) -> Vec<PathBuf> {

@@ -62,7 +62,7 @@ impl Way {
     /// # Errors
     /// [`Error::Gone`] where it has ended, [`Error::Script`] where the request is not the script's.
     pub fn send(&self, name: &str, after: BTreeMap<u64, usize>, request: Request) -> Result<(), Error> {
-        let gone = |_| Error::Gone { guest: name.to_owned() };
+        let gone = |_| Error::gone(name);
         match self {
             Way::Live(console) => {
                 let mut console = console;

@@ -27,7 +27,7 @@ fn main() -> process::ExitCode {
 fn topology(kind: MachineKind, backend: Backend) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
-        machine: None,
+        bare: false,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
         join: Join::Bridge,

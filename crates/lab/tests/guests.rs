@@ -158,7 +158,7 @@ fn gone() -> Result<(), Error> {
     let kernel = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("linux.uml"));
     let member = processes_of(guest.agent().name()).into_iter().find(kernel).expect("a process of the guest's kernel");
     killpg(getpgid(Some(Pid::from_raw(member))).unwrap(), Signal::SIGKILL).unwrap();
-    assert!(matches!(job.wait(), Err(Error::Gone { guest: name }) if name == guest.agent().name()));
+    assert!(matches!(job.wait(), Err(Error::Gone { guest: name, .. }) if name == guest.agent().name()));
     assert!(matches!(guest.agent().run(Command::Hello), Err(Error::Gone { .. })));
     Ok(())
 }

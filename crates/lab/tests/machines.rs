@@ -52,7 +52,7 @@ fn topology() -> Topology {
     let cpu = usize::from(thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
     let guest = GuestPlan { cpus: vec![cpu], ..GuestPlan::default() };
     Topology {
-        machine: None,
+        bare: false,
         guests: vec![guest.clone(), guest],
         link: None,
         join: Join::Bridge,

@@ -5,7 +5,8 @@
 //! - [`traffic`]: requests, connections, streams and datagrams between a client and a server that serves anybody;
 //! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
 //! - [`all_to_all`]: the exchange of a parallel computation;
-//! - [`busy`], [`disk`]: a share of a processor, a disk's operations.
+//! - [`busy`], [`disk`]: a share of a processor, a disk's operations;
+//! - [`processors`]: what the time of processors is spent on meanwhile.
 //!
 //! A sender makes an offered load and says what it sent. A receiver cuts time into intervals on its own
 //! monotonic clock and says, for each source and interval, what arrived. Guests share no clock: a receiver
@@ -19,6 +20,7 @@ pub mod disk;
 mod meter;
 mod pacer;
 pub mod ping;
+pub mod processors;
 pub mod tcp;
 pub mod traffic;
 pub mod transfer;

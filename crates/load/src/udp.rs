@@ -126,6 +126,13 @@ fn send_batch(socket: &UdpSocket, payloads: &[Vec<u8>]) -> Result<usize, Errno> 
 /// Counts datagrams by source and interval until the time is up, telling `sink` as it goes.
 ///
 /// # Errors
+/// Asks the kernel for a receive buffer that bridges the moments this process does not run; more than the system's limit takes
+/// privilege, without which it is that limit.
+pub(crate) fn widen(socket: &UdpSocket) -> nix::Result<()> {
+    setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
+        .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER))
+}
+
 /// Orders out of range, a port in use, or a socket that fails.
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;
@@ -133,9 +140,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
     let socket =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("UDP port {}", spec.port)))?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    // A larger buffer bridges the moments this process does not run.
-    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
-        .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER))?;
+    widen(&socket)?;
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, None);
     let mut heads = [[0; SEQUENCE]; BATCH];
     let mut arrived = Vec::with_capacity(BATCH);

@@ -62,11 +62,16 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     Some(sum * sum / (shares.len() as f64 * squares))
 }
 
-/// How much less than a base a value is, in per cent of the base; negative where it is more.
-/// `None` for a base that is not above zero, or what is not finite.
-pub fn loss_percent(value: f64, base: f64) -> Option<f64> {
-    let loss = 100.0 * (1.0 - value / base);
-    (base > 0.0 && loss.is_finite()).then_some(loss)
+/// How much less than a base something is, in per cent of the base, by its [`ratio`] to that; negative where it is more.
+pub fn loss_percent(ratio: f64) -> f64 {
+    100.0 * (1.0 - ratio)
+}
+
+/// Half the 95% interval of the mean ([`student`]), as a part of the mean. `None` below two samples, or with a mean of zero.
+pub fn half_width(samples: &[f64]) -> Option<f64> {
+    let [low, high] = student(samples)?;
+    let width = (high - low) / 2.0 / mean(samples)?.abs();
+    width.is_finite().then_some(width)
 }
 
 /// The 95% confidence interval of a statistic by the percentile bootstrap, with 2,000 resamples and a fixed seed
@@ -193,8 +198,8 @@ mod tests {
         assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.25), Some(1.75));
         assert_eq!(mean(&[f64::MAX, f64::MAX]), Some(f64::MAX));
         assert_eq!(mean(&[1.0, f64::NAN, 3.0]), Some(2.0));
-        assert_eq!((loss_percent(25.0, 100.0), loss_percent(150.0, 100.0)), (Some(75.0), Some(-50.0)));
-        assert_eq!((loss_percent(1.0, 0.0), loss_percent(f64::NAN, 1.0), loss_percent(1.0, -1.0)), (None, None, None));
+        assert_eq!((loss_percent(0.25), loss_percent(1.5)), (75.0, -50.0));
+        assert_eq!((half_width(&[5.0, 5.0]), half_width(&[0.0, 0.0]), half_width(&[5.0])), (Some(0.0), None, None));
         assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
         assert_eq!(jain(&[7.0, 7.0]), Some(1.0));
         assert_eq!((jain(&[]), jain(&[0.0]), jain(&[1.0, -1.0])), (None, None, None));

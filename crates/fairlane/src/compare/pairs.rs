@@ -30,12 +30,12 @@ impl Pair {
 
     /// What is lost, in per cent of the base; negative where there is more.
     pub fn loss(&self) -> f64 {
-        (1.0 - self.ratio) * 100.0
+        stats::loss_percent(self.ratio)
     }
 
     /// The loss' 95% interval.
     pub fn loss_interval(&self) -> Option<[f64; 2]> {
-        self.interval.map(|[low, high]| [(1.0 - high) * 100.0, (1.0 - low) * 100.0])
+        self.interval.map(|[low, high]| [high, low].map(stats::loss_percent))
     }
 }
 

@@ -89,7 +89,7 @@ impl Stage {
 
     /// An error of a guest that was up, with the last words of its kernel if it ended.
     pub fn explain(&self, error: fairlane_lab::Error) -> anyhow::Error {
-        let fairlane_lab::Error::Gone { guest: gone } = &error else { return error.into() };
+        let fairlane_lab::Error::Gone { guest: gone, .. } = &error else { return error.into() };
         let words = self.guests.iter().find(|(spec, _)| spec.name == *gone).map(|(spec, _)| spec.last_words());
         anyhow::anyhow!("{error}; its console ends:\n{}", words.unwrap_or_default())
     }

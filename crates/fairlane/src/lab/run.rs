@@ -127,10 +127,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
     }
     result.write(&out)?;
-    let warning = result.settings.get("warning").and_then(|warning| warning.as_str());
-    if let Some(warning) = warning {
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
     let text =
         || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;

@@ -1,6 +1,6 @@
 //! How often to repeat a measurement: until its interval is narrow, as netperf's `-I` does.
 
-use fairlane_report::stats::{mean, student};
+use fairlane_report::stats;
 
 /// Repeats that an interval can be trusted with, at least.
 const LEAST: usize = 3;
@@ -38,11 +38,9 @@ impl Repeats {
     }
 }
 
-/// The half of the mean's 95% interval in per cent of the mean; none below two samples.
+/// [`stats::half_width`] in per cent.
 pub fn half_percent(samples: &[f64]) -> Option<f64> {
-    let [low, high] = student(samples)?;
-    let mean = mean(samples).filter(|mean| *mean > 0.0)?;
-    Some((high - low) / 2.0 / mean * 100.0)
+    stats::half_width(samples).map(|half| half * 100.0)
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 13] = [
+pub const BUILT_IN: [(&str, &str); 14] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -72,6 +72,7 @@ pub const BUILT_IN: [(&str, &str); 13] = [
     built_in!("transfer"),
     built_in!("alltoall"),
     built_in!("path-length"),
+    built_in!("accept-rate"),
 ];
 
 impl Experiment {
@@ -85,10 +86,10 @@ impl Experiment {
         self.cases.chunk_by(|a, b| a.topology == b.topology).count()
     }
 
-    /// Has its machines serve guests' cards by a backend. A case on a kind of machine of its own is there to be compared with,
-    /// and claims about another backend are not made.
+    /// Has its machines serve guests' cards by a backend. A bare machine is there to be compared with, and claims about another
+    /// backend are not made.
     pub fn serve_by(&mut self, backend: Backend) {
-        for case in self.cases.iter_mut().filter(|case| case.topology.machine.is_none()) {
+        for case in self.cases.iter_mut().filter(|case| !case.topology.bare) {
             case.topology.backend = backend;
         }
         self.claims.retain(|claim| claim.backend.is_none_or(|about| about == backend));

@@ -53,20 +53,13 @@ impl Repeats {
             Repeats::Count(count) if done < *count => Next::Again,
             Repeats::Count(_) => Next::Done,
             Repeats::Until { least, .. } if done < *least => Next::Again,
-            Repeats::Until { metric, within, most, .. } => match half_width(record.samples(metric)) {
+            Repeats::Until { metric, within, most, .. } => match stats::half_width(record.samples(metric)) {
                 Some(width) if width <= *within => Next::Done,
                 _ if done < *most => Next::Again,
                 width => Next::TooWide(width.unwrap_or(f64::INFINITY)),
             },
         }
     }
-}
-
-/// Half the 95% interval of the mean, as a part of the mean.
-fn half_width(samples: &[f64]) -> Option<f64> {
-    let [low, high] = stats::student(samples)?;
-    let width = (high - low) / 2.0 / stats::mean(samples)?.abs();
-    width.is_finite().then_some(width)
 }
 
 /// What is said of cases whose interval stayed too wide.

@@ -54,7 +54,8 @@ pub struct Options {
 }
 
 /// Runs all cases of an experiment. `boot` boots a machine of the kind that is wanted; cases in a row with the same
-/// topology share one. On the clock of instructions they are rehearsed first, unless they were before.
+/// topology share one, which is booted once more, and the result says so, if it loses a guest. On the clock of instructions
+/// they are rehearsed first, unless they were before.
 ///
 /// # Errors
 /// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
@@ -73,24 +74,27 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
     let mut port = FIRST_PORT;
     for group in experiment.cases.chunk_by(|a, b| a.topology == b.topology) {
         let Some(Case { topology, .. }) = group.first() else { continue };
-        let (first_port, mut measured, mut last) = (port, Vec::new(), Clock::Wall);
+        let (first_port, mut records, mut last) = (port, Vec::new(), Clock::Wall);
         for clock in clocks(experiment, group, options)? {
             port = first_port;
-            let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
-            watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
-            let booting = Instant::now();
-            let machine = boot(topology, &clock)?;
-            boots.push(booting.elapsed().as_secs_f64());
-            let whose = topology.machine.map_or("machine".to_owned(), |kind| format!("machine {kind}"));
-            for (fact, value) in machine.facts() {
+            let mut attempt = || measure(experiment, group, boot, &clock, &mut port, watch);
+            let measured = match attempt() {
+                Err(error @ Error::Gone { .. }) => {
+                    let warning = "A guest was lost, and all that was asked of its machine was measured anew";
+                    result.warn(format!("{}{warning}: {error}", group[0].prefix()));
+                    attempt()?
+                }
+                measured => measured?,
+            };
+            boots.push(measured.boot);
+            let whose = if topology.bare { "bare machine" } else { "machine" };
+            for (fact, value) in measured.facts {
                 result.settings.entry(format!("{whose}: {fact}")).or_insert(value);
             }
-            let of_case = |case| repeat(experiment, case, machine.as_ref(), &mut port, watch);
-            measured = group.iter().map(of_case).collect::<Result<_, _>>()?;
-            machine.stop()?;
+            records = measured.records;
             last = clock;
         }
-        for (case, (record, width)) in group.iter().zip(measured) {
+        for (case, (record, width)) in group.iter().zip(records) {
             wide.extend(width.map(|width| (case.prefix(), width)));
             let plan = serde_json::to_value(topology).unwrap_or_default();
             let clock = last.word();
@@ -116,7 +120,8 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
 /// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
 fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
     let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
-    if group.iter().any(|case| case.topology.machine.is_some_and(|kind| !kind.keeps_time())) {
+    // Native Linux has no other.
+    if group.iter().any(|case| case.topology.bare) {
         return Ok(vec![Clock::Wall]);
     }
     // What is asked depends on the cases and their repeats, on the agents that answer, and on this program.
@@ -128,6 +133,36 @@ fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<
     let script = directory.join(format!("script-{}", &hash(&key)[..16]));
     let performance = Clock::Instructions(script.clone());
     Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
+}
+
+/// What came of cases on one machine.
+struct Measured {
+    /// How long the machine took to boot, in seconds.
+    boot: f64,
+    facts: BTreeMap<String, Value>,
+    /// Each case's record, and how wide its interval still is if that is too wide.
+    records: Vec<(Record, Option<f64>)>,
+}
+
+/// Boots the machine of cases that share one, and measures them.
+fn measure(
+    experiment: &Experiment,
+    group: &[Case],
+    boot: Boot,
+    clock: &Clock,
+    port: &mut u16,
+    watch: &dyn Watch,
+) -> Result<Measured, Error> {
+    let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
+    watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
+    let booting = Instant::now();
+    let machine = boot(&group[0].topology, clock)?;
+    let boot = booting.elapsed().as_secs_f64();
+    let of_case = |case| repeat(experiment, case, machine.as_ref(), port, watch);
+    let records = group.iter().map(of_case).collect::<Result<_, _>>()?;
+    let facts = machine.facts();
+    machine.stop()?;
+    Ok(Measured { boot, facts, records })
 }
 
 /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.

@@ -49,11 +49,6 @@ pub struct Software<'a> {
     pub features: &'static str,
     /// Its memory, in MiB.
     pub memory_mib: usize,
-    /// How many NVMe disks it has. Each is [`DISK_BYTES`] long, answers at once, and forgets what is written: only the way
-    /// to it is measured.
-    pub disks: usize,
-    /// Whether its instructions are counted.
-    pub count: bool,
     /// Where the external machine is inside: its CPU, as the computer's own system counts them.
     pub external_cpu: usize,
 }
@@ -97,13 +92,13 @@ impl Computer {
         }
         let logs = logs.to_owned();
         if *clock != Clock::Wall {
-            let host = start(software, clock, cpus(topology) + 1, agent, &logs, "any")?;
+            let host = start(software, topology, clock, cpus(topology) + 1, agent, &logs, "any")?;
             let external = start_inside(host.agent(), software.external_cpu, topology)?;
             return Ok(Computer { host, external, outside: None, logs });
         }
         let outside = start_outside(agent, &logs, topology)?;
         let network = format!("inside={}", wiring::hello(outside.agent())?.1);
-        let host = start(software, clock, cpus(topology), agent, &logs, &network)?;
+        let host = start(software, topology, clock, cpus(topology), agent, &logs, &network)?;
         Ok(Computer { host, external: outside.agent().clone(), outside: Some(outside), logs })
     }
 
@@ -179,6 +174,7 @@ fn bring_up_external(external: &Agent, topology: &Topology) -> Result<(), Error>
 /// Starts the computer in a network of this one's, and waits until the agent of its own system serves.
 fn start(
     software: &Software,
+    topology: &Topology,
     clock: &Clock,
     cpus: usize,
     agent: &Path,
@@ -204,12 +200,12 @@ fn start(
     let launch = Launch {
         program: find_qemu()?,
         arguments: [
-            time(clock, software),
+            time(clock, software.features, topology.count),
             serial_lines(clock, &log, &answers),
             cards(clock),
             memory_and_files(software, cpus, &modules),
-            disks(software),
-            counting(software, logs)?,
+            disks(topology),
+            if topology.count { counting(logs)? } else { Vec::new() },
         ]
         .concat(),
         system: version()?,
@@ -242,6 +238,7 @@ pub fn lost(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
         reason: match error {
             Error::Silent { .. } => "did not come up in time".to_owned(),
             Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
+            Error::Gone { how, .. } => format!("ended: {how}"),
             _ => "was lost with its host".to_owned(),
         },
         log: log.to_owned(),
@@ -254,21 +251,19 @@ pub fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
 }
 
-/// The disks' options.
-fn disks(software: &Software) -> Vec<String> {
+/// The NVMe disks' options, one a guest that wants one. Each answers at once and forgets what is written: only the way to it is
+/// measured.
+fn disks(topology: &Topology) -> Vec<String> {
     let disk = |number| {
         let back = format!("driver=null-co,node-name=disk{number},size={DISK_BYTES},read-zeroes=on");
         let front = format!("nvme,drive=disk{number},serial=disk{number}");
         ["-blockdev".to_owned(), back, "-device".to_owned(), front]
     };
-    (0..software.disks).flat_map(disk).collect()
+    (0..topology.guests.iter().filter(|guest| guest.disk).count()).flat_map(disk).collect()
 }
 
 /// What loads the plugin that counts instructions.
-fn counting(software: &Software, logs: &Path) -> Result<Vec<String>, Error> {
-    if !software.count {
-        return Ok(Vec::new());
-    }
+fn counting(logs: &Path) -> Result<Vec<String>, Error> {
     let out = counts(logs, 0)?.with_extension("");
     let plugin = format!("{},out={}", comma_doubled(&image::plugin()?), comma_doubled(&out));
     Ok(vec!["-plugin".to_owned(), plugin])
@@ -295,11 +290,10 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// What time is on the computer, and what else would differ from run to run.
-fn time(clock: &Clock, software: &Software) -> Vec<String> {
+fn time(clock: &Clock, features: &str, count: bool) -> Vec<String> {
     const REPEATABLE: &str = "-seed 1 -rtc clock=vm,base=2026-01-01";
     // The plugin counts in one thread.
-    let thread = if software.count { "single" } else { "multi" };
-    let features = software.features;
+    let thread = if count { "single" } else { "multi" };
     words(&match clock {
         Clock::Wall => format!("-accel tcg,thread={thread} -cpu max{features}"),
         Clock::Rehearsal(_) => {

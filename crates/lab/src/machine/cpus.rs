@@ -64,7 +64,7 @@ mod tests {
         let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();
         let (join, scheduler, backend) = Default::default();
         Topology {
-            machine: None,
+            bare: false,
             guests,
             host_cpus: host.to_vec(),
             link: None,

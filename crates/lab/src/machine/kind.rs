@@ -54,10 +54,23 @@ impl MachineKind {
         }
     }
 
+    /// Native Linux on the hardware of this kind: the emulated computer or this one.
+    pub(crate) fn bare(self) -> MachineKind {
+        match self {
+            MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => MachineKind::Native,
+            MachineKind::Box | MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh => MachineKind::Box,
+        }
+    }
+
     /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
     /// machine would need.
-    pub fn keeps_time(self) -> bool {
-        matches!(self, MachineKind::Kvm | MachineKind::Xen)
+    pub(crate) fn keeps_time(self) -> bool {
+        matches!(self, MachineKind::Xen | MachineKind::XenPvh)
+    }
+
+    /// Whether its host has a block backend, which serves its guests' disks.
+    pub(crate) fn serves_disks(self) -> bool {
+        matches!(self, MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh)
     }
 }
 

@@ -1,13 +1,12 @@
 //! The emulated computer with Linux as its host, when all is up: what native Linux and a KVM host have in common.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::computer::Computer;
-use super::{CpuTime, Machine, Node, wiring};
+use super::{Machine, Node};
 use crate::Agent;
 use crate::error::Error;
 
@@ -28,14 +27,6 @@ impl Machine for LinuxHost {
             Node::Host => self.computer.host(),
             Node::Guest(number) => &self.guests[number - 1],
         }
-    }
-
-    fn address(&self, node: Node) -> Ipv4Addr {
-        wiring::address(node)
-    }
-
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        Ok(Vec::new())
     }
 
     fn marks(&self) -> Vec<PathBuf> {

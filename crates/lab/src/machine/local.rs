@@ -5,7 +5,6 @@
 //! namespaces, so all goes with the processes in them.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 use std::thread;
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::cpus::{self, Cpus};
 use super::wiring::{self, Bucket, CARD, UPLINK};
-use super::{Clock, CpuTime, Machine, MachineKind, Node, Topology};
+use super::{Machine, MachineKind, Node, Topology};
 use crate::error::Error;
 use crate::guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
 use crate::{Agent, image};
@@ -33,11 +32,9 @@ const PROCESS: &str = "a process of this computer, in a network namespace";
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
-    clock: &Clock,
     logs: &Path,
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Box<dyn Machine>, Error> {
-    refuse(kind, topology, clock)?;
     let cpus = Cpus::assign(topology, &cpus::usable()?)?;
     for program in ["ip", "tc"] {
         find_program(program, &format!("{program}, which wires the machine,"), "iproute2")?;
@@ -66,21 +63,6 @@ pub fn boot(
     let mut machine = Local { guests, external, host, facts: BTreeMap::new() };
     machine.facts = maker.facts(topology, &machine, &systems)?;
     Ok(Box::new(machine))
-}
-
-/// Refuses what no machine of this computer can be.
-fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), Error> {
-    if *clock != Clock::Wall {
-        let reason = format!("machine {kind} has the wall clock only; box and xen have the clock of instructions");
-        return Err(Error::Topology(reason));
-    }
-    match topology.guests.iter().position(|guest| guest.disk) {
-        Some(index) => Err(Error::Topology(format!(
-            "guest {}: machine {kind} has no block backend to serve a disk; xen and kvm have",
-            index + 1
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// What makes the nodes.
@@ -260,14 +242,6 @@ impl Machine for Local {
             Node::Host => self.host.agent(),
             Node::Guest(number) => self.guests[number - 1].agent(),
         }
-    }
-
-    fn address(&self, node: Node) -> Ipv4Addr {
-        wiring::address(node)
-    }
-
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        Ok(Vec::new())
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {

@@ -4,7 +4,6 @@
 //! dom0's agent runs Xen's own tools; each guest's agent is reached over its console, which dom0's agent attaches.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use fairlane_agent::Command;
@@ -100,8 +99,6 @@ fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, c
         ),
         modules: vec![(&images.kernel, format!("{console}{inside}")), (&images.dom0, String::new())],
         features,
-        disks: topology.guests.iter().filter(|guest| guest.disk).count(),
-        count: topology.count,
         memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
         external_cpu: own,
     }
@@ -199,10 +196,6 @@ impl Machine for Xen {
             Node::Host => self.computer.host(),
             Node::Guest(number) => &self.guests[number - 1],
         }
-    }
-
-    fn address(&self, node: Node) -> Ipv4Addr {
-        wiring::address(node)
     }
 
     /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.

@@ -6,6 +6,7 @@ mod packet_delay;
 mod passage;
 mod path_length;
 mod ping;
+mod requests;
 mod transfer;
 mod udp_share;
 mod waiting;
@@ -77,8 +78,8 @@ pub struct Finished<'a> {
 }
 
 /// The names of all procedures.
-pub(super) const NAMES: [&str; 7] =
-    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length"];
+pub(super) const NAMES: [&str; 8] =
+    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
 
 /// Reads the procedure of this name; none if there is none.
 pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -94,6 +95,7 @@ pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
         "packet-delay" => boxed::<packet_delay::PacketDelay>(value),
         "transfer" => boxed::<transfer::Transfer>(value),
         "path-length" => boxed::<path_length::PathLength>(value),
+        "requests" => boxed::<requests::Requests>(value),
         "all-to-all" => boxed::<all_to_all::AllToAll>(value),
         _ => return None,
     })

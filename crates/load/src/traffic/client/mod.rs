@@ -75,6 +75,37 @@ pub struct Outcome {
     pub stopped: Option<String>,
 }
 
+/// What a client did, in the few figures that others are told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Requests answered in full.
+    pub requests: u64,
+    /// Requests that came to nothing.
+    pub failed: u64,
+    /// Bytes received from the server.
+    pub received: u64,
+    /// The median of what an answer took, in seconds.
+    pub median: f64,
+    /// Why it ended before its time.
+    pub stopped: Option<String>,
+}
+
+impl From<&Outcome> for Account {
+    fn from(outcome: &Outcome) -> Account {
+        let Outcome { seconds, total, stopped, .. } = outcome;
+        Account {
+            seconds: *seconds,
+            requests: total.requests,
+            failed: total.failures.total(),
+            received: total.received,
+            median: total.latency.value_at_quantile(0.5) as f64 / 1e9,
+            stopped: stopped.clone(),
+        }
+    }
+}
+
 /// What a thread ends with.
 type Ended = Result<Option<Arrived>, String>;
 

@@ -8,8 +8,6 @@ use std::{
     time::Instant,
 };
 
-use nix::sys::socket::{setsockopt, sockopt};
-
 use super::{
     Run,
     counters::{Counters, add},
@@ -20,12 +18,11 @@ use crate::{
         Arrived,
         wire::{answer, parse_question},
     },
+    udp::widen,
 };
 
 /// Senders remembered at once; the one silent longest is forgotten for a new one.
 const SENDERS: usize = 4096;
-/// The buffer asked of the kernel, in bytes.
-const BUFFER: usize = 8 << 20;
 
 struct Sender {
     arrived: Arrived,
@@ -36,8 +33,8 @@ struct Sender {
 
 /// Counts until the run is over.
 pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
-    // A larger buffer bridges the moments this thread does not run; over the system's limit takes privilege.
-    let _ = setsockopt(socket, sockopt::RcvBufForce, &BUFFER).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER));
+    // With less, more is lost, which is counted.
+    let _ = widen(socket);
     let _ = socket.set_read_timeout(Some(PATIENCE));
     let mut senders: BTreeMap<SocketAddr, Sender> = BTreeMap::new();
     let mut datagram = vec![0; 1 << 16];
