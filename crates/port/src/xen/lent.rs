@@ -1,7 +1,8 @@
 //! Memory of this process that this domain granted to itself, by /dev/xen/gntalloc (linux/include/uapi/xen/gntalloc.h).
 //!
 //! To copy between a guest's page and memory of a process, the kernel must first find and pin that memory's pages, which on a
-//! paravirtual Linux took four fifths of the whole copy. Pages that are named by a grant at both ends need none of that.
+//! paravirtual Linux took 5,700 of the 13,300 instructions that dom0's kernel spent on a frame toward the wire. A copy with a
+//! grant at both ends needs none of that.
 
 use super::grant::request;
 use super::host::{End, Host, Lent, PAGE, Place, SELF, Segment};
