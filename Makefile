@@ -51,6 +51,7 @@ lab: guests all
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 test: guests agent plugin lint
+	@deploy/need haproxy haproxy
 	$(CARGO) run --quiet --package fairlane -- lab setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 

@@ -9,6 +9,7 @@
 mod counters;
 mod mark;
 mod protocol;
+pub mod proxy;
 mod relay;
 mod script;
 mod serve;

@@ -9,7 +9,7 @@ use fairlane_load::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Function};
+use crate::{Counters, Function, proxy};
 
 /// What the host wants run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,8 @@ pub enum Command {
     RequestServe(server::Spec),
     /// Makes requests of an agent that does `RequestServe`, or of any server.
     RequestSend(client::Spec),
+    /// Has HAProxy pass requests on to a server; [`Event::Started`].
+    Proxy(proxy::Spec),
     /// Looks on what the processors' time is spent on.
     Processors(processors::Spec),
     /// Takes part in an exchange of all with all.

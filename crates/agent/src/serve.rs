@@ -20,8 +20,8 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::{
-    Command, Counters, Event, Message, Outcome, Request, Step, encode, mark::mark, relay::Relay, script::Told, symbols,
-    tty::open_raw,
+    Command, Counters, Event, Message, Outcome, Request, Step, encode, mark::mark, proxy, relay::Relay, script::Told,
+    symbols, tty::open_raw,
 };
 
 /// How long a program that is run until it prints something is let be between two attempts.
@@ -166,6 +166,7 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
             server::run(&spec, &AtomicBool::new(false), |_| say(Event::Started), |_| ()).map(|_| Outcome::Served)?
         }
         Command::RequestSend(spec) => Outcome::Requests((&client::run(&spec, &AtomicBool::new(false), |_| ())?).into()),
+        Command::Proxy(spec) => proxy::run(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
         Command::Processors(spec) => Outcome::Processors(processors::run(&spec)?),
         Command::AllToAll(spec) => Outcome::Exchanged(all_to_all::run(&spec)?),
         Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),

@@ -1,6 +1,6 @@
 //! The network path of virtual machines, measured, shared fairly, kept fast.
 //!
-//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage, a wrong policy or experiment.
+//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage, a wrong policy or experiment. (`doctor`: 1 is findings.)
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod compare;
 mod completions;
 mod ctl;
 mod demo;
+mod doctor;
 mod figures;
 mod interrupt;
 mod lab;
@@ -40,6 +41,7 @@ enum Command {
     Ctl(ctl::Args),
     Top(top::Args),
     Demo(demo::Args),
+    Doctor(doctor::Args),
     #[command(subcommand)]
     Lab(lab::Command),
     #[command(subcommand)]
@@ -57,6 +59,10 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(args),
         Command::Top(args) => top::run(args),
         Command::Demo(args) => match demo::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Doctor(args) => match doctor::run(args) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
@@ -81,7 +87,10 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where nobody reads it, the exit status must do.
             let _ = writeln!(std::io::stderr(), "{error:#}");
-            let wrong = error.is::<policy_file::Unfit>() || error.is::<lab::Unfit>() || error.is::<load::Unfit>();
+            let wrong = error.is::<policy_file::Unfit>()
+                || error.is::<lab::Unfit>()
+                || error.is::<load::Unfit>()
+                || error.is::<doctor::Unfit>();
             ExitCode::from(if wrong { 2 } else { 1 })
         }
     }

@@ -167,6 +167,7 @@ fn duration(command: &Command) -> f64 {
         Command::RequestServe(spec) => spec.seconds.unwrap_or(86_400.0),
         Command::RequestSend(spec) => spec.seconds + spec.timeout,
         Command::Processors(spec) => spec.seconds,
+        Command::Proxy(spec) => spec.seconds,
         Command::AllToAll(spec) => spec.seconds,
         Command::Busy(spec) => spec.seconds,
         Command::Await { seconds, .. } => *seconds,

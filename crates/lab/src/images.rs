@@ -84,16 +84,16 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent, Backend::Netback)?;
+    XenImages::build(&agent, Backend::Netback, false)?;
     progress("building the images of native Linux");
-    BareImages::build(&agent)?;
+    BareImages::build(&agent, false)?;
     progress("building the images of the KVM host");
-    KvmImages::build(&agent)?;
+    KvmImages::build(&agent, false)?;
     cache::tidy(&cache::directory()?)
 }
 
 fn all_packages() -> impl Iterator<Item = &'static str> {
-    [packages::KERNEL].into_iter().chain(packages::XEN).chain(packages::KVM)
+    [packages::KERNEL].into_iter().chain(packages::XEN).chain(packages::KVM).chain(packages::PROXY)
 }
 
 /// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
@@ -129,11 +129,12 @@ pub(crate) struct XenImages {
 }
 
 impl XenImages {
-    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend.
+    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend. Guests may have a
+    /// proxy, HAProxy.
     ///
     /// # Errors
     /// [`Error::Missing`] where a package was not fetched.
-    pub fn build(agent: &Path, backend: Backend) -> Result<XenImages, Error> {
+    pub fn build(agent: &Path, backend: Backend, proxy: bool) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
@@ -141,7 +142,7 @@ impl XenImages {
         let libraries = libraries(&packages::XEN)?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
         guest.link(&GUEST_DISK[1..], "/dev/xvda");
-        guest.programs(&[ethtool()?], &libraries)?;
+        add_programs(&mut guest, vec![ethtool()?], proxy)?;
 
         // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
         let network = match backend {
@@ -214,13 +215,13 @@ pub(crate) struct BareImages {
 
 impl BareImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path) -> Result<BareImages, Error> {
+    pub fn build(agent: &Path, proxy: bool) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
         // Network namespaces have their names there.
         image.directory("run");
         image.link("var/run", "/run");
-        image.programs(&network_programs()?, &libraries(&packages::XEN)?)?;
+        add_programs(&mut image, network_programs()?, proxy)?;
         Ok(BareImages { kernel: kernel.unpacked()?, initramfs: image.keep()?, release: kernel.release })
     }
 }
@@ -237,11 +238,12 @@ pub(crate) struct KvmImages {
 
 impl KvmImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path) -> Result<KvmImages, Error> {
+    pub fn build(agent: &Path, proxy: bool) -> Result<KvmImages, Error> {
         let kernel = Kernel::find()?;
         let unpacked = kernel.unpacked()?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;
         guest.link(&GUEST_DISK[1..], "/dev/vda");
+        add_programs(&mut guest, Vec::new(), proxy)?;
         let mut host = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_MODULES)?)?;
         host.file(&GUEST_KERNEL[1..], &unpacked)?;
         host.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
@@ -254,6 +256,16 @@ impl KvmImages {
         host.programs(&programs, &libraries(&[&packages::XEN[..], &packages::KVM].concat())?)?;
         Ok(KvmImages { kernel: unpacked, host: host.keep()?, release: kernel.release })
     }
+}
+
+/// Adds what a guest runs, and HAProxy where it is a load balancer.
+fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf)>, proxy: bool) -> Result<(), Error> {
+    let mut packages = packages::XEN.to_vec();
+    if proxy {
+        programs.push(("bin/haproxy".to_owned(), packages::files("haproxy")?.join("usr/sbin/haproxy")));
+        packages.extend(packages::KVM.iter().chain(&packages::PROXY));
+    }
+    guest.programs(&programs, &libraries(&packages)?)
 }
 
 /// What wires a host: by the names a program without a PATH looks for.

@@ -73,6 +73,9 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     if topology.backend != Backend::Fairlane && topology.guests.iter().any(|guest| guest.min_rate.is_some()) {
         return unfit("min_rate: no backend but fairlane has one".to_owned());
     }
+    if topology.proxy && matches!(kind, MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000) {
+        return unfit(format!("proxy: guests of machine {kind} cannot have HAProxy; those of the others can"));
+    }
     match topology.guests.iter().position(|guest| guest.disk).filter(|_| !kind.serves_disks()) {
         Some(index) => unfit(format!(
             "guest {}: machine {kind} has no block backend to serve a disk; xen, xen-pvh and kvm have",
@@ -135,6 +138,9 @@ pub struct Topology {
     /// as native Linux or a Xen host.
     #[serde(default = "yes")]
     pub offload: bool,
+    /// Whether guests have HAProxy.
+    #[serde(default)]
+    pub proxy: bool,
     /// What serves the guests' cards.
     #[serde(default)]
     pub backend: Backend,

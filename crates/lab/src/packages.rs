@@ -66,6 +66,20 @@ pub const XEN: [&str; 39] = [
     "liblzo2-2",
 ];
 
+/// HAProxy, for a guest that is a load balancer, and the libraries it loads besides those of the others.
+pub const PROXY: [&str; 10] = [
+    "haproxy",
+    "libcrypt1",
+    "libgcrypt20",
+    "libgpg-error0",
+    "liblua5.3-0",
+    "liblz4-1",
+    "libopentracing-c-wrapper0",
+    "libopentracing1",
+    "libstdc++6",
+    "libsystemd0",
+];
+
 /// What a KVM host has besides: QEMU, the firmware it gives a guest, and the libraries it loads.
 pub const KVM: [&str; 38] = [
     "libaio1",

@@ -28,6 +28,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
         bare: false,
+        proxy: false,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
         join: Join::Bridge,

@@ -53,6 +53,7 @@ fn topology() -> Topology {
     let guest = GuestPlan { cpus: vec![cpu], ..GuestPlan::default() };
     Topology {
         bare: false,
+        proxy: false,
         guests: vec![guest.clone(), guest],
         link: None,
         join: Join::Bridge,

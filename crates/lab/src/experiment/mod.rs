@@ -58,7 +58,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 14] = [
+pub const BUILT_IN: [(&str, &str); 15] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -73,6 +73,7 @@ pub const BUILT_IN: [(&str, &str); 14] = [
     built_in!("alltoall"),
     built_in!("path-length"),
     built_in!("accept-rate"),
+    built_in!("http-sizes"),
 ];
 
 impl Experiment {

@@ -65,6 +65,7 @@ mod tests {
         let (join, scheduler, backend) = Default::default();
         Topology {
             bare: false,
+            proxy: false,
             guests,
             host_cpus: host.to_vec(),
             link: None,

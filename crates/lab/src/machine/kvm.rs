@@ -26,7 +26,7 @@ const QEMU_MIB: usize = 64;
 /// Boots one.
 pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = KvmImages::build(&agent)?;
+    let images = KvmImages::build(&agent, topology.proxy)?;
     progress("KVM host: booting");
     let software = Software {
         kernel: &images.kernel,

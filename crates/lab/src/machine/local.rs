@@ -39,6 +39,9 @@ pub fn boot(
     for program in ["ip", "tc"] {
         find_program(program, &format!("{program}, which wires the machine,"), "iproute2")?;
     }
+    if topology.proxy {
+        find_program("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
+    }
     let maker = Maker { kind, agent: image::agent()?, logs, cpus };
     // Tried here, where it is told from a fault of the machine's.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))

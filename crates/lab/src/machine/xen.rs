@@ -31,7 +31,7 @@ pub fn boot(
     progress: Progress,
 ) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = XenImages::build(&agent, topology.backend)?;
+    let images = XenImages::build(&agent, topology.backend, topology.proxy)?;
     progress("Xen and dom0: booting");
     let software = software(kind, &images, topology, clock);
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;

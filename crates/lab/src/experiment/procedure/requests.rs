@@ -4,17 +4,17 @@
 //! Each request has a connection of its own: netperf's TCP_CRR, or HTTP/1.0. The server closes first, so that the client's ports
 //! are free again.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
-use fairlane_agent::{Command, Outcome};
+use fairlane_agent::{Command, Outcome, proxy};
 use fairlane_load::processors::{self, Use};
 use fairlane_load::traffic::client::{self, Account as Answered, Close};
 use fairlane_load::traffic::server::{self, Acceptors};
 use fairlane_load::traffic::{Pattern, Sizes};
-use fairlane_report::{Axis, Figure, Series};
+use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
 use serde::Deserialize;
 
-use super::super::case::{Fault, node_fault};
+use super::super::case::{Fault, guest_fault, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::{Finished, Procedure, limits};
@@ -28,6 +28,8 @@ const PAUSE: f64 = 0.5;
 const LAST: f64 = 4.0;
 /// Seconds after which a request has failed.
 const TIMEOUT: f64 = 5.0;
+/// The series of what is lost by size.
+const LOSS: &str = "loss";
 /// Bytes of a TCP_CRR's request: the source's.
 const REQUEST: u32 = 32;
 
@@ -42,6 +44,9 @@ pub struct Requests {
     /// Who answers; where it is the client as well, over loopback.
     #[serde(deserialize_with = "super::node")]
     server: Node,
+    /// The guest whose HAProxy the requests go through, if any.
+    #[serde(default)]
+    through: Option<usize>,
     /// Who accepts connections: one thread of the server's for all, or each (SO_REUSEPORT). It has a thread a CPU.
     acceptors: Acceptors,
     /// Connections at once.
@@ -72,18 +77,23 @@ fn cpus(node: Node, topology: &Topology) -> usize {
 }
 
 impl Requests {
-    fn to(&self, at: Addresses) -> Ipv4Addr {
-        if self.client == self.server { Ipv4Addr::LOCALHOST } else { at(self.server) }
+    /// Where requests are sent to.
+    fn to(&self, at: Addresses, port: u16) -> SocketAddrV4 {
+        match self.through {
+            Some(guest) => SocketAddrV4::new(at(Node::Guest(guest)), port + 1),
+            None if self.client == self.server => SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+            None => SocketAddrV4::new(at(self.server), port),
+        }
     }
 
     fn spec(&self, topology: &Topology, at: Addresses, port: u16, size: u32) -> client::Spec {
-        let to = self.to(at);
+        let to = self.to(at, port);
         let pattern = match self.pattern {
             Word::Crr => Pattern::Crr(Sizes { request: REQUEST, response: size }),
-            Word::Http => Pattern::Http { host: to.to_string(), path: format!("/?s={size}"), keep_alive: false },
+            Word::Http => Pattern::Http { host: to.ip().to_string(), path: format!("/?s={size}"), keep_alive: false },
         };
         client::Spec {
-            to: (to, port).into(),
+            to: to.into(),
             pattern,
             threads: cpus(self.client, topology).min(self.connections),
             connections: self.connections,
@@ -96,10 +106,11 @@ impl Requests {
         }
     }
 
-    /// Whose processors are looked at: the server's, and where the server is a guest those of its host.
+    /// Whose processors are looked at: the proxy's or the server's, and where that is a guest those of its host.
     fn watched(&self) -> Vec<(&'static str, Node)> {
-        let host = matches!(self.server, Node::Guest(_)).then_some(("host", Node::Host));
-        [("server", self.server)].into_iter().chain(host).collect()
+        let first = self.through.map_or(("server", self.server), |guest| ("proxy", Node::Guest(guest)));
+        let host = matches!(first.1, Node::Guest(_)).then_some(("host", Node::Host));
+        [first].into_iter().chain(host).collect()
     }
 
     /// The time in which requests are made, in seconds.
@@ -127,6 +138,13 @@ impl Procedure for Requests {
     fn faults(&self, topology: &Topology) -> Vec<Fault> {
         let mut faults: Vec<Fault> = node_fault("client", self.client, topology).into_iter().collect();
         faults.extend(node_fault("server", self.server, topology));
+        faults.extend(self.through.and_then(|guest| guest_fault("through", guest, topology)));
+        if self.through.is_some() && !topology.proxy {
+            faults.push(("through", "through needs guests with HAProxy: proxy = true in the topology".to_owned()));
+        }
+        if self.through.is_some() && self.pattern != Word::Http {
+            faults.push(("through", "through is an HTTP proxy: pattern must be \"http\"".to_owned()));
+        }
         limits(&mut faults, "connections", self.connections as f64, 1.0, 10_000.0);
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
         let least = if self.pattern == Word::Crr { 1 } else { 0 };
@@ -165,6 +183,12 @@ impl Procedure for Requests {
             patience: TIMEOUT,
         };
         plan.serve(self.server, Command::RequestServe(serve));
+        if let Some(guest) = self.through {
+            let node = Node::Guest(guest);
+            let to = (at(self.server), port).into();
+            let spec = proxy::Spec { port: port + 1, to, threads: cpus(node, topology), seconds: self.seconds() };
+            plan.serve(node, Command::Proxy(spec));
+        }
         for (index, size) in self.sizes.iter().enumerate() {
             let start = SETTLE + index as f64 * (self.seconds + PAUSE);
             plan.start(self.client, start, Command::RequestSend(self.spec(topology, at, port, *size)));
@@ -208,6 +232,25 @@ impl Procedure for Requests {
         }
     }
 
+    fn comparisons(&self, cases: usize) -> Vec<String> {
+        let sizes = self.sizes.iter().filter(|_| self.through.is_some() && cases > 1);
+        sizes.map(|size| format!("loss/{size}")).collect()
+    }
+
+    /// Of a proxy: how much lower the rate of the last case is than that of the first.
+    fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
+        let ([first, .., last], Some(_)) = (cases, self.through) else { return };
+        let axis = Axis::new("size of an answer", "bytes");
+        let mut losses = Series::new(LOSS, "%", axis).group(last.name);
+        for size in &self.sizes {
+            let rate = |case: &Finished| stats::mean(case.record.samples(&format!("rate/{size}"))).unwrap_or(f64::NAN);
+            let loss = stats::loss_percent(rate(last) / rate(first));
+            result.value(&format!("loss/{size}"), loss, "%");
+            losses = losses.point((*size).into(), loss);
+        }
+        result.series(losses);
+    }
+
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let titles = [("rate", "Connections a second"), ("bandwidth", "Bandwidth of the answers")];
         let figure = |(name, title): (&str, &str)| {
@@ -216,7 +259,9 @@ impl Procedure for Requests {
             let figure = if self.sizes.len() > 1 { Figure::means(title) } else { Figure::bars(title) };
             figure.series(names).y(title)
         };
-        titles.into_iter().take(if self.sizes.len() > 1 { 2 } else { 1 }).map(figure).collect()
+        let rates = titles.into_iter().take(if self.sizes.len() > 1 { 2 } else { 1 }).map(figure);
+        let compared = !self.comparisons(cases.len()).is_empty();
+        rates.chain(compared.then(|| Figure::means("Loss").series([LOSS]).y("loss of the rate, in per cent"))).collect()
     }
 }
 

@@ -146,6 +146,15 @@ fn requests_are_counted_by_size() {
 }
 
 #[test]
+fn requests_go_through_a_proxy() {
+    let result = measure(
+        "[topology]\nproxy = true\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"requests\"\npattern = \"http\"\nclient = \"external\"\n\
+         server = \"host\"\nthrough = 1\nacceptors = \"one\"\nconnections = 2\nsizes = [4096]\nseconds = 0.3\n",
+    );
+    assert!(result.metrics["rate/4096"].value > 0.0 && result.metrics["busiest/proxy"].value > 0.0);
+}
+
+#[test]
 fn delays_and_transfers_are_read() {
     let delays = measure(
         "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\n\

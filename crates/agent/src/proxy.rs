@@ -1,0 +1,92 @@
+//! HAProxy, as a load balancer has it between a client and a server.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// How often it is looked whether it listens, or has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The port to listen at.
+    pub port: u16,
+    /// The HTTP server behind.
+    pub to: SocketAddr,
+    /// Threads, each on a CPU.
+    pub threads: usize,
+    /// How long, in seconds.
+    pub seconds: f64,
+}
+
+/// Runs it for its time; tells `started` when it listens.
+///
+/// # Errors
+/// Where it is not there, or ends before its time: its own words.
+pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
+    let program = Command::new("haproxy")
+        // In the foreground, told by its standard input how to be.
+        .args(["-db", "-f", "/proc/self/fd/0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = Running(program.map_err(|error| io::Error::new(error.kind(), format!("haproxy: {error}")))?);
+    if let Some(mut input) = child.0.stdin.take() {
+        // If it ended already, what it said is better than a broken pipe.
+        let _ = input.write_all(configuration(spec).as_bytes());
+    }
+    let end = Instant::now() + Duration::try_from_secs_f64(spec.seconds).map_err(io::Error::other)?;
+    let mut started = Some(started);
+    while Instant::now() < end {
+        child.check()?;
+        if started.is_some() && TcpStream::connect((Ipv4Addr::LOCALHOST, spec.port)).is_ok() {
+            started.take().into_iter().for_each(|started| started());
+        }
+        thread::sleep(LOOK);
+    }
+    match started {
+        Some(_) => Err(io::Error::other(format!("haproxy does not listen at port {} yet", spec.port))),
+        None => Ok(()),
+    }
+}
+
+/// Every request has a connection of its own on either side.
+fn configuration(spec: &Spec) -> String {
+    let Spec { port, to, threads, .. } = spec;
+    format!(
+        "global\n nbthread {threads}\ndefaults\n mode http\n option httpclose\n timeout connect 5s\n \
+         timeout client 10s\n timeout server 10s\nfrontend in\n bind :{port}\n default_backend out\nbackend out\n \
+         server out {to}\n"
+    )
+}
+
+/// A program that ends with this.
+struct Running(Child);
+
+impl Running {
+    /// Whether it runs; if not, what it said.
+    fn check(&mut self) -> io::Result<()> {
+        let Some(status) = self.0.try_wait()? else { return Ok(()) };
+        let mut words = String::new();
+        if let Some(errors) = &mut self.0.stderr {
+            errors.read_to_string(&mut words)?;
+        }
+        Err(io::Error::other(format!("haproxy ended with {status}: {}", words.trim())))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

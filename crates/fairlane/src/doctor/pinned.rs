@@ -1,0 +1,51 @@
+//! Which kernel settings an administrator has written down: those the doctor leaves alone.
+
+use super::snapshot::Snapshot;
+
+/// Where administrators write them (sysctl.d(5)). What a distribution ships in /usr/lib is not theirs.
+const PLACES: [&str; 3] = ["/etc/sysctl.conf", "/etc/sysctl.d/", "/run/sysctl.d/"];
+
+/// Where a setting is written down: `FILE:LINE`, the first found.
+pub fn find(snapshot: &Snapshot, key: &str) -> Option<String> {
+    PLACES.iter().find_map(|place| {
+        let mut files = snapshot.below(place).filter(|(rest, _)| rest.is_empty() || rest.ends_with(".conf"));
+        files.find_map(|(rest, text)| {
+            let line = text.lines().position(|line| sets(line, key))?;
+            Some(format!("{place}{rest}:{}", line + 1))
+        })
+    })
+}
+
+/// Whether a line sets a key: `key = value`, `-key = value` (failure ignored), with `/` for `.` and `*` for anything.
+fn sets(line: &str, key: &str) -> bool {
+    let line = line.trim_start();
+    let name = line.split_once('=').map_or("", |(name, _)| name);
+    let name = name.trim_start_matches('-').trim().replace('/', ".");
+    !line.starts_with(['#', ';']) && !name.is_empty() && matches(&name, key)
+}
+
+/// Whether a text is of a pattern in which `*` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(start) else { return false };
+    text.char_indices().map(|(place, _)| place).chain([text.len()]).any(|place| matches(rest, &text[place..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_found_where_it_is_written() {
+        let mut snapshot = Snapshot::default();
+        snapshot
+            .put("/etc/sysctl.conf", "# net.core.somaxconn = 1\n;net.core.somaxconn=1\nnet.core.rmem_max=1\n".into());
+        snapshot.put("/etc/sysctl.d/README", "net.core.somaxconn = 1\n".into());
+        assert_eq!(find(&snapshot, "net.core.somaxconn"), None);
+        for line in ["net.core.somaxconn = 1", " -net.core.somaxconn=1", "net/core/somaxconn=1", "net.core.*=1"] {
+            snapshot.put("/etc/sysctl.d/50-a.conf", format!("\n{line}\n"));
+            assert_eq!(find(&snapshot, "net.core.somaxconn").as_deref(), Some("/etc/sysctl.d/50-a.conf:2"), "{line}");
+            assert_eq!(find(&snapshot, "net.ipv4.tcp_tw_reuse"), None);
+        }
+    }
+}

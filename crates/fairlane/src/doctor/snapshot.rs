@@ -1,0 +1,261 @@
+//! What the doctor reads: the text of a machine's files and tools at one time, under the name of each.
+//!
+//! Rules see only this text, so a rule is tested on what a machine printed, whichever machine that was.
+
+use fairlane_engine::control::Client;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Files read as they are.
+const FILES: [&str; 20] = [
+    "/proc/net/netstat",
+    "/proc/net/snmp",
+    "/proc/net/sockstat",
+    "/proc/net/softnet_stat",
+    "/proc/net/dev",
+    "/proc/net/stat/nf_conntrack",
+    "/proc/stat",
+    "/proc/pressure/cpu",
+    "/proc/cpuinfo",
+    "/sys/hypervisor/type",
+    "/proc/sys/net/core/somaxconn",
+    "/proc/sys/net/core/netdev_max_backlog",
+    "/proc/sys/net/core/netdev_budget",
+    "/proc/sys/net/ipv4/ip_local_port_range",
+    "/proc/sys/net/ipv4/tcp_max_tw_buckets",
+    "/proc/sys/net/ipv4/tcp_syncookies",
+    "/proc/sys/net/ipv4/tcp_tw_reuse",
+    "/proc/sys/net/netfilter/nf_conntrack_count",
+    "/proc/sys/net/netfilter/nf_conntrack_max",
+    "/etc/sysctl.conf",
+];
+
+/// Directories whose files are read as they are.
+const DIRECTORIES: [&str; 4] = ["/sys/kernel/debug/kvm", "/etc/xen", "/etc/sysctl.d", "/run/sysctl.d"];
+
+/// Where each of Xen's network backends has a directory with a file a ring (drivers/net/xen-netback/xenbus.c).
+pub const NETBACK: &str = "/sys/kernel/debug/xen-netback";
+
+/// The listening TCP sockets with the processes that hold them.
+pub const LISTENERS: &str = "ss -Hlntp";
+/// The queueing disciplines of all devices with their counters.
+pub const QDISCS: &str = "tc -s -j qdisc show";
+/// Xen's version, scheduler and processors.
+pub const XEN_INFO: &str = "xl info";
+/// Xen's domains with the processor time each has used.
+pub const XEN_DOMAINS: &str = "xl list";
+/// The parameters of Xen's first scheduler.
+pub const XEN_CREDIT: &str = "xl sched-credit -s";
+/// A device's offloads: to be followed by its name.
+pub const OFFLOADS: &str = "ethtool -k ";
+/// A device's driver: to be followed by its name.
+pub const DRIVER: &str = "ethtool -i ";
+/// The busiest destinations: a line `LOCAL-ADDRESS REMOTE-ADDRESS:PORT COUNT`, addresses as in /proc/net/tcp.
+pub const DESTINATIONS: &str = "destinations";
+/// Every thread: a line `PROCESS THREAD CPU RUN WAIT SLICES NAME`, times in nanoseconds (sched-stats.rst, section
+/// "/proc/<pid>/schedstat").
+pub const THREADS: &str = "threads";
+/// The state of Fairlane's own backend, as the control protocol's JSON.
+pub const FAIRLANE: &str = "fairlane";
+
+/// Tools asked once a snapshot. One that is absent says nothing.
+const TOOLS: [&str; 5] = [LISTENERS, QDISCS, XEN_INFO, XEN_DOMAINS, XEN_CREDIT];
+/// Destinations kept: ports run out at the busiest first.
+const KEPT: usize = 20;
+
+/// A machine at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    texts: BTreeMap<String, String>,
+}
+
+impl Snapshot {
+    /// Reads this machine, and the backend at `control` if there is one.
+    pub fn of_this_machine(control: &Path) -> Snapshot {
+        let mut snapshot = Snapshot::of_files(Path::new("/"));
+        for tool in TOOLS {
+            snapshot.ask(tool);
+        }
+        // A load of our own is not to be judged.
+        let own = format!("pid={},", std::process::id());
+        let others = snapshot.text(LISTENERS).lines().filter(|line| !line.contains(&own));
+        let others = others.flat_map(|line| [line, "\n"]).collect();
+        snapshot.put(LISTENERS, others);
+        let state = Client::connect(control).and_then(|mut client| client.show());
+        if let Some(state) = state.ok().and_then(|state| serde_json::to_string(&state).ok()) {
+            snapshot.put(FAIRLANE, state);
+        }
+        snapshot
+    }
+
+    /// Asks about the network cards that packets went through since an earlier reading.
+    pub fn ask_about_cards(&mut self, since: &Snapshot) {
+        // Loopback is no card, and has nothing to set.
+        let carried = |device: &String| device != "lo" && self.packets(device) > since.packets(device);
+        let devices: Vec<_> = self.devices().into_iter().filter(carried).collect();
+        for device in devices {
+            self.ask(&format!("{OFFLOADS}{device}"));
+            self.ask(&format!("{DRIVER}{device}"));
+        }
+    }
+
+    /// Reads the files below a root. What is not there, or may not be read, is left out.
+    pub fn of_files(root: &Path) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for name in FILES {
+            snapshot.read(root, name);
+        }
+        for directory in DIRECTORIES {
+            for name in names(root, directory) {
+                snapshot.read(root, &format!("{directory}/{name}"));
+            }
+        }
+        for vif in names(root, NETBACK) {
+            for ring in names(root, &format!("{NETBACK}/{vif}")) {
+                snapshot.read(root, &format!("{NETBACK}/{vif}/{ring}"));
+            }
+        }
+        snapshot.put(DESTINATIONS, destinations(root));
+        snapshot.put(THREADS, threads(root));
+        snapshot
+    }
+
+    /// What stands under a name; nothing if it is not there.
+    pub fn text(&self, name: &str) -> &str {
+        self.texts.get(name).map_or("", String::as_str)
+    }
+
+    /// Everything whose name begins so: the rest of the name, and the text.
+    pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let from = self.texts.range(prefix.to_owned()..);
+        from.map_while(move |(name, text)| Some((name.strip_prefix(prefix)?, text.as_str())))
+    }
+
+    /// Sets what stands under a name.
+    pub fn put(&mut self, name: &str, text: String) {
+        self.texts.insert(name.to_owned(), text);
+    }
+
+    fn read(&mut self, root: &Path, name: &str) {
+        if let Ok(text) = fs::read(below(root, name)) {
+            self.put(name, String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+
+    /// Asks a tool, for at most three seconds: Xen's may wait for a daemon that is not there.
+    fn ask(&mut self, line: &str) {
+        let words = line.split_whitespace();
+        let asked = Command::new("timeout").arg("3").args(words).stdin(Stdio::null()).stderr(Stdio::null()).output();
+        if let Ok(answer) = asked.map(|asked| asked.stdout).map(|text| String::from_utf8_lossy(&text).into_owned())
+            && !answer.is_empty()
+        {
+            self.put(line, answer);
+        }
+    }
+}
+
+/// An absolute path below a root.
+fn below(root: &Path, path: &str) -> std::path::PathBuf {
+    root.join(path.trim_start_matches('/'))
+}
+
+/// The names in a directory, sorted; none if it cannot be read.
+fn names(root: &Path, directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(below(root, directory)).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Counts the ports in use a destination: sockets of any state with a local port of their own choosing.
+fn destinations(root: &Path) -> String {
+    let range = fs::read_to_string(below(root, "/proc/sys/net/ipv4/ip_local_port_range")).unwrap_or_default();
+    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u16>().ok());
+    let (Some(first), Some(last)) = (bounds.next(), bounds.next()) else { return String::new() };
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let Ok(file) = fs::File::open(below(root, table)) else { continue };
+        for line in BufReader::new(file).lines().skip(1).map_while(Result::ok) {
+            let mut words = line.split_whitespace();
+            let (Some(local), Some(remote), Some(state)) = (words.nth(1), words.next(), words.next()) else { continue };
+            let Some((address, port)) = local.split_once(':') else { continue };
+            // 0A is a listener (include/net/tcp_states.h).
+            let chosen = u16::from_str_radix(port, 16).is_ok_and(|port| (first..=last).contains(&port));
+            if chosen && state != "0A" {
+                *counts.entry((address.to_owned(), remote.to_owned())).or_default() += 1;
+            }
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.truncate(KEPT);
+    counts.iter().fold(String::new(), |mut text, ((local, remote), count)| {
+        let _ = writeln!(text, "{local} {remote} {count}");
+        text
+    })
+}
+
+/// Where every thread ran and how long it ran and waited.
+fn threads(root: &Path) -> String {
+    let mut text = String::new();
+    for process in names(root, "/proc").iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        for thread in names(root, &format!("/proc/{process}/task")) {
+            let file = |name| fs::read_to_string(below(root, &format!("/proc/{process}/task/{thread}/{name}")));
+            let (Ok(stat), Ok(times)) = (file("stat"), file("schedstat")) else { continue };
+            // The name is in parentheses and may hold anything, so the rest is found from its end. The 39th field is
+            // the processor, the 37th after the name (proc_pid_stat(5)).
+            let (Some((_, named)), Some((_, rest))) = (stat.split_once('('), stat.rsplit_once(')')) else { continue };
+            let name = named.rsplit_once(')').map_or("", |(name, _)| name);
+            let Some(cpu) = rest.split_whitespace().nth(36) else { continue };
+            let _ =
+                writeln!(text, "{process} {thread} {cpu} {} {}", times.trim(), name.replace(char::is_whitespace, "_"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files below a directory of a test's own.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = below(root.path(), name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_tree_of_files_is_read_and_counted() {
+        let stat = format!("7 (a) b) S{} 3 0", " 0".repeat(35));
+        let head = "  sl  local_address rem_address   st\n";
+        let sockets = [
+            " 0: 0100007F:8000 00000000:0000 0A 0\n",
+            " 1: 0100007F:8001 0100007F:0050 06 0\n",
+            " 2: 0100007F:8002 0100007F:0050 01 0\n",
+            " 3: 0100007F:8003 0200007F:0050 01 0\n",
+            " 4: 0100007F:0050 0100007F:8002 01 0\n",
+        ];
+        let root = tree(&[
+            ("/proc/net/tcp", &(head.to_owned() + &sockets.concat())),
+            ("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("/proc/7/task/7/stat", &stat),
+            ("/proc/7/task/7/schedstat", "11 22 33\n"),
+            ("/sys/kernel/debug/xen-netback/vif1.0/io_ring_q0", "ring"),
+            ("/etc/sysctl.d/a.conf", "x"),
+        ]);
+        let snapshot = Snapshot::of_files(root.path());
+        assert_eq!(snapshot.text(DESTINATIONS), "0100007F 0100007F:0050 2\n0100007F 0200007F:0050 1\n");
+        assert_eq!(snapshot.text(THREADS), "7 7 3 11 22 33 a)_b\n");
+        assert_eq!(snapshot.below(NETBACK).collect::<Vec<_>>(), [("/vif1.0/io_ring_q0", "ring")]);
+        assert_eq!((snapshot.text("/etc/sysctl.d/a.conf"), snapshot.text("/proc/stat")), ("x", ""));
+    }
+}

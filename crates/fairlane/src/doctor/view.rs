@@ -1,0 +1,210 @@
+//! The text of snapshots as numbers: views that rules share. What cannot be read is absent, never an error.
+
+use super::snapshot::{LISTENERS, Snapshot, THREADS};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Two snapshots and the time between them.
+pub struct Change<'a> {
+    /// The first.
+    pub before: &'a Snapshot,
+    /// The second.
+    pub after: &'a Snapshot,
+    /// Seconds from the first to the second, above zero.
+    pub seconds: f64,
+}
+
+/// A listening socket.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// Address and port, as ss writes them.
+    pub local: String,
+    /// Connections that wait to be accepted.
+    pub queue: u64,
+    /// How many may: the lesser of what the program asked for and somaxconn.
+    pub backlog: u64,
+    /// The processes that hold it; none if we may not know.
+    pub processes: BTreeSet<u32>,
+}
+
+/// What a thread did between two snapshots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thread {
+    /// Its process.
+    pub process: u32,
+    /// Its name.
+    pub name: String,
+    /// The processor it ran on last.
+    pub cpu: u32,
+    /// Part of the time it ran, 0 to 1.
+    pub running: f64,
+    /// Part of the time it could have run and waited for a processor, 0 to 1.
+    pub waiting: f64,
+    /// Seconds it waited each time it came to run.
+    pub wait: f64,
+}
+
+/// What a processor did between two snapshots: parts of its time, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cpu {
+    /// Anything but idle.
+    pub busy: f64,
+    /// Soft interrupts: most of the network stack.
+    pub softirq: f64,
+    /// Taken by the hypervisor for others.
+    pub steal: f64,
+}
+
+impl Snapshot {
+    /// The number a file holds.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).trim().parse().ok()
+    }
+
+    /// A counter of /proc/net/netstat or /proc/net/snmp: a line of names, then one of numbers, a protocol.
+    pub fn counter(&self, protocol: &str, name: &str) -> Option<u64> {
+        ["/proc/net/netstat", "/proc/net/snmp"].iter().find_map(|file| {
+            let mut lines = self.text(file).lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+            let (names, values) = (lines.next()?, lines.next()?);
+            let place = names.split_whitespace().position(|each| each == name)?;
+            values.split_whitespace().nth(place)?.parse().ok()
+        })
+    }
+
+    /// The value after a name at the beginning of a line (`sockets: used 15`), as in /proc/net/sockstat.
+    pub fn field(&self, file: &str, line: &str, name: &str) -> Option<u64> {
+        let line = self.text(file).lines().find_map(|each| each.strip_prefix(line)?.strip_prefix(':'))?;
+        line.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
+    }
+
+    /// The value of a `name : value` line.
+    pub fn value(&self, file: &str, name: &str) -> Option<&str> {
+        let lines = self.text(file).lines().filter_map(|line| line.split_once(':'));
+        lines.map(|(each, value)| (each.trim(), value.trim())).find(|(each, _)| *each == name).map(|(_, value)| value)
+    }
+
+    /// The network devices.
+    pub fn devices(&self) -> Vec<String> {
+        self.text("/proc/net/dev")
+            .lines()
+            .skip(2)
+            .filter_map(|line| Some(line.split_once(':')?.0.trim().into()))
+            .collect()
+    }
+
+    /// Packets a device has received and sent.
+    pub fn packets(&self, device: &str) -> u64 {
+        let count = || {
+            let words: Vec<_> = self.value("/proc/net/dev", device)?.split_whitespace().collect();
+            let count = |place: usize| words.get(place)?.parse::<u64>().ok();
+            Some(count(1)?.saturating_add(count(9)?))
+        };
+        count().unwrap_or(0)
+    }
+
+    /// The listening sockets.
+    pub fn listeners(&self) -> Vec<Listener> {
+        let listener = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let [_, queue, backlog, local, ..] = words.as_slice() else { return None };
+            let processes = line
+                .split("pid=")
+                .skip(1)
+                .filter_map(|rest| rest.split(|byte: char| !byte.is_ascii_digit()).next()?.parse().ok());
+            let processes = processes.collect();
+            let (queue, backlog) = (queue.parse().ok()?, backlog.parse().ok()?);
+            Some(Listener { local: (*local).to_owned(), queue, backlog, processes })
+        };
+        self.text(LISTENERS).lines().filter_map(listener).collect()
+    }
+
+    /// Whether a hypervisor is below this machine.
+    pub fn is_guest(&self) -> bool {
+        let flags = self.value("/proc/cpuinfo", "flags").unwrap_or_default();
+        flags.split_whitespace().any(|flag| flag == "hypervisor") || !self.text("/sys/hypervisor/type").is_empty()
+    }
+}
+
+impl Change<'_> {
+    /// How much a counter grew.
+    pub fn grown(&self, protocol: &str, name: &str) -> u64 {
+        let of = |snapshot: &Snapshot| snapshot.counter(protocol, name).unwrap_or(0);
+        of(self.after).saturating_sub(of(self.before))
+    }
+
+    /// How much the only number of a file grew.
+    pub fn number_grown(&self, file: &str) -> u64 {
+        self.after.number(file).unwrap_or(0).saturating_sub(self.before.number(file).unwrap_or(0))
+    }
+
+    /// A count as so many a second.
+    pub fn rate(&self, count: u64) -> f64 {
+        count as f64 / self.seconds
+    }
+
+    /// The processors: all together (`cpu`), or each.
+    pub fn cpus(&self, all: bool) -> Vec<Cpu> {
+        let read = |snapshot: &Snapshot| -> BTreeMap<String, Vec<u64>> {
+            let lines = snapshot.text("/proc/stat").lines().filter_map(|line| line.split_once(' '));
+            let ours = lines.filter(|(name, _)| name.starts_with("cpu") && (*name == "cpu") == all);
+            ours.map(|(name, rest)| (name.to_owned(), numbers(rest))).collect()
+        };
+        let before = read(self.before);
+        let cpu = |(name, after): (String, Vec<u64>)| {
+            let earlier = before.get(&name);
+            // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user already (proc_stat(5)).
+            let ticks: Vec<f64> = (0..8)
+                .map(|place| {
+                    let old = earlier.and_then(|earlier| earlier.get(place)).copied().unwrap_or(0);
+                    after.get(place).copied().unwrap_or(0).saturating_sub(old) as f64
+                })
+                .collect();
+            let all = ticks.iter().sum::<f64>().max(1.0);
+            Cpu { busy: (all - ticks[3] - ticks[4]) / all, softirq: ticks[6] / all, steal: ticks[7] / all }
+        };
+        let mut cpus: Vec<_> = read(self.after).into_iter().collect();
+        cpus.sort_by_key(|(name, _)| (name.len(), name.clone()));
+        cpus.into_iter().map(cpu).collect()
+    }
+
+    /// The threads that were there both times.
+    pub fn threads(&self) -> Vec<Thread> {
+        let read = |snapshot: &Snapshot| -> BTreeMap<(u32, u32), ([u64; 4], String)> {
+            let line = |line: &str| {
+                let words: Vec<_> = line.split_whitespace().collect();
+                let [process, thread, cpu, run, wait, slices, name] = words.as_slice() else { return None };
+                let times = [cpu, run, wait, slices].map(|word| word.parse().ok());
+                let [Some(cpu), Some(run), Some(wait), Some(slices)] = times else { return None };
+                Some(((process.parse().ok()?, thread.parse().ok()?), ([cpu, run, wait, slices], (*name).to_owned())))
+            };
+            snapshot.text(THREADS).lines().filter_map(line).collect()
+        };
+        let before = read(self.before);
+        let thread = |((process, thread), (after, name)): ((u32, u32), ([u64; 4], String))| {
+            let (earlier, _) = before.get(&(process, thread))?;
+            let [_, run, wait, slices] = std::array::from_fn(|place| after[place].saturating_sub(earlier[place]));
+            let part = |nanos: u64| nanos as f64 / 1e9 / self.seconds;
+            let each = wait as f64 / 1e9 / slices.max(1) as f64;
+            let cpu = u32::try_from(after[0]).unwrap_or(u32::MAX);
+            Some(Thread { process, name, cpu, running: part(run), waiting: part(wait), wait: each })
+        };
+        read(self.after).into_iter().filter_map(thread).collect()
+    }
+}
+
+/// The part of clients' time that dropped SYNs cost: each is sent again after a second (RFC 6298 section 2), and a connection
+/// that is served is taken to last a hundredth of that.
+pub fn lost_to_drops(drops: u64, served: u64) -> f64 {
+    let lost = 100.0 * drops as f64;
+    lost / (lost + served as f64).max(1.0)
+}
+
+/// The numbers in a text.
+pub fn numbers(text: &str) -> Vec<u64> {
+    text.split_whitespace().map_while(|word| word.parse().ok()).collect()
+}
+
+/// A part as per cent: `12%`, `0.3%`.
+pub fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent > 0.0 && percent < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}

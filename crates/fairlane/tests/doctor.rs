@@ -1,0 +1,263 @@
+//! The doctor on causes that are there for real, each in a network namespace of its own: it names the cause first.
+//!
+//! A machine that lets nobody make a namespace, or lacks a tool, skips them, says why, and counts them as ignored; with
+//! `FAIRLANE_GUESTS=required` in the environment they fail instead.
+#![forbid(unsafe_code)]
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
+/// What every test needs. A real-time priority keeps what else runs on this machine out of a test's way.
+const TOOLS: [&str; 7] = ["ip", "tc", "ss", "sysctl", "taskset", "chrt", "timeout"];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each fills processors.
+    arguments.test_threads = Some(1);
+    let tests = vec![
+        test("a_healthy_host_is_left_in_peace", healthy),
+        test("a_full_accept_queue_is_found_mended_and_put_back", accept_queue),
+        test("one_acceptor_on_a_busy_core_is_found", acceptor),
+        test("ports_that_ran_out_are_found", ports),
+        test("a_server_beside_a_hog_is_found_starved", starved),
+        test("a_rate_cap_is_found", rate_cap),
+        test("a_load_of_its_own_is_not_judged", own_load),
+        test("wrong_orders_are_refused", refused),
+    ];
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
+
+/// A test on a thread of its own, in a namespace of its own, which its processes inherit.
+fn test(name: &str, test: fn()) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let missing = thread::spawn(move || {
+            if let Some(missing) = missing() {
+                return Some(missing);
+            }
+            test();
+            None
+        });
+        match missing.join().map_err(|_| "the test failed, see above")? {
+            None => Ok(Completion::Completed),
+            Some(what) if env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") => {
+                eprintln!("SKIPPED: {what}");
+                Ok(Completion::ignored_with(what))
+            }
+            Some(what) => Err(Failed::from(what)),
+        }
+    })
+}
+
+/// Enters a namespace; says what this machine lacks.
+fn missing() -> Option<String> {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        return Some(format!("no network namespace can be made here, which needs root: {error}"));
+    }
+    let there =
+        |tool: &&str| Command::new(tool).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if let Some(tool) = TOOLS.iter().find(|tool| !there(tool)) {
+        return Some(format!("{tool} is not installed"));
+    }
+    let raised = Command::new("chrt").args(["-f", "1", "true"]).status();
+    if !raised.is_ok_and(|status| status.success()) {
+        return Some("no real-time priority can be had here (chrt -f 1)".to_owned());
+    }
+    if last_processor() == 0 {
+        return Some("there is one processor only, and server and client need one each".to_owned());
+    }
+    run("ip link set lo up");
+    None
+}
+
+/// Runs a command that must succeed.
+fn run(line: &str) -> Output {
+    let output = command(line).output().unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    output
+}
+
+fn command(line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// A process that ends with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(line: &str) -> Running {
+    Running(command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// A server started so, and where it serves.
+fn serve(before: &str, orders: &str) -> (Running, String) {
+    let line = format!("{before} {FAIRLANE} load server --listen 127.0.0.1:0 {orders}");
+    let mut child = command(&line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let server = Running(child);
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let at = line.trim().strip_prefix("serving at ").unwrap_or_else(|| panic!("{line}")).to_owned();
+    // What it says later must find a reader.
+    thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    (server, at)
+}
+
+/// The doctor's report and exit status. It comes before all that these tests run, so that it reads when it means to.
+fn doctor(orders: &str) -> (Value, Option<i32>) {
+    let output = command(&format!("chrt -f 3 {FAIRLANE} doctor --json {orders}")).output().unwrap();
+    let report = serde_json::from_slice(&output.stdout);
+    (report.unwrap_or_else(|error| panic!("{error}: {output:?}")), output.status.code())
+}
+
+fn causes(report: &Value) -> Vec<&str> {
+    report["findings"].as_array().unwrap().iter().map(|finding| finding["cause"].as_str().unwrap()).collect()
+}
+
+/// The first finding, which must be of this cause.
+fn first<'a>(report: &'a Value, cause: &str) -> &'a Value {
+    assert_eq!(causes(report).first(), Some(&cause), "{report:#}");
+    &report["findings"][0]
+}
+
+/// The last processor.
+fn last_processor() -> usize {
+    thread::available_parallelism().map_or(1, usize::from) - 1
+}
+
+/// Requests at an easy rate. What is told of the whole machine, whose other work is none of ours, is left out.
+fn healthy() {
+    let (_server, at) = serve("chrt -f 2", "");
+    let (report, _) = doctor(&format!(
+        "--seconds 1 -- chrt -f 2 {FAIRLANE} load client crr {at} --rate 300 --connections 4 --close reset --seconds 1.5"
+    ));
+    let ours: Vec<_> = causes(&report)
+        .into_iter()
+        .filter(|cause| !["steal", "processors", "budget", "hot-core", "worker"].contains(cause))
+        .collect();
+    assert_eq!(ours, [""; 0], "{report:#}");
+    assert!(report["accepted_per_second"].as_f64().unwrap() > 50.0, "{report:#}");
+}
+
+/// A listener that does not accept, its backlog cut down by somaxconn.
+fn accept_queue() {
+    run("sysctl -w net.core.somaxconn=8");
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = listener.local_addr().unwrap();
+    let knock = move || {
+        thread::sleep(Duration::from_millis(300));
+        let reached: Vec<_> =
+            (0..40).map(|_| TcpStream::connect_timeout(&at, Duration::from_millis(20)).ok()).collect();
+        thread::sleep(Duration::from_secs(1));
+        drop(reached);
+    };
+    let state = env::temp_dir().join(format!("fairlane-doctor-{}.json", std::process::id()));
+    let clients = thread::spawn(knock);
+    let (report, status) = doctor(&format!("--seconds 1.5 --fix --yes --state {}", state.display()));
+    clients.join().unwrap();
+    let finding = first(&report, "accept-queue");
+    assert_eq!((&finding["sure"], status), (&"certain".into(), Some(1)));
+    assert!(finding["seen"].as_str().unwrap().contains(" waiting of 8 at most"), "{finding:#}");
+    let somaxconn = || String::from_utf8(run("cat /proc/sys/net/core/somaxconn").stdout).unwrap();
+    let cookies = || String::from_utf8(run("cat /proc/sys/net/ipv4/tcp_syncookies").stdout).unwrap();
+    assert_eq!((somaxconn().trim(), cookies().trim()), ("4096", "1"));
+    let undone = run(&format!("{FAIRLANE} doctor --undo --state {}", state.display()));
+    assert_eq!(String::from_utf8_lossy(&undone.stdout), "net.core.somaxconn = 8 (was 4096)\n");
+    assert_eq!(somaxconn().trim(), "8");
+    assert!(fs::metadata(&state).is_err(), "the file of old values is left behind");
+}
+
+/// A server of one thread and one listener, on a processor of its own, with more clients than it can serve.
+fn acceptor() {
+    let last = last_processor();
+    let (_server, at) = serve(&format!("chrt -f 2 taskset -c {last}"), "--threads 1");
+    let client =
+        format!("chrt -f 1 taskset -c 0-{last} {FAIRLANE} load client crr {at} --connections 64 --close reset");
+    let (report, status) = doctor(&format!("--seconds 2 -- {client} --threads {} --seconds 4", last.max(2)));
+    let finding = first(&report, "acceptor");
+    assert_eq!(status, Some(1));
+    assert!(finding["seen"].as_str().unwrap().contains(&format!("{at} has one listener")), "{finding:#}");
+}
+
+/// A hundred ports, each kept for a minute.
+fn ports() {
+    run("sysctl -w net.ipv4.tcp_tw_reuse=0");
+    let (_server, at) = serve("chrt -f 2", "--threads 1");
+    assert!(command("sysctl -qw").arg("net.ipv4.ip_local_port_range=42000 42099").status().unwrap().success());
+    let (report, status) = doctor(&format!("-- chrt -o 0 {FAIRLANE} load client crr {at} --connections 1 --seconds 3"));
+    let finding = first(&report, "ports");
+    assert_eq!((status, &finding["sure"]), (Some(1), &"certain".into()));
+    assert!(finding["seen"].as_str().unwrap().starts_with(&format!("100 of 100 local ports to {at}")), "{finding:#}");
+    assert!(report["command"].as_str().unwrap().contains("ended with exit status: 1"), "{report:#}");
+}
+
+/// Two that only compute, on the server's processor and of its priority: each has its turn of 100 ms.
+fn starved() {
+    let last = last_processor();
+    let (_server, at) = serve(&format!("chrt -r 1 taskset -c {last}"), "--threads 1");
+    let _hogs = [(); 2].map(|()| start(&format!("chrt -r 1 taskset -c {last} yes")));
+    let client = format!("taskset -c 0 {FAIRLANE} load client crr {at} --threads 1 --connections 16 --close reset");
+    let (report, _) = doctor(&format!("--seconds 2 -- {client} --seconds 3"));
+    let finding = first(&report, "starved");
+    let seen = finding["seen"].as_str().unwrap();
+    assert!(
+        finding["sure"] == "certain" && seen.contains(&format!("beside it on processor {last}: yes (")),
+        "{finding:#}"
+    );
+}
+
+/// A token bucket on the way.
+fn rate_cap() {
+    run("ip link set lo mtu 1500");
+    run("tc qdisc add dev lo root tbf rate 4mbit burst 16k latency 400ms");
+    let (_server, at) = serve("chrt -f 2", "--threads 1");
+    let (report, _) =
+        doctor(&format!("--seconds 2 -- chrt -o 0 {FAIRLANE} load client maerts {at} --connections 2 --seconds 3"));
+    let finding = first(&report, "rate-cap");
+    assert!(
+        finding["sure"] == "certain" && finding["seen"].as_str().unwrap().starts_with("tbf on lo held"),
+        "{finding:#}"
+    );
+}
+
+fn own_load() {
+    // Its load has its priority: none here.
+    let output = command(&format!("{FAIRLANE} doctor --json --load --seconds 1")).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["accepted_per_second"].as_f64().unwrap() > 100.0, "{report:#}");
+    let causes = causes(&report);
+    assert!(
+        !["accept-queue", "acceptor", "ports", "starved", "pressure", "processors"]
+            .iter()
+            .any(|own| causes.contains(own)),
+        "{report:#}"
+    );
+}
+
+fn refused() {
+    for (orders, sentence) in [
+        ("doctor --seconds 0", "must be a number of seconds from 0.1 to 86400"),
+        ("doctor --yes", "--fix"),
+        ("doctor --undo --state /nowhere/at/all", "/nowhere/at/all holds nothing to undo"),
+        ("doctor -- /no/such/program", "cannot run /no/such/program: No such file or directory"),
+    ] {
+        let output = command(&format!("{FAIRLANE} {orders}")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(sentence), "{orders}: {output:?}");
+    }
+}
