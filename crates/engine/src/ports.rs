@@ -44,7 +44,11 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
     let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(with(match &mut *backend {
         Some(backend) => backend,
-        none => none.insert(Backend::start(Store::open()?, Arc::new(Devices::open()?))?),
+        none => {
+            let mut store = Store::open()?;
+            let own = store.own_number()?;
+            none.insert(Backend::start(store, Arc::new(Devices::open(own)?))?)
+        }
     }))
 }
 

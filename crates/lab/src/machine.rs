@@ -23,9 +23,10 @@ use serde_json::Value;
 
 use crate::{Agent, Error};
 
+pub(crate) use backend::set_weights;
 pub use backend::{Backend, run as run_fairlane};
 pub use kind::MachineKind;
-pub(crate) use wiring::UPLINK;
+pub(crate) use wiring::{CARD, UPLINK};
 
 /// Boots a machine: its host, its guests and the external machine, wired as the topology says. What their kernels print
 /// is kept in `logs`, a file a node; `progress` is told each step as it begins.
@@ -71,6 +72,9 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     }
     if topology.early_ack && topology.backend != Backend::Fairlane {
         return unfit(format!("early_ack: backend {} has none; fairlane has", topology.backend));
+    }
+    if topology.backend != Backend::Fairlane && topology.guests.iter().any(|guest| guest.min_rate.is_some()) {
+        return unfit("min_rate: no backend but fairlane has one".to_owned());
     }
     if topology.proxy && matches!(kind, MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000) {
         return unfit(format!("proxy: guests of machine {kind} cannot have HAProxy; those of the others can"));
@@ -165,7 +169,10 @@ impl Topology {
     /// Refuses what no machine can be.
     fn check(&self) -> Result<(), Error> {
         let refuse = |where_: &str, what: String| Err(Error::Topology(format!("{where_}: {what}")));
-        let rates = (1..).zip(&self.guests).map(|(number, guest)| (format!("guest {number}: rate"), guest.rate));
+        let rates = (1..).zip(&self.guests).flat_map(|(number, guest)| {
+            [("rate", guest.rate), ("min_rate", guest.min_rate)]
+                .map(|(key, rate)| (format!("guest {number}: {key}"), rate))
+        });
         for (name, rate) in rates.chain([("link".to_owned(), self.link)]) {
             if let Some(rate) = rate.filter(|rate| !(*rate >= LEAST_RATE && rate.is_finite())) {
                 return refuse(&name, format!("{rate} bit/s; at least {LEAST_RATE} is needed"));
@@ -207,6 +214,9 @@ pub struct GuestPlan {
     /// The cap of its card in bits per second (`rate` of Xen's vif), if any.
     #[serde(default)]
     pub rate: Option<f64>,
+    /// What its card is guaranteed of the link, in bits per second of Ethernet frames. Backend fairlane only.
+    #[serde(default)]
+    pub min_rate: Option<f64>,
     /// A disk served by the host's block backend.
     #[serde(default)]
     pub disk: bool,

@@ -356,6 +356,12 @@ impl<'a> Frame<'a> {
         })
     }
 
+    /// Whether its bytes are in memory of this process.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.remote.is_none()
+    }
+
     /// Notes that the piece of this number could not be copied from where it is.
     pub(crate) fn withdraw(&self, piece: usize) {
         if let Some(remote) = self.remote {

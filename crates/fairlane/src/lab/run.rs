@@ -167,11 +167,13 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     if args.early_ack == Switch::On && args.backend != Backend::Fairlane {
         return Err(Unfit::Impossible("--early-ack on needs --backend fairlane".to_owned()));
     }
-    // A bare machine is there to be compared with.
-    for case in experiment.cases.iter_mut().filter(|case| !case.topology.bare) {
-        case.topology.backend = args.backend;
-        case.topology.early_ack = args.early_ack == Switch::On;
+    if !experiment.backends.contains(&args.backend) {
+        let backends: Vec<&str> = experiment.backends.iter().map(|backend| backend.name()).collect();
+        let (name, backend, backends) = (&experiment.name, args.backend, backends.join(", "));
+        let message = format!("{name} does not run on backend {backend}; it needs --backend {backends}");
+        return Err(Unfit::Impossible(message));
     }
+    experiment.serve_by(args.backend, args.early_ack == Switch::On);
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
         return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));

@@ -60,7 +60,9 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
             faults.push((key, format!("{who} is on CPU {cpu}, which is not there: CPUs are 0 to {}", MOST_CPUS - 1)));
         }
     }
-    let rates = guests.iter().map(|guest| ("guests", "rate", guest.rate)).chain([("link", "link", topology.link)]);
+    let of_guests =
+        guests.iter().flat_map(|guest| [("guests", "rate", guest.rate), ("guests", "min_rate", guest.min_rate)]);
+    let rates = of_guests.chain([("link", "link", topology.link)]);
     for (place, key, rate) in rates {
         if let Some(rate) = rate.filter(|rate| !(rate.is_finite() && *rate >= 1e4)) {
             faults.push((place, format!("{key} must be at least 1e4 bits per second, such as 100e6, not {rate}")));

@@ -3,6 +3,8 @@
 use fairlane_report::{About, Claim, ResultFile, number, quantity};
 use serde::Deserialize;
 
+use crate::machine::Backend;
+
 /// A claim before the measurement.
 ///
 /// Each metric named, or its ratio to the metric in `relative_to`, must lie within the bounds.
@@ -25,6 +27,9 @@ pub struct ClaimPlan {
     /// The title of the figure that shows it.
     #[serde(default)]
     pub shown_in: Option<String>,
+    /// The backend it is made of; of any if not given.
+    #[serde(default)]
+    pub backend: Option<Backend>,
     /// Whom it is about.
     #[serde(default = "about_source")]
     pub about: About,

@@ -26,6 +26,7 @@ pub use repeats::Repeats;
 pub use run::{Boot, Options, Watch, run};
 
 use crate::MachineKind;
+use crate::machine::Backend;
 
 /// An experiment, checked.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub struct Experiment {
     pub figure: String,
     /// The kinds of machine it can run on.
     pub machines: Vec<MachineKind>,
+    /// The guests' backends it can run with, on a machine that has a choice.
+    pub backends: Vec<Backend>,
     /// The factor on all rates and the link, by kind of machine, where one cannot carry the source's.
     pub scale: BTreeMap<MachineKind, f64>,
     /// How often each case is repeated.
@@ -55,12 +58,15 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 12] = [
+pub const BUILT_IN: [(&str, &str); 15] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
     built_in!("isolation-overactive"),
     built_in!("isolation-disk"),
+    built_in!("priority-change"),
+    built_in!("min-rate"),
+    built_in!("isolation-cpu"),
     built_in!("delay-ping"),
     built_in!("delay-packet"),
     built_in!("transfer"),
@@ -81,6 +87,16 @@ impl Experiment {
         self.cases.chunk_by(|a, b| a.topology == b.topology).count()
     }
 
+    /// Has its machines serve guests' cards by a backend, with early ack or without. A bare machine is there to be compared with, and claims about another
+    /// backend are not made.
+    pub fn serve_by(&mut self, backend: Backend, early_ack: bool) {
+        for case in self.cases.iter_mut().filter(|case| !case.topology.bare) {
+            case.topology.backend = backend;
+            case.topology.early_ack = early_ack;
+        }
+        self.claims.retain(|claim| claim.backend.is_none_or(|about| about == backend));
+    }
+
     /// Shortens it to a trial: few repeats and short loads. What it measures is then too little to judge a source by.
     pub fn shorten(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(2));
@@ -98,7 +114,8 @@ impl Experiment {
         for case in &mut self.cases {
             case.procedure.scale(factor);
             let topology = &mut case.topology;
-            let rates = topology.guests.iter_mut().map(|guest| &mut guest.rate).chain([&mut topology.link]);
+            let of_guests = topology.guests.iter_mut().flat_map(|guest| [&mut guest.rate, &mut guest.min_rate]);
+            let rates = of_guests.chain([&mut topology.link]);
             rates.flatten().for_each(|rate| *rate *= factor);
         }
     }

@@ -15,13 +15,15 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 use super::case::{Fault, background_faults, topology_faults};
 use super::repeats::LEAST;
 use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats, procedure};
+use crate::machine::Backend;
 use crate::{MachineKind, Topology};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "source",
     "figure",
     "machines",
+    "backends",
     "scale",
     "repeats",
     "topology",
@@ -164,6 +166,11 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
     let source = file.need("source", problems);
     let figure = file.need("figure", problems);
     let machines: Option<Vec<MachineKind>> = file.need("machines", problems);
+    let backends_span = file.span("backends");
+    let backends: Vec<Backend> = file.take("backends", problems).unwrap_or(Backend::ALL.to_vec());
+    if backends.is_empty() {
+        problems.add(backends_span, "backends must name one or more, such as [\"fairlane\"]");
+    }
     let scale: BTreeMap<MachineKind, f64> = file.take("scale", problems).unwrap_or_default();
     if machines.as_ref().is_some_and(Vec::is_empty) {
         problems.add(machine_span, "machines must name one or more, such as [\"xen\"]");
@@ -192,6 +199,7 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
         source: source?,
         figure: figure?,
         machines: machines?,
+        backends,
         scale,
         repeats: repeats?,
         cases,

@@ -177,6 +177,7 @@ fn repeat(
     let mut record = Record::default();
     loop {
         watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
+        case.procedure.prepare(&case.topology, machine, &mut record)?;
         // A server may outlast its repeat by a moment, so the next has ports of its own.
         let plan = plan(case, &at, *port);
         *port = if *port > u16::MAX - 2 * PORTS { FIRST_PORT } else { *port + PORTS };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use fairlane_agent::Command;
 use serde::{Deserialize, Serialize};
 
-use super::{Topology, wiring};
+use super::{Node, Topology, wiring};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
@@ -24,7 +24,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
+    /// All there are.
+    pub const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
 
     /// The name, as a command line has it.
     pub fn name(self) -> &'static str {
@@ -59,7 +60,13 @@ pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
     let tap = wiring::vif(1);
     // Made beforehand, it outlasts the daemon, and so does its place in the bridge.
     wiring::ip(dom0, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
-    let text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    let mut text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    for (number, guest) in (1..).zip(&topology.guests) {
+        if let Some(rate) = guest.min_rate {
+            let node = Node::Guest(number);
+            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{node}/0\"\nmin_rate = \"{rate:.0}bit/s\"\n");
+        }
+    }
     dom0.run(Command::Write { path: POLICY.into(), text })?;
     run(dom0)
 }
@@ -69,6 +76,14 @@ pub(super) fn accelerate(dom0: &Agent, guest: &str) -> Result<(), Error> {
     let card = format!("{guest}/0");
     // JSON has a word to wait for.
     dom0.await_output(&["fairlane", "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
+}
+
+/// What the host is to do to give guests' cards weights while Fairlane runs, as a toolstack would. Guests are made in order, so
+/// that their domains have their numbers.
+pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Command {
+    let key = |guest| format!("/local/domain/0/backend/vif/{guest}/0/weight");
+    let pairs = weights.flat_map(|(guest, weight)| [key(guest), weight.to_string()]);
+    Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
 /// Starts the daemon with the policy that is there, and waits until it serves.

@@ -142,6 +142,48 @@ impl Page {
     }
 }
 
+/// DOMID_SELF (xen/include/public/xen.h): this domain.
+pub const SELF: u16 = 0x7ff0;
+
+/// Pages of this process, in a row, that are named by grants as well.
+pub struct Lent {
+    start: *mut u8,
+    references: Vec<u32>,
+    /// Dropped with the pages, which ends them.
+    _mapping: Box<dyn Send>,
+}
+
+// SAFETY: as for `Page`.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Pages from `start` on, one a reference, there until `mapping` is dropped.
+    ///
+    /// # Safety
+    /// [`PAGE`] bytes a reference from `start` on, which is a multiple of that, are readable and writable while `mapping`
+    /// lives, by nobody else but whoever copies to them by these references.
+    pub unsafe fn new(start: *mut u8, references: Vec<u32>, mapping: Box<dyn Send>) -> Lent {
+        Lent { start, references, _mapping: mapping }
+    }
+
+    /// How many pages.
+    pub(super) fn pages(&self) -> usize {
+        self.references.len()
+    }
+
+    /// The first byte of a page.
+    #[inline]
+    pub(super) fn start(&self, page: usize) -> *mut u8 {
+        self.start.wrapping_add(page * PAGE)
+    }
+
+    /// The first byte of a page, by its grant.
+    #[inline]
+    pub(super) fn place(&self, page: usize) -> Place {
+        Place { domain: SELF, reference: self.references[page], offset: 0 }
+    }
+}
+
 /// Granted memory and event channels.
 pub trait Host: Send + Sync {
     /// Makes copies, as few system calls as can be, and sets the status of each.
@@ -155,6 +197,10 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// What the system says: it was never granted, or not to this domain.
     fn map(&self, domain: u16, reference: u32) -> io::Result<Page>;
+
+    /// Memory that copies reach by grants at both ends, which saves the kernel the search for its pages; none where there is no
+    /// such memory, or no more of it.
+    fn lend(&self, pages: usize) -> Option<Lent>;
 
     /// A set of event channels.
     ///

@@ -4,15 +4,22 @@
 //! asks for the bytes, and they are copied here once, all it asks for in one call. What a guest takes away meanwhile reads
 //! as zeros, and its port is disabled for that.
 
-use super::host::{End, Host, PAGE, Place, Segment};
-use crate::burst::{PIECES, Remote};
+use super::host::{End, Host, Lent, PAGE, Place, Segment};
+use crate::burst::{BURST, HEAD, PIECES, Remote};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Pieces of a burst that land in memory which is named by grants: those of most bursts.
+const LENT: usize = 64;
+
+const _: () = assert!(BURST * HEAD <= PAGE);
+
 /// Where a burst's pieces are.
 pub struct Landing {
     host: Arc<dyn Host>,
+    /// A page each for the first pieces, and one for heads.
+    lent: Option<Lent>,
     /// A page a piece, and one more as the first need not begin where a page does.
     memory: Box<[UnsafeCell<u8>]>,
     /// Each piece: where it is and how long.
@@ -31,7 +38,8 @@ impl Landing {
         // SAFETY: UnsafeCell<u8> has the layout of u8, and the box is ours alone.
         let memory = unsafe { Box::from_raw(memory) };
         let (pieces, segments) = (Vec::with_capacity(PIECES), RefCell::new(Vec::with_capacity(PIECES)));
-        Landing { host, memory, pieces, landed: RefCell::new(0..0), segments, withdrawn: Cell::new(None) }
+        let lent = host.lend(LENT + 1).filter(|lent| lent.pages() > LENT);
+        Landing { host, lent, memory, pieces, landed: RefCell::new(0..0), segments, withdrawn: Cell::new(None) }
     }
 
     /// Forgets the last burst.
@@ -57,8 +65,24 @@ impl Landing {
         self.withdrawn.get()
     }
 
+    /// Where the heads of a burst can be copied to by a grant, before they go where they belong: a page.
+    pub fn heads(&self) -> Option<(*const u8, Place)> {
+        self.lent.as_ref().map(|lent| (lent.start(LENT).cast_const(), lent.place(LENT)))
+    }
+
+    /// As [`Landing::start`], for the hypervisor.
+    fn end(&self, piece: usize) -> End {
+        match &self.lent {
+            Some(lent) if piece < LENT => End::Guest(lent.place(piece)).after(self.pieces[piece].0.offset.into()),
+            _ => End::Ours(self.start(piece)),
+        }
+    }
+
     /// Where a piece lands: as far from its page's start as it is in the guest, as that copies best.
     fn start(&self, piece: usize) -> *mut u8 {
+        if let Some(lent) = self.lent.as_ref().filter(|_| piece < LENT) {
+            return lent.start(piece).wrapping_add(self.pieces[piece].0.offset.into());
+        }
         let first = self.memory.as_ptr().cast::<u8>();
         let aligned = first.align_offset(PAGE);
         self.memory[aligned + piece * PAGE + usize::from(self.pieces[piece].0.offset)..].as_ptr() as *mut u8
@@ -84,7 +108,7 @@ impl Remote for Landing {
         segments.clear();
         segments.extend(pieces.clone().map(|piece| {
             let (place, len) = self.pieces[piece];
-            Segment::new(End::Guest(place), End::Ours(self.start(piece)), len)
+            Segment::new(End::Guest(place), self.end(piece), len)
         }));
         // SAFETY: each piece has a page of `memory` to itself, of which it takes no more than is behind its offset.
         unsafe { self.host.copy(&mut segments) };

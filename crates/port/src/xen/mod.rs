@@ -12,6 +12,7 @@ mod event;
 mod grant;
 mod host;
 mod landing;
+mod lent;
 mod link;
 mod netif;
 mod receive;
@@ -21,7 +22,7 @@ mod transmit;
 mod violation;
 
 pub use grant::Devices;
-pub use host::{End, Events, Host, PAGE, Page, Place, Segment};
+pub use host::{End, Events, Host, Lent, PAGE, Page, Place, SELF, Segment};
 pub use link::{Link, QueueSetup};
 pub use receive::Takes;
 

@@ -1,10 +1,10 @@
 //! A guest's receive ring: frames into the pages that the guest lent, all of a burst in one call.
 
-use super::host::{End, Host, PAGE, Place, Segment};
+use super::host::{End, Host, Lent, PAGE, Place, Segment};
 use super::netif::{self, RX_EXTRA, RX_MORE};
 use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
-use crate::burst::{Batch, Frame};
+use crate::burst::{BURST, Batch, Frame};
 use crate::plain::Plain;
 use crate::{Put, Refusal};
 use fairlane_core::ack::Ring as Standing;
@@ -51,6 +51,8 @@ pub struct Receive {
     domain: u16,
     host: Arc<dyn Host>,
     takes: Takes,
+    /// Where small frames and heads are put together.
+    lent: Option<Lent>,
     /// Requests that were not enough for a frame; 0 if the last frame found room.
     short: u32,
     /// Frames whose copies are not made yet: where their segments and responses end.
@@ -64,6 +66,10 @@ pub struct Receive {
 /// The frame is larger than all pages that the ring can hold, or than the frontend takes.
 const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
+/// Bytes of the largest frame that is put together in memory which a grant names: it is sooner copied once more than the pages
+/// that it lies in are searched.
+const SMALL: usize = PAGE / 2;
+
 /// No piece of the sender's: bytes of ours.
 const OURS: usize = usize::MAX;
 
@@ -71,7 +77,8 @@ impl Receive {
     /// A ring in which nothing was put yet.
     pub fn new(ring: Ring<8>, domain: u16, host: Arc<dyn Host>, takes: Takes) -> Receive {
         let (planned, segments, pieces, responses) = Default::default();
-        Receive { ring, domain, host, takes, short: 0, planned, segments, pieces, responses }
+        let lent = host.lend(BURST * SMALL / PAGE);
+        Receive { ring, domain, host, takes, lent, short: 0, planned, segments, pieces, responses }
     }
 
     /// Publishes what was put. True if the frontend is to be told.
@@ -133,13 +140,39 @@ impl Receive {
         if let Some(refusal) = self.room(len, frame.offload())? {
             return Ok(Some(refusal));
         }
+        let head = End::Ours(frame.head().as_ptr().cast_mut());
+        let (front, bytes) = self.put_together(frame).unwrap_or((head, frame.head().len()));
         let mut page = Pages::new(self, len, flags, frame.offload());
-        page.write(End::Ours(frame.head().as_ptr().cast_mut()), frame.head().len(), OURS);
-        for (piece, from, len) in frame.pieces() {
-            page.write(from, len as usize, piece);
+        page.write(front, bytes, OURS);
+        if bytes < len {
+            for (piece, from, len) in frame.pieces() {
+                page.write(from, len as usize, piece);
+            }
         }
         self.planned.push((self.segments.len(), self.responses.len()));
         Ok(None)
+    }
+
+    /// Puts a small frame together, or the head of one whose body is a guest's, where it can be copied from by a grant: there,
+    /// and so many bytes.
+    fn put_together(&self, frame: &Frame<'_>) -> Option<(End, usize)> {
+        let lent = self.lent.as_ref()?;
+        let at = self.planned.len() * SMALL;
+        let (page, offset) = (at / PAGE, at % PAGE);
+        if page >= lent.pages() || (frame.is_here() && frame.bytes() > SMALL as u64) {
+            return None;
+        }
+        let to = lent.start(page).wrapping_add(offset);
+        let bytes = if frame.is_here() {
+            // SAFETY: SMALL bytes from `to` on lie within the page, and are this frame's until its copy is made.
+            unsafe { frame.copy_to(to) }
+        } else {
+            let head = frame.head();
+            // SAFETY: as above, and a head is no longer than that.
+            unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len()) };
+            head.len()
+        };
+        Some((End::Guest(lent.place(page)).after(offset), bytes))
     }
 
     /// Whether there is no room for a frame, and why.
@@ -159,8 +192,8 @@ impl Receive {
 
     /// Makes the planned copies and answers the requests of all frames before the first whose copy failed.
     fn commit(&mut self, batch: &Batch<'_>, frames: Range<usize>) -> Result<Put, Violation> {
-        // SAFETY: ours are the heads of the batch's frames, their bodies that are in memory, and bytes of `Plain`, all
-        // readable while the batch or that is borrowed; they are copied from only.
+        // SAFETY: what is ours are heads of the batch's frames and bodies that are in memory, readable while the batch is
+        // borrowed; they are copied from only.
         unsafe { self.host.copy(&mut self.segments) };
         let failed = self.segments.iter().position(|segment| !segment.done());
         let good = failed.map_or(self.planned.len(), |failed| {

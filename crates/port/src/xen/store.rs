@@ -142,6 +142,15 @@ impl Store {
         self.stream.as_fd()
     }
 
+    /// The number of this domain.
+    ///
+    /// # Errors
+    /// A sentence: the toolstack did not write it.
+    pub fn own_number(&mut self) -> Result<u16, String> {
+        let text = self.read("domid").map_err(|error| format!("cannot read domid, this domain's number: {error}"))?;
+        text.trim().parse().map_err(|_| format!("domid is {text:?} in xenstore; it must be this domain's number"))
+    }
+
     /// A key's text.
     ///
     /// # Errors

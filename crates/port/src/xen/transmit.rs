@@ -188,18 +188,27 @@ impl Transmit {
     /// Copies the heads of all frames, and sets what was left to do on each.
     fn copy_heads(&mut self, filler: &mut Filler<'_>) -> Result<(), Violation> {
         let heads = filler.heads();
+        let lent = self.landing.heads();
         self.segments.clear();
         self.segments.extend(self.parts.iter().map(|(segment, frame)| {
             let End::Ours(at) = segment.to() else { return *segment };
             // `at` is the place in the head, below HEAD.
-            let to = heads.wrapping_add(frame * HEAD + at.addr());
-            Segment::new(segment.from(), End::Ours(to), segment.len())
+            let at = frame * HEAD + at.addr();
+            let to = match lent {
+                Some((_, page)) => End::Guest(page).after(at),
+                None => End::Ours(heads.wrapping_add(at)),
+            };
+            Segment::new(segment.from(), to, segment.len())
         }));
         // SAFETY: the heads of a burst are BURST times HEAD bytes in a row, and the parts of a frame's head lie within its own.
         unsafe { self.host.copy(&mut self.segments) };
         if let Some(failed) = self.segments.iter().find(|segment| !segment.done()) {
             let End::Guest(place) = failed.from() else { return Ok(()) };
             return Err(Violation::Grant(place.reference));
+        }
+        if let Some((page, _)) = lent {
+            // SAFETY: both have BURST times HEAD bytes, and nobody copies to the page any more.
+            unsafe { std::ptr::copy_nonoverlapping(page, heads, self.packets.len() * HEAD) };
         }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
             packet.good = filler.decide(index, |len, head| netif::offload(packet.flags, packet.gso, len, head));

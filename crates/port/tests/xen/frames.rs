@@ -42,6 +42,44 @@ proptest! {
     }
 }
 
+/// Where memory can be lent nothing comes to this process by its addresses, until a burst has more pieces than that holds.
+#[test]
+fn bytes_arrive_by_grants_at_both_ends() {
+    let machine = Arc::new(Machine::lending());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    for (count, len) in [(1, 60), (32, 1500), (10, 9000), (6, 60_000)] {
+        let frames: Vec<Vec<u8>> = (0..count).map(|at| frame(at, len)).collect();
+        frames.iter().for_each(|frame| guest.transmit(frame, 4000, 50, 0, None));
+        let before = machine.ours.load(Ordering::Relaxed);
+        let read: Vec<Vec<u8>> = backend.take().into_iter().map(|(bytes, _)| bytes).collect();
+        assert_eq!(read, frames);
+        let by_address = machine.ours.load(Ordering::Relaxed) - before;
+        assert_eq!(by_address > 0, len == 60_000, "{count} frames of {len}: {by_address} bytes");
+        guest.answers();
+    }
+    for (len, direct) in [(60, false), (2048, false), (2049, true)] {
+        guest.lend(2);
+        let (bytes, before) = (frame(7, len), machine.ours.load(Ordering::Relaxed));
+        assert_eq!(
+            [backend.put(&bytes, Offload::default()).accepted, backend.put(&bytes, Offload::default()).accepted],
+            [1; 2]
+        );
+        assert_eq!(guest.receive(), vec![(bytes, 0, None); 2]);
+        assert_eq!(machine.ours.load(Ordering::Relaxed) > before, direct, "{len}");
+    }
+    // To another guest, heads too go by grants.
+    let mut other = Frontend::new(&machine, 2);
+    let mut second = Backend::connected(&other, EVERYTHING);
+    other.lend(64);
+    let frames: Vec<Vec<u8>> = (0..20).map(|at| frame(at, 3000)).collect();
+    frames.iter().for_each(|frame| guest.transmit(frame, 1500, 50, 0, None));
+    let before = machine.ours.load(Ordering::Relaxed);
+    assert_eq!(backend.pass(&mut second).accepted, 20);
+    let received: Vec<Vec<u8>> = other.receive().into_iter().map(|(bytes, ..)| bytes).collect();
+    assert_eq!((received, machine.ours.load(Ordering::Relaxed)), (frames, before));
+}
+
 #[test]
 fn a_burst_between_guests_is_two_copies_and_only_heads_come_here() {
     let (mut one, mut two, mut first, mut second) = guests();

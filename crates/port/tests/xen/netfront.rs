@@ -3,8 +3,11 @@
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{End, Events, Host, Link, PAGE, Page, Place, Plug, QueueSetup, Segment, Takes, Xen};
+use fairlane_port::xen::{
+    End, Events, Host, Lent, Link, PAGE, Page, Place, Plug, QueueSetup, SELF, Segment, Takes, Xen,
+};
 use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, memory};
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,8 +27,8 @@ const SLOTS: u32 = 256;
 #[repr(align(4096))]
 struct Bytes([u8; PAGE]);
 
-/// A guest's page.
-struct Sheet(*mut Bytes);
+/// A guest's page, or of a larger piece one that is left behind.
+struct Sheet(*mut Bytes, bool);
 
 // SAFETY: tests touch a page from one thread at a time.
 unsafe impl Send for Sheet {}
@@ -34,14 +37,20 @@ unsafe impl Sync for Sheet {}
 
 impl Drop for Sheet {
     fn drop(&mut self) {
-        // SAFETY: it came from `Box::into_raw` and is dropped once.
-        drop(unsafe { Box::from_raw(self.0) });
+        if self.1 {
+            // SAFETY: it came from `Box::into_raw` and is dropped once.
+            drop(unsafe { Box::from_raw(self.0) });
+        }
     }
 }
 
 impl Sheet {
     fn new() -> Arc<Sheet> {
-        Arc::new(Sheet(Box::into_raw(Box::new(Bytes([0; PAGE])))))
+        Arc::new(Sheet(Box::into_raw(Box::new(Bytes([0; PAGE]))), true))
+    }
+
+    fn within(start: *mut u8) -> Sheet {
+        Sheet(start.cast(), false)
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -60,9 +69,16 @@ pub struct Machine {
     pub copies: AtomicU32,
     pub ours: AtomicU32,
     pub notified: Arc<AtomicU32>,
+    /// Whether there is memory to lend.
+    lends: bool,
 }
 
 impl Machine {
+    /// One with memory to lend.
+    pub fn lending() -> Machine {
+        Machine { lends: true, ..Machine::default() }
+    }
+
     fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
         let fits = usize::from(place.offset) + usize::from(len) <= PAGE;
         let grants = self.grants.lock().unwrap();
@@ -104,6 +120,21 @@ impl Host for Machine {
         let sheet = sheet.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: the page is aligned, and lives as long as the reference to it.
         Ok(unsafe { Page::new(sheet.at(0), Box::new(sheet)) })
+    }
+
+    fn lend(&self, pages: usize) -> Option<Lent> {
+        let layout = Layout::array::<Bytes>(pages).unwrap();
+        // SAFETY: the layout is not empty.
+        let start = self.lends.then(|| unsafe { alloc_zeroed(layout) })?;
+        let mut grants = self.grants.lock().unwrap();
+        let free = grants.len() as u32;
+        let references: Vec<u32> = (free..).take(pages).collect();
+        for (page, reference) in references.iter().enumerate() {
+            let sheet = Arc::new(Sheet::within(start.wrapping_add(page * PAGE)));
+            grants.insert((SELF, *reference), sheet);
+        }
+        // SAFETY: the pages are there as long as the test's process.
+        Some(unsafe { Lent::new(start, references, Box::new(())) })
     }
 
     fn events(&self) -> io::Result<Box<dyn Events>> {

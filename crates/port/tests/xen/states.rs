@@ -8,6 +8,7 @@ use fairlane_core::policy::Terms;
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::store::{Event, Store};
 use fairlane_port::{Limit, Port, Status};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -250,13 +251,26 @@ fn the_client_reads_writes_lists_and_watches() {
     store.write("a/c", "").unwrap();
     assert_eq!(store.read("a/b").unwrap(), "text with spaces");
     assert_eq!(store.directory("a").unwrap(), ["b", "c"]);
+    assert!(store.own_number().unwrap_err().contains("domid"));
+    store.write("domid", "7\n").unwrap();
+    assert_eq!(store.own_number(), Ok(7));
+    store.write("domid", "seven").unwrap();
+    assert!(store.own_number().unwrap_err().contains("\"seven\""));
     store.watch("a", "token").unwrap();
     let event = |path: &str| Some(Event { path: path.to_owned(), token: "token".to_owned() });
-    // The first event tells of the path as it is.
-    assert_eq!(store.event().unwrap(), event("a"));
+    // The first event tells of the path as it is. The server sends it when it has answered.
+    let come = |store: &mut Store| {
+        let here = store.event().unwrap();
+        if here.is_some() {
+            return here;
+        }
+        poll(&mut [PollFd::new(store.descriptor(), PollFlags::POLLIN)], PollTimeout::from(10_000u16)).unwrap();
+        store.event().unwrap()
+    };
+    assert_eq!(come(&mut store), event("a"));
     assert_eq!(store.event().unwrap(), None);
     store.write("a/b", "other").unwrap();
-    assert_eq!(store.event().unwrap(), event("a/b"));
+    assert_eq!(come(&mut store), event("a/b"));
     store.unwatch("a", "token").unwrap();
     store.remove("a").unwrap();
     assert_eq!(store.event().unwrap(), None);

@@ -1,13 +1,16 @@
 //! Procedures: what is done on a machine, and what its samples say. A file a procedure.
 
 mod all_to_all;
+mod flows;
 mod packet_delay;
+mod passage;
 mod path_length;
 mod ping;
 mod requests;
 mod transfer;
 mod udp_share;
 mod waiting;
+mod weight_steps;
 
 use std::fmt::Debug;
 
@@ -32,6 +35,13 @@ pub trait Procedure: Debug {
     fn shorten(&mut self);
     /// Multiplies every rate.
     fn scale(&mut self, factor: f64);
+    /// Asks the machine for what will have to be compared, before a repeat.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn prepare(&self, _: &Topology, _: &dyn Machine, _: &mut Record) -> Result<(), crate::Error> {
+        Ok(())
+    }
     /// What the agents do. Servers listen on `port`, which no other repeat used, and those after it.
     fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan;
     /// Reads what a plan's commands said.
@@ -68,8 +78,8 @@ pub struct Finished<'a> {
 }
 
 /// The names of all procedures.
-pub(super) const NAMES: [&str; 7] =
-    ["udp-share", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
+pub(super) const NAMES: [&str; 8] =
+    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
 
 /// Reads the procedure of this name; none if there is none.
 pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -80,6 +90,7 @@ pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
     }
     Some(match name {
         "udp-share" => boxed::<udp_share::UdpShare>(value),
+        "weight-steps" => boxed::<weight_steps::WeightSteps>(value),
         "ping" => boxed::<ping::Ping>(value),
         "packet-delay" => boxed::<packet_delay::PacketDelay>(value),
         "transfer" => boxed::<transfer::Transfer>(value),

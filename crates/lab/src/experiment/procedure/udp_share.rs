@@ -2,8 +2,6 @@
 //!
 //! The external machine counts, with one clock for all. Throughput is the datagrams' payload, as iperf tells it.
 
-use std::net::IpAddr;
-
 use fairlane_agent::{Command, Event, Outcome};
 use fairlane_load::{ReceiveSpec, disk, udp};
 use fairlane_report::{At, Axis, Figure, Series, stats};
@@ -12,14 +10,17 @@ use serde::Deserialize;
 use super::super::case::{Fault, guest_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::{Finished, Procedure, limits, title};
+use super::flows::{Flows, mean, worst};
+use super::{Finished, Procedure, limits, passage, title};
 use crate::images::GUEST_DISK;
-use crate::{Node, Topology};
+use crate::{Error, GuestPlan, Machine, Node, Topology};
 
 /// Seconds from a sender's start, or a disk's, until its effect is steady.
 const SETTLE: f64 = 1.0;
 /// Seconds the receiver counts on after the senders' end.
 const TAIL: f64 = 0.5;
+/// Bytes of a datagram's Ethernet, IP and UDP headers.
+const HEADERS: f64 = 42.0;
 /// The share of all that arrives below which a guest counts as starved.
 const STARVED: f64 = 0.05;
 /// The share above which one of them dominates.
@@ -55,6 +56,9 @@ struct Sender {
     /// How many at once.
     #[serde(default = "one")]
     streams: usize,
+    /// Payload of its datagrams, in bytes, if it is another than everyone's.
+    #[serde(default)]
+    payload: Option<usize>,
     /// What each stream offers, in bits per second of Ethernet frames; as much as goes if not given.
     #[serde(default)]
     offer: Option<f64>,
@@ -81,30 +85,10 @@ fn one() -> usize {
     1
 }
 
-/// The throughput of one repeat, in Mbit/s.
-struct Rates {
-    /// The end of each interval.
-    times: Vec<f64>,
-    /// For each sender, in each interval.
-    rates: Vec<Vec<f64>>,
-}
-
-impl Rates {
-    /// What a sender had in the intervals that lie within a time.
-    fn within(&self, sender: usize, interval: f64, from: f64, until: f64) -> Vec<f64> {
-        let inside = |t: f64| t - interval >= from - 1e-6 && t <= until + 1e-6;
-        self.times.iter().zip(&self.rates[sender]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
-    }
-}
-
 /// Extensive writing, as fio does it: blocks of 64 KiB past the cache, four at once.
 fn operations(seconds: f64, interval: f64) -> disk::Spec {
     let (path, operation) = (GUEST_DISK.into(), disk::Operation::Write);
     disk::Spec { path, operation, block: 64 << 10, span: 32 << 20, workers: 4, interval, seconds }
-}
-
-fn mean(samples: &[f64]) -> f64 {
-    stats::mean(samples).unwrap_or(f64::NAN)
 }
 
 impl UdpShare {
@@ -120,32 +104,27 @@ impl UdpShare {
         (first.is_finite() && first >= self.senders.first()?.start + 2.0 * SETTLE).then_some(first)
     }
 
-    fn rate(topology: &Topology, sender: &Sender) -> Option<f64> {
-        topology.guests.get(sender.guest.checked_sub(1)?)?.rate
+    /// What the topology says of a sender.
+    fn card<'a>(topology: &'a Topology, sender: &Sender) -> Option<&'a GuestPlan> {
+        topology.guests.get(sender.guest.checked_sub(1)?)
     }
 
-    fn rates(&self, at: Addresses, events: &[Event]) -> Rates {
-        let count = (self.seconds / self.interval).round() as usize;
-        let times = (1..=count).map(|index| index as f64 * self.interval).collect();
-        let mut rates = vec![vec![0.0; count]; self.senders.len()];
-        for event in events {
-            let Event::Sample(sample) = event else { continue };
-            let from = |sender: &Sender| sample.source.ip() == IpAddr::V4(at(Node::Guest(sender.guest)));
-            let place = ((sample.t / self.interval).round() as usize).checked_sub(1);
-            if let (Some(sender), Some(place)) = (self.senders.iter().position(from), place)
-                && let Some(rate) = rates[sender].get_mut(place)
-            {
-                *rate += sample.bytes as f64 * 8.0 / self.interval / 1e6;
-            }
-        }
-        Rates { times, rates }
+    fn rate(topology: &Topology, sender: &Sender) -> Option<f64> {
+        Self::card(topology, sender)?.rate
+    }
+
+    fn min_rate(topology: &Topology, sender: &Sender) -> Option<f64> {
+        Self::card(topology, sender)?.min_rate
+    }
+
+    fn payload(&self, sender: &Sender) -> usize {
+        sender.payload.unwrap_or(self.payload)
     }
 
     /// Reads what happens between two senders or more while all send.
-    fn read_division(&self, rates: &Rates, record: &mut Record) {
-        let shares: Vec<Vec<f64>> = (0..self.senders.len())
-            .map(|sender| rates.within(sender, self.interval, self.common(), self.seconds))
-            .collect();
+    fn read_division(&self, flows: &Flows, record: &mut Record) {
+        let shares: Vec<Vec<f64>> =
+            (0..self.senders.len()).map(|sender| flows.within(sender, self.common(), self.seconds)).collect();
         let intervals = shares.iter().map(Vec::len).min().unwrap_or(0);
         let all = |index: usize| shares.iter().map(|rates| rates[index]).collect::<Vec<f64>>();
         let (mut indices, mut starved, mut longest, mut run) = (Vec::new(), 0, 0, (0, usize::MAX));
@@ -161,6 +140,14 @@ impl UdpShare {
             };
             longest = longest.max(run.0);
         }
+        // Of each whole second, how far the most is above the least, as a part of the mean.
+        let second = ((1.0 / self.interval).round() as usize).max(1);
+        let apart = (second..=intervals).map(|end| {
+            let had: Vec<f64> = shares.iter().map(|rates| mean(&rates[end - second..end])).collect();
+            let range = had.iter().copied().fold(0.0, f64::max) - had.iter().copied().fold(f64::INFINITY, f64::min);
+            100.0 * range / mean(&had)
+        });
+        record.add("apart", Statistic::OfRepeats, "%", [worst(apart)]);
         let first = mean(&shares[0]);
         let last = shares.last().map_or(f64::NAN, |rates| mean(rates));
         record.add("jain", Statistic::OfRepeats, "", [mean(&indices)]);
@@ -170,8 +157,8 @@ impl UdpShare {
     }
 
     /// Reads how the first sender fares before, during and after the disk's use.
-    fn read_disk(&self, disk: &Disk, rates: &Rates, record: &mut Record) {
-        let part = |from, until| mean(&rates.within(0, self.interval, from, until));
+    fn read_disk(&self, disk: &Disk, flows: &Flows, record: &mut Record) {
+        let part = |from, until| mean(&flows.within(0, from, until));
         let before = part(self.senders[0].start + SETTLE, disk.from);
         let during = part(disk.from + SETTLE, disk.until);
         for (name, rate) in [("before", before), ("during", during), ("after", part(disk.until + SETTLE, self.seconds))]
@@ -186,7 +173,9 @@ impl Procedure for UdpShare {
     fn faults(&self, topology: &Topology) -> Vec<Fault> {
         let mut faults = Vec::new();
         limits(&mut faults, "seconds", self.seconds, 3.0, 3600.0);
-        limits(&mut faults, "payload", self.payload as f64, 8.0, 65_507.0);
+        for payload in self.senders.iter().map(|sender| self.payload(sender)).chain([self.payload]) {
+            limits(&mut faults, "payload", payload as f64, 8.0, 65_507.0);
+        }
         limits(&mut faults, "interval", self.interval, 0.05, 10.0);
         if self.senders.is_empty() {
             faults.push(("senders", "senders must be one or more, such as [{ guest = 1 }]".to_owned()));
@@ -222,12 +211,15 @@ impl Procedure for UdpShare {
     }
 
     fn metrics(&self, topology: &Topology) -> Vec<String> {
-        let mut names: Vec<String> = ["total", "lost", "spread"].map(str::to_owned).into();
+        let mut names: Vec<String> = ["total", "lost", passage::LOST, "spread"].map(str::to_owned).into();
         for sender in &self.senders {
             let guest = format!("guest{}", sender.guest);
             names.push(format!("{guest}/spread"));
             if Self::rate(topology, sender).is_some() {
                 names.push(format!("{guest}/of_rate"));
+            }
+            if Self::min_rate(topology, sender).is_some() {
+                names.push(format!("{guest}/of_min_rate"));
             }
             names.push(guest);
         }
@@ -235,7 +227,7 @@ impl Procedure for UdpShare {
             names.extend(["alone", "kept"].map(str::to_owned));
         }
         if self.senders.len() > 1 {
-            names.extend(["jain", "starved", "dominated", "ratio"].map(str::to_owned));
+            names.extend(["apart", "jain", "starved", "dominated", "ratio"].map(str::to_owned));
         }
         if self.disk.is_some() {
             names.extend(["before", "during", "after", "drop", "disk"].map(str::to_owned));
@@ -244,7 +236,7 @@ impl Procedure for UdpShare {
     }
 
     fn seconds(&self) -> f64 {
-        self.seconds + TAIL
+        self.seconds + TAIL + passage::DRAIN
     }
 
     fn shorten(&mut self) {
@@ -260,6 +252,10 @@ impl Procedure for UdpShare {
         self.senders.iter_mut().filter_map(|sender| sender.offer.as_mut()).for_each(|offer| *offer *= factor);
     }
 
+    fn prepare(&self, topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+        passage::begin(topology, machine, record)
+    }
+
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
         let spec = ReceiveSpec { port, interval: self.interval, seconds: self.seconds + TAIL };
@@ -268,7 +264,7 @@ impl Procedure for UdpShare {
         for sender in &self.senders {
             for _ in 0..sender.streams {
                 let seconds = self.seconds - sender.start;
-                let spec = udp::SendSpec { to, size: self.payload, rate: sender.offer, seconds };
+                let spec = udp::SendSpec { to, size: self.payload(sender), rate: sender.offer, seconds };
                 plan.start(Node::Guest(sender.guest), sender.start, Command::UdpSend(spec));
             }
         }
@@ -280,24 +276,29 @@ impl Procedure for UdpShare {
 
     fn read(&self, topology: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
         let Some(receiver) = accounts.first() else { return };
-        let rates = self.rates(at, &receiver.events);
+        let guests: Vec<usize> = self.senders.iter().map(|sender| sender.guest).collect();
+        let flows = Flows::read(&guests, at, &receiver.events, self.interval, self.seconds);
         let mut total = 0.0;
         for (index, sender) in self.senders.iter().enumerate() {
             let guest = format!("guest{}", sender.guest);
-            let points = rates.times.iter().zip(&rates.rates[index]).map(|(t, rate)| [*t, *rate]);
             let about = format!("guest {}", sender.guest);
-            record.series(Series::new(&guest, "Mbit/s", Axis::time()).group(&about).points(points));
-            let got = mean(&rates.within(index, self.interval, self.common(), self.seconds));
+            record.series(Series::new(&guest, "Mbit/s", Axis::time()).group(&about).points(flows.points(index)));
+            let got = mean(&flows.within(index, self.common(), self.seconds));
             total += got;
             record.add(&guest, Statistic::OfRepeats, "Mbit/s", [got]);
             if let Some(rate) = Self::rate(topology, sender) {
                 record.add(&format!("{guest}/of_rate"), Statistic::OfRepeats, "", [got * 1e6 / rate]);
             }
+            if let Some(rate) = Self::min_rate(topology, sender) {
+                let payload = self.payload(sender) as f64;
+                let frames = got * 1e6 * (payload + HEADERS) / payload;
+                record.add(&format!("{guest}/of_min_rate"), Statistic::OfRepeats, "", [frames / rate]);
+            }
         }
         record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
         if let Some(company) = self.company() {
-            let alone = mean(&rates.within(0, self.interval, self.senders[0].start + SETTLE, company));
-            let kept = mean(&rates.within(0, self.interval, self.common(), self.seconds)) / alone;
+            let alone = mean(&flows.within(0, self.senders[0].start + SETTLE, company));
+            let kept = mean(&flows.within(0, self.common(), self.seconds)) / alone;
             record.add("alone", Statistic::OfRepeats, "Mbit/s", [alone]);
             record.add("kept", Statistic::OfRepeats, "", [kept]);
         }
@@ -308,15 +309,25 @@ impl Procedure for UdpShare {
         });
         record.add("lost", Statistic::OfRepeats, "%", [100.0 * lost.max(0.0) / (lost.max(0.0) + came)]);
         if self.senders.len() > 1 {
-            self.read_division(&rates, record);
+            self.read_division(&flows, record);
         }
         if let Some(disk) = &self.disk {
-            self.read_disk(disk, &rates, record);
+            self.read_disk(disk, &flows, record);
         }
         if let Some(Outcome::Disk(done)) = accounts.last().map(|account| &account.outcome) {
             let bytes: u64 = done.samples.iter().map(|sample| sample.bytes).sum();
             record.add("disk", Statistic::OfRepeats, "MB/s", [bytes as f64 / 1e6 / done.seconds]);
         }
+    }
+
+    fn observe(
+        &self,
+        topology: &Topology,
+        machine: &dyn Machine,
+        _: &[Account],
+        record: &mut Record,
+    ) -> Result<(), Error> {
+        passage::end(topology, machine, record)
     }
 
     /// The spread: half the 95% interval that an interval's throughput has over the repeats, in the mean of all

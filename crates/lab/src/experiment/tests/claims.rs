@@ -10,6 +10,7 @@ fn plan(metrics: &[&str], relative_to: Option<&str>, at_least: Option<f64>, at_m
         at_least,
         at_most,
         shown_in: None,
+        backend: None,
         about: About::Source,
     }
 }

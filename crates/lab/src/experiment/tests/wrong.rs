@@ -74,6 +74,12 @@ fn values_of_the_wrong_kind() {
         "\"outside\"",
         &["e:12: procedure: a node is \"external\", \"host\" or the number of a guest"],
     );
+    with("[repeats]", "backends = []\n[repeats]", &["e:5: backends must name one or more, such as [\"fairlane\"]"]);
+    with(
+        "[repeats]",
+        "backends = [\"vhost\"]\n[repeats]",
+        &["e:5: backends: unknown variant `vhost`, expected `netback`"],
+    );
     with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
     with(
         "[topology]",
@@ -91,6 +97,7 @@ fn impossible_topologies() {
     with("cpus = [1]", "cpus = []", &["e:8: guest 1 has no CPU: a list such as [0] is needed"]);
     with("[0]", "[8]", &["e:9: the host is on CPU 8, which is not there: CPUs are 0 to 7"]);
     with("[1] }", "[1], rate = -1 }", &["e:8: rate must be at least 1e4 bits per second, such as 100e6, not -1"]);
+    with("[1] }", "[1], min_rate = 5 }", &["e:8: min_rate must be at least 1e4 bits per second, such as 100e6, not 5"]);
     with("[1] }", "[1], weight = 0 }", &["e:8: weight must be 1 to 65535, not 0"]);
     with("host_cpus", "slice_ms = 2000\nhost_cpus", &["e:9: slice_ms must be 1 to 1000, as Xen takes it, not 2000"]);
     with("{ cpus = [1] }", "{ cpus = [1] }, { cpus = [1] }", &[]);
@@ -138,4 +145,19 @@ fn cases_replace_keys_and_are_told_on_their_own_lines() {
             "e:23: no metric is named `mean`",
         ],
     );
+}
+
+#[test]
+fn impossible_steps_of_weights() {
+    let steps =
+        |keys: &str| format!("kind = \"weight-steps\"\nguests = [1, 1]\n{keys}\n[[case]]\nname = \"a\"\n[ignored]");
+    let with_steps = |keys: &str, expected: &str| {
+        let (head, tail) = BASE.split_once("kind = \"ping\"").unwrap();
+        let found = problems(&format!("{head}{}{}", steps(keys), tail.split_once("[[claim]]").unwrap().0));
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{keys}: {found:#?}");
+    };
+    with_steps("from = [1, 2]\nto = [2]\nsteps = 3", "to must have a weight each guest, 2, not 1");
+    with_steps("from = [1, 0]\nto = [2, 1]\nsteps = 3", "a weight must be 1 to 10000, not 0");
+    with_steps("from = [1, 2]\nto = [2, 1]\nsteps = 1", "steps must be 2 to 100, not 1");
+    with_steps("from = [1, 2]\nto = [2, 1]\nsteps = 3\nstep = 0.1", "step must be 0.5 to 60, not 0.1");
 }

@@ -1,0 +1,60 @@
+//! What arrives from each of several guests, interval by interval, as the external machine counts it.
+
+use std::net::IpAddr;
+
+use fairlane_agent::Event;
+use fairlane_report::stats;
+
+use super::super::plan::Addresses;
+use crate::Node;
+
+/// The throughput of one repeat, in Mbit/s of payload.
+pub struct Flows {
+    /// The length of an interval, in seconds.
+    interval: f64,
+    /// The end of each interval.
+    pub times: Vec<f64>,
+    /// For each guest, in each interval.
+    pub rates: Vec<Vec<f64>>,
+}
+
+impl Flows {
+    /// Reads what a receiver said of these guests in so many seconds.
+    pub fn read(guests: &[usize], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
+        let count = (seconds / interval).round() as usize;
+        let times = (1..=count).map(|index| index as f64 * interval).collect();
+        let mut rates = vec![vec![0.0; count]; guests.len()];
+        for event in events {
+            let Event::Sample(sample) = event else { continue };
+            let from = |guest: &usize| sample.source.ip() == IpAddr::V4(at(Node::Guest(*guest)));
+            let place = ((sample.t / interval).round() as usize).checked_sub(1);
+            if let (Some(guest), Some(place)) = (guests.iter().position(from), place)
+                && let Some(rate) = rates[guest].get_mut(place)
+            {
+                *rate += sample.bytes as f64 * 8.0 / interval / 1e6;
+            }
+        }
+        Flows { interval, times, rates }
+    }
+
+    /// What a guest, by its place, had in the intervals that lie within a time.
+    pub fn within(&self, guest: usize, from: f64, until: f64) -> Vec<f64> {
+        let inside = |t: f64| t - self.interval >= from - 1e-6 && t <= until + 1e-6;
+        self.times.iter().zip(&self.rates[guest]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
+    }
+
+    /// A guest's throughput over time.
+    pub fn points(&self, guest: usize) -> impl Iterator<Item = [f64; 2]> {
+        self.times.iter().zip(&self.rates[guest]).map(|(t, rate)| [*t, *rate])
+    }
+}
+
+/// The largest; not a number if one of them is none, which no maximum may hide.
+pub fn worst(samples: impl Iterator<Item = f64>) -> f64 {
+    samples.reduce(|a, b| if a.is_nan() || a > b { a } else { b }).unwrap_or(f64::NAN)
+}
+
+/// The mean; of nothing it is not a number.
+pub fn mean(samples: &[f64]) -> f64 {
+    stats::mean(samples).unwrap_or(f64::NAN)
+}

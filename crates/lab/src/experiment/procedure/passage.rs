@@ -1,0 +1,56 @@
+//! What became of frames between the guests' cards and the host's: what was lost there, whoever lost it.
+
+use fairlane_agent::{Command, Counters, Outcome};
+
+use super::super::record::Record;
+use crate::machine::{CARD, UPLINK};
+use crate::{Error, Machine, Node, Topology};
+
+/// The metric's name: frames of all repeats.
+pub const LOST: &str = "lost_in_host";
+
+/// Seconds until nothing is under way any more: on a link of 10 Mbit/s, what two guests' rings, queues and sockets hold.
+pub const DRAIN: f64 = 3.0;
+
+/// Begins to count.
+///
+/// # Errors
+/// Those of asking.
+pub fn begin(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+    count(topology, machine, 0.0, -1.0, record)
+}
+
+/// Ends to count, once all that was sent has passed.
+///
+/// # Errors
+/// Those of asking.
+pub fn end(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+    count(topology, machine, DRAIN, 1.0, record)
+}
+
+/// Adds, so many times, what the cards' counters say after some seconds.
+fn count(topology: &Topology, machine: &dyn Machine, after: f64, times: f64, record: &mut Record) -> Result<(), Error> {
+    let guests = (1..=topology.joined()).map(|guest| (Node::Guest(guest), CARD));
+    let cards: Vec<_> = guests.chain([(Node::Host, UPLINK)]).collect();
+    let ask = |(node, _): &(Node, &str)| machine.agent(*node).start_job_later(after, Command::Counters);
+    let jobs = cards.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
+    let mut sent = Vec::new();
+    for ((_, card), job) in cards.iter().zip(jobs) {
+        let Outcome::Counters(counters) = job.wait()? else { continue };
+        sent.extend(frames(&counters, card));
+    }
+    // On a machine whose cards have other names there is nothing to compare.
+    let lost = match sent.split_last() {
+        Some((passed, guests)) if guests.len() + 1 == cards.len() => guests.iter().sum::<f64>() - passed,
+        _ => f64::NAN,
+    };
+    let before = record.samples(LOST).first().copied().unwrap_or(0.0);
+    record.set(LOST, "frames", before + times * lost);
+    Ok(())
+}
+
+/// Frames that a card sent.
+fn frames(counters: &Counters, card: &str) -> Option<f64> {
+    let interface = counters.interfaces.iter().find(|interface| interface.name == card)?;
+    Some(interface.sent_frames as f64)
+}

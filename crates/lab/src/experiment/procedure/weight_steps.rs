@@ -1,0 +1,272 @@
+//! Guests flood the host's link while their cards' weights change in steps; how closely their parts of it follow.
+//!
+//! The weights go from those of `from` to those of `to` in even steps, which the host sets as a toolstack would. A guest's
+//! part is judged in the second half of each step, as it takes a moment until the host has set it.
+
+use std::iter::zip;
+
+use fairlane_agent::{Command, Outcome};
+use fairlane_load::{ReceiveSpec, udp};
+use fairlane_report::{Axis, Figure, Series};
+use serde::Deserialize;
+
+use super::super::case::{Fault, guest_fault};
+use super::super::plan::{Account, Addresses, Plan};
+use super::super::record::{Record, Statistic};
+use super::flows::{Flows, mean, worst};
+use super::{Finished, Procedure, limits, passage, title};
+use crate::machine::set_weights;
+use crate::{Error, Machine, Node, Topology};
+
+/// Seconds from the first start until the first step begins to count: the guests are told one after the other.
+const LEAD: f64 = 1.0;
+/// Seconds the receiver counts on after the senders' end.
+const TAIL: f64 = 0.5;
+/// Intervals of the time series in a step: an even number.
+const INTERVALS: f64 = 4.0;
+/// Weights that a card can have.
+const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
+
+/// The procedure's keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightSteps {
+    /// Who floods.
+    guests: Vec<usize>,
+    /// Their cards' weights at first.
+    from: Vec<u32>,
+    /// Their cards' weights in the end.
+    to: Vec<u32>,
+    /// How many weights each has, one after the other.
+    steps: usize,
+    /// How long they have them, in seconds.
+    #[serde(default = "step")]
+    step: f64,
+    /// Payload of a datagram, in bytes.
+    #[serde(default = "payload")]
+    payload: usize,
+}
+
+fn step() -> f64 {
+    1.0
+}
+
+fn payload() -> usize {
+    1472
+}
+
+impl WeightSteps {
+    /// The weights of a step, counted from 0.
+    fn weights(&self, step: usize) -> impl Iterator<Item = u32> {
+        let way = step as f64 / (self.steps - 1) as f64;
+        zip(&self.from, &self.to)
+            .map(move |(from, to)| (f64::from(*from) + way * (f64::from(*to) - f64::from(*from))).round() as u32)
+    }
+
+    /// When a step begins, in seconds.
+    fn begin(&self, step: usize) -> f64 {
+        LEAD + step as f64 * self.step
+    }
+
+    /// When all end.
+    fn end(&self) -> f64 {
+        self.begin(self.steps)
+    }
+
+    /// The parts of the link that the guests have in the second half of a step, and those that are due, 0 to 1.
+    fn parts(&self, flows: &Flows, step: usize) -> Vec<(f64, f64)> {
+        let settled = self.begin(step) + self.step / 2.0;
+        let had = |guest| flows.within(guest, settled, self.begin(step + 1)).iter().sum::<f64>();
+        let had: Vec<f64> = (0..self.guests.len()).map(had).collect();
+        let total: f64 = had.iter().sum();
+        let weights: u32 = self.weights(step).sum();
+        zip(had, self.weights(step))
+            .map(|(had, weight)| (had / total, f64::from(weight) / f64::from(weights)))
+            .collect()
+    }
+}
+
+impl Procedure for WeightSteps {
+    fn faults(&self, topology: &Topology) -> Vec<Fault> {
+        let mut faults: Vec<Fault> =
+            self.guests.iter().filter_map(|guest| guest_fault("guests", *guest, topology)).collect();
+        if self.guests.len() < 2 {
+            faults.push(("guests", "guests must be two or more, such as [1, 2]".to_owned()));
+        }
+        for (key, weights) in [("from", &self.from), ("to", &self.to)] {
+            let (have, need) = (weights.len(), self.guests.len());
+            if have != need {
+                faults.push((key, format!("{key} must have a weight each guest, {need}, not {have}")));
+            }
+            for weight in weights.iter().filter(|weight| !WEIGHTS.contains(weight)) {
+                faults.push((key, format!("a weight must be 1 to 10000, not {weight}")));
+            }
+        }
+        limits(&mut faults, "steps", self.steps as f64, 2.0, 100.0);
+        limits(&mut faults, "step", self.step, 0.5, 60.0);
+        limits(&mut faults, "payload", self.payload as f64, 8.0, 65_507.0);
+        faults
+    }
+
+    fn metrics(&self, _: &Topology) -> Vec<String> {
+        let guests = self.guests.iter().map(|guest| format!("guest{guest}"));
+        guests.chain(["total", "error", "error/mean", passage::LOST].map(str::to_owned)).collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.end() + TAIL + passage::DRAIN
+    }
+
+    fn shorten(&mut self) {
+        self.steps = self.steps.min(7);
+    }
+
+    fn scale(&mut self, _: f64) {}
+
+    fn prepare(&self, topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+        passage::begin(topology, machine, record)
+    }
+
+    fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
+        let mut plan = Plan::default();
+        let spec = ReceiveSpec { port, interval: self.step / INTERVALS, seconds: self.end() + TAIL };
+        plan.serve(Node::External, Command::UdpReceive(spec));
+        for step in 0..self.steps {
+            // The first weights are there before anything flows.
+            let begin = if step == 0 { 0.0 } else { self.begin(step) };
+            plan.start(Node::Host, begin, set_weights(zip(self.guests.iter().copied(), self.weights(step))));
+        }
+        for guest in &self.guests {
+            let to = (at(Node::External), port).into();
+            let spec = udp::SendSpec { to, size: self.payload, rate: None, seconds: self.end() };
+            plan.start(Node::Guest(*guest), 0.0, Command::UdpSend(spec));
+        }
+        plan
+    }
+
+    fn read(&self, _: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
+        let Some(receiver) = accounts.first() else { return };
+        let flows = Flows::read(&self.guests, at, &receiver.events, self.step / INTERVALS, self.end());
+        let steps: Vec<Vec<(f64, f64)>> = (0..self.steps).map(|step| self.parts(&flows, step)).collect();
+        let mut total = 0.0;
+        for (place, guest) in self.guests.iter().enumerate() {
+            let (name, about) = (format!("guest{guest}"), format!("guest {guest}"));
+            record.series(Series::new(&name, "Mbit/s", Axis::time()).group(&about).points(flows.points(place)));
+            let part = |of: fn(&(f64, f64)) -> f64| {
+                steps.iter().zip(0..).map(move |(parts, step)| [self.begin(step), 100.0 * of(&parts[place])])
+            };
+            let axis = || Axis::new("step begins", "s");
+            let had = Series::new(&format!("{name}/part"), "%", axis()).group(&about);
+            record.series(had.points(part(|(had, _)| *had)));
+            let due = Series::new(&format!("{name}/due"), "%", axis()).group(&format!("{about}'s due"));
+            record.series(due.points(part(|(_, due)| *due)));
+            let got = mean(&flows.within(place, LEAD, self.end()));
+            total += got;
+            record.add(&name, Statistic::OfRepeats, "Mbit/s", [got]);
+        }
+        record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
+        let errors: Vec<f64> = steps.iter().flatten().map(|(had, due)| 100.0 * (had - due).abs()).collect();
+        // A step in which nothing came has no parts.
+        record.add("error", Statistic::OfRepeats, "% of the link", [worst(errors.iter().copied())]);
+        record.add("error/mean", Statistic::OfRepeats, "% of the link", [mean(&errors)]);
+    }
+
+    fn observe(
+        &self,
+        topology: &Topology,
+        machine: &dyn Machine,
+        accounts: &[Account],
+        record: &mut Record,
+    ) -> Result<(), Error> {
+        for account in accounts {
+            if let Outcome::Ran { status, stderr, .. } = &account.outcome
+                && *status != Some(0)
+            {
+                let guest = machine.agent(Node::Host).name().to_owned();
+                return Err(Error::Failed { guest, reason: format!("a weight was not set: {}", stderr.trim()) });
+            }
+        }
+        passage::end(topology, machine, record)
+    }
+
+    fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let names = |case: &Finished, what: &str| -> Vec<String> {
+            self.guests.iter().map(|guest| format!("{}guest{guest}{what}", case.prefix)).collect()
+        };
+        let figure = |case: &Finished| {
+            [
+                Figure::means(&title("Throughput", case)).series(names(case, "")).y("throughput"),
+                Figure::means(&title("Part of the link", case))
+                    .series(names(case, "/part"))
+                    .series(names(case, "/due"))
+                    .y("part of the link"),
+            ]
+        };
+        cases.iter().flat_map(figure).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fairlane_agent::Event;
+    use fairlane_load::Sample;
+
+    use super::*;
+
+    fn steps() -> WeightSteps {
+        let (guests, from, to) = (vec![1, 2], vec![30, 1], vec![1, 30]);
+        WeightSteps { guests, from, to, steps: 30, step: step(), payload: payload() }
+    }
+
+    fn at(node: Node) -> Ipv4Addr {
+        let Node::Guest(guest) = node else { return Ipv4Addr::LOCALHOST };
+        Ipv4Addr::new(10, 0, 0, guest as u8)
+    }
+
+    #[test]
+    fn weights_go_from_the_first_to_the_last_in_even_steps() {
+        let weights = |step| steps().weights(step).collect::<Vec<_>>();
+        assert_eq!([weights(0), weights(1), weights(14), weights(29)], [[30, 1], [29, 2], [16, 15], [1, 30]]);
+        let mut short = steps();
+        short.shorten();
+        assert_eq!(short.weights(6).collect::<Vec<_>>(), [1, 30]);
+    }
+
+    /// What a receiver says of guests whose parts are `parts` of 31 in the second half of each step, and even before.
+    fn events(parts: impl Fn(usize) -> [u64; 2]) -> Vec<Event> {
+        let intervals = 1..=((steps().end() * 4.0) as usize);
+        let event = |interval: usize| {
+            let step = (interval - 1).saturating_sub(4) / 4;
+            let settled = (interval - 1) % 4 >= 2;
+            let bytes = if settled { parts(step) } else { [15, 15] };
+            let sample = move |guest: usize| Sample {
+                t: interval as f64 / 4.0,
+                source: (at(Node::Guest(guest)), 1).into(),
+                bytes: 1000 * bytes[guest - 1],
+                datagrams: 1,
+                skipped: 0,
+                late: 0,
+            };
+            [1, 2].map(|guest| Event::Sample(sample(guest)))
+        };
+        intervals.flat_map(event).collect()
+    }
+
+    fn worst(parts: impl Fn(usize) -> [u64; 2]) -> f64 {
+        let account = Account { events: events(parts), outcome: Outcome::Served };
+        let mut record = Record::default();
+        let topology = toml::from_str("guests = []").unwrap();
+        steps().read(&topology, &at, &[account], &mut record);
+        record.samples("error")[0]
+    }
+
+    #[test]
+    fn parts_are_judged_once_a_step_has_settled() {
+        assert!(worst(|step| [30 - step as u64, 1 + step as u64]) < 1e-9);
+        let late = worst(|step| if step == 20 { [11, 20] } else { [30 - step as u64, 1 + step as u64] });
+        assert!((late - 100.0 / 31.0).abs() < 1e-9, "{late}");
+        assert!(worst(|step| if step == 3 { [0, 0] } else { [30 - step as u64, 1 + step as u64] }).is_nan());
+    }
+}
