@@ -5,7 +5,7 @@ HOST := x86_64-unknown-linux-gnu
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 
-.PHONY: all demo lab test lint bench fuzz agent plugin guests peers clean
+.PHONY: all demo lab platforms test lint bench fuzz agent plugin guests peers clean
 
 all: agent plugin
 	$(CARGO) build --release --bins
@@ -49,6 +49,18 @@ lab: guests all
 	target/release/fairlane report out/lab --out out/lab/report.html || status=1; \
 	exit $$status
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
+
+# Connections a second and HTTP by object size on one hardware, system by system, and a page that compares them. Writes out/lab.
+platforms: guests all
+	target/release/fairlane lab setup
+	status=0; \
+	for name in accept-rate http-sizes; do \
+		for machine in box kvm xen; do target/release/fairlane lab run $$name --machine $$machine || status=1; done; \
+		target/release/fairlane lab run $$name --machine xen --backend fairlane || status=1; \
+		out=out/lab/$$name; \
+		target/release/fairlane compare $$out-box $$out-kvm $$out-xen $$out-xen-fairlane --out $$out-compared || status=1; \
+	done; \
+	exit $$status
 
 test: guests agent plugin lint
 	@deploy/need haproxy haproxy
