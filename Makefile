@@ -62,9 +62,11 @@ platforms: guests all
 	done; \
 	exit $$status
 
-test: guests agent plugin lint
+# The lab's packages are fetched while the code is looked at.
+test: guests agent plugin
 	@deploy/need haproxy haproxy
-	$(CARGO) run --quiet --package fairlane -- lab setup
+	$(CARGO) build --quiet --package fairlane
+	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
 
 lint:

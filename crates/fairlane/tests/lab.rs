@@ -59,7 +59,7 @@ fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
     let out = tempfile::tempdir()?;
     let scratch = tempfile::tempdir()?;
     let run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
-        .args(["lab", "run", name, "--machine", machine, "--quick", "--json", "--out"])
+        .args(["lab", "run", name, "--machine", machine, "--quick", "--repeats", "1", "--json", "--out"])
         .arg(out.path())
         .env("TMPDIR", scratch.path())
         .output()?;

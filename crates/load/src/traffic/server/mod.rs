@@ -34,6 +34,8 @@ pub use counters::Served;
 const HANDED: usize = 1024;
 /// Descriptors kept for other than connections.
 const SPARE: u64 = 64;
+/// How long a program may be on its way from fork to exec.
+const FORKED: Duration = Duration::from_millis(500);
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -177,20 +179,31 @@ fn failed(error: Errno) -> io::Error {
     about("the server cannot go on")(error.into())
 }
 
+/// Listens where a listener was closed just before. A program that this process starts at the same time has it open as well,
+/// from its fork until it is executed.
+fn listen_again(at: SocketAddr) -> Result<TcpListener, Errno> {
+    let end = Instant::now() + FORKED;
+    loop {
+        match sockets::listen(at, true) {
+            Err(Errno::EADDRINUSE) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            listener => return listener,
+        }
+    }
+}
+
 /// The listeners, one a thread or one for all, and the socket for datagrams, all of one port.
 fn listen(spec: &Spec) -> io::Result<(Vec<TcpListener>, UdpSocket)> {
     let named = |error: Errno| about(format_args!("cannot listen at {}", spec.at))(error.into());
     let shared = spec.acceptors == Acceptors::Each && spec.threads > 1;
     // Two servers that share a port by mistake would each miss a part: this fails if another has it.
-    drop(sockets::listen(spec.at, false).map_err(named)?);
-    let first = sockets::listen(spec.at, shared).map_err(named)?;
-    let at = first.local_addr()?;
-    let mut listeners = vec![first];
-    if shared {
-        for _ in 1..spec.threads {
-            listeners.push(sockets::listen(at, true).map_err(named)?);
-        }
-    }
+    let only = sockets::listen(spec.at, false).map_err(named)?;
+    let at = only.local_addr()?;
+    let listeners = if shared {
+        drop(only);
+        (0..spec.threads).map(|_| listen_again(at)).collect::<Result<_, _>>().map_err(named)?
+    } else {
+        vec![only]
+    };
     let datagrams = UdpSocket::bind(at).map_err(about(format_args!("cannot listen at UDP {at}")))?;
     Ok((listeners, datagrams))
 }
