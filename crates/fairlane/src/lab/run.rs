@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let screen = Screen { progress: &progress, interrupt: &interrupt };
     let boot =
         |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
-    let options = Options { machine: args.machine.to_string(), scale, settings: settings(&args), scripts };
+    let options = Options { machine: machine_name(&args), scale, settings: settings(&args), scripts };
     let result = experiment::run(&experiment, &options, &boot, &screen);
     progress.finish_and_clear();
     let mut result = match result {
@@ -142,11 +142,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where a result is written unless something else is said: the backend is named where it is not the machine's own.
-fn place(name: &str, args: &Args) -> PathBuf {
+/// The machine as results name it: with its backend where that is not the machine's own.
+fn machine_name(args: &Args) -> String {
     let backend = if args.backend == Backend::default() { String::new() } else { format!("-{}", args.backend) };
     let early = if args.early_ack == Switch::On { "-early-ack" } else { "" };
-    format!("out/lab/{name}-{}{backend}{early}", args.machine).into()
+    format!("{}{backend}{early}", args.machine)
+}
+
+/// Where a result is written unless something else is said.
+fn place(name: &str, args: &Args) -> PathBuf {
+    format!("out/lab/{name}-{}", machine_name(args)).into()
 }
 
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
