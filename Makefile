@@ -5,7 +5,7 @@ HOST := x86_64-unknown-linux-gnu
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 
-.PHONY: all demo lab platforms test lint bench fuzz agent plugin guests peers clean
+.PHONY: all demo lab platforms test debug lint bench fuzz agent plugin guests peers clean
 
 all: agent plugin
 	$(CARGO) build --release --bins
@@ -63,11 +63,14 @@ platforms: guests all
 	exit $$status
 
 # The lab's packages are fetched while the code is looked at.
-test: guests agent plugin
+test: guests plugin
 	@deploy/need haproxy haproxy
-	$(CARGO) build --quiet --package fairlane
+	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
+
+debug:
+	$(CARGO) build --quiet --package fairlane
 
 lint:
 	$(CARGO) fmt --check

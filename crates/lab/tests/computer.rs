@@ -19,8 +19,8 @@ fn main() -> process::ExitCode {
         guest_test("kvm_guests_and_external_machine_talk", kvm),
         guest_test("native_linux_and_external_machine_talk", bare),
     ];
-    // Each computer has as many CPUs as this has at most.
-    libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, tests).exit_code()
+    // Each computer has as many CPUs as this has at most, and boots on one of them.
+    libtest_mimic::run(&Arguments { test_threads: Some(2), ..Arguments::from_args() }, tests).exit_code()
 }
 
 /// Two guests on a CPU of their own, the host on another; the second has a disk where the host can serve one.

@@ -125,7 +125,7 @@ fn datagrams_are_shared_and_judged() {
 fn cases_are_measured_apart() {
     let result = measure(
         "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"all-to-all\"\n\
-         guests = [1, 2, 3]\nsizes = [64, 4096]\niterations = 20\nseconds = 10\n\
+         guests = [1, 2, 3]\nsizes = [64, 4096]\niterations = 20\nseconds = 4\n\
          [[case]]\nname = \"idle\"\n[[case]]\nname = \"busy\"\nbackground = { guests = [1], share = 0.5 }\n",
     );
     assert_eq!(result.metrics["busy/time/4096"].n, 20);
@@ -135,14 +135,14 @@ fn cases_are_measured_apart() {
 #[test]
 fn requests_are_counted_by_size() {
     let result = measure(
-        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\ncount = 2\n[procedure]\nkind = \"requests\"\npattern = \"http\"\n\
+        "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"requests\"\npattern = \"http\"\n\
          client = \"external\"\nserver = 1\nacceptors = \"each\"\nconnections = 2\nsizes = [0, 4096]\nseconds = 0.3\n",
     );
-    assert!(result.metrics["rate/0"].n == 2 && result.metrics["rate/4096"].value > 0.0);
+    assert!(result.metrics["rate/0"].value > 0.0 && result.metrics["rate/4096"].value > 0.0);
     // An answer is its headers and the object.
     let answer = result.metrics["bandwidth/4096"].value / 8.0 / result.metrics["rate/4096"].value;
     assert!((4096.0..4600.0).contains(&answer), "{answer} bytes");
-    assert_eq!(result.find("rate").unwrap().values().len(), 4);
+    assert_eq!(result.find("rate").unwrap().values().len(), 2);
 }
 
 #[test]
@@ -208,10 +208,10 @@ fn a_machine_that_loses_a_guest_is_booted_once_more() {
 #[test]
 fn an_interval_that_stays_wide_is_told() {
     let result = measure(
-        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\nmetric = \"rate/10KB\"\nwithin = 0.001\nleast = 3\nmost = 3\n\
-         [procedure]\nkind = \"transfer\"\nfrom = \"external\"\nguest = 1\nsizes = [10_000]\ncount = 10\nseconds = 0.5\n",
+        "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[repeats]\nmetric = \"time/64\"\nwithin = 0.001\nleast = 3\nmost = 3\n\
+         [procedure]\nkind = \"all-to-all\"\nguests = [1, 2]\nsizes = [64]\niterations = 20\nseconds = 3\n",
     );
-    // Rates on a computer that does other things as well are not so much alike.
+    // Times on a computer that does other things as well are not so much alike.
     assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
 }
 
