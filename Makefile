@@ -50,7 +50,8 @@ lab: guests all
 	exit $$status
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
-# Connections a second and HTTP by object size on one hardware, system by system, and a page that compares them. Writes out/lab.
+# Connections a second and HTTP by object size on one hardware, system by system, and on guests of this computer, by both
+# backends; instructions a connection on Xen; and pages that compare them. Writes out/lab.
 platforms: guests all
 	target/release/fairlane lab setup
 	status=0; \
@@ -59,6 +60,17 @@ platforms: guests all
 		target/release/fairlane lab run $$name --machine xen --backend fairlane || status=1; \
 		out=out/lab/$$name; \
 		target/release/fairlane compare $$out-box $$out-kvm $$out-xen $$out-xen-fairlane --out $$out-compared || status=1; \
+		for machine in uml qemu; do \
+			for backend in netback fairlane; do \
+				target/release/fairlane lab run $$name --machine $$machine --backend $$backend || status=1; \
+			done; \
+			target/release/fairlane compare $$out-$$machine $$out-$$machine-fairlane --out $$out-$$machine-compared || status=1; \
+		done; \
+		target/release/fairlane lab run $$name --machine qemu-e1000 || status=1; \
+		target/release/fairlane compare $$out-qemu $$out-qemu-e1000 --out $$out-cards-compared || status=1; \
+		for backend in netback fairlane; do \
+			target/release/fairlane lab run $$name --machine xen --backend $$backend --clock instructions --repeats 1 || status=1; \
+		done; \
 	done; \
 	exit $$status
 

@@ -2,10 +2,11 @@
 #![no_main]
 
 use fairlane_core::PortId;
-use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode, Ring};
+use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode, Ring, Way};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags, checksum};
 use fairlane_core::time::Nanos;
 use libfuzzer_sys::fuzz_target;
+use std::iter::once;
 use std::net::IpAddr;
 
 const GUEST: PortId = PortId(1);
@@ -18,6 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
     let config = Config { flow_bytes: 6_000, guest_bytes: 9_000, seed: 1 };
     let mut early = EarlyAck::new(memory, config);
+    let mut sights = Vec::new();
     early.attach(GUEST, Mode::Always);
     let mut now = Nanos(1_000_000_000);
     // The greatest end of what was delivered, for each of two connections.
@@ -62,7 +64,8 @@ fuzz_target!(|input: &[u8]| {
                 let end = seq.wrapping_add(len as i32);
                 most[connection] = most[connection].max(end.saturating_add(2));
                 let state = if kind & 8 == 0 { Checksum::Present } else { Checksum::Valid };
-                if let Some(ack) = early.delivered(GUEST, &frame[..], state, now) {
+                early.look(&mut sights, GUEST, Way::In, once((&frame[..], frame.len())), now);
+                if let Some(ack) = early.delivered(&sights[0], &frame[..], state, now) {
                     assert_eq!(checksum::verify(ack), Ok(true));
                     let ethernet = Ethernet::new_checked(ack).unwrap();
                     let ip = Ip::of(&ethernet).unwrap().unwrap();
@@ -74,8 +77,8 @@ fuzz_target!(|input: &[u8]| {
             }
             3..=5 => {
                 let mut frame = frame(false);
-                let len = frame.len();
-                early.from_guest(GUEST, &mut frame, len, Checksum::Present, now);
+                early.look(&mut sights, GUEST, Way::Out, once((&frame[..], frame.len())), now);
+                early.from_guest(&sights[0], &mut frame, Checksum::Present, now);
             }
             6 => {
                 now += Nanos(u64::from(window) << 24);

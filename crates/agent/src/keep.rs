@@ -15,11 +15,13 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, killpg},
+    sys::wait::{Id, WaitPidFlag, waitid},
     unistd::Pid,
 };
 
 /// Runs `command` with standard input, the console's socket, passed on. When the socket's other end is shut down or
-/// closed, by intent or by death, the command and all of its process group are killed. In the end `home`, the
+/// closed, by intent or by death, the command and all of its process group are killed; where the command ends by itself, what
+/// it left of that group. In the end `home`, the
 /// directory of the command's own files, is removed.
 pub fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
     let code = run(command);
@@ -43,6 +45,9 @@ fn run(command: &[OsString]) -> ExitCode {
         // A guest that has just ended by itself is no error.
         let _ = killpg(group, Signal::SIGKILL);
     });
+    // Before its number is anybody else's, what it started and left behind is ended.
+    let _ = waitid(Id::Pid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+    let _ = killpg(group, Signal::SIGKILL);
     match guest.wait() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) => {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod doctor;
 mod mark;
 mod protocol;
 pub mod proxy;

@@ -9,7 +9,7 @@ use fairlane_load::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Function, proxy};
+use crate::{Counters, Function, doctor, proxy};
 
 /// What the host wants run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,8 @@ pub enum Command {
     TransferSend(transfer::Spec),
     /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
     TransferServe(ServeSpec),
+    /// Hashes what [`fairlane_load::digest::Sender`] sends; [`Event::Started`]. It may be left behind.
+    DigestServe(ServeSpec),
     /// Serves requests; [`Event::Started`]. It may be left behind.
     RequestServe(server::Spec),
     /// Makes requests of an agent that does `RequestServe`, or of any server.
@@ -63,6 +65,8 @@ pub enum Command {
     Proxy(proxy::Spec),
     /// Looks on what the processors' time is spent on.
     Processors(processors::Spec),
+    /// Looks on what limits the machine.
+    Doctor(doctor::Spec),
     /// Takes part in an exchange of all with all.
     AllToAll(all_to_all::Spec),
     /// Keeps a processor busy.
@@ -190,6 +194,8 @@ pub enum Outcome {
     Requests(client::Account),
     /// What was spent, a processor each.
     Processors(Vec<processors::Use>),
+    /// What limited the machine, the most limiting first.
+    Findings(Vec<doctor::Finding>),
     /// The rounds of `AllToAll`, in order.
     Exchanged(Vec<all_to_all::Times>),
     /// What `Busy` consumed.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use fairlane_load::{
-    Progress, all_to_all, busy, delay, disk, ping, processors, tcp,
+    Progress, all_to_all, busy, delay, digest, disk, ping, processors, tcp,
     traffic::{client, server},
     transfer, udp,
 };
@@ -20,8 +20,8 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::{
-    Command, Counters, Event, Message, Outcome, Request, Step, encode, mark::mark, proxy, relay::Relay, script::Told,
-    symbols, tty::open_raw,
+    Command, Counters, Event, Message, Outcome, Request, Step, doctor, encode, mark::mark, proxy, relay::Relay,
+    script::Told, symbols, tty::open_raw,
 };
 
 /// How long a program that is run until it prints something is let be between two attempts.
@@ -162,12 +162,14 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::DelayServe(spec) => delay::serve(&spec, started).map(|()| Outcome::Served)?,
         Command::TransferSend(spec) => Outcome::Transfers(transfer::send(&spec)?),
         Command::TransferServe(spec) => transfer::serve(&spec, started).map(|()| Outcome::Served)?,
+        Command::DigestServe(spec) => digest::serve(&spec, started).map(|()| Outcome::Served)?,
         Command::RequestServe(spec) => {
             server::run(&spec, &AtomicBool::new(false), |_| say(Event::Started), |_| ()).map(|_| Outcome::Served)?
         }
         Command::RequestSend(spec) => Outcome::Requests((&client::run(&spec, &AtomicBool::new(false), |_| ())?).into()),
         Command::Proxy(spec) => proxy::run(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
         Command::Processors(spec) => Outcome::Processors(processors::run(&spec)?),
+        Command::Doctor(spec) => Outcome::Findings(doctor::run(&spec)?),
         Command::AllToAll(spec) => Outcome::Exchanged(all_to_all::run(&spec)?),
         Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),
         Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),

@@ -7,7 +7,7 @@ use crate::machine::{self, Missing};
 use crate::rounds::{Contestant, compete};
 use crate::{Bound, Run, interrupt, process};
 use anyhow::{Context, Result, bail};
-use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic, Outcome};
+use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic, Outcome, Tools};
 use fairlane_load::{ReceiveSpec, tcp};
 use fairlane_report::Figure;
 use nix::sched::{CloneFlags, unshare};
@@ -81,7 +81,10 @@ fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backen
         let log = home.join(format!("{name}.console"));
         // As the sources' guests have it. A kernel with 128 MiB keeps TCP's window to half a megabyte: then the round trip
         // is what is measured.
-        match Guest::boot(&GuestSpec { name, kind: Kind::Uml, memory_mib: 1024, nic: Some(nic), log }) {
+        let (cpus, tools) = (1, Tools::default());
+        let spec =
+            GuestSpec { name, kind: Kind::Uml, cpus, memory_mib: 1024, tools, nic: Some(nic), monitor: None, log };
+        match Guest::boot(&spec) {
             Err(fairlane_lab::Error::Missing(what)) => Err(Missing(what).into()),
             other => other.context("boot"),
         }

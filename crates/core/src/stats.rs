@@ -28,11 +28,15 @@ pub enum DropReason {
     Injected,
     /// An ACK that says nothing but what was acknowledged early already ([`crate::ack`]).
     Suppressed,
+    /// It came to a card from the wire and found the card's ring full.
+    RingFull,
+    /// A card took it, and it was never sent: the kernel refused it, or the interface went down before.
+    Refused,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 10] = [
+    pub const ALL: [DropReason; 12] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
@@ -43,6 +47,8 @@ impl DropReason {
         DropReason::UplinkFull,
         DropReason::Injected,
         DropReason::Suppressed,
+        DropReason::RingFull,
+        DropReason::Refused,
     ];
 
     /// The name in metrics and JSON.
@@ -58,6 +64,8 @@ impl DropReason {
             DropReason::UplinkFull => "uplink_full",
             DropReason::Injected => "injected",
             DropReason::Suppressed => "suppressed",
+            DropReason::RingFull => "ring_full",
+            DropReason::Refused => "refused",
         }
     }
 }
@@ -71,6 +79,12 @@ impl Drops {
     #[inline]
     pub fn add(&mut self, reason: DropReason, frames: u64) {
         self.0[reason as usize] += frames;
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: Drops) -> Drops {
+        other.iter().for_each(|(reason, frames)| self.add(reason, frames));
+        self
     }
 
     /// Frames dropped for one reason.

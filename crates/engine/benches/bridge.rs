@@ -1,16 +1,20 @@
-//! What a bridge costs a frame: rounds of 64-byte frames from ports that only fill the burst into one that only counts.
+//! What a bridge costs a frame: rounds of frames from ports that only fill the burst into ones that only count.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fairlane_core::packet::{Mac, Offload};
+use fairlane_core::PortId;
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::{Compose, Mac, Offload, TcpFlags};
 use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched::{self, Grant, Share};
 use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Monotonic;
-use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted};
+use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted, memory};
 use std::io;
+use std::net::IpAddr;
 use std::ops::Range;
+use std::path::Path;
 
 /// Offers the same frame for ever, and takes everything.
 struct Endless {
@@ -18,11 +22,18 @@ struct Endless {
     taken: usize,
 }
 
+impl Endless {
+    fn of(frame: Vec<u8>) -> Box<Endless> {
+        Box::new(Endless { frame, taken: 0 })
+    }
+}
+
 impl Port for Endless {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
-        let frames = (grant.frames as usize).min(BURST).min(grant.bytes.div_ceil(64) as usize);
         let mut filler = burst.fill();
         if !self.frame.is_empty() {
+            let bytes = self.frame.len() as u64;
+            let frames = (grant.frames as usize).min(BURST).min(grant.bytes.div_ceil(bytes) as usize);
             for _ in 0..frames {
                 filler.push(&self.frame, Offload::default());
             }
@@ -66,23 +77,27 @@ impl Port for Endless {
     }
 }
 
+const SHARE: Share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
+
+fn bridge(uplink: Box<dyn Port>) -> Bridge {
+    let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
+    let mut bridge = Bridge::new("lan", Config { isolate: true, seed: 1 }, scheduler);
+    bridge.set_uplink(uplink);
+    bridge
+}
+
 fn rounds(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("round");
     for (name, pinned) in [("learned", false), ("pinned", true)] {
         for guests in [1_u8, 2, 100] {
-            let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
-            let mut bridge = Bridge::new("lan", Config { isolate: true, seed: 1 }, scheduler);
-            bridge.set_uplink(Box::new(Endless { frame: Vec::new(), taken: 0 }));
+            let mut bridge = bridge(Endless::of(Vec::new()));
             for guest in 1..=guests {
                 let mac = Mac([2, 0, 0, 0, 0, guest]);
                 let mut frame = vec![0; 64];
                 frame[..6].copy_from_slice(&[2, 0, 0, 0, 1, 0]);
                 frame[6..12].copy_from_slice(&mac.0);
                 let pins = Pins { mac: pinned.then_some(mac), addresses: Vec::new() };
-                let share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
-                bridge
-                    .add("guest", Box::new(Endless { frame, taken: 0 }), share, pins, Nanos(0))
-                    .expect("own addresses");
+                bridge.add("guest", Endless::of(frame), SHARE, pins, Nanos(0)).expect("own addresses");
             }
             let mut burst = Burst::new();
             let clock = Monotonic::new();
@@ -96,5 +111,62 @@ fn rounds(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, rounds);
+/// A segment between a host behind the uplink and a guest.
+fn segment(inward: bool, flags: TcpFlags, sequence: u32, acknowledgment: u32, payload: usize) -> Vec<u8> {
+    let (host, guest) = ((IpAddr::from([10, 0, 0, 9]), 4000), (IpAddr::from([10, 0, 0, 1]), 80));
+    let (source, destination) = if inward { (host, guest) } else { (guest, host) };
+    let (host, guest) = ([2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 0, 1]);
+    let link = if inward { [guest, host] } else { [host, guest] }.concat();
+    let timestamps = Some((1, 1));
+    let mut frame = Vec::new();
+    Compose { link: &link, source, destination, sequence, acknowledgment, flags, window: 60_000, timestamps }
+        .write(&mut frame, |out| out.resize(out.len() + payload, 7));
+    frame
+}
+
+/// Leaves a connection in a file, for a bridge that goes on from there.
+fn connect(file: &Path) {
+    let (uplink, outside) = memory::pair(8);
+    let (port, inside) = memory::pair(8);
+    let mut bridge = bridge(Box::new(uplink));
+    bridge.add("guest", Box::new(port), SHARE, Pins::default(), Nanos(0)).expect("own addresses");
+    bridge.accelerate(PortId(1), file, Mode::Auto, Nanos(0)).expect("a file");
+    let (mut burst, clock) = (Burst::new(), Monotonic::new());
+    for (peer, inward, flags, sequence, acknowledgment) in [
+        (&outside, true, TcpFlags::SYN, 0, 0),
+        (&inside, false, TcpFlags::SYN.with(TcpFlags::ACK), 0, 1),
+        (&outside, true, TcpFlags::ACK, 1, 1),
+    ] {
+        peer.send(&segment(inward, flags, sequence, acknowledgment, 0), Offload::default());
+        while bridge.round(&mut burst, &clock).frames > 0 {}
+    }
+}
+
+/// Segments of a connection to a guest that always runs, and its ACKs, without and with early ack.
+fn early_ack(criterion: &mut Criterion) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("guest");
+    connect(&file);
+    let mut group = criterion.benchmark_group("early_ack");
+    for (name, mode) in [("off", None), ("on", Some(Mode::Auto))] {
+        let data = segment(true, TcpFlags::ACK, 1, 1, 1448);
+        let ack = segment(false, TcpFlags::ACK, 1, 1449, 0);
+        let mut bridge = bridge(Endless::of(data));
+        bridge.add("guest", Endless::of(ack), SHARE, Pins::default(), Nanos(0)).expect("own addresses");
+        if let Some(mode) = mode {
+            bridge.accelerate(PortId(1), &file, mode, Nanos(0)).expect("a file");
+        }
+        let (mut burst, clock) = (Burst::new(), Monotonic::new());
+        for _ in 0..4 {
+            bridge.round(&mut burst, &clock);
+        }
+        let frames = bridge.round(&mut burst, &clock).frames;
+        let (_, vifs) = bridge.snapshot(Nanos(0));
+        assert_eq!(vifs[0].early_ack.as_ref().map(|early| early.flows), mode.map(|_| 1), "the connection is known");
+        group.throughput(Throughput::Elements(frames));
+        group.bench_function(name, |bencher| bencher.iter(|| bridge.round(&mut burst, &clock)));
+    }
+}
+
+criterion_group!(benches, rounds, early_ack);
 criterion_main!(benches);

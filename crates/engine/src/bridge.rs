@@ -96,7 +96,8 @@ impl Bridge {
     /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch.
     pub fn round(&mut self, burst: &mut Burst, clock: &impl Clock) -> Round {
         let mut now = clock.now();
-        let mut round = Round { frames: 0, busy: true, next: self.release(now) };
+        let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER };
+        self.release(now);
         if !self.accelerated.is_empty() {
             round.next = round.next.min(self.tend_early(burst, now));
         }
@@ -129,6 +130,9 @@ impl Bridge {
             }
         }
         round.next = round.next.min(self.flush(now));
+        if !round.busy {
+            round.next = round.next.min(self.next_opening(now));
+        }
         round
     }
 
@@ -152,9 +156,7 @@ impl Bridge {
         if self.held.is_empty() {
             return;
         }
-        let opening = self.opening(UPLINK, *now);
-        if opening > *now {
-            round.next = round.next.min(opening);
+        if self.opening(UPLINK, *now) > *now {
             return;
         }
         std::mem::swap(&mut self.held, &mut self.resumed);
@@ -303,18 +305,23 @@ impl Bridge {
         }
     }
 
-    /// Calls who waits for room that is there now, or has waited long enough, one a port. Returns when to ask again.
-    fn release(&mut self, now: Nanos) -> Nanos {
-        let mut next = Nanos::NEVER;
+    /// Calls who waits for room that is there now, or has waited long enough, one a port.
+    fn release(&mut self, now: Nanos) {
         let mut index = 0;
         while let Some(&on) = self.contended.get(index) {
-            let opening = self.opening(on, now);
-            next = next.min(opening);
-            if opening > now || self.call(on, now) {
+            if self.opening(on, now) > now || self.call(on, now) {
                 index += 1;
             } else {
                 self.contended.swap_remove(index);
             }
+        }
+    }
+
+    /// When those who wait should try again. Asked at a round's end, as some may have begun to wait in it.
+    fn next_opening(&mut self, now: Nanos) -> Nanos {
+        let mut next = if self.held.is_empty() { Nanos::NEVER } else { self.opening(UPLINK, now) };
+        for index in 0..self.contended.len() {
+            next = next.min(self.opening(self.contended[index], now));
         }
         next
     }
@@ -409,7 +416,7 @@ impl Bridge {
     /// State of the uplink and of all vifs.
     pub fn snapshot(&mut self, now: Nanos) -> (Option<PortState>, Vec<VifState>) {
         self.mark(now);
-        let state = |slot: &Slot| PortState::new(slot.port.status(), &slot.counters);
+        let state = |slot: &Slot| PortState::new(slot.port.status(), &slot.counters, slot.port.lost());
         let slots = &self.fabric.slots;
         let name = |port: PortId| slots[port.index()].as_ref().map(|slot| slot.name.clone());
         let vifs = slots.iter().skip(1).flatten().map(|slot| (slot, slot.granted())).map(|(slot, share)| VifState {

@@ -3,7 +3,7 @@
 //! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
 //! and the switch, at its expense. So nothing else of the datapath need know of them.
 
-use fairlane_core::ack::{FlowView, Mode, Send, Stats, Verdict};
+use fairlane_core::ack::{FlowView, Mode, Send, Sight, Stats, Verdict, Way};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -33,6 +33,8 @@ pub(crate) struct Early {
     /// Frames sent for the guest, first to last.
     acks: VecDeque<Short>,
     judged: Judged,
+    /// The frames being shown.
+    sights: Vec<Sight>,
     /// Whether what was offered last is from the ring.
     from_ring: bool,
 }
@@ -62,6 +64,7 @@ impl Early {
             mode,
             acks: VecDeque::with_capacity(ACKS),
             judged: Judged::default(),
+            sights: Vec::with_capacity(BURST),
             from_ring: true,
         })
     }
@@ -110,9 +113,10 @@ impl Early {
         }
         let batch = port.offer(burst, grant, now);
         if !self.judged.are_of(&batch) {
-            let kept = &mut self.kept;
-            self.judged.judge(&batch, |head, len, offload| {
-                kept.with(|early| early.from_guest(GUEST, head, len, offload.checksum, now))
+            let Early { kept, judged, sights, .. } = self;
+            kept.with(|early| {
+                early.look(sights, GUEST, Way::Out, batch.frames().map(shown), now);
+                judged.judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
             });
         }
         Offered { batch: batch.amended(self.judged.heads()), suppressed: self.judged.suppressed }
@@ -130,15 +134,16 @@ impl Early {
 
     /// Notes frames that were put into the guest's ring.
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
-        let Early { kept, acks, .. } = self;
-        for index in frames {
-            let frame = batch.frame(index);
-            kept.with(|early| {
-                if let Some(ack) = early.delivered(GUEST, &frame, frame.offload().checksum, now) {
+        let Early { kept, acks, sights, .. } = self;
+        let frames = frames.map(|index| batch.frame(index));
+        kept.with(|early| {
+            early.look(sights, GUEST, Way::In, frames.clone().map(shown), now);
+            for (frame, sight) in frames.zip(sights.iter()) {
+                if let Some(ack) = early.delivered(sight, &frame, frame.offload().checksum, now) {
                     push(acks, ack);
                 }
-            });
-        }
+            }
+        });
     }
 
     /// Notes how the ring stands, and sends what is due. Returns whether something was put into the ring, and when it is to be
@@ -204,6 +209,11 @@ pub(crate) struct Seen {
     pub stats: Stats,
 }
 
+/// What is looked at of a frame.
+fn shown(frame: fairlane_port::Frame<'_>) -> (&[u8], usize) {
+    (frame.head(), frame.bytes() as usize)
+}
+
 /// Has a frame sent for the guest.
 fn push(acks: &mut VecDeque<Short>, frame: &[u8]) {
     let mut bytes = [0; HEAD];
@@ -250,7 +260,7 @@ impl Judged {
     }
 
     /// Judges all frames of a batch.
-    fn judge(&mut self, batch: &Batch<'_>, mut judge: impl FnMut(&mut [u8], usize, Offload) -> Verdict) {
+    fn judge(&mut self, batch: &Batch<'_>, mut judge: impl FnMut(usize, &mut [u8], Offload) -> Verdict) {
         (self.left, self.suppressed) = (0..batch.len(), 0);
         for (at, frame) in batch.frames().enumerate() {
             let head = frame.head();
@@ -258,7 +268,7 @@ impl Judged {
             self.raw[at].0[..head.len()].copy_from_slice(head);
             let amended = &mut self.amended[at].0[..head.len()];
             amended.copy_from_slice(head);
-            if judge(amended, frame.bytes() as usize, frame.offload()) == Verdict::Drop {
+            if judge(at, amended, frame.offload()) == Verdict::Drop {
                 self.suppressed |= 1 << at;
             }
         }

@@ -1,6 +1,7 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
 use fairlane_core::policy::{Card, Link, Uplink, Vif, uplink_queue};
+use fairlane_port::card::Card as NetworkCard;
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::VhostUser;
@@ -55,7 +56,7 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
 /// Opens the uplinks of all links. A wire is the uplink of two.
 ///
 /// # Errors
-/// A sentence: no such tap, or a wire that is too long.
+/// A sentence: no such tap or card, or a wire that is too long.
 pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, String> {
     let mut uplinks: HashMap<String, Box<dyn Port>> = HashMap::new();
     for link in links {
@@ -64,8 +65,11 @@ pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, String>
             Uplink::None => {}
             Uplink::Tap { name } => {
                 let tap = Tap::open(name).map_err(|error| said(&error))?;
-                let paced = Paced::new(tap, link.rate.unwrap_or(0), uplink_queue(link.rate), true);
-                uplinks.insert(link.name.clone(), Box::new(paced));
+                uplinks.insert(link.name.clone(), paced(tap, link));
+            }
+            Uplink::Card { name } => {
+                let card = NetworkCard::open(name).map_err(|error| said(&error))?;
+                uplinks.insert(link.name.clone(), paced(card, link));
             }
             Uplink::Wire { to, delay, queue, backpressure } => {
                 let (delay, queue, backpressure) = (*delay, *queue, *backpressure);
@@ -77,6 +81,11 @@ pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, String>
         }
     }
     Ok(uplinks)
+}
+
+/// A port of the host's behind the link's rate.
+fn paced(port: impl Port + 'static, link: &Link) -> Box<dyn Port> {
+    Box::new(Paced::new(port, link.rate.unwrap_or(0), uplink_queue(link.rate), true))
 }
 
 /// The rate of a link's uplink: its own, or that of the wire that leads to it.

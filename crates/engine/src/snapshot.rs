@@ -5,7 +5,7 @@
 use crate::early::Seen;
 use crate::slot::Waiting;
 use fairlane_core::ack::{Fallback, FlowView};
-use fairlane_core::stats::Counters;
+use fairlane_core::stats::{Counters, Drops};
 use fairlane_port::Status;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ pub struct PortState {
     pub received_frames: u64,
     /// Bytes of those.
     pub received_bytes: u64,
-    /// Frames it sent that were dropped, by reason; reasons that did not occur are left out.
+    /// Frames it sent that were dropped, and those lost in it, by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<String, u64>,
 }
 
@@ -205,7 +205,8 @@ impl State {
 }
 
 impl PortState {
-    pub(crate) fn new(status: Status, counters: &Counters) -> PortState {
+    pub(crate) fn new(status: Status, counters: &Counters, lost: Drops) -> PortState {
+        let drops = counters.drops.and(lost);
         PortState {
             state: match status {
                 Status::Waiting => State::Waiting,
@@ -216,7 +217,7 @@ impl PortState {
             sent_bytes: counters.sent_bytes,
             received_frames: counters.received_frames,
             received_bytes: counters.received_bytes,
-            drops: counters.drops.iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
+            drops: drops.iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
         }
     }
 }

@@ -89,6 +89,7 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
             uplink: match &link.uplink {
                 Uplink::None => "none".to_owned(),
                 Uplink::Tap { name } => format!("tap {name}"),
+                Uplink::Card { name } => format!("card {name}"),
                 Uplink::Wire { to, .. } => format!("wire to {to}"),
             },
         }

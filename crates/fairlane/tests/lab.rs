@@ -6,6 +6,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let tests = vec![
@@ -13,6 +15,7 @@ fn main() -> ExitCode {
         Trial::test("a_wrong_file_is_told_by_line_before_anything_starts", wrong),
         Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
         Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
+        Trial::ignorable_test("requests_pass_haproxy_and_fairlane_and_the_doctor_looks_on", requests),
         Trial::ignorable_test("xen_boots_and_its_slices_are_looked_for_in_round_trips", xen),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -55,11 +58,24 @@ fn impossible() -> Result<(), Failed> {
 }
 
 /// Runs an experiment in short; what it measures on a busy machine is not asserted, that it measures is.
-fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
+fn trial(name: &str, machine: &str, backend: &str) -> Result<Completion, Failed> {
     let out = tempfile::tempdir()?;
     let scratch = tempfile::tempdir()?;
     let run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
-        .args(["lab", "run", name, "--machine", machine, "--quick", "--repeats", "1", "--json", "--out"])
+        .args([
+            "lab",
+            "run",
+            name,
+            "--machine",
+            machine,
+            "--backend",
+            backend,
+            "--quick",
+            "--repeats",
+            "1",
+            "--json",
+            "--out",
+        ])
         .arg(out.path())
         .env("TMPDIR", scratch.path())
         .output()?;
@@ -77,6 +93,13 @@ fn trial(name: &str, machine: &str) -> Result<Completion, Failed> {
     let result = ResultFile::from_json(&String::from_utf8(run.stdout)?, "standard output")?;
     judged(&result, out.path())?;
     assert_eq!(scratch.path().read_dir()?.count(), 0, "something is left behind");
+    let place = scratch.path().display().to_string();
+    // What was killed may still be dying.
+    let end = Instant::now() + Duration::from_secs(10);
+    while let Some(line) = processes_of(&place)? {
+        assert!(Instant::now() < end, "a process is left behind: {line:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
     Ok(Completion::Completed)
 }
 
@@ -100,9 +123,65 @@ fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
 }
 
 fn native() -> Result<Completion, Failed> {
-    trial("isolation-two-rates", "native")
+    trial("isolation-two-rates", "native", "netback")
+}
+
+/// A User-Mode Linux guest whose card Fairlane serves: through its HAProxy, and to a server whose backlog is short.
+const REQUESTS: &str = r#"
+name = "requests"
+source = "this test"
+figure = "Requests through a guest's HAProxy, and to a server in it whose queue is short."
+machines = ["uml"]
+
+[topology]
+proxy = true
+doctor = true
+guests = [{ cpus = [0] }]
+
+[procedure]
+kind = "requests"
+pattern = "http"
+client = "external"
+server = "external"
+acceptors = "one"
+connections = 4
+sizes = [1024]
+seconds = 0.5
+
+[[case]]
+name = "queue"
+procedure = { server = 1, connections = 64, backlog = 1 }
+
+[[case]]
+name = "proxy"
+procedure = { through = 1 }
+
+# On a computer with other work, the processor may come first.
+[[claim]]
+text = "The doctor in the guest names the queue first"
+metrics = ["queue/named/accept-queue"]
+at_least = 1
+
+[[claim]]
+about = "fairlane"
+text = "Requests pass the proxy"
+metrics = ["proxy/rate/1024"]
+at_least = 1
+"#;
+
+fn requests() -> Result<Completion, Failed> {
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("requests.toml");
+    std::fs::write(&file, REQUESTS)?;
+    trial(&file.display().to_string(), "uml", "fairlane")
 }
 
 fn xen() -> Result<Completion, Failed> {
-    trial("delay-packet", "xen")
+    trial("delay-packet", "xen", "netback")
+}
+
+/// The command line of a process that has files in a directory.
+fn processes_of(place: &str) -> std::io::Result<Option<String>> {
+    let lines = Path::new("/proc").read_dir()?.flatten().map(|entry| entry.path().join("cmdline"));
+    Ok(lines.filter_map(|path| std::fs::read_to_string(path).ok()).find(|line| line.contains(place)))
 }

@@ -163,10 +163,12 @@ fn duration(command: &Command) -> f64 {
         Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::TransferSend(spec) => spec.seconds,
-        Command::DelayServe(spec) | Command::TransferServe(spec) => spec.seconds,
+        Command::DelayServe(spec) | Command::TransferServe(spec) | Command::DigestServe(spec) => spec.seconds,
         Command::RequestServe(spec) => spec.seconds.unwrap_or(86_400.0),
         Command::RequestSend(spec) => spec.seconds + spec.timeout,
         Command::Processors(spec) => spec.seconds,
+        // It reads before and after that time, and asks tools, which emulated may take long.
+        Command::Doctor(spec) => spec.seconds + 40.0,
         Command::Proxy(spec) => spec.seconds,
         Command::AllToAll(spec) => spec.seconds,
         Command::Busy(spec) => spec.seconds,

@@ -24,7 +24,10 @@ use nix::{
 use crate::{
     agent::Agent,
     error::{Error, IoContext},
-    image, qemu,
+    image,
+    images::Tools,
+    job::Job,
+    qemu,
     script::{Follow, Way},
     uml,
 };
@@ -47,10 +50,16 @@ pub struct GuestSpec {
     pub name: String,
     /// What it runs on.
     pub kind: Kind,
+    /// Its virtual CPUs; 1 on User-Mode Linux.
+    pub cpus: usize,
     /// Its memory, in MiB.
     pub memory_mib: u32,
+    /// What it runs besides its agent.
+    pub tools: Tools,
     /// Its network card; without one it has its loopback only.
     pub nic: Option<Nic>,
+    /// Where QEMU listens for a [`Monitor`](crate::Monitor), which can move the guest elsewhere; it does not where not given.
+    pub monitor: Option<PathBuf>,
     /// The file that keeps what its kernel prints.
     pub log: PathBuf,
 }
@@ -166,6 +175,7 @@ pub(crate) enum Talk {
 /// A guest that is up.
 pub struct Guest {
     agent: Agent,
+    home: PathBuf,
     process: Process,
 }
 
@@ -178,6 +188,17 @@ impl Guest {
         let agent = image::agent()?;
         let machine = spec.launch(&agent)?;
         Guest::start(&spec.name, &spec.log, &agent, machine)
+    }
+
+    /// Starts a QEMU that a guest of this kind is to be moved to; its agent is reached once the guest is there.
+    ///
+    /// # Errors
+    /// As [`Guest::boot`].
+    pub fn receive(spec: &GuestSpec) -> Result<Guest, Error> {
+        let agent = image::agent()?;
+        let mut machine = spec.launch(&agent)?;
+        machine.arguments.extend(["-incoming", "defer"].map(str::to_owned));
+        Guest::spawn(&Talk::Live, &spec.name, &spec.log, &agent, &machine).map(|(guest, _)| guest)
     }
 
     /// Starts a machine and waits until its agent serves. What it prints is kept in `log`.
@@ -193,6 +214,22 @@ impl Guest {
         agent: &Path,
         machine: Launch,
     ) -> Result<Guest, Error> {
+        let (guest, ready) = Guest::spawn(talk, name, log, agent, &machine)?;
+        ready.wait().map(|_| guest).map_err(|error| Error::Boot {
+            guest: name.to_owned(),
+            image: format!("{}, {}", machine.system, machine.image),
+            reason: match error {
+                Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
+                Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
+                _ => "ended before it was up".to_owned(),
+            },
+            log: log.to_owned(),
+            console: last_lines(log, ""),
+        })
+    }
+
+    /// Starts a machine. The job ends when its agent serves.
+    fn spawn(talk: &Talk, name: &str, log: &Path, agent: &Path, machine: &Launch) -> Result<(Guest, Job), Error> {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
@@ -214,7 +251,7 @@ impl Guest {
             .spawn()
             .doing(|| agent.display().to_string())?;
         // The directory is the keeper's to remove, so that it goes even where this process is killed.
-        let _ = home.keep();
+        let home = home.keep();
         let process = Process { keeper: child, console };
 
         let lines = || process.console.try_clone().doing(|| "the guest's console".to_owned());
@@ -230,23 +267,17 @@ impl Guest {
                 Agent::listen(name, Way::performance(script)?, answers, machine.limit)?
             }
         };
-        let guest = Guest { agent, process };
-        ready.wait().map(|_| guest).map_err(|error| Error::Boot {
-            guest: name.to_owned(),
-            image: format!("{}, {}", machine.system, machine.image),
-            reason: match error {
-                Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
-                Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
-                _ => "ended before it was up".to_owned(),
-            },
-            log: log.to_owned(),
-            console: last_lines(log, ""),
-        })
+        Ok((Guest { agent, home, process }, ready))
     }
 
     /// What takes its work.
     pub fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// A directory of its own, which goes with it.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Takes the CPU from it until [`Guest::resume`], as a host does that has others to run.

@@ -35,8 +35,10 @@ pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 /// A guest's disk, if it has one: a link to what its driver calls it.
 pub(crate) const GUEST_DISK: &str = "/disk";
 
-const GUEST_MODULES: [&str; 3] = ["xen_netfront", "xen_blkfront", "af_packet"];
-const DOM0_MODULES: [&str; 11] = [
+// `tcp_diag` tells `ss`, which the doctor asks, how long a listener's queue may be.
+const GUEST_MODULES: [&str; 4] = ["xen_netfront", "xen_blkfront", "af_packet", "tcp_diag"];
+const DOM0_MODULES: [&str; 12] = [
+    "tcp_diag",
     "xen_evtchn",
     "xen_gntdev",
     "xen_gntalloc",
@@ -50,10 +52,11 @@ const DOM0_MODULES: [&str; 11] = [
     "af_packet",
 ];
 
-const BARE_MODULES: [&str; 5] = ["veth", "bridge", "e1000", "sch_tbf", "af_packet"];
+const BARE_MODULES: [&str; 6] = ["veth", "bridge", "e1000", "sch_tbf", "af_packet", "tcp_diag"];
 
-const KVM_GUEST_MODULES: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_blk", "af_packet"];
-const KVM_MODULES: [&str; 12] = [
+const KVM_GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "virtio_blk", "af_packet", "tcp_diag"];
+const KVM_MODULES: [&str; 13] = [
+    "tcp_diag",
     "kvm_amd",
     "tun",
     "vhost_net",
@@ -84,16 +87,21 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent, Backend::Netback, false)?;
+    XenImages::build(&agent, Backend::Netback, Tools::default())?;
     progress("building the images of native Linux");
-    BareImages::build(&agent, false)?;
+    BareImages::build(&agent, Tools::default())?;
     progress("building the images of the KVM host");
-    KvmImages::build(&agent, false)?;
+    KvmImages::build(&agent, Backend::Netback, Tools::default())?;
     cache::tidy(&cache::directory()?)
 }
 
 fn all_packages() -> impl Iterator<Item = &'static str> {
-    [packages::KERNEL].into_iter().chain(packages::XEN).chain(packages::KVM).chain(packages::PROXY)
+    [packages::KERNEL]
+        .into_iter()
+        .chain(packages::XEN)
+        .chain(packages::KVM)
+        .chain(packages::PROXY)
+        .chain(packages::DOCTOR)
 }
 
 /// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
@@ -129,32 +137,24 @@ pub(crate) struct XenImages {
 }
 
 impl XenImages {
-    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend. Guests may have a
-    /// proxy, HAProxy.
+    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend.
     ///
     /// # Errors
     /// [`Error::Missing`] where a package was not fetched.
-    pub fn build(agent: &Path, backend: Backend, proxy: bool) -> Result<XenImages, Error> {
+    pub fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
         let unpacked = kernel.unpacked()?;
-        let libraries = libraries(&packages::XEN)?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
         guest.link(&GUEST_DISK[1..], "/dev/xvda");
-        add_programs(&mut guest, vec![ethtool()?], proxy)?;
+        add_programs(&mut guest, vec![ethtool()?], tools)?;
 
         // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
-        let network = match backend {
-            Backend::Netback => "xen_netback",
-            Backend::Fairlane => "tun",
-        };
-        let wanted = [&DOM0_MODULES[..], &[network]].concat();
+        let netback: &[&str] = if backend == Backend::Netback { &["xen_netback"] } else { &[] };
+        let wanted = [&DOM0_MODULES[..], netback].concat();
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &wanted)?)?;
-        if backend == Backend::Fairlane {
-            dom0.file("bin/fairlane", &image::fairlane()?)?;
-            dom0.directory("run/fairlane");
-        }
+        add_backend(&mut dom0, backend)?;
         for name in ["run/xen", "run/xenstored", "var/lib/xen", "var/lib/xenstored", "var/log/xen", "var/lock", "tmp"] {
             dom0.directory(name);
         }
@@ -164,21 +164,24 @@ impl XenImages {
         dom0.file(&GUEST_KERNEL[1..], &unpacked)?;
         dom0.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
 
-        let tools = packages::files("xen-utils-4.17")?;
+        let toolstack = packages::files("xen-utils-4.17")?;
         let store = packages::files("xenstore-utils")?;
         let mut programs = network_programs()?;
         for name in ["xl", "xenstored", "xenconsoled", "xen-init-dom0"] {
             let name = format!("{XEN_PROGRAMS}/{name}");
-            programs.push((name.clone(), tools.join(name)));
+            programs.push((name.clone(), toolstack.join(name)));
         }
         for name in ["usr/bin/xenstore-read", "usr/bin/xenstore-write"] {
             programs.push((name.to_owned(), store.join(name)));
         }
-        add_python(&mut dom0, &mut programs, &tools)?;
+        add_python(&mut dom0, &mut programs, &toolstack)?;
         // The C library loads it where a thread is cancelled, and names it nowhere.
         let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
         dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
-        dom0.programs(&programs, &libraries)?;
+        if tools.doctor {
+            dom0.link("bin/xl", &format!("/{XEN_PROGRAMS}/xl"));
+        }
+        add_programs(&mut dom0, programs, tools.of_host())?;
         Ok(XenImages { hypervisor, kernel: unpacked, dom0: dom0.keep()?, release: kernel.release })
     }
 }
@@ -215,13 +218,13 @@ pub(crate) struct BareImages {
 
 impl BareImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path, proxy: bool) -> Result<BareImages, Error> {
+    pub fn build(agent: &Path, tools: Tools) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
         // Network namespaces have their names there.
         image.directory("run");
         image.link("var/run", "/run");
-        add_programs(&mut image, network_programs()?, proxy)?;
+        add_programs(&mut image, network_programs()?, tools)?;
         Ok(BareImages { kernel: kernel.unpacked()?, initramfs: image.keep()?, release: kernel.release })
     }
 }
@@ -238,13 +241,14 @@ pub(crate) struct KvmImages {
 
 impl KvmImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path, proxy: bool) -> Result<KvmImages, Error> {
+    pub fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<KvmImages, Error> {
         let kernel = Kernel::find()?;
         let unpacked = kernel.unpacked()?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;
         guest.link(&GUEST_DISK[1..], "/dev/vda");
-        add_programs(&mut guest, Vec::new(), proxy)?;
+        add_programs(&mut guest, Vec::new(), tools)?;
         let mut host = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_MODULES)?)?;
+        add_backend(&mut host, backend)?;
         host.file(&GUEST_KERNEL[1..], &unpacked)?;
         host.bytes(&GUEST_INITRAMFS[1..], &guest.finish());
         for (package, name) in FIRMWARE {
@@ -253,17 +257,58 @@ impl KvmImages {
         let mut programs = network_programs()?;
         let qemu = &KVM_QEMU[1..];
         programs.push((qemu.to_owned(), packages::files("qemu-system-x86")?.join(qemu)));
-        host.programs(&programs, &libraries(&[&packages::XEN[..], &packages::KVM].concat())?)?;
+        add_programs(&mut host, programs, tools.of_host())?;
         Ok(KvmImages { kernel: unpacked, host: host.keep()?, release: kernel.release })
     }
 }
 
-/// Adds what a guest runs, and HAProxy where it is a load balancer.
-fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf)>, proxy: bool) -> Result<(), Error> {
-    let mut packages = packages::XEN.to_vec();
-    if proxy {
+/// Adds Fairlane to a host whose guests it serves.
+fn add_backend(host: &mut Image, backend: Backend) -> Result<(), Error> {
+    if backend == Backend::Fairlane {
+        host.file("bin/fairlane", &image::fairlane()?)?;
+        host.directory("run/fairlane");
+    }
+    Ok(())
+}
+
+/// What a guest runs besides its agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    /// HAProxy, as a load balancer has it.
+    pub proxy: bool,
+    /// The doctor (`fairlane`, beside the agent), and what it asks. A host has it as well.
+    pub doctor: bool,
+}
+
+impl Tools {
+    /// The memory that a guest needs for them beyond what others need, in MiB: for a while it has the files packed and unpacked.
+    pub(crate) fn memory_mib(self) -> usize {
+        if self.doctor { 64 } else { 0 }
+    }
+
+    /// Those of a host.
+    fn of_host(self) -> Tools {
+        Tools { proxy: false, ..self }
+    }
+}
+
+/// Adds what a guest or host runs: some programs, and its tools. All come from packages, whatever its kernel is.
+///
+/// # Errors
+/// [`Error::Missing`] where a package was not fetched.
+pub(crate) fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf)>, tools: Tools) -> Result<(), Error> {
+    if programs.is_empty() && tools == Tools::default() {
+        return Ok(());
+    }
+    let mut packages: Vec<&str> = packages::XEN.iter().chain(&packages::KVM).copied().collect();
+    if tools.doctor {
+        guest.file("fairlane", &image::fairlane()?)?;
+        programs.push(("bin/ss".to_owned(), packages::files("iproute2")?.join("bin/ss")));
+        packages.extend(packages::DOCTOR);
+    }
+    if tools.proxy {
         programs.push(("bin/haproxy".to_owned(), packages::files("haproxy")?.join("usr/sbin/haproxy")));
-        packages.extend(packages::KVM.iter().chain(&packages::PROXY));
+        packages.extend(packages::PROXY);
     }
     guest.programs(&programs, &libraries(&packages)?)
 }

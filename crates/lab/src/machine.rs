@@ -10,6 +10,7 @@ mod kind;
 mod kvm;
 mod linux_host;
 mod local;
+mod vhost_user;
 mod wiring;
 mod xen;
 
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::images::Tools;
 use crate::{Agent, Error};
 
 pub(crate) use backend::set_weights;
@@ -64,20 +66,20 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
     if *clock != Clock::Wall && !kind.keeps_time() {
         return unfit(format!("machine {kind} has the wall clock only; xen has the clock of instructions"));
     }
+    if topology.count && !kind.counts() {
+        return unfit(format!("count: machine {kind} counts no instructions; box, xen and xen-pvh do"));
+    }
     if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
         return unfit(format!("offload: machine {kind} cannot do without; box and xen can"));
     }
-    if topology.backend == Backend::Fairlane && kind != MachineKind::Xen {
-        return unfit(format!("backend: machine {kind} has its own only; xen can have fairlane"));
+    if topology.backend == Backend::Fairlane && !kind.takes_fairlane() {
+        return unfit(format!("backend: machine {kind} has its own only; {} can have fairlane", with_fairlane()));
     }
     if topology.early_ack && topology.backend != Backend::Fairlane {
         return unfit(format!("early_ack: backend {} has none; fairlane has", topology.backend));
     }
     if topology.backend != Backend::Fairlane && topology.guests.iter().any(|guest| guest.min_rate.is_some()) {
         return unfit("min_rate: no backend but fairlane has one".to_owned());
-    }
-    if topology.proxy && matches!(kind, MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000) {
-        return unfit(format!("proxy: guests of machine {kind} cannot have HAProxy; those of the others can"));
     }
     match topology.guests.iter().position(|guest| guest.disk).filter(|_| !kind.serves_disks()) {
         Some(index) => unfit(format!(
@@ -86,6 +88,12 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
         )),
         None => Ok(()),
     }
+}
+
+/// The kinds of machine that can have Fairlane as a backend, in words.
+pub fn with_fairlane() -> String {
+    let kinds = MachineKind::ALL.into_iter().filter(|kind| kind.takes_fairlane());
+    kinds.map(MachineKind::name).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a program runs.
@@ -144,6 +152,9 @@ pub struct Topology {
     /// Whether guests have HAProxy.
     #[serde(default)]
     pub proxy: bool,
+    /// Whether guests and host have the doctor, which says what limits them.
+    #[serde(default)]
+    pub doctor: bool,
     /// What serves the guests' cards.
     #[serde(default)]
     pub backend: Backend,
@@ -164,6 +175,11 @@ impl Topology {
             Join::Bridge => self.guests.len(),
             Join::Plain => self.guests.len().min(1),
         }
+    }
+
+    /// What its guests run besides their agents.
+    pub(crate) fn tools(&self) -> Tools {
+        Tools { proxy: self.proxy, doctor: self.doctor }
     }
 
     /// Refuses what no machine can be.

@@ -80,6 +80,10 @@ pub const PROXY: [&str; 10] = [
     "libsystemd0",
 ];
 
+/// The libraries besides that `ss` loads, which the doctor asks.
+pub const DOCTOR: [&str; 7] =
+    ["libcom-err2", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "libtirpc3"];
+
 /// What a KVM host has besides: QEMU, the firmware it gives a guest, and the libraries it loads.
 pub const KVM: [&str; 38] = [
     "libaio1",

@@ -11,18 +11,21 @@ use crate::{
     error::{Error, IoContext},
     guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program},
     image::Image,
+    images::{self, Tools},
     kernel::Kernel,
     modules,
 };
 
 /// The drivers wanted of the kernel.
-const DRIVERS: [&str; 3] = ["virtio_pci", "virtio_net", "e1000"];
+const DRIVERS: [&str; 4] = ["virtio_pci", "virtio_net", "e1000", "tcp_diag"];
 
 /// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let program = find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")?;
     let kernel = Kernel::find_or_fetch()?;
-    let initramfs = Image::new(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?.keep()?;
+    let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?;
+    images::add_programs(&mut image, Vec::new(), spec.tools)?;
+    let initramfs = image.keep()?;
     let accelerator = accelerator(agent, &program, &kernel, &initramfs);
     command(spec, &program, &kernel, &initramfs, accelerator)
 }
@@ -50,7 +53,9 @@ fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) 
             fs::File::options().read(true).write(true).open("/dev/kvm").ok()?;
             let log = tempfile::NamedTempFile::new().ok()?;
             let (name, log) = ("kvm-trial".to_owned(), log.path().to_owned());
-            let spec = GuestSpec { name, kind: Kind::Qemu, memory_mib: 256, nic: None, log };
+            let (cpus, tools) = (1, Tools::default());
+            let spec =
+                GuestSpec { name, kind: Kind::Qemu, cpus, memory_mib: 256, tools, nic: None, monitor: None, log };
             let machine = command(&spec, program, kernel, initramfs, Accelerator::Kvm).ok()?;
             Guest::start(&spec.name, &spec.log, agent, Launch { limit: Duration::from_secs(10), ..machine }).ok()
         };
@@ -66,7 +71,8 @@ fn command(
     accelerator: Accelerator,
 ) -> Result<Launch, Error> {
     let log = absolute(&spec.log).doing(|| spec.log.display().to_string())?;
-    let queues = spec.nic.as_ref().map_or(1, |nic| nic.queues);
+    // Each pair of rings has a CPU.
+    let cpus = spec.cpus.max(spec.nic.as_ref().map_or(1, |nic| nic.queues.into()));
     let limit = match accelerator {
         Accelerator::Kvm => Duration::from_secs(30),
         Accelerator::Tcg => Duration::from_secs(120),
@@ -78,7 +84,7 @@ fn command(
         &format!("q35,accel={accelerator},memory-backend=memory"),
         "-object",
         &format!("memory-backend-memfd,id=memory,size={}M,share=on", spec.memory_mib),
-        &format!("-m {}M -smp {queues}", spec.memory_mib),
+        &format!("-m {}M -smp {cpus}", spec.memory_mib),
         "-chardev",
         &format!("file,id=console,append=on,path={}", comma_doubled(&log)),
         "-device isa-serial,chardev=console",
@@ -92,6 +98,11 @@ fn command(
     arguments.extend(["-kernel".to_owned(), kernel.image.display().to_string()]);
     arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
     arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.wishes("ttyS1"))]);
+    if let Some(monitor) = &spec.monitor {
+        let monitor = absolute(monitor).doing(|| monitor.display().to_string())?;
+        let listens = format!("unix:{},server=on,wait=off", comma_doubled(&monitor));
+        arguments.extend(["-qmp".to_owned(), listens]);
+    }
     let mut system = format!("QEMU with {accelerator}");
     if let Some(nic) = &spec.nic {
         let (card, words) = card(spec, nic, accelerator)?;

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, IoContext},
     guest::{Backend, GuestSpec, Launch, find_program, output},
     image::Image,
-    modules,
+    images, modules,
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
@@ -26,7 +26,9 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
             "{tree}, the kernel's modules, is not there: install user-mode-linux anew"
         )));
     }
-    let initramfs = Image::new(agent, &modules::resolve(&tree, &["virtio_net"])?)?.keep()?;
+    let mut image = Image::new(agent, &modules::resolve(&tree, &["virtio_net"])?)?;
+    images::add_programs(&mut image, Vec::new(), spec.tools)?;
+    let initramfs = image.keep()?;
     // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
     let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
     let wishes = spec.wishes("ttyS0");
@@ -37,10 +39,16 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
         "uml_dir=./".to_owned(),
         format!("umid={}", spec.name),
     ]);
+    let refuse = |wanted: String| Error::Orders {
+        guest: spec.name.clone(),
+        reason: format!("{wanted} wanted, and User-Mode Linux has one only"),
+    };
+    if spec.cpus != 1 {
+        return Err(refuse(format!("{} CPUs", spec.cpus)));
+    }
     if let Some(nic) = &spec.nic {
         if nic.queues != 1 {
-            let reason = format!("{} queues wanted, and User-Mode Linux has one only", nic.queues);
-            return Err(Error::Orders { guest: spec.name.clone(), reason });
+            return Err(refuse(format!("{} queues", nic.queues)));
         }
         arguments.push(match &nic.backend {
             Backend::VhostUser(socket) => {

@@ -93,8 +93,9 @@ fn restart() -> Result<(), Error> {
 /// Streams one way and datagrams the other: all that was sent arrives.
 fn traffic(first: &Guest, second: &Guest) -> Result<(), Error> {
     // A connection first: with it each guest learns the other's MAC address.
-    let run = |to| Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 1.0 });
-    let (sent, received) = one_way(first, second, 1.5, Command::TcpReceive, run)?;
+    let run = |to| Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 0.5 });
+    // What a socket took last arrives some time after its sender is done.
+    let (sent, received) = one_way(first, second, 2.5, Command::TcpReceive, run)?;
     assert_eq!(received.sources.len(), 2);
     assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
     eprintln!("streams: {:.0} Mbit/s", sent.bytes as f64 * 8e-6 / sent.seconds);

@@ -1,4 +1,4 @@
-//! A short path length, on native Linux: of all that is counted each part is somebody's.
+//! Instructions counted on native Linux, of packets and of connections: each part is somebody's.
 
 mod support;
 
@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, env, fs, process, time::Instant};
 use fairlane_lab::experiment::{self, Experiment, Options, Watch};
 use fairlane_lab::path::Component;
 use fairlane_lab::{Error, MachineKind, images, machine};
+use fairlane_report::ResultFile;
 use libtest_mimic::Arguments;
 use support::guest_test;
 
@@ -36,23 +37,71 @@ name = "transmit"
 procedure = { direction = "transmit" }
 "#;
 
+const CONNECTIONS: &str = r#"
+name = "connections"
+source = "this test"
+figure = "What a connection takes."
+machines = ["box"]
+
+[topology]
+guests = [{ cpus = [0] }]
+
+[procedure]
+kind = "requests"
+pattern = "crr"
+client = "external"
+server = 1
+acceptors = "one"
+connections = 4
+sizes = [1024]
+seconds = 5
+
+[[claim]]
+text = "A rate, which is not measured where instructions are"
+metrics = ["rate/1024"]
+at_least = 1
+"#;
+
 fn main() -> process::ExitCode {
-    let tests = vec![guest_test("each_instruction_is_a_components", native)];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let tests = vec![
+        guest_test("each_instruction_is_a_components", packets),
+        guest_test("a_connections_instructions_are_counted", connections),
+    ];
+    // One computer at a time: what passes in a moment of the real clock is counted.
+    libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, tests).exit_code()
 }
 
-fn native() -> Result<(), Error> {
+/// Runs an experiment on native Linux.
+fn run(experiment: &Experiment) -> Result<ResultFile, Error> {
     if !images::check().is_empty() {
         images::setup(&|what| eprintln!("{what}"))?;
     }
-    let logs = env::temp_dir().join(format!("fairlane-test-path-{}", process::id()));
+    let logs = env::temp_dir().join(format!("fairlane-test-{}-{}", experiment.name, process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
     let options = Options { machine: "box".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
     let watch = Told(Instant::now());
     let boot =
         |topology: &_, clock: &_| machine::boot(MachineKind::Box, topology, clock, &logs, &|what| watch.doing(what));
-    let result = experiment::run(&experiment, &options, &boot, &watch)?;
+    let result = experiment::run(experiment, &options, &boot, &watch)?;
+    fs::remove_dir_all(logs).unwrap();
+    Ok(result)
+}
+
+fn connections() -> Result<(), Error> {
+    let mut experiment = Experiment::parse("connections.toml", CONNECTIONS).unwrap();
+    experiment.count();
+    assert!(experiment.counts() && experiment.claims.is_empty());
+    let result = run(&experiment)?;
+    let value = |name: &str| result.metrics[&format!("{name}/1024")].value;
+    let parts: f64 = Component::ALL.iter().map(|component| value(component.name())).sum();
+    eprintln!("{parts} instructions a connection");
+    assert!(value("host_kernel") > value("host_user") && (parts / value("instructions") - 1.0).abs() < 1e-9);
+    Ok(())
+}
+
+fn packets() -> Result<(), Error> {
+    let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
+    let result = run(&experiment)?;
     for case in ["receive", "transmit"] {
         let value = |name: &str| result.metrics[&format!("{case}/{name}")].value;
         let parts = Component::ALL.map(|component| value(component.name()));
@@ -65,7 +114,6 @@ fn native() -> Result<(), Error> {
         let named = result.metrics.keys().filter(|name| name.starts_with(&format!("{case}/host_kernel/e1000_")));
         assert!(named.count() > 0, "{:?}", result.metrics.keys());
     }
-    fs::remove_dir_all(logs).unwrap();
     Ok(())
 }
 

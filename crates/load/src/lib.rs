@@ -1,7 +1,8 @@
 //! What is run on a machine under measurement: network traffic, and the work that competes with it.
 //!
 //! One program a file; each takes its orders as data and answers with what it measured:
-//! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: transfers one after another;
+//! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: transfers one after another; [`digest`]: whether
+//!   bytes arrive as they were sent;
 //! - [`traffic`]: requests, connections, streams and datagrams between a client and a server that serves anybody;
 //! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
 //! - [`all_to_all`]: the exchange of a parallel computation;
@@ -16,6 +17,7 @@
 pub mod all_to_all;
 pub mod busy;
 pub mod delay;
+pub mod digest;
 pub mod disk;
 mod meter;
 mod pacer;
@@ -27,9 +29,10 @@ pub mod transfer;
 pub mod udp;
 
 use std::{
-    io,
-    net::SocketAddr,
+    io::{self, ErrorKind},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -162,6 +165,32 @@ fn await_any(sockets: &mut [PollFd], deadline: Instant) -> io::Result<bool> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Takes connections until the time is up, calling `started` once it can, and serves each in a thread. One that breaks off
+/// is its other end's error.
+fn serve_each(
+    spec: &ServeSpec,
+    started: impl FnOnce(SocketAddr),
+    serve: fn(TcpStream) -> io::Result<()>,
+) -> io::Result<()> {
+    let duration = seconds("seconds", spec.seconds)?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("TCP port {}", spec.port)))?;
+    listener.set_nonblocking(true)?;
+    let end = Instant::now() + duration;
+    started(listener.local_addr()?);
+    while readable(&listener, end)? && Instant::now() < end {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                thread::spawn(move || serve(stream));
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Sets an error's message to begin with whom or what it is about.

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Meter, PATIENCE, Progress, ReceiveSpec, Received, Sent, about, readable, seconds, within};
 
-/// Bytes a read or write.
-const CHUNK: usize = 128 << 10;
+/// Bytes a read or write at most. Where a guest pays much for a call of the system, as under User-Mode Linux (some 30 us), the
+/// path is measured and not the calls: with 128 KiB, two such guests carried 7 Gbit/s, and so 20.
+const CHUNK: usize = 1 << 20;
 /// Connections a sender makes or a receiver takes, at most.
 const MOST: usize = 1000;
 

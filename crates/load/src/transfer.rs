@@ -7,14 +7,13 @@
 use std::{
     fs,
     io::{self, ErrorKind, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    thread,
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ServeSpec, about, readable, seconds, within};
+use crate::{ServeSpec, about, readable, seconds, serve_each, within};
 
 /// The longest one transfer may stand still.
 const STALL: Duration = Duration::from_secs(15);
@@ -119,24 +118,10 @@ fn transfer(spec: &Spec, start: Instant, data: &[u8]) -> io::Result<Transfer> {
 /// # Errors
 /// Orders out of range, or a port in use. A transfer that breaks off is its sender's error.
 pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    let duration = seconds("seconds", spec.seconds)?;
-    let listener =
-        TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("TCP port {}", spec.port)))?;
-    listener.set_nonblocking(true)?;
-    let end = Instant::now() + duration;
-    started(listener.local_addr()?);
-    while readable(&listener, end)? && Instant::now() < end {
-        match listener.accept() {
-            Ok((stream, _)) => drop(thread::spawn(move || take(stream, Instant::now()))),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    serve_each(spec, started, |stream| take(stream, Instant::now()))
 }
 
 fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
     prepare(&stream)?;
     let mut size = [0; NUMBER];
     stream.read_exact(&mut size)?;
@@ -166,7 +151,11 @@ fn at_most(chunk: usize, left: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::{
+        net::{Ipv4Addr, TcpListener},
+        sync::mpsc,
+        thread,
+    };
 
     fn server(seconds: f64) -> (SocketAddr, thread::JoinHandle<()>) {
         let (tell, told) = mpsc::channel();

@@ -7,6 +7,7 @@
 use crate::{BURST, Batch, Burst, Frame, Key, Poller, Port, Put, Room, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
+use fairlane_core::stats::Drops;
 use fairlane_core::time::{Nanos, SECOND};
 use std::fs::File;
 use std::io::{self, Write};
@@ -140,6 +141,10 @@ impl Port for Captured {
 
     fn status(&self) -> Status {
         self.port.status()
+    }
+
+    fn lost(&self) -> Drops {
+        self.port.lost()
     }
 
     fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {

@@ -8,7 +8,7 @@ use crate::{BURST, Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, 
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::DropReason;
+use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 use std::io;
@@ -289,6 +289,10 @@ impl<P: Port> Port for Faulty<P> {
 
     fn status(&self) -> Status {
         self.port.status()
+    }
+
+    fn lost(&self) -> Drops {
+        self.port.lost()
     }
 
     fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {

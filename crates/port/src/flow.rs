@@ -1,4 +1,5 @@
 //! Which of several queues a frame goes to: a flow stays on its own, as its order must not change. How they stand together.
+//! Which one frames are offered from.
 
 use fairlane_core::ack::Ring;
 
@@ -20,4 +21,35 @@ pub(crate) fn together(rings: impl Iterator<Item = Ring>) -> Ring {
         waiting: all.waiting + ring.waiting,
         taken: all.taken.wrapping_add(ring.taken),
     })
+}
+
+/// Whose turn it is among a guest's transmit queues: one after the other, each until all that it offered is taken. Other frames
+/// than those that were shown before would be judged, and those judged a second time, as if they had come twice.
+#[derive(Default)]
+pub(crate) struct Turn {
+    queue: usize,
+    /// Frames of it that were offered and not taken.
+    left: usize,
+}
+
+impl Turn {
+    /// The queue to offer from, of `queues`: the first that has frames `waiting`.
+    #[inline]
+    pub fn next(&self, queues: usize, mut waiting: impl FnMut(usize) -> bool) -> Option<usize> {
+        let first = self.queue + usize::from(self.left == 0);
+        (0..queues).map(|step| (first + step) % queues).find(|queue| waiting(*queue))
+    }
+
+    /// Notes an offer.
+    #[inline]
+    pub fn offered(&mut self, queue: usize, frames: usize) {
+        *self = Turn { queue, left: frames };
+    }
+
+    /// Notes that frames of the last offer were taken. Returns their queue.
+    #[inline]
+    pub fn taken(&mut self, frames: usize) -> usize {
+        self.left -= frames;
+        self.queue
+    }
 }

@@ -8,8 +8,10 @@
 
 mod burst;
 pub mod capture;
+pub mod card;
 pub mod fault;
 mod flow;
+mod interface;
 pub mod kept;
 mod map;
 pub mod memory;
@@ -20,6 +22,8 @@ pub mod random;
 mod rate;
 pub mod sink;
 pub mod tap;
+#[cfg(test)]
+mod testing;
 pub mod vhost_user;
 mod virtqueue;
 mod vnet;
@@ -31,7 +35,7 @@ pub use poller::{Interest, Key, Poller};
 
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::DropReason;
+use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use std::io;
 use std::ops::Range;
@@ -148,6 +152,11 @@ pub trait Port: Send {
     /// Whether it can carry frames.
     fn status(&self) -> Status;
 
+    /// Frames that were lost in the port itself, on their way from its peer or after [`Port::put`] took them, since it was made.
+    fn lost(&self) -> Drops {
+        Drops::default()
+    }
+
     /// What its peer is limited to beside the policy; may change with each [`Port::event`].
     fn limit(&self) -> Option<Limit> {
         None
@@ -197,6 +206,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn status(&self) -> Status {
         (**self).status()
+    }
+    fn lost(&self) -> Drops {
+        (**self).lost()
     }
     fn limit(&self) -> Option<Limit> {
         (**self).limit()

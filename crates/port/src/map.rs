@@ -1,8 +1,7 @@
-//! A file's bytes in this process's memory, shared with whoever else maps it.
+//! A file's bytes in this process's memory, shared with whoever else maps it; or a socket's, shared with the kernel.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// A mapped file, unmapped when dropped.
 pub(crate) struct Map {
@@ -18,11 +17,11 @@ impl Map {
     ///
     /// # Errors
     /// What `mmap` says.
-    pub fn of(file: &File, len: usize) -> io::Result<Map> {
+    pub fn of(file: impl AsFd, len: usize) -> io::Result<Map> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd().as_raw_fd(), 0) };
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Map { start, len }) }
     }
 

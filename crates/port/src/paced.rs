@@ -7,7 +7,7 @@ use crate::rate::Link;
 use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::DropReason;
+use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use std::io;
 use std::ops::Range;
@@ -100,6 +100,10 @@ impl<P: Port> Port for Paced<P> {
 
     fn status(&self) -> Status {
         self.port.status()
+    }
+
+    fn lost(&self) -> Drops {
+        self.port.lost()
     }
 
     /// What is in the queue passes at the new rate.

@@ -309,6 +309,68 @@ fn descriptors_that_are_no_events() {
 }
 
 #[test]
+fn logs_that_do_not_suffice() {
+    let all = RICH | F_LOG_ALL;
+    let said = |bytes, offset, file: u64, place: [u64; 2]| {
+        move |frontend: &Frontend| {
+            frontend.send_longs(SET_FEATURES, &[all], &[]);
+            frontend.send_longs(SET_LOG_BASE, &[bytes, offset], &[log_file(file).as_raw_fd()]);
+            (0..2).for_each(|queue| frontend.set_up_ring(queue));
+            (0..2).for_each(|queue| frontend.place_ring(queue, Some(place[queue as usize])));
+        }
+    };
+    let fine = [GUEST; 2];
+    turned_away("and the guest's memory ends at 0x40800000: it must have 33024", said(LOG - 1, 0, LOG, fine));
+    turned_away("and a used ring ends at 0x40800007", said(LOG, 0, LOG, [GUEST, GUEST + MEMORY - 63]));
+    turned_away("and a used ring ends at", said(LOG, 0, LOG, [u64::MAX - 7, GUEST]));
+    turned_away("its file has 33024 bytes and it ends at 33025", said(LOG, 1, LOG, fine));
+    turned_away("its file has 0 bytes", said(LOG, 0, 0, fine));
+    turned_away("it is empty or ends past", said(0, 0, LOG, fine));
+    turned_away("it is empty or ends past", said(LOG, u64::MAX - 7, LOG, fine));
+}
+
+#[test]
+fn logs_that_are_none() {
+    turned_away("SET_LOG_BASE without a descriptor", |frontend| frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[]));
+    turned_away("mmap: ", |frontend| {
+        frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[frontend.calls[0].as_raw_fd()]);
+    });
+    turned_away("with 8 bytes; it needs 16", |frontend| {
+        frontend.send_longs(SET_LOG_BASE, &[LOG], &[log_file(LOG).as_raw_fd()]);
+    });
+    turned_away("SET_LOG_FD without a descriptor", |frontend| frontend.send_longs(SET_LOG_FD, &[], &[]));
+    turned_away("SET_LOG_FD with a file; it must be an eventfd", |frontend| {
+        frontend.send_longs(SET_LOG_FD, &[], &[log_file(LOG).as_raw_fd()]);
+    });
+    turned_away("with 4 bytes; it needs 6", |frontend| frontend.send(SEND_RARP, 1, &[2, 0, 0, 0], &[]));
+}
+
+/// The device next to it, which has the same log from a frontend that keeps the rules, notices nothing.
+#[test]
+fn a_log_truncated_in_use() {
+    let (_dir, path, mut neighbour) = backend();
+    let mut other = Frontend::connect(&path, 8);
+    other.set_up(RICH, 2);
+    other.log_all(RICH, 2, &log_file(LOG), 0);
+    neighbour.until_up();
+    let (_dir, path, mut backend) = backend();
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    let log = log_file(LOG);
+    frontend.log_all(RICH, 2, &log, 0);
+    backend.until_up();
+    log.set_len(0).unwrap();
+    frontend.lend(0, 2048);
+    backend.put(&frame(0, 1000), Offload::default());
+    let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
+    assert!(why.contains("the frontend truncated the dirty log"), "{why}");
+    drop(frontend);
+    works_again(&path, &mut backend);
+    other.transmit(0, NO_HEADER, &frame(1, 200));
+    assert_eq!(neighbour.take(), [(frame(1, 200), Offload::default())]);
+}
+
+#[test]
 fn descriptors_beyond_count_are_closed() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let (_dir, path, mut backend) = backend();

@@ -1,9 +1,8 @@
 //! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
 
-use super::segment::{Link, Segment, Way};
+use super::segment::Segment;
 use super::sequence::Seq;
-use super::{EarlyAck, Fallback, Flow, RETRANSMIT, State, Verdict, are_near, seconds};
-use crate::PortId;
+use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
 use crate::packet::{Amend, Checksum, TcpFlags};
 use crate::time::Nanos;
 use std::ops::Range;
@@ -29,36 +28,25 @@ struct Said {
 }
 
 impl EarlyAck<'_> {
-    /// Judges a frame of `len` bytes that a guest sends, by its `head`, which is made fit to what was said for the guest.
-    /// `checksum` says whether the one in the head is complete.
+    /// Judges a frame that a guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
+    /// guest; `checksum` says whether the one in it is complete.
     ///
     /// Every frame of the guest is shown, once and in order, before it goes out.
     #[inline]
-    pub fn from_guest(
-        &mut self,
-        guest: PortId,
-        head: &mut [u8],
-        len: usize,
-        checksum: Checksum,
-        now: Nanos,
-    ) -> Verdict {
-        if self.is_out(guest) {
-            return Verdict::Pass;
-        }
-        let Some(segment) = Segment::read(guest, Way::Out, head, len) else { return Verdict::Pass };
+    pub fn from_guest(&mut self, sight: &Sight, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
+        let Some((segment, at)) = self.recall(sight) else { return Verdict::Pass };
         if segment.flags.contains(TcpFlags::SYN) {
-            self.syn_from(&segment, head, now);
+            self.syn_from(segment, head, now);
             return Verdict::Pass;
         }
-        let Some(at) = self.find(&segment.key) else { return Verdict::Pass };
-        self.flows[at].heard = seconds(now);
+        let Some(at) = at else { return Verdict::Pass };
         if self.flows[at].state() == State::Opening {
-            self.opened_from(at, &segment);
+            self.opened_from(at, segment);
         }
         if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
         }
-        self.judge(at, &segment, head, checksum, now)
+        self.judge(at, segment, head, checksum, now)
     }
 
     fn judge(&mut self, at: usize, segment: &Segment, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
@@ -79,7 +67,7 @@ impl EarlyAck<'_> {
         if !segment.flags.contains(TcpFlags::ACK) {
             return Verdict::Pass;
         }
-        if segment.options.is_none() {
+        if !segment.is_sound {
             self.fall_back(at, Fallback::Options);
         } else if segment.ack.after(flow.seen) {
             self.fall_back(at, Fallback::AckedUnsent);
@@ -99,7 +87,7 @@ impl EarlyAck<'_> {
             moves: segment.ack.after(flow.guest_ack),
         };
         if flow.state() != State::Idle {
-            flow.from = Link::new(head, segment.network);
+            flow.from = segment.link(head);
         }
         self.note_ack(at, &said, now);
         let verdict = self.answer(at, segment, &said, head, checksum);
@@ -144,9 +132,9 @@ impl EarlyAck<'_> {
         let &Said { ack, edge, pure, moves } = said;
         let window = flow.window(flow.acked, edge);
         let told = flow.acked.plus(u32::from(window) << flow.scale);
-        let blocks = if flow.sacks() { selective(&head[segment.transport..segment.data]) } else { None };
+        let blocks = if flow.sacks() { selective(&head[segment.header()]) } else { None };
         let stale = blocks.clone().is_some_and(|blocks| {
-            head[segment.transport..][blocks].as_chunks::<8>().0.iter().any(|block| left_edge(block).before(flow.acked))
+            head[segment.header()][blocks].as_chunks::<8>().0.iter().any(|block| left_edge(block).before(flow.acked))
         });
         let is_old = ack.before(flow.acked);
         let repeats = is_old || (ack == flow.acked && moves);
@@ -161,7 +149,7 @@ impl EarlyAck<'_> {
             flow.told = edge;
             return Verdict::Pass;
         }
-        let mut header = Amend::new(head, segment.transport, checksum);
+        let mut header = Amend::new(head, segment.header().start, checksum);
         header.acknowledgment(flow.acked.0);
         header.window(window);
         if let Some(blocks) = blocks.filter(|_| stale) {

@@ -3,7 +3,7 @@
 use super::flow::{
     BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS, SENDER_SYN,
 };
-use super::segment::{Link, Segment};
+use super::segment::Segment;
 use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
 use crate::PortId;
 use crate::packet::TcpFlags;
@@ -75,7 +75,7 @@ impl EarlyAck<'_> {
         if !wanted || segment.payload > 0 || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST)) {
             return None;
         }
-        if segment.options.is_none() {
+        if !segment.is_sound {
             self.stats.fell_back(Fallback::Options);
             return None;
         }
@@ -111,7 +111,7 @@ impl EarlyAck<'_> {
 
 /// Notes the sender's SYN.
 fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
-    let options = segment.options.unwrap_or_default();
+    let options = segment.options(head).unwrap_or_default();
     flow.flags |= SENDER_SYN;
     flow.flags |= if options.window_scale.is_some() { SENDER_SCALES } else { 0 };
     flow.flags |= if options.timestamps.is_some() { SENDER_STAMPS } else { 0 };
@@ -119,12 +119,12 @@ fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     (flow.sender_stamp, flow.sender_echo) = options.timestamps.unwrap_or_default();
     (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
     flow.seen = segment.end();
-    flow.toward = Link::new(head, segment.network);
+    flow.toward = segment.link(head);
 }
 
 /// Notes the guest's SYN.
 fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
-    let options = segment.options.unwrap_or_default();
+    let options = segment.options(head).unwrap_or_default();
     flow.flags |= GUEST_SYN;
     flow.flags |= if options.window_scale.is_some() { GUEST_SCALES } else { 0 };
     flow.flags |= if options.timestamps.is_some() { GUEST_STAMPS } else { 0 };
@@ -133,7 +133,7 @@ fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     flow.guest_stamp = options.timestamps.map_or(0, |(value, _)| value);
     flow.mss = options.mss.unwrap_or(if flow.key.is_v6() { MSS_V6 } else { MSS_V4 }).clamp(*MSS.start(), *MSS.end());
     flow.guest_next = segment.end();
-    flow.from = Link::new(head, segment.network);
+    flow.from = segment.link(head);
 }
 
 /// Both SYNs are known: what one end alone offered does not hold.

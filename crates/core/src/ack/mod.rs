@@ -5,9 +5,10 @@
 //! yet refuse data that were in order and in its window. So a copy is retained of all that is acknowledged early, and sent to the
 //! guest again until its own ACK covers it (Snoop: Balakrishnan, Seshan, Amir, Katz, MobiCom'95; RFC 3135, 3.1.2).
 //!
-//! The caller shows every frame it [put into a guest's ring](EarlyAck::delivered) and every frame a guest
-//! [sends](EarlyAck::from_guest), says how the ring [stands](EarlyAck::observe), and asks at its
-//! [time](EarlyAck::poll_timeout) for what is [due](EarlyAck::on_timeout). Answers are verdicts and frames; the caller sends.
+//! The caller has a burst [looked at](EarlyAck::look), shows every frame of it that it
+//! [put into a guest's ring](EarlyAck::delivered) or that a guest [sends](EarlyAck::from_guest), says how the ring
+//! [stands](EarlyAck::observe), and asks at its [time](EarlyAck::poll_timeout) for what is [due](EarlyAck::on_timeout).
+//! Answers are verdicts and frames; the caller sends.
 //!
 //! # Rules
 //! 1. Acknowledged early is only what is in the guest's ring, verified, and retained.
@@ -57,11 +58,13 @@ mod flow;
 mod from;
 mod guest;
 mod handshake;
+mod index;
 mod pool;
 mod resend;
 mod resume;
 mod segment;
 mod sequence;
+mod sight;
 mod stats;
 mod toward;
 mod transfer;
@@ -70,15 +73,17 @@ pub use flow::{Flow, FlowView, State};
 pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT, Send};
+pub use segment::Way;
+pub use sight::Sight;
 pub use stats::{Fallback, Stats};
 pub use transfer::{ImportError, VERSION};
 
 use crate::PortId;
 use crate::sched::heap::Heap;
-use crate::table::Table;
 use crate::time::{Nanos, SECOND};
 use flow::FIN;
 use guest::Guest;
+use index::Index;
 use pool::{Chain, Pool};
 use segment::Key;
 use sequence::Seq;
@@ -161,8 +166,9 @@ pub enum Verdict {
 pub struct EarlyAck<'m> {
     config: Config,
     flows: &'m mut [Flow],
-    /// Numbers of the flows by hash.
-    index: Table<u32>,
+    index: Index,
+    /// Grows with every flow that comes in or goes: what was looked up before may be another now.
+    changes: u64,
     /// Numbers that are not used.
     free: Vec<u32>,
     /// The flow whose age is looked at next.
@@ -191,13 +197,12 @@ impl<'m> EarlyAck<'m> {
     fn empty(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
         let usable = memory.flows.len().min(pool::NONE as usize);
         let flows = &mut memory.flows[..usable];
-        let mut index = Table::new(config.seed);
-        index.reserve(usable);
         let mut timers = Heap::default();
         timers.grow(usable);
         EarlyAck {
             config,
-            index,
+            index: Index::new(usable),
+            changes: 0,
             free: Vec::with_capacity(usable),
             flows,
             hand: 0,
@@ -287,8 +292,7 @@ impl<'m> EarlyAck<'m> {
     /// The number of a flow.
     #[inline]
     fn find(&self, key: &Key) -> Option<usize> {
-        let at = self.index.get(key.hash(self.config.seed))? as usize;
-        (self.flows[at].key == *key).then_some(at)
+        self.index.find(key.hash(self.config.seed), |at| self.flows[at].key == *key)
     }
 
     /// Takes in a flow that is not there yet, if there is room.
@@ -296,20 +300,17 @@ impl<'m> EarlyAck<'m> {
         // Two flows are looked at for each that comes: all are, in the time in which the table fills.
         self.age(now);
         self.age(now);
-        let hash = flow.key.hash(self.config.seed);
-        if self.index.get(hash).is_some() {
-            self.stats.fell_back(Fallback::TableFull);
-            return None;
-        }
         let Some(at) = self.free.pop() else {
             self.stats.fell_back(Fallback::TableFull);
             return None;
         };
-        self.index.insert(hash, at);
-        self.flows[at as usize] = Flow { heard: seconds(now), ..flow };
+        let at = at as usize;
+        self.index.insert(flow.key.hash(self.config.seed), at);
+        self.changes += 1;
+        self.flows[at] = Flow { heard: seconds(now), ..flow };
         self.guests[flow.key.guest as usize].flows += 1;
         self.stats.flows += 1;
-        Some(at as usize)
+        Some(at)
     }
 
     /// Forgets a flow and its copies.
@@ -317,7 +318,8 @@ impl<'m> EarlyAck<'m> {
         self.give_up_copies(at);
         let flow = &mut self.flows[at];
         flow.set(State::Free);
-        self.index.remove(flow.key.hash(self.config.seed));
+        self.index.remove(flow.key.hash(self.config.seed), at);
+        self.changes += 1;
         self.guests[flow.key.guest as usize].flows -= 1;
         self.timers.remove(at as u32);
         self.free.push(at as u32);

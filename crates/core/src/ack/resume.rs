@@ -21,13 +21,12 @@ impl<'m> EarlyAck<'m> {
         for at in (0..early.flows.len()).rev() {
             let flow = early.flows[at];
             let known = guests.iter().any(|(guest, _)| guest.0 == flow.key.guest);
-            let hash = flow.key.hash(config.seed);
-            if flow.state() == State::Free || !known || early.index.get(hash).is_some() {
+            if flow.state() == State::Free || !known || early.find(&flow.key).is_some() {
                 early.flows[at] = Flow::default();
                 early.free.push(at as u32);
                 continue;
             }
-            early.index.insert(hash, at as u32);
+            early.index.insert(flow.key.hash(config.seed), at);
             early.guests[flow.key.guest as usize].flows += 1;
             early.take_up(at, &mut kept, now);
         }
@@ -43,6 +42,8 @@ impl<'m> EarlyAck<'m> {
         flow.scale = flow.scale.min(14);
         flow.mss = flow.mss.clamp(1, 8960);
         flow.resend = flow.guest_ack;
+        // What was judged last may not have gone out, and is judged again: it is news once more.
+        flow.told = flow.acked;
         let ordered = !flow.start.before(flow.guest_ack) && !flow.start.after(flow.next);
         let covered = !flow.owes() || (flow.start == flow.guest_ack && flow.holds());
         let chain =

@@ -2,9 +2,10 @@
 
 use super::sequence::Seq;
 use crate::PortId;
-use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, protocol};
+use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, protocol};
 use crate::table::fold;
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// Bytes of Ethernet addresses and up to two VLAN tags.
 const LINK: usize = 20;
@@ -62,17 +63,15 @@ impl Key {
         if self.is_v6() { bytes.into() } else { [a, b, c, d].into() }
     }
 
-    /// The key in the table of flows, never 0. Who knows the seed can find flows with equal ones; they are told apart.
+    /// The hash by which flows are found. Who knows the seed can find flows with equal ones; they are told apart.
     #[inline]
-    pub fn hash(&self, seed: u64) -> u64 {
-        let half = |bytes: &[u8; 16], at: usize| {
-            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has 8 bytes"))
-        };
+    pub fn hash(&self, seed: u64) -> u32 {
+        let half = |bytes: &[u8; 16], at: usize| u64::from_le_bytes(array(bytes, at));
         let ports = u64::from(self.outside_port) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.guest);
         let outside = fold(half(&self.outside, 0) ^ seed, half(&self.outside, 8) ^ 0xa076_1d64_78bd_642f);
         let inside = fold(half(&self.inside, 0) ^ seed, half(&self.inside, 8) ^ 0xe703_7ed1_a0b4_28db);
         let rest = fold(ports ^ outside, (u64::from(self.link) ^ 0x8ebc_6af0_9c88_c6e3) ^ inside.rotate_left(17));
-        fold(rest ^ seed, inside ^ 0x5899_65cc_7537_4cc3) | 1
+        fold(rest ^ seed, inside ^ 0x5899_65cc_7537_4cc3) as u32
     }
 }
 
@@ -100,30 +99,37 @@ impl Link {
     }
 }
 
-/// A TCP segment in a frame.
+/// A TCP segment in a frame. A burst of these is kept at once, so they are small.
 pub struct Segment {
     pub key: Key,
     pub seq: Seq,
     pub ack: Seq,
-    pub flags: TcpFlags,
-    /// Unscaled.
-    pub window: u16,
-    /// None if they are impossible.
-    pub options: Option<TcpOptions>,
     /// Bytes of payload, as the IP header says; they are within the frame.
     pub payload: u32,
+    /// Timestamp value and echo reply; they mean nothing where there are none.
+    value: u32,
+    echo: u32,
+    has_stamps: bool,
+    /// Unscaled.
+    pub window: u16,
+    pub flags: TcpFlags,
+    /// Whether its options can be.
+    pub is_sound: bool,
     /// Where the IP header begins.
-    pub network: usize,
+    network: u16,
     /// Where the TCP header begins.
-    pub transport: usize,
+    transport: u16,
     /// Where the payload begins.
-    pub data: usize,
+    data: u16,
 }
 
 impl Segment {
     /// Reads the `head` of a frame of `len` bytes that goes `way` at a guest. None if it is no whole TCP segment, or its
     /// headers are not all in the head.
-    #[inline]
+    ///
+    /// All of it is in registers until it is written once, to where it stays: bytes that are read in other sizes than they were
+    /// written in shortly before stall the processor, for longer than the rest of this takes.
+    #[inline(always)]
     pub fn read(guest: PortId, way: Way, head: &[u8], len: usize) -> Option<Segment> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
@@ -139,24 +145,38 @@ impl Segment {
         if end > len || end < data {
             return None;
         }
-        let (source, destination) = (wide(ip.source()), wide(ip.destination()));
+        let (source, destination) = ends(&ip);
         let (from, to) = (tcp.source_port(), tcp.destination_port());
         let (outside, inside, outside_port, inside_port) = match way {
             Way::In => (source, destination, from, to),
             Way::Out => (destination, source, to, from),
         };
         let link = if network == 14 { 0 } else { tags(head, &frame) } | u32::from(matches!(ip, Ip::V6(_))) << 31;
+        let (value, echo, has_stamps, is_sound) = match tcp.timestamps_alone() {
+            Some((value, echo)) => (value, echo, true, true),
+            None => unusual(&tcp),
+        };
         Some(Segment {
-            key: Key { outside, inside, outside_port, inside_port, guest: guest.0, link },
+            key: Key {
+                outside: outside.to_le_bytes(),
+                inside: inside.to_le_bytes(),
+                outside_port,
+                inside_port,
+                guest: guest.0,
+                link,
+            },
             seq: Seq(tcp.sequence()),
             ack: Seq(tcp.acknowledgment()),
-            flags: tcp.flags(),
-            window: tcp.window(),
-            options: tcp.options().ok(),
             payload: (end - data) as u32,
-            network,
-            transport,
-            data,
+            value,
+            echo,
+            has_stamps,
+            window: tcp.window(),
+            flags: tcp.flags(),
+            is_sound,
+            network: network as u16,
+            transport: transport as u16,
+            data: data as u16,
         })
     }
 
@@ -170,24 +190,68 @@ impl Segment {
     /// Timestamp value and echo reply.
     #[inline]
     pub fn timestamps(&self) -> Option<(u32, u32)> {
-        self.options.and_then(|options| options.timestamps)
+        self.has_stamps.then_some((self.value, self.echo))
+    }
+
+    /// The options, read once more from the `head` of its frame: what only a handshake says. None if they cannot be.
+    pub fn options(&self, head: &[u8]) -> Option<TcpOptions> {
+        Tcp::new_checked(&head[self.header()]).and_then(|header| header.options()).ok()
+    }
+
+    /// Where its TCP header is in its frame.
+    #[inline]
+    pub fn header(&self) -> Range<usize> {
+        self.transport.into()..self.data.into()
+    }
+
+    /// Where its payload is in its frame.
+    #[inline]
+    pub fn body(&self) -> Range<usize> {
+        let data = usize::from(self.data);
+        data..data + self.payload as usize
+    }
+
+    /// The Ethernet addresses and tags of its frame.
+    #[inline]
+    pub fn link(&self, head: &[u8]) -> Link {
+        Link::new(head, self.network.into())
     }
 }
 
 /// The VLANs of a tagged frame, as [`Key::link`] has them.
+#[cold]
 fn tags(head: &[u8], frame: &Ethernet<'_>) -> u32 {
     let count = (frame.header_len() - 14) / 4;
     let inner = if count > 1 { u32::from(head[18] & 0xf) << 8 | u32::from(head[19]) } else { 0 };
     (count as u32) << 24 | u32::from(frame.vlan()) << 12 | inner
 }
 
-#[inline]
-fn wide(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => {
-            let [a, b, c, d] = address.octets();
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+/// Timestamps among other options, whether there are any, and whether all options can be.
+#[inline(never)]
+fn unusual(tcp: &Tcp<'_>) -> (u32, u32, bool, bool) {
+    let options = tcp.options();
+    let stamps = options.ok().and_then(|options| options.timestamps);
+    let (value, echo) = stamps.unwrap_or_default();
+    (value, echo, stamps.is_some(), options.is_ok())
+}
+
+/// Source and destination, as [`Key`] has them, little-endian.
+#[inline(always)]
+fn ends(ip: &Ip<'_>) -> (u128, u128) {
+    match ip {
+        Ip::V4(ip) => {
+            let (source, destination) = ip.addresses().split_at(4);
+            (mapped(source), mapped(destination))
         }
-        IpAddr::V6(address) => address.octets(),
+        Ip::V6(ip) => {
+            let (source, destination) = ip.addresses().split_at(16);
+            (u128::from_le_bytes(array(source, 0)), u128::from_le_bytes(array(destination, 0)))
+        }
     }
+}
+
+/// An address of IPv4 in one of IPv6.
+#[inline(always)]
+fn mapped(address: &[u8]) -> u128 {
+    0xffff << 80 | u128::from(u32::from_le_bytes(array(address, 0))) << 96
 }

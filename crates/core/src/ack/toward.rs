@@ -1,52 +1,47 @@
 //! What was put into a guest's ring: noted, retained, acknowledged early.
 
 use super::flow::FIN;
-use super::segment::{Link, Segment, Way};
-use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, State, are_near, seconds};
-use crate::PortId;
+use super::segment::Segment;
+use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State, are_near};
 use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
 impl EarlyAck<'_> {
-    /// Notes a frame that was put into a guest's ring. Returns the ACK to be sent where the frame came from, if it may be
-    /// acknowledged early: at once, before what the guest sends later.
+    /// Notes a frame that was put into a guest's ring, as it was [looked at](EarlyAck::look). Returns the ACK to be sent where
+    /// the frame came from, if it may be acknowledged early: at once, before what the guest sends later.
     ///
     /// Every frame for the guest is told, once and in order; what was dropped instead is not.
     pub fn delivered<F: Frame + ?Sized>(
         &mut self,
-        guest: PortId,
+        sight: &Sight,
         frame: &F,
         checksum: Checksum,
         now: Nanos,
     ) -> Option<&[u8]> {
-        if self.is_out(guest) {
-            return None;
-        }
-        let segment = Segment::read(guest, Way::In, frame.head(), frame.len())?;
+        let (segment, at) = self.recall(sight)?;
         if segment.flags.contains(TcpFlags::SYN) {
-            self.syn_toward(&segment, frame.head(), now);
+            self.syn_toward(segment, frame.head(), now);
             return None;
         }
-        let at = self.find(&segment.key)?;
-        let is_sound = self.note_toward(at, &segment, now);
+        let at = at?;
+        let is_sound = self.note_toward(at, segment);
         let flow = &self.flows[at];
         let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
-        let is_engaged = self.guests[guest.index()].is_engaged(now);
+        let is_engaged = self.guests[segment.key.guest as usize].is_engaged(now);
         if !is_sound || !takes || !is_engaged || segment.payload == 0 {
             return None;
         }
-        let early = self.is_told_of(at, &segment) || self.retain(at, &segment, frame, checksum, now);
-        early.then(|| self.early_ack(at, &segment))
+        let early = self.is_told_of(at, segment) || self.retain(at, segment, frame, checksum, now);
+        early.then(|| self.early_ack(at, segment))
     }
 
     /// Notes what a segment says of its sender, and what is wrong with it. Whether it can be of this connection.
-    fn note_toward(&mut self, at: usize, segment: &Segment, now: Nanos) -> bool {
+    fn note_toward(&mut self, at: usize, segment: &Segment) -> bool {
         let flow = &mut self.flows[at];
         if flow.state() == State::Opening {
             self.opened_toward(at, segment);
         }
         let flow = &mut self.flows[at];
-        flow.heard = seconds(now);
         let state = flow.state();
         let plausible = are_near(segment.end(), flow.guest_ack) && are_near(segment.ack, flow.guest_next);
         if matches!(state, State::Opening | State::EndToEnd) || !plausible || !segment.flags.contains(TcpFlags::ACK) {
@@ -72,7 +67,7 @@ impl EarlyAck<'_> {
             self.fall_back(at, Fallback::Reset);
         } else if segment.flags.contains(TcpFlags::URG) {
             self.fall_back(at, Fallback::Urgent);
-        } else if segment.options.is_none() {
+        } else if !segment.is_sound {
             self.fall_back(at, Fallback::Options);
         }
         true
@@ -121,8 +116,7 @@ impl EarlyAck<'_> {
         if checksum == Checksum::Present && checksum::verify(&self.whole) != Ok(true) {
             return false;
         }
-        let skip = segment.data + next.since(segment.seq) as usize;
-        let data = &self.whole[skip..segment.data + segment.payload as usize];
+        let data = &self.whole[segment.body()][next.since(segment.seq) as usize..];
         if !self.pool.append(at as u32, &mut flow.chain, next, data) {
             flow.set(State::NoBuffer);
             return false;
@@ -131,7 +125,7 @@ impl EarlyAck<'_> {
             flow.start = next;
         }
         flow.next = end;
-        flow.toward = Link::new(frame.head(), segment.network);
+        flow.toward = segment.link(frame.head());
         guest.retained += u64::from(bytes);
         // What came before the first copy is the guest's to acknowledge.
         if flow.start != flow.guest_ack || flow.next.after(flow.edge) {

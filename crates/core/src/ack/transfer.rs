@@ -1,6 +1,6 @@
 //! Carries a guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
 //!
-//! The form, version 1, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
+//! The form, version 2, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
 //! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
 
 use super::flow::RESET;
@@ -12,7 +12,7 @@ use crate::PortId;
 use crate::time::Nanos;
 
 /// The version of the form that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const NAME: &[u8; 5] = b"FLACK";
 
@@ -102,6 +102,8 @@ impl EarlyAck<'_> {
             check(&flow, len).map_err(|field| ImportError::Field { flow: number, field })?;
             flow.next = flow.start.plus(len);
             (flow.deadline, flow.resend) = (now.0, flow.guest_ack);
+            // As in a flow that is resumed.
+            flow.told = flow.acked;
             let retained = self.guests[guest.index()].retained + u64::from(len);
             if self.find(&flow.key).is_some() || retained > self.config.guest_bytes {
                 return Err(ImportError::Full(number));
@@ -147,17 +149,9 @@ fn write(flow: &Flow, out: &mut Vec<u8>) {
     out.extend(link.to_le_bytes());
     out.extend([flow.state, flow.scale, flow.fallback]);
     out.extend(flow.flags.to_le_bytes());
-    for number in [
-        flow.guest_ack,
-        flow.acked,
-        flow.edge,
-        flow.told,
-        flow.start,
-        flow.seen,
-        flow.guest_next,
-        flow.sender_ack,
-        flow.recover,
-    ] {
+    for number in
+        [flow.guest_ack, flow.acked, flow.edge, flow.start, flow.seen, flow.guest_next, flow.sender_ack, flow.recover]
+    {
         out.extend(number.0.to_le_bytes());
     }
     for number in [flow.guest_stamp, flow.sender_stamp, flow.sender_echo] {
@@ -193,7 +187,6 @@ fn read(reader: &mut Reader<'_>, guest: PortId) -> Result<Flow, Fault> {
         &mut flow.guest_ack,
         &mut flow.acked,
         &mut flow.edge,
-        &mut flow.told,
         &mut flow.start,
         &mut flow.seen,
         &mut flow.guest_next,

@@ -53,7 +53,7 @@ impl<'a> Ip<'a> {
     ///
     /// # Errors
     /// As of [`Ipv4::new_checked`] and [`Ipv6::new_checked`].
-    #[inline]
+    #[inline(always)]
     pub fn of(frame: &Ethernet<'a>) -> Result<Option<Ip<'a>>, Error> {
         match frame.ethertype() {
             ethertype::IPV4 => Ipv4::new_checked(frame.payload()).map(|ip| Some(Ip::V4(ip))),

@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791).
 
-use super::{Error, array, get16, need};
+use super::{Error, array, fixed, get16, need};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
@@ -20,6 +20,8 @@ const HEADER: usize = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     bytes: &'a [u8],
+    /// The part that every header has.
+    fixed: &'a [u8; HEADER],
     header: usize,
 }
 
@@ -28,8 +30,8 @@ impl<'a> Ipv4<'a> {
     /// Not version 4, the header with its options is not all there, or the total length is shorter than it.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Ipv4<'a>, Error> {
-        need("IPv4 header", bytes, HEADER)?;
-        let (version, header) = (bytes[0] >> 4, usize::from(bytes[0] & 0xf) * 4);
+        let fixed = fixed("IPv4 header", bytes)?;
+        let (version, header) = (fixed[0] >> 4, usize::from(fixed[0] & 0xf) * 4);
         if version != 4 {
             return Err(Error::Value { field: "IP version", value: version.into(), right: "4, as the ethertype says" });
         }
@@ -37,7 +39,7 @@ impl<'a> Ipv4<'a> {
             return Err(Error::Value { field: "IPv4 header length", value: header as u32, right: "20 bytes or more" });
         }
         need("IPv4 options", bytes, header)?;
-        let total = get16(bytes, TOTAL_LEN);
+        let total = get16(fixed, TOTAL_LEN);
         if usize::from(total) < header {
             return Err(Error::Value {
                 field: "IPv4 total length",
@@ -45,7 +47,7 @@ impl<'a> Ipv4<'a> {
                 right: "the header's or more",
             });
         }
-        Ok(Ipv4 { bytes, header })
+        Ok(Ipv4 { bytes, fixed, header })
     }
 
     /// Bytes of the header with its options.
@@ -57,46 +59,47 @@ impl<'a> Ipv4<'a> {
     /// Bytes of header and payload, as the header says.
     #[inline]
     pub fn total_len(&self) -> usize {
-        get16(self.bytes, TOTAL_LEN).into()
+        get16(self.fixed, TOTAL_LEN).into()
     }
 
     /// The identification.
     pub fn id(&self) -> u16 {
-        get16(self.bytes, ID)
+        get16(self.fixed, ID)
     }
 
     /// Whether it is a piece of a packet: not the first, or more follow.
     #[inline]
     pub fn is_fragment(&self) -> bool {
-        get16(self.bytes, FRAGMENT) & 0x3fff != 0
+        get16(self.fixed, FRAGMENT) & 0x3fff != 0
     }
 
     /// Hops it may still travel.
     pub fn ttl(&self) -> u8 {
-        self.bytes[TTL]
+        self.fixed[TTL]
     }
 
     /// What the payload is.
     #[inline]
     pub fn protocol(&self) -> u8 {
-        self.bytes[PROTOCOL]
+        self.fixed[PROTOCOL]
     }
 
     /// From whom.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
-        array(self.bytes, SOURCE).into()
+        array(self.fixed, SOURCE).into()
     }
 
     /// To whom.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
-        array(self.bytes, DESTINATION).into()
+        array(self.fixed, DESTINATION).into()
     }
 
     /// Source and destination as they stand in the header.
-    pub(super) fn addresses(&self) -> &'a [u8] {
-        &self.bytes[ADDRESSES]
+    #[inline]
+    pub(crate) fn addresses(&self) -> &'a [u8] {
+        &self.fixed[ADDRESSES]
     }
 
     /// The header's bytes.

@@ -64,7 +64,8 @@ impl<'a> Ipv6<'a> {
     }
 
     /// Source and destination as they stand in the header.
-    pub(super) fn addresses(&self) -> &'a [u8] {
+    #[inline]
+    pub(crate) fn addresses(&self) -> &'a [u8] {
         &self.0[ADDRESSES]
     }
 
@@ -78,7 +79,7 @@ impl<'a> Ipv6<'a> {
     ///
     /// # Errors
     /// An extension header is not all there, or there are more than seven.
-    pub fn upper(&self) -> Result<Upper<'a>, Error> {
+    pub fn upper(self) -> Result<Upper<'a>, Error> {
         let (mut protocol, mut rest, mut fragment) = (self.next_header(), self.payload(), false);
         for _ in 0..=EXTENSIONS {
             // Lengths: RFC 8200, 4.3 to 4.6 count 8 bytes, less the first 8; RFC 4302, 2.2 counts 4 bytes, less 2.

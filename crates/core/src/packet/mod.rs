@@ -66,21 +66,27 @@ fn need(header: &'static str, bytes: &[u8], needs: usize) -> Result<(), Error> {
     if bytes.len() < needs { Err(Error::Short { header, has: bytes.len(), needs }) } else { Ok(()) }
 }
 
+/// The `N` bytes that every such header begins with: what is read of these needs no further check.
+#[inline]
+fn fixed<'a, const N: usize>(header: &'static str, bytes: &'a [u8]) -> Result<&'a [u8; N], Error> {
+    bytes.first_chunk().ok_or(Error::Short { header, has: bytes.len(), needs: N })
+}
+
 /// The big-endian 16 bits at `at`.
 #[inline]
 fn get16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    u16::from_be_bytes(array(bytes, at))
 }
 
 /// The big-endian 32 bits at `at`.
 #[inline]
 fn get32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_be_bytes(array(bytes, at))
 }
 
 /// The `N` bytes at `at`.
 #[inline]
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the slice has N bytes")
 }
 

@@ -1,6 +1,6 @@
 //! TCP (RFC 9293) and the options that connections agree on (RFC 9293, 3.7.1; RFC 7323; RFC 2018).
 
-use super::{Error, get16, get32, need};
+use super::{Error, fixed, get16, get32, need};
 
 const SOURCE_PORT: usize = 0;
 const DESTINATION_PORT: usize = 2;
@@ -72,6 +72,8 @@ pub struct TcpOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     bytes: &'a [u8],
+    /// The part that every header has.
+    fixed: &'a [u8; HEADER],
     header: usize,
 }
 
@@ -80,33 +82,37 @@ impl<'a> Tcp<'a> {
     /// The header with its options is not all there, or its length is below 20.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Tcp<'a>, Error> {
-        need("TCP header", bytes, HEADER)?;
-        let header = usize::from(bytes[DATA_OFFSET] >> 4) * 4;
+        let fixed = fixed("TCP header", bytes)?;
+        let header = usize::from(fixed[DATA_OFFSET] >> 4) * 4;
         if header < HEADER {
             return Err(Error::Value { field: "TCP header length", value: header as u32, right: "20 bytes or more" });
         }
         need("TCP options", bytes, header)?;
-        Ok(Tcp { bytes, header })
+        Ok(Tcp { bytes, fixed, header })
     }
 
     /// The sender's port.
+    #[inline]
     pub fn source_port(&self) -> u16 {
-        get16(self.bytes, SOURCE_PORT)
+        get16(self.fixed, SOURCE_PORT)
     }
 
     /// The receiver's port.
+    #[inline]
     pub fn destination_port(&self) -> u16 {
-        get16(self.bytes, DESTINATION_PORT)
+        get16(self.fixed, DESTINATION_PORT)
     }
 
     /// The first payload byte's number.
+    #[inline]
     pub fn sequence(&self) -> u32 {
-        get32(self.bytes, SEQUENCE)
+        get32(self.fixed, SEQUENCE)
     }
 
     /// The next byte the sender expects.
+    #[inline]
     pub fn acknowledgment(&self) -> u32 {
-        get32(self.bytes, ACKNOWLEDGMENT)
+        get32(self.fixed, ACKNOWLEDGMENT)
     }
 
     /// Bytes of the header with its options.
@@ -116,23 +122,35 @@ impl<'a> Tcp<'a> {
     }
 
     /// The control bits.
+    #[inline]
     pub fn flags(&self) -> TcpFlags {
-        TcpFlags(self.bytes[FLAGS])
+        TcpFlags(self.fixed[FLAGS])
     }
 
     /// The window, unscaled.
+    #[inline]
     pub fn window(&self) -> u16 {
-        get16(self.bytes, WINDOW)
+        get16(self.fixed, WINDOW)
     }
 
     /// The checksum.
     pub fn checksum(&self) -> u16 {
-        get16(self.bytes, CHECKSUM)
+        get16(self.fixed, CHECKSUM)
     }
 
     /// The bytes at hand behind the header.
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header..]
+    }
+
+    /// Timestamps, if the header has these alone, as RFC 7323, appendix A, lays them out: as nearly every segment has.
+    #[inline]
+    pub fn timestamps_alone(&self) -> Option<(u32, u32)> {
+        let options: &[u8; 12] = self.bytes.get(HEADER..self.header)?.try_into().ok()?;
+        match options {
+            [1, 1, 8, 10, stamps @ ..] => Some((get32(stamps, 0), get32(stamps, 4))),
+            _ => None,
+        }
     }
 
     /// The options. Unknown ones are passed over.
@@ -196,6 +214,14 @@ mod tests {
         let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"");
         let all = TcpOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps: Some((9, 8)) };
         assert_eq!(Tcp::new_checked(&bytes).unwrap().options(), Ok(all));
+        assert_eq!(Tcp::new_checked(&bytes).unwrap().timestamps_alone(), None);
+        for (list, stamps) in
+            [([1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8], Some((9, 8))), ([8, 10, 0, 0, 0, 9, 0, 0, 0, 8, 1, 1], None)]
+        {
+            let bytes = testing::tcp(TcpFlags::ACK, 0, &list, b"data");
+            let tcp = Tcp::new_checked(&bytes).unwrap();
+            assert_eq!((tcp.timestamps_alone(), tcp.options().unwrap().timestamps), (stamps, Some((9, 8))));
+        }
         assert!(matches!(Tcp::new_checked(&bytes[..43]), Err(Error::Short { needs: 44, .. })));
     }
 

@@ -180,6 +180,7 @@ fn uplink(uplink: &Uplink) -> String {
     match uplink {
         Uplink::None => "none".to_owned(),
         Uplink::Tap { name } => format!("tap `{name}`"),
+        Uplink::Card { name } => format!("card `{name}`"),
         Uplink::Wire { to, delay, queue, backpressure } => {
             let (delay, queue) = (super::units::format_duration(*delay), super::units::format_size(*queue));
             format!("a wire to `{to}` (delay {delay}, queue {queue}, backpressure {backpressure})")

@@ -116,14 +116,18 @@ fn pinned_macs(policy: &Policy, found: &mut Vec<Conflict>) {
 
 fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
-    let mut taps = HashMap::new();
+    let mut interfaces = HashMap::new();
     let mut far_ends = HashMap::new();
     for (i, link) in policy.links.iter().enumerate() {
         let (key, message) = match &link.uplink {
             Uplink::None => continue,
-            Uplink::Tap { name } => match taps.insert(name, &link.name) {
+            Uplink::Tap { name } => match interfaces.insert(name, &link.name) {
                 None => continue,
                 Some(owner) => ("uplink.tap", format!("tap `{name}` is taken by link `{owner}`")),
+            },
+            Uplink::Card { name } => match interfaces.insert(name, &link.name) {
+                None => continue,
+                Some(owner) => ("uplink.card", format!("card `{name}` is taken by link `{owner}`")),
             },
             Uplink::Wire { to, .. } => {
                 let message = match links.get(to.as_str()) {

@@ -104,6 +104,11 @@ pub enum Uplink {
         /// Interface name, at most 15 bytes.
         name: String,
     },
+    /// A network card of the host, or what behaves like one: frames pass the host's own stack by.
+    Card {
+        /// Interface name, at most 15 bytes.
+        name: String,
+    },
     /// A wire in this process, whose far end is the uplink of another link.
     Wire {
         /// Name of the link at the far end, which has `Uplink::None` itself.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
 pub(super) const LINK_KEYS: &[&str] =
     &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink", "xen"];
-pub(super) const UPLINK_KEYS: &[&str] = &["tap", "wire", "delay", "queue", "backpressure"];
+pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
     "link",
@@ -102,25 +102,28 @@ fn scheduler(section: &Section, problems: &mut Problems) -> SchedulerKind {
 fn uplink(link: &Section, rate: Option<u64>, problems: &mut Problems) -> Uplink {
     let Some(value) = link.get("uplink") else { return Uplink::None };
     let Some(section) = Section::open("uplink", UPLINK_KEYS, value, problems) else { return Uplink::None };
-    let tap = section.read("tap", rules::tap, problems);
+    let tap = section.read("tap", rules::interface, problems);
+    let card = section.read("card", rules::interface, problems);
     let to = section.read("wire", rules::name, problems);
     let delay = section.read("delay", rules::wire_delay, problems).unwrap_or(Nanos(0));
     let queue = section.read("queue", rules::queue, problems).unwrap_or_else(|| uplink_queue(rate));
     let backpressure = section.read("backpressure", rules::flag, problems).unwrap_or(true);
-    match (section.has("tap"), section.has("wire")) {
-        (true, true) => problems.add(section.span("tap"), "uplink must be a tap or a wire, not both"),
-        (false, false) => problems.add(value.span(), "uplink must name a tap or a wire, such as { tap = \"fl0\" }"),
-        (false, true) => {}
-        (true, false) => {
+    let kinds: Vec<_> = ["tap", "card", "wire"].into_iter().filter(|kind| section.has(kind)).collect();
+    match kinds[..] {
+        [] => problems.add(value.span(), "uplink must name a tap, a card or a wire, such as { tap = \"fl0\" }"),
+        ["wire"] => {}
+        [kind] => {
             for key in ["delay", "queue", "backpressure"].into_iter().filter(|key| section.has(key)) {
-                problems.add(section.span(key), format!("{key} belongs to a wire, this uplink is a tap"));
+                problems.add(section.span(key), format!("{key} belongs to a wire, this uplink is a {kind}"));
             }
         }
+        [first, ..] => problems.add(section.span(first), "uplink must be a tap, a card or a wire, only one of them"),
     }
-    match (tap, to) {
-        (Some(name), _) => Uplink::Tap { name },
-        (None, Some(to)) => Uplink::Wire { to, delay, queue, backpressure },
-        (None, None) => Uplink::None,
+    match (tap, card, to) {
+        (Some(name), ..) => Uplink::Tap { name },
+        (_, Some(name), _) => Uplink::Card { name },
+        (.., Some(to)) => Uplink::Wire { to, delay, queue, backpressure },
+        _ => Uplink::None,
     }
 }
 

@@ -172,7 +172,7 @@ pub(super) fn name(value: &DeValue) -> Result<String, String> {
 }
 
 /// A network interface's name: IFNAMSIZ less its final zero, and no name of a directory (`dev_valid_name`).
-pub(super) fn tap(value: &DeValue) -> Result<String, String> {
+pub(super) fn interface(value: &DeValue) -> Result<String, String> {
     let name = word(value, 15)?;
     if name == "." || name == ".." {
         return Err(format!("must be the name of a network interface, not {name:?}"));

@@ -2,9 +2,10 @@
 
 use crate::wire::{Packet, Place};
 use fairlane_core::PortId;
-use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Verdict};
+use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
+use std::iter;
 
 pub const GUEST: PortId = PortId(3);
 
@@ -26,6 +27,26 @@ pub fn memory(flows: usize, blocks: usize) -> (Vec<Flow>, Vec<Block>) {
 pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
     let (flows, blocks) = memory(flows, blocks);
     Memory { flows: flows.leak(), blocks: blocks.leak() }
+}
+
+/// Shows a frame that was put into the guest's ring, alone; returns the ACK for outside.
+pub fn delivered<'e>(
+    early: &'e mut EarlyAck<'_>,
+    guest: PortId,
+    frame: &[u8],
+    checksum: Checksum,
+    now: Nanos,
+) -> Option<&'e [u8]> {
+    let mut sights = Vec::new();
+    early.look(&mut sights, guest, Way::In, iter::once((frame, frame.len())), now);
+    early.delivered(&sights[0], frame, checksum, now)
+}
+
+/// Shows a frame that the guest sends, alone.
+pub fn from_guest(early: &mut EarlyAck<'_>, guest: PortId, frame: &mut [u8], now: Nanos) -> Verdict {
+    let mut sights = Vec::new();
+    early.look(&mut sights, guest, Way::Out, iter::once((&*frame, frame.len())), now);
+    early.from_guest(&sights[0], frame, Checksum::Present, now)
 }
 
 pub struct Fixture {
@@ -109,14 +130,13 @@ impl Fixture {
     }
 
     pub fn deliver_frame(&mut self, frame: &[u8], checksum: Checksum) -> Option<Packet> {
-        self.early.delivered(GUEST, frame, checksum, self.now).map(Packet::read)
+        delivered(&mut self.early, GUEST, frame, checksum, self.now).map(Packet::read)
     }
 
     /// Has the guest send a segment; returns what goes out.
     pub fn guest(&mut self, packet: &Packet) -> Option<Packet> {
         let mut frame = packet.outward(self.place);
-        let len = frame.len();
-        match self.early.from_guest(GUEST, &mut frame, len, Checksum::Present, self.now) {
+        match from_guest(&mut self.early, GUEST, &mut frame, self.now) {
             Verdict::Pass => Some(Packet::read(&frame)),
             Verdict::Drop => None,
         }

@@ -6,7 +6,7 @@
 use crate::ends::{Guest, MSS, Manners, SENDER, Sender, is_answer};
 use crate::fixture::{GUEST as PORT, memory};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, EarlyAck, Memory, Mode, Ring, State, Verdict};
+use fairlane_core::ack::{Config, EarlyAck, Memory, Mode, Ring, State, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
@@ -14,11 +14,15 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed, TestRunner};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::cell::Cell;
+use std::iter;
 
 const PLACE: Place = Place { v6: false, vlans: [0; 2], port: 4000 };
 
 /// Frames the guest's ring holds.
 const RING: usize = 64;
+
+/// Frames shown at once at most.
+const BURST: usize = 32;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -215,8 +219,9 @@ impl Model {
     fn step(&mut self, early: &mut EarlyAck<'_>) {
         let faults = self.case.faults;
         let mut out = Vec::new();
-        if let Some(packet) = self.inward.arrived(self.now) {
-            self.deliver(early, packet);
+        let burst: Vec<Packet> = iter::from_fn(|| self.inward.arrived(self.now)).take(BURST).collect();
+        if !burst.is_empty() {
+            self.deliver(early, burst);
         } else if let Some(packet) = self.outward.arrived(self.now) {
             self.sender.take(&packet, self.now, &mut out);
         } else if early.poll_timeout() <= self.now {
@@ -256,33 +261,39 @@ impl Model {
         self.check(early);
     }
 
-    fn deliver(&mut self, early: &mut EarlyAck<'_>, packet: Packet) {
-        if self.ring.len() == RING {
-            return;
+    fn deliver(&mut self, early: &mut EarlyAck<'_>, packets: Vec<Packet>) {
+        let mut frames = Vec::new();
+        for packet in packets.into_iter().take(RING - self.ring.len()) {
+            let mut frame = packet.inward(PLACE);
+            let corrupt = !packet.payload.is_empty() && self.case.faults[0] > 0 && self.random.random_ratio(1, 100);
+            if corrupt {
+                *frame.last_mut().expect("it has a payload") ^= 0x10;
+            } else {
+                self.ring.push(packet.clone());
+                self.onlooker.delivered(&packet);
+            }
+            frames.push(frame);
         }
-        let mut frame = packet.inward(PLACE);
-        let corrupt = !packet.payload.is_empty() && self.case.faults[0] > 0 && self.random.random_ratio(1, 100);
-        if corrupt {
-            *frame.last_mut().expect("it has a payload") ^= 0x10;
-        } else {
-            self.ring.push(packet.clone());
-            self.onlooker.delivered(&packet);
-        }
-        if let Some(ack) = early.delivered(PORT, &frame[..], Checksum::Present, self.now) {
-            let ack = Packet::read(ack);
-            self.early_acks += 1;
-            self.onlooker.goes_out(&ack, true);
-            self.outward.send(ack, self.now, self.case.faults, &mut self.random);
+        let mut sights = Vec::new();
+        early.look(&mut sights, PORT, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), self.now);
+        for (frame, sight) in frames.iter().zip(&sights) {
+            if let Some(ack) = early.delivered(sight, &frame[..], Checksum::Present, self.now) {
+                let ack = Packet::read(ack);
+                self.early_acks += 1;
+                self.onlooker.goes_out(&ack, true);
+                self.outward.send(ack, self.now, self.case.faults, &mut self.random);
+            }
         }
     }
 
     fn guest_sends(&mut self, early: &mut EarlyAck<'_>, packets: Vec<Packet>) {
-        for packet in packets {
-            let mut frame = packet.outward(PLACE);
-            let len = frame.len();
-            self.onlooker.guest_says(&packet);
-            if early.from_guest(PORT, &mut frame, len, Checksum::Present, self.now) == Verdict::Pass {
-                let out = Packet::read(&frame);
+        let mut frames: Vec<Vec<u8>> = packets.iter().map(|packet| packet.outward(PLACE)).collect();
+        let mut sights = Vec::new();
+        early.look(&mut sights, PORT, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), self.now);
+        for ((packet, frame), sight) in packets.iter().zip(&mut frames).zip(&sights) {
+            self.onlooker.guest_says(packet);
+            if early.from_guest(sight, frame, Checksum::Present, self.now) == Verdict::Pass {
+                let out = Packet::read(frame);
                 self.onlooker.goes_out(&out, false);
                 self.outward.send(out, self.now, self.case.faults, &mut self.random);
             }

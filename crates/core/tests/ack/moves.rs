@@ -1,9 +1,11 @@
 //! Flows that move to another backend (rule 10), those that a process left behind, and those there is no room for.
 
-use crate::fixture::{FROM_GUEST, Fixture, GUEST, WINDOW, acks, leaked, memory};
+use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, delivered, from_guest, leaked, memory};
 use crate::wire::{Packet, Place};
 use fairlane_core::PortId;
-use fairlane_core::ack::{AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, State, VERSION};
+use fairlane_core::ack::{
+    AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, State, VERSION, Verdict,
+};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
@@ -111,7 +113,7 @@ fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
     let fixture = Fixture::new(Place { port: 4000, ..Place::default() });
     let place = fixture.place;
     let mut deliver =
-        |packet: &Packet| early.delivered(GUEST, &packet.inward(place)[..], Checksum::Present, fixture.now).is_some();
+        |packet: &Packet| delivered(&mut early, GUEST, &packet.inward(place), Checksum::Present, fixture.now).is_some();
     let syn = Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, stamps: Some((1, 0)), ..Packet::default() };
     deliver(&syn);
     let both = Packet {
@@ -123,10 +125,9 @@ fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
         ..syn
     };
     let mut frame = both.outward(place);
-    let len = frame.len();
-    early.from_guest(GUEST, &mut frame, len, Checksum::Present, fixture.now);
+    from_guest(&mut early, GUEST, &mut frame, fixture.now);
     let mut deliver =
-        |packet: &Packet| early.delivered(GUEST, &packet.inward(place)[..], Checksum::Present, fixture.now).is_some();
+        |packet: &Packet| delivered(&mut early, GUEST, &packet.inward(place), Checksum::Present, fixture.now).is_some();
     deliver(&fixture.data(0, 0));
     assert!(deliver(&fixture.data(0, 5000)));
 }
@@ -141,6 +142,35 @@ fn a_killed_backend_resumes_its_flows() {
     assert_eq!((early.retained(GUEST), early.flows().count()), (5000, 1));
     let sent = early.on_timeout(later).expect("what the guest lacks is due at once");
     assert_eq!(Packet::read(sent.frame).payload[..], Fixture::open().data(0, 524).payload[..]);
+}
+
+/// The guest opened its window, which is news, and the process ended before that went out: the guest's frame is in its ring yet.
+#[test]
+fn what_was_judged_and_not_sent_is_judged_the_same_again() {
+    let (mut flows, mut blocks) = memory(4, 16);
+    left_behind(&mut flows, &mut blocks);
+    let guests = [(GUEST, Mode::Always)];
+    let place = Fixture::new(Place { port: 4000, ..Place::default() }).place;
+    // No scale was agreed on.
+    let update = Fixture::open().ack(1000, (WINDOW + 8000) << SCALE).outward(place);
+    let mut judge = || {
+        let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+        let mut early = EarlyAck::resume(memory, Config::default(), &guests, Nanos(5));
+        let mut frame = update.clone();
+        let verdict = from_guest(&mut early, GUEST, &mut frame, Nanos(5));
+        let moved = early.export(GUEST);
+        (verdict, Packet::read(&frame), moved)
+    };
+    let (verdict, sent, moved) = judge();
+    assert_eq!((verdict, sent.ack, sent.window), (Verdict::Pass, acks(5000), (WINDOW + 4000) as u16));
+    assert_eq!((judge().0, judge().1), (Verdict::Pass, sent.clone()));
+    // So it is where the guest goes on.
+    let mut early = EarlyAck::new(leaked(4, 16), Config::default());
+    early.attach(GUEST, Mode::Always);
+    assert_eq!(early.import(GUEST, &moved, Nanos(5)), Ok(1));
+    let mut frame = update.clone();
+    assert_eq!(from_guest(&mut early, GUEST, &mut frame, Nanos(5)), Verdict::Pass);
+    assert_eq!(Packet::read(&frame), sent);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::support::{Link, Turns, mac};
 use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
-use fairlane_core::packet::{Compose, Ethernet, Ip, Offload, Tcp, TcpFlags, checksum};
+use fairlane_core::packet::checksum::Sum;
+use fairlane_core::packet::{Checksum, Compose, Ethernet, Gso, GsoKind, Ip, Offload, Tcp, TcpFlags, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::net::{IpAddr, Ipv4Addr};
@@ -154,6 +155,40 @@ fn what_waits_for_the_uplink_is_judged_once_and_no_ack_goes_back() {
         let counters = stage.link.counters(1);
         assert_eq!(counters.sent_frames, 2 + got.len() as u64 + counters.drops.total());
     }
+}
+
+/// What a host's kernel hands over: one frame of many segments, whose checksum the last on the way completes.
+#[test]
+fn a_large_frame_with_a_partial_checksum_is_acknowledged_once_and_comes_again_complete() {
+    let mut stage = Stage::new(100);
+    let link = [mac(1).0, mac(0).0].concat();
+    let mut frame = Vec::new();
+    Compose {
+        link: &link,
+        source: OUTSIDE,
+        destination: INSIDE,
+        sequence: THEIRS + 1,
+        acknowledgment: OURS + 1,
+        flags: TcpFlags::ACK,
+        window: 60_000,
+        timestamps: None,
+    }
+    .write(&mut frame, |out| out.extend((0..5 * LEN).map(|at| (THEIRS + 1 + at) as u8)));
+    let complete = frame.clone();
+    let len = (frame.len() - 34) as u16;
+    let pseudo = Sum::default().with(&frame[26..34]).with(&[0, 6]).with(&len.to_be_bytes()).folded();
+    frame[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: LEN as u16, header: 54 };
+    let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) };
+    stage.link.peers[0].send(&frame, offload);
+    stage.settle();
+    assert_eq!(stage.link.peers[1].receive(), Some((frame, offload)), "it is delivered as it came");
+    assert_eq!(stage.at_uplink(), [ack_of(5)]);
+    stage.link.clock.advance(Nanos::from_millis(250));
+    stage.settle();
+    let again = stage.link.peers[1].receive().unwrap();
+    assert_eq!((again.1, checksum::verify(&again.0)), (Offload::default(), Ok(true)));
+    assert_eq!(again.0[54..], complete[54..54 + 536]);
 }
 
 #[test]

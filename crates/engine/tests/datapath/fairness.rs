@@ -171,3 +171,20 @@ fn a_guest_that_others_flood_is_shared_by_weight() {
         assert_eq!((1..=5).map(|guest| link.counters(guest).drops.total()).sum::<u64>(), 0);
     }
 }
+
+/// Otherwise a worker that sleeps at once, as on a single CPU, would sleep on.
+#[test]
+fn a_round_that_only_finds_the_link_full_says_until_when() {
+    let mut flood = Flood::new(SchedulerKind::Fair, &[(weight(1), 1500)]);
+    let send = |flood: &Flood| flood.link.peers[1].send(&frame(mac(0), mac(1), 0, 1500), Offload::default());
+    // What the link's queue has room for, and one more.
+    (0..21).for_each(|_| send(&flood));
+    flood.link.settle();
+    assert_eq!(flood.sent(), [21 * 1500]);
+    send(&flood);
+    let round = flood.link.round();
+    assert_eq!((round.frames, round.busy), (0, false));
+    assert!(round.next < flood.link.clock.now() + Nanos::from_millis(3), "{round:?}");
+    flood.link.clock.advance(round.next.since(flood.link.clock.now()));
+    assert_eq!(flood.link.round().frames, 1);
+}

@@ -5,7 +5,7 @@ use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Agent, Backend, Command, Guest, GuestSpec, Kind, Nic};
+use fairlane_lab::{Agent, Backend, Command, Guest, GuestSpec, Kind, Nic, Tools};
 use fairlane_load::{ReceiveSpec, udp};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -146,7 +146,9 @@ fn spec(kind: Kind, name: &str, home: &Path) -> GuestSpec {
     GuestSpec {
         name: name.to_owned(),
         kind,
+        cpus: 1,
         memory_mib: 128,
+        tools: Tools::default(),
         nic: Some(Nic {
             backend: Backend::VhostUser(home.join(format!("{name}.sock"))),
             mac: mac(name),
@@ -154,6 +156,7 @@ fn spec(kind: Kind, name: &str, home: &Path) -> GuestSpec {
             prefix: 24,
             queues: 1,
         }),
+        monitor: None,
         log: home.join(format!("{name}.console")),
     }
 }

@@ -5,10 +5,12 @@
 use fairlane_engine::control::Client;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, thread};
 
 /// Files read as they are.
 const FILES: [&str; 20] = [
@@ -64,6 +66,8 @@ pub const FAIRLANE: &str = "fairlane";
 
 /// Tools asked once a snapshot. One that is absent says nothing.
 const TOOLS: [&str; 5] = [LISTENERS, QDISCS, XEN_INFO, XEN_DOMAINS, XEN_CREDIT];
+/// How long a tool may take.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Destinations kept: ports run out at the busiest first.
 const KEPT: usize = 20;
 
@@ -146,16 +150,35 @@ impl Snapshot {
         }
     }
 
-    /// Asks a tool, for at most three seconds: Xen's may wait for a daemon that is not there.
+    /// Asks a tool. One that answers nothing, or too late, is left out.
     fn ask(&mut self, line: &str) {
-        let words = line.split_whitespace();
-        let asked = Command::new("timeout").arg("3").args(words).stdin(Stdio::null()).stderr(Stdio::null()).output();
-        if let Ok(answer) = asked.map(|asked| asked.stdout).map(|text| String::from_utf8_lossy(&text).into_owned())
+        if let Ok(answer) = answer(line)
             && !answer.is_empty()
         {
             self.put(line, answer);
         }
     }
+}
+
+/// What a tool prints within [`PATIENCE`]: Xen's may wait for a daemon that is not there.
+fn answer(line: &str) -> io::Result<String> {
+    let mut words = line.split_whitespace();
+    let mut tool = Command::new(words.next().unwrap_or_default());
+    tool.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut tool = tool.spawn()?;
+    let output = tool.stdout.take();
+    let (say, said) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = output.map_or(Ok(0), |mut output| output.read_to_end(&mut text));
+        // Nobody waits for it any more.
+        let _ = say.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
+    });
+    let text = said.recv_timeout(PATIENCE);
+    // It has ended already, or is not waited for any longer.
+    let _ = tool.kill();
+    tool.wait()?;
+    text.map_err(io::Error::other)?
 }
 
 /// An absolute path below a root.
@@ -231,6 +254,12 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         root
+    }
+
+    #[test]
+    fn a_tool_answers_or_is_left() {
+        assert_eq!(answer("echo two words").unwrap(), "two words\n");
+        assert!(answer("no-such-tool-anywhere").is_err());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Args {
     /// The kind of machine
     #[arg(long, value_name = "KIND", default_value = "xen")]
     machine: MachineKind,
-    /// What serves the guests' cards, on machine xen
+    /// What serves the guests' cards: the machine's own (netback), or fairlane on xen, kvm, uml and qemu
     #[arg(long, value_name = "BACKEND", default_value = "netback")]
     backend: Backend,
     /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU, with --backend fairlane
@@ -34,7 +34,7 @@ pub struct Args {
     /// What measures time on the machine
     #[arg(long, value_enum, default_value = "wall")]
     clock: ClockName,
-    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND][-early-ack]]
+    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND][-early-ack][-instructions]]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the result as JSON, and no progress
@@ -61,7 +61,7 @@ enum Switch {
 enum ClockName {
     /// The real clock
     Wall,
-    /// A nanosecond an instruction: repeatable to the digit, on emulated machines
+    /// A nanosecond an instruction, on xen: repeatable to the digit. Of requests, instructions are counted on box too
     Instructions,
 }
 
@@ -114,8 +114,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     progress.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}")?);
     progress.enable_steady_tick(Duration::from_millis(100));
     let scripts = match args.clock {
-        ClockName::Wall => None,
-        ClockName::Instructions => Some(images::directory()?),
+        ClockName::Instructions if args.machine.keeps_time() => Some(images::directory()?),
+        _ => None,
     };
     let screen = Screen { progress: &progress, interrupt: &interrupt };
     let boot =
@@ -130,6 +130,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         result => result?,
     };
+    if args.clock == ClockName::Instructions && !args.machine.keeps_time() {
+        let machine = args.machine;
+        result.warn(format!("Instructions were counted while the real clock ran: machine {machine} has no other."));
+    }
     if args.quick {
         result.warn("A short trial (--quick): too little to judge a source by.");
     } else if experiment.repeats.most() < repeats {
@@ -151,7 +155,8 @@ fn machine_name(args: &Args) -> String {
 
 /// Where a result is written unless something else is said.
 fn place(name: &str, args: &Args) -> PathBuf {
-    format!("out/lab/{name}-{}", machine_name(args)).into()
+    let clock = if args.clock == ClockName::Instructions { "-instructions" } else { "" };
+    format!("out/lab/{name}-{}{clock}", machine_name(args)).into()
 }
 
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
@@ -162,12 +167,21 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
         let (name, kinds) = (&experiment.name, kinds.join(", "));
         return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
     }
+    if args.clock == ClockName::Instructions {
+        experiment.count();
+        if !(kind.keeps_time() || kind.counts() && experiment.counts()) {
+            let name = &experiment.name;
+            let message = format!("machine {kind} has the wall clock only for {name}; xen has that of instructions");
+            return Err(Unfit::Impossible(message));
+        }
+    }
     if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
         let name = &experiment.name;
         return Err(Unfit::Impossible(format!("{name} counts instructions: it needs --clock instructions")));
     }
-    if args.backend != Backend::default() && kind != MachineKind::Xen {
-        return Err(Unfit::Impossible(format!("--backend {} needs --machine xen, not {kind}", args.backend)));
+    if args.backend == Backend::Fairlane && !kind.takes_fairlane() {
+        let kinds = machine::with_fairlane();
+        return Err(Unfit::Impossible(format!("machine {kind} cannot have --backend fairlane; {kinds} can")));
     }
     if args.early_ack == Switch::On && args.backend != Backend::Fairlane {
         return Err(Unfit::Impossible("--early-ack on needs --backend fairlane".to_owned()));

@@ -3,13 +3,13 @@
 //! What it takes from the ring it may lose, double or bring out of order before its kernel sees it, as a guest may drop
 //! what its driver took.
 
-use crate::frontend::{F_EVENT_IDX, F_MRG_RXBUF, Frontend, HEADER, NO_HEADER, PLAIN, ring};
-use fairlane_core::packet::Offload;
+use crate::frontend::{F_EVENT_IDX, F_GUEST_OFFLOADS, F_MRG_RXBUF, Frontend, HEADER, NO_HEADER, PLAIN, ring};
+use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::plain::Plain;
 use fairlane_port::tap::Tap;
-use fairlane_port::{Burst, Port};
+use fairlane_port::{Burst, HEAD, Port};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -40,12 +40,18 @@ pub struct Life {
     pub loss: f64,
     pub doubled: f64,
     pub late: f64,
+    /// Whether it completes checksums and takes large frames of TCP itself, as Linux's driver does.
+    pub offloads: bool,
 }
+
+/// A frame of the ring, and what was left to do on it.
+type Taken = (Vec<u8>, Offload);
 
 /// A running guest.
 pub struct Guest {
     paused: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
+    large: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,10 +59,12 @@ impl Guest {
     /// Starts a guest in the namespace of the calling thread. Its interface is `eth0`.
     pub fn start(socket: PathBuf, life: Life) -> Guest {
         let (paused, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let large = Arc::new(AtomicU64::new(0));
+        let counts = large.clone();
         let tap = Tap::open("eth0").unwrap();
         let (waits, ends) = (paused.clone(), ended.clone());
         let thread = thread::spawn(move || {
-            let mut card = Card::new(&socket, tap, life);
+            let mut card = Card::new(&socket, tap, life, counts);
             while !ends.load(Ordering::Relaxed) {
                 if waits.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_millis(1));
@@ -65,12 +73,17 @@ impl Guest {
                 }
             }
         });
-        Guest { paused, ended, thread: Some(thread) }
+        Guest { paused, ended, large, thread: Some(thread) }
     }
 
     /// Takes the CPU from it, or gives it back.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Large frames that reached its kernel with a checksum left to do.
+    pub fn large(&self) -> u64 {
+        self.large.load(Ordering::Relaxed)
     }
 }
 
@@ -94,7 +107,8 @@ struct Card {
     /// Frames of the kernel that found no descriptor.
     unsent: VecDeque<Vec<u8>>,
     /// A frame that comes behind the next.
-    late: Option<Vec<u8>>,
+    late: Option<Taken>,
+    large: Arc<AtomicU64>,
     life: Life,
     random: StdRng,
     /// When the present slice ends.
@@ -104,9 +118,9 @@ struct Card {
 }
 
 impl Card {
-    fn new(socket: &Path, tap: Tap, life: Life) -> Card {
+    fn new(socket: &Path, tap: Tap, life: Life, large: Arc<AtomicU64>) -> Card {
         let mut frontend = Frontend::connect(socket, SIZE);
-        set_up(&frontend);
+        set_up(&frontend, life);
         (0..SIZE).for_each(|index| frontend.lend(index, BUFFER));
         Card {
             socket: socket.to_owned(),
@@ -117,6 +131,7 @@ impl Card {
             free: (0..SIZE).collect(),
             unsent: VecDeque::new(),
             late: None,
+            large,
             life,
             random: StdRng::seed_from_u64(7),
             slice: Instant::now(),
@@ -157,7 +172,7 @@ impl Card {
             }
             // The trial connection is closed by now; the next is the guest's.
             let frontend = frontend.reconnect(&self.socket);
-            set_up(&frontend);
+            set_up(&frontend, self.life);
             frontend
         } else {
             frontend
@@ -171,8 +186,16 @@ impl Card {
         if done.is_empty() {
             return false;
         }
-        let frames: Vec<Vec<u8>> =
-            done.iter().map(|(head, len)| frontend.lent(*head, *len).split_off(HEADER.min(*len as usize))).collect();
+        // All buffers of a frame are completed at once.
+        let mut buffers = done.iter().map(|(head, len)| frontend.lent(*head, *len));
+        let mut frames: Vec<Taken> = Vec::new();
+        while let Some(mut header) = buffers.next() {
+            let mut frame = header.split_off(HEADER.min(header.len()));
+            let more = header.get(10..).map_or(0, |number| u16::from_le_bytes([number[0], number[1]]) - 1);
+            frame.extend(buffers.by_ref().take(more.into()).flatten());
+            let offload = offload(&header, &frame);
+            frames.push((frame, offload));
+        }
         for (head, _) in &done {
             frontend.lend(*head as u16, BUFFER);
         }
@@ -190,16 +213,18 @@ impl Card {
                 continue;
             }
             (0..1 + usize::from(doubled)).for_each(|_| self.inject(&frame));
-            if let Some(frame) = self.late.take() {
-                self.inject(&frame);
+            if let Some(late) = self.late.take() {
+                self.inject(&late);
             }
         }
         true
     }
 
-    fn inject(&mut self, frame: &[u8]) {
+    fn inject(&mut self, (frame, offload): &Taken) {
+        let is_large = offload.gso.is_some() && offload.checksum != Checksum::Present;
+        self.large.fetch_add(is_large.into(), Ordering::Relaxed);
         let mut filler = self.burst.fill();
-        filler.push(frame, Offload::default());
+        filler.push(frame, *offload);
         let put = self.tap.put(&filler.done(), 0..1, Nanos(0));
         assert_eq!(put.accepted, 1);
     }
@@ -235,6 +260,26 @@ impl Card {
 }
 
 /// All that the backend must know, as often as one comes.
-fn set_up(frontend: &Frontend) {
-    frontend.set_up(PLAIN | F_MRG_RXBUF | F_EVENT_IDX, 2);
+fn set_up(frontend: &Frontend, life: Life) {
+    let offloads = if life.offloads { F_GUEST_OFFLOADS } else { 0 };
+    frontend.set_up(PLAIN | F_MRG_RXBUF | F_EVENT_IDX | offloads, 2);
+}
+
+/// What virtio's header says was left to do on a frame.
+fn offload(header: &[u8], frame: &[u8]) -> Offload {
+    let Some([flags, kind, _, _, size @ .., _, _]) = header.first_chunk::<HEADER>() else { return Offload::default() };
+    let field = |at: usize| u16::from_le_bytes([size[at], size[at + 1]]);
+    let checksum = match flags & 3 {
+        0 => Checksum::Present,
+        1 => Checksum::Partial { start: field(2), offset: field(4) },
+        _ => Checksum::Valid,
+    };
+    let kind = match kind & 0x7f {
+        1 => Some(GsoKind::Tcp4),
+        4 => Some(GsoKind::Tcp6),
+        _ => None,
+    };
+    let gso = kind.map(|kind| Gso { kind, ecn: header[1] & 0x80 != 0, size: field(0), header: 0 });
+    Offload::new_checked(checksum, gso, frame.len(), &frame[..frame.len().min(HEAD)])
+        .expect("the backend keeps the rules")
 }

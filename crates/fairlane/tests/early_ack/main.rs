@@ -3,13 +3,16 @@
 //!
 //! Without root this says so, and counts as ignored. `FAIRLANE_TRANSFERS=10000` in the environment makes more of it.
 
+mod backend;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
 mod guest;
+mod moved;
 mod namespace;
 mod stage;
 mod transfer;
 
+use fairlane_lab::Error;
 use guest::Life;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::sys::signal::Signal;
@@ -31,34 +34,44 @@ const MS: Duration = Duration::from_millis(1);
 fn main() -> ExitCode {
     let tests = vec![
         trial("every_transfer_is_whole_under_faults", every_transfer_is_whole_under_faults),
+        trial("large_frames_with_checksums_left_to_do_are_whole", large_frames_with_checksums_left_to_do_are_whole),
         trial("what_was_acknowledged_survives_a_killed_backend", what_was_acknowledged_survives_a_killed_backend),
         trial("flows_are_carried_to_another_backend", flows_are_carried_to_another_backend),
         trial("what_is_turned_off_is_brought_to_its_end", what_is_turned_off_is_brought_to_its_end),
+        guest_trial("a_guest_is_moved_by_qemu_in_mid_transfer", moved::a_guest_is_moved_by_qemu_in_mid_transfer),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
 fn trial(name: &str, test: fn()) -> Trial {
+    guest_trial(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+/// A test that needs a network namespace, and guests as the lab boots them.
+fn guest_trial(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
-        match namespace::Namespace::new() {
-            Err(error) if !required => {
-                let what = format!("a network namespace (root): {error}");
+        let namespace = namespace::Namespace::new();
+        match namespace
+            .map_err(|error| Error::Missing(format!("no network namespace (root): {error}")))
+            .and_then(|_| test())
+        {
+            Ok(()) => Ok(Completion::Completed),
+            Err(Error::Missing(what)) if !required => {
                 eprintln!("SKIPPED: {what}");
                 Ok(Completion::ignored_with(what))
             }
-            Err(error) => Err(Failed::from(format!("no network namespace: {error}"))),
-            Ok(_) => {
-                test();
-                Ok(Completion::Completed)
-            }
+            Err(error) => Err(Failed::from(error.to_string())),
         }
     })
 }
 
 /// Loss, doubling and reordering behind the ring, stalls of the guest, readers that take their time.
 fn every_transfer_is_whole_under_faults() {
-    let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.01, doubled: 0.005, late: 0.005 };
+    let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.01, doubled: 0.005, late: 0.005, offloads: false };
     let stage = Stage::new("true", life);
     let count: u64 = env::var("FAIRLANE_TRANSFERS").map_or(400, |text| text.parse().expect("a number of transfers"));
     let next = Arc::new(AtomicU64::new(0));
@@ -88,6 +101,20 @@ fn every_transfer_is_whole_under_faults() {
     assert_eq!(early["resets"], 0, "{early}");
 }
 
+/// A guest that takes large frames as the host's kernel made them: their copies must be as good as what was cut and completed.
+fn large_frames_with_checksums_left_to_do_are_whole() {
+    let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.03, offloads: true, ..Life::default() };
+    let stage = Stage::new("\"always\"", life);
+    let sender =
+        stage.sends(move |to| (0..20).map(|seed| transfer::send(to, 300_000, false, seed)).collect::<Vec<_>>());
+    sender.join().unwrap().into_iter().for_each(Result::unwrap);
+    let (early, large) = (stage.early(), stage.guest.large());
+    eprintln!("{large} large frames: {early}");
+    assert!(large > 20 && early["early_acks"].as_u64() > Some(20), "{large} large frames, {early}");
+    assert!(early["retransmissions"].as_u64() > Some(0), "{early}");
+    assert_eq!(early["resets"], 0, "{early}");
+}
+
 /// The guest waits, the sender was told of bytes that it does not have, and the backend is killed.
 fn what_was_acknowledged_survives_a_killed_backend() {
     let mut stage = Stage::new("\"always\"", Life { loss: 0.01, ..Life::default() });
@@ -95,9 +122,9 @@ fn what_was_acknowledged_survives_a_killed_backend() {
     for (seed, signal) in [Signal::SIGKILL, Signal::SIGKILL, Signal::SIGKILL, Signal::SIGTERM].into_iter().enumerate() {
         let sender = stage.sends(move |to| transfer::send(to, LONG, false, seed as u64));
         let owed = stage.pause_and_owe();
-        stage.kill(signal);
+        stage.backend.kill(signal);
         stage.restart();
-        assert_eq!(stage.owed(), owed, "as much is owed to the guest as before");
+        assert_eq!(stage.backend.owed(), owed, "as much is owed to the guest as before");
         stage.guest.pause(false);
         sender.join().unwrap().unwrap();
         assert_eq!(stage.early()["resets"], 0);
@@ -109,13 +136,13 @@ fn flows_are_carried_to_another_backend() {
     let mut stage = Stage::new("\"always\"", Life { loss: 0.01, ..Life::default() });
     let sender = stage.sends(move |to| transfer::send(to, LONG, false, 1));
     let owed = stage.pause_and_owe();
-    let exported = stage.ctl("flows export web DIR/web.flows");
+    let exported = stage.backend.ctl("flows export web DIR/web.flows");
     assert!(exported.ends_with(" written\n"), "{exported}");
-    stage.kill(Signal::SIGTERM);
+    stage.backend.kill(Signal::SIGTERM);
     stage.forget();
     stage.restart();
-    assert_eq!(stage.ctl("flows import web DIR/web.flows"), "1 flow taken over\n");
-    assert_eq!(stage.owed(), owed);
+    assert_eq!(stage.backend.ctl("flows import web DIR/web.flows"), "1 flow taken over\n");
+    assert_eq!(stage.backend.owed(), owed);
     stage.guest.pause(false);
     sender.join().unwrap().unwrap();
     assert_eq!(stage.early()["resets"], 0);
@@ -136,10 +163,10 @@ fn what_is_turned_off_is_brought_to_its_end() {
             break;
         }
         thread::sleep(50 * MS);
-        assert_eq!(stage.ctl(&format!("set web early_ack={mode}")), "");
+        assert_eq!(stage.backend.ctl(&format!("set web early_ack={mode}")), "");
     }
     sender.join().unwrap().into_iter().for_each(Result::unwrap);
-    stage.ctl("set web early_ack=false");
+    stage.backend.ctl("set web early_ack=false");
     stage.until("nothing is kept any more", |stage| !stage.keeps());
     assert_eq!(stage.early(), serde_json::Value::Null);
 }

@@ -37,8 +37,10 @@ impl Namespace {
     }
 
     /// Runs iproute2 in it.
-    pub fn ip(&self, arguments: &'static str) {
-        let done = self.run(|| Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is there"));
+    pub fn ip(&self, arguments: &str) {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' '));
+        let done = self.run(move || ip.output().expect("iproute2 is there"));
         assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
     }
 }

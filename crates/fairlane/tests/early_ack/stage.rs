@@ -1,17 +1,14 @@
 //! A host, a backend and a guest, ready to send from the one to the other.
 
+use crate::backend::{Backend, wait_for};
 use crate::guest::{Guest, Life};
 use crate::namespace::Namespace;
-use crate::transfer;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fairlane_load::{ServeSpec, digest};
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 
 const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
@@ -25,12 +22,16 @@ early_ack = MODE
 "#;
 
 /// Where the guest listens.
-const GUEST: &str = "10.9.0.2:7000";
+const PORT: u16 = 7000;
+const GUEST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 2)), PORT);
+
+/// For longer than any test.
+const SERVING: f64 = 3600.0;
 
 /// All of it.
 pub struct Stage {
     pub guest: Guest,
-    backend: Child,
+    pub backend: Backend,
     host: Namespace,
     // Dropped last: guest and backend are in it.
     directory: tempfile::TempDir,
@@ -48,43 +49,29 @@ impl Stage {
         for setup in ["tuntap add dev fl0 mode tap", "addr add 10.9.0.1/24 dev fl0", "link set fl0 up"] {
             host.ip(setup);
         }
-        let backend = start(&host, directory.path());
+        let backend = Backend::start(&host, directory.path());
         let inside = Namespace::new().unwrap();
         let socket = directory.path().join("web.sock");
         let guest = inside.run(move || Guest::start(socket, life));
         for setup in ["addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
             inside.ip(setup);
         }
-        inside.spawn(|| transfer::serve(GUEST));
+        // It listens before anyone sends.
+        let (listens, listening) = channel();
+        let serving = ServeSpec { port: PORT, seconds: SERVING };
+        inside.spawn(move || digest::serve(&serving, |address| listens.send(address).unwrap()));
+        listening.recv().unwrap();
         Stage { guest, backend, host, directory }
     }
 
     /// Runs a sender on the host.
     pub fn sends<R: Send + 'static>(&self, work: impl FnOnce(SocketAddr) -> R + Send + 'static) -> JoinHandle<R> {
-        self.host.spawn(|| work(GUEST.parse().unwrap()))
-    }
-
-    /// Asks the backend; what it prints.
-    pub fn ctl(&self, arguments: &str) -> String {
-        let here = self.directory.path().to_str().unwrap();
-        let arguments = arguments.replace("DIR", here);
-        let control = format!("{here}/control.sock");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        let asked = command.args(["ctl", "--control", &control]).args(arguments.split(' ')).output().unwrap();
-        assert!(asked.status.success(), "ctl {arguments}: {}", String::from_utf8_lossy(&asked.stderr));
-        String::from_utf8(asked.stdout).unwrap()
+        self.host.spawn(|| work(GUEST))
     }
 
     /// What is shown of the guest's early ack.
     pub fn early(&self) -> Value {
-        let shown: Value = serde_json::from_str(&self.ctl("show --json")).unwrap();
-        shown["vifs"][0]["early_ack"].clone()
-    }
-
-    /// Bytes that senders were told of and the guest has not acknowledged.
-    pub fn owed(&self) -> u64 {
-        let flows: Value = serde_json::from_str(&self.ctl("show --json flows")).unwrap();
-        flows.as_array().unwrap().iter().filter_map(|flow| flow["owed"].as_u64()).sum()
+        self.backend.vif()["early_ack"].take()
     }
 
     /// Pauses the guest once a transfer is under way, and waits until the sender was told of bytes that the guest does not
@@ -94,7 +81,7 @@ impl Stage {
         self.guest.pause(true);
         let mut owed = 0;
         self.until("as much as can be is owed to the guest", |stage| {
-            let before = std::mem::replace(&mut owed, stage.owed());
+            let before = std::mem::replace(&mut owed, stage.backend.owed());
             owed > 0 && owed == before
         });
         owed
@@ -119,42 +106,8 @@ impl Stage {
         self.directory.path().join("control.sock.early-ack/web")
     }
 
-    /// Ends the backend.
-    pub fn kill(&mut self, signal: Signal) {
-        kill(Pid::from_raw(self.backend.id() as i32), signal).unwrap();
-        self.backend.wait().unwrap();
-    }
-
     /// Starts the next.
     pub fn restart(&mut self) {
-        self.backend = start(&self.host, self.directory.path());
+        self.backend = Backend::start(&self.host, self.directory.path());
     }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // A test may have ended it.
-        let _ = self.backend.kill();
-        let _ = self.backend.wait();
-    }
-}
-
-/// Starts a backend, and waits until it serves.
-fn start(host: &Namespace, directory: &Path) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-    command.args(["up", "--log", "warn"]).arg(directory.join("policy.toml")).stdin(Stdio::null());
-    let backend = host.run(move || command.spawn().unwrap());
-    let control = directory.join("control.sock");
-    wait_for("the backend", || UnixStream::connect(&control).is_ok());
-    backend
-}
-
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..3000 {
-        if is() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited 30 s in vain: {what}");
 }

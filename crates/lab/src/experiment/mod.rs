@@ -25,8 +25,8 @@ pub use record::Record;
 pub use repeats::Repeats;
 pub use run::{Boot, Options, Watch, run};
 
-use crate::MachineKind;
 use crate::machine::Backend;
+use crate::{MachineKind, Topology};
 
 /// An experiment, checked.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 15] = [
+pub const BUILT_IN: [(&str, &str); 16] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -72,6 +72,7 @@ pub const BUILT_IN: [(&str, &str); 15] = [
     built_in!("transfer"),
     built_in!("alltoall"),
     built_in!("path-length"),
+    built_in!("early-ack-overhead"),
     built_in!("accept-rate"),
     built_in!("http-sizes"),
 ];
@@ -87,12 +88,12 @@ impl Experiment {
         self.cases.chunk_by(|a, b| a.topology == b.topology).count()
     }
 
-    /// Has its machines serve guests' cards by a backend, with early ack or without. A bare machine is there to be compared with, and claims about another
-    /// backend are not made.
+    /// Has its machines serve guests' cards by a backend, with early ack in each case, or only where the file says so. A bare
+    /// machine is there to be compared with, and claims about another backend are not made.
     pub fn serve_by(&mut self, backend: Backend, early_ack: bool) {
         for case in self.cases.iter_mut().filter(|case| !case.topology.bare) {
             case.topology.backend = backend;
-            case.topology.early_ack = early_ack;
+            case.topology.early_ack |= early_ack;
         }
         self.claims.retain(|claim| claim.backend.is_none_or(|about| about == backend));
     }
@@ -101,6 +102,23 @@ impl Experiment {
     pub fn shorten(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(2));
         self.cases.iter_mut().for_each(|case| case.procedure.shorten());
+    }
+
+    /// Has cases measure instructions instead of times, where that can be. Claims about times are not made then.
+    pub fn count(&mut self) {
+        for case in &mut self.cases {
+            if case.procedure.count() {
+                // What the doctor executes is not to be counted.
+                case.topology = Topology { count: true, doctor: false, ..case.topology.clone() };
+            }
+        }
+        let known = parse::all_metrics(&self.cases);
+        self.claims.retain(|claim| claim.faults(&known).is_empty());
+    }
+
+    /// Whether instructions are counted in each case.
+    pub fn counts(&self) -> bool {
+        self.cases.iter().all(|case| case.topology.count)
     }
 
     /// Fixes how often each case is repeated: what is done may not depend on what was measured, and as each instruction is

@@ -208,7 +208,7 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
 }
 
 /// All metrics a result will have.
-fn all_metrics(cases: &[Case]) -> Vec<String> {
+pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
     let own = cases.iter().flat_map(|case| {
         let prefix = case.prefix();
         case.procedure.metrics(&case.topology).into_iter().map(move |name| format!("{prefix}{name}"))

@@ -23,6 +23,8 @@ pub struct Record {
     metrics: BTreeMap<String, (Statistic, String, Vec<f64>)>,
     /// Raw samples, by name.
     series: Vec<Series>,
+    /// What was said in words, by name, one a repeat.
+    words: BTreeMap<String, Vec<String>>,
     /// Repeats whose samples these are.
     pub repeats: usize,
 }
@@ -50,6 +52,16 @@ impl Record {
             Some(series) => series.points.extend(samples.points),
             None => self.series.push(samples),
         }
+    }
+
+    /// Keeps what was said in a repeat.
+    pub fn say(&mut self, name: &str, words: String) {
+        self.words.entry(name.to_owned()).or_default().push(words);
+    }
+
+    /// What was said in words, by name, one a repeat.
+    pub fn words(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.words
     }
 
     /// The raw samples of a series, `[x, value]` each; none of one that is unknown.

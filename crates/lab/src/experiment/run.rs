@@ -102,6 +102,9 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
             let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
                                   "clock": clock, "repeats": record.repeats });
             result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);
+            for (name, words) in record.words() {
+                result.setting(&format!("{}{name}", case.prefix()), words.clone());
+            }
             cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
         }
     }

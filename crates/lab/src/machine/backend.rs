@@ -1,25 +1,28 @@
-//! What serves the guests' cards on a Xen host: dom0's kernel, or Fairlane in its place.
+//! What serves the guests' cards: the host's kernel, or Fairlane in its place.
 
 use std::fmt;
 use std::str::FromStr;
 
 use fairlane_agent::Command;
+use fairlane_core::policy::CONTROL;
 use serde::{Deserialize, Serialize};
 
-use super::{Node, Topology, wiring};
+use super::{Node, Topology, UPLINK, wiring};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
 const POLICY: &str = "/etc/fairlane.toml";
+/// The name of its link.
+const LINK: &str = "lan";
 
 /// The guests' network backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// The machine's own: Linux netback, on a Xen host.
+    /// The machine's own: Linux netback, on a Xen host; on others a tap or a veth pair.
     #[default]
     Netback,
-    /// Fairlane, in dom0 of a Xen host.
+    /// Fairlane: in dom0 of a Xen host, on others over vhost-user.
     Fairlane,
 }
 
@@ -53,14 +56,25 @@ impl FromStr for Backend {
     }
 }
 
-/// Starts Fairlane in dom0, where it takes every guest's card. Its uplink is a tap that stands for the only card the host is
-/// to join to its link: what guests send each other does not come by there. The job is the daemon.
-pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
+/// The link's section of a policy.
+fn link(topology: &Topology, uplink: &str) -> String {
     let rate = topology.link.map(|rate| format!("rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+    format!("[[link]]\nname = \"{LINK}\"\n{rate}uplink = {{ {uplink} }}\n")
+}
+
+/// Makes the tap that is Fairlane's uplink, and stands for the only card the host is to join to its link: what guests send each
+/// other does not come by there. Answers the link's section of a policy.
+pub(super) fn link_by_tap(host: &Agent, topology: &Topology) -> Result<String, Error> {
     let tap = wiring::vif(1);
     // Made beforehand, it outlasts the daemon, and so does its place in the bridge.
-    wiring::ip(dom0, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
-    let mut text = format!("[[link]]\nname = \"lan\"\n{rate}xen = true\nuplink = {{ tap = \"{tap}\" }}\n");
+    wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+    Ok(link(topology, &format!("tap = \"{tap}\"")))
+}
+
+/// Starts Fairlane in dom0, where it takes every guest's card. Its uplink is the host's own card, which is up, and which the
+/// host and guests share: they do not hear each other there. The job is the daemon.
+pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
+    let mut text = format!("{}xen = true\n", link(topology, &format!("card = \"{UPLINK}\"")));
     for (number, guest) in (1..).zip(&topology.guests) {
         if let Some(rate) = guest.min_rate {
             let node = Node::Guest(number);
@@ -86,10 +100,15 @@ pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Comman
     Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
-/// Starts the daemon with the policy that is there, and waits until it serves.
+/// Starts the daemon in dom0 with the policy that is there, and waits until it serves.
 pub fn run(dom0: &Agent) -> Result<Job, Error> {
-    let argv = ["fairlane", "up", POLICY].map(str::to_owned).to_vec();
-    let daemon = dom0.start_job(Command::Run { argv })?;
-    dom0.await_output(&["fairlane", "ctl", "show"], "lan")?;
+    serve(dom0, "fairlane", POLICY, CONTROL)
+}
+
+/// Starts the daemon with a policy and its control socket, and waits until it serves.
+pub(super) fn serve(host: &Agent, program: &str, policy: &str, control: &str) -> Result<Job, Error> {
+    let argv = [program, "up", policy].map(str::to_owned).to_vec();
+    let daemon = host.start_job(Command::Run { argv })?;
+    host.await_output(&[program, "ctl", "--control", control, "show"], LINK)?;
     Ok(daemon)
 }

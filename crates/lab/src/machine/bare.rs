@@ -20,7 +20,7 @@ const MEMORY_MIB: usize = 512;
 /// Boots one.
 pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = BareImages::build(&agent, topology.proxy)?;
+    let images = BareImages::build(&agent, topology.tools())?;
     progress("native Linux: booting");
     let software = Software {
         kernel: &images.kernel,

@@ -64,8 +64,19 @@ impl MachineKind {
 
     /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
     /// machine would need.
-    pub(crate) fn keeps_time(self) -> bool {
+    pub fn keeps_time(self) -> bool {
         matches!(self, MachineKind::Xen | MachineKind::XenPvh)
+    }
+
+    /// Whether instructions can be counted: those of the emulated computer. Guests of its own KVM, which are emulated twice, do not
+    /// come up in three minutes where they are.
+    pub fn counts(self) -> bool {
+        matches!(self, MachineKind::Box | MachineKind::Xen | MachineKind::XenPvh)
+    }
+
+    /// Whether Fairlane can serve its guests' cards.
+    pub fn takes_fairlane(self) -> bool {
+        matches!(self, MachineKind::Uml | MachineKind::Qemu | MachineKind::Kvm | MachineKind::Xen)
     }
 
     /// Whether its host has a block backend, which serves its guests' disks.

@@ -1,5 +1,5 @@
-//! The emulated computer as a KVM host: each guest is a QEMU with virtio-net, which the host's kernel serves (vhost-net), and
-//! for some a virtio disk, which QEMU serves.
+//! The emulated computer as a KVM host: each guest is a QEMU with virtio-net, which the host's kernel serves (vhost-net) or
+//! Fairlane, and for some a virtio disk, which QEMU serves.
 //!
 //! The emulated CPUs have AMD's virtualization with nested paging, so guests are run by KVM itself. The host's agent starts
 //! each QEMU, whose only serial line is the way to the guest's agent.
@@ -10,15 +10,17 @@ use std::path::Path;
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
+use super::backend::Backend;
 use super::computer::{self, Computer, Software};
 use super::linux_host::LinuxHost;
+use super::vhost_user::Fairlane;
 use super::wiring;
 use super::{Clock, Machine, Node, Topology};
 use crate::error::Error;
 use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, KVM_QEMU, KvmImages};
 use crate::{Agent, Progress, image};
 
-/// The memory of the host's own system, of a guest, and of a guest's QEMU besides, in MiB.
+/// The memory of the host's own system, of a guest without the doctor, and of a guest's QEMU besides, in MiB.
 const HOST_MIB: usize = 512;
 const GUEST_MIB: usize = 128;
 const QEMU_MIB: usize = 64;
@@ -26,36 +28,41 @@ const QEMU_MIB: usize = 64;
 /// Boots one.
 pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = KvmImages::build(&agent, topology.proxy)?;
+    let images = KvmImages::build(&agent, topology.backend, topology.tools())?;
     progress("KVM host: booting");
     let software = Software {
         kernel: &images.kernel,
         command_line: format!("{} fairlane.console=ttyS1 fairlane.host=host{}", computer::LINUX, isolation(topology)),
         modules: vec![(&images.host, String::new())],
         features: ",-smap",
-        memory_mib: HOST_MIB + topology.guests.len() * (GUEST_MIB + QEMU_MIB),
+        memory_mib: HOST_MIB + topology.guests.len() * (guest_mib(topology) + QEMU_MIB),
         external_cpu: computer::cpus(topology),
     };
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
     let host = computer.host();
-    if topology.count {
-        host.run(Command::Mark)?;
+    // Fairlane paces the link itself, and has one card for all guests.
+    let (fairlane, link, cards) = match topology.backend {
+        Backend::Netback => (None, topology.link, topology.joined()),
+        Backend::Fairlane => (Some(Fairlane::installed()), None, 1),
+    };
+    if let Some(fairlane) = &fairlane {
+        fairlane.start(host, topology)?;
     }
-    computer::bring_up_link(host, topology.link)?;
+    computer::bring_up_link(host, link)?;
     let log = computer::log(logs)?;
     let lost = |guest: &Agent, error| computer::lost(guest, error, &images.host, &log);
     let (mut guests, mut starting) = (Vec::new(), Vec::new());
     for number in 1..=topology.guests.len() {
         let node = Node::Guest(number);
         progress(&format!("{node}: booting"));
-        let spawn = guest(host, topology, number)?;
+        let spawn = guest(host, topology, number, fairlane.as_ref())?;
         guests.push(host.behind(&node.to_string()));
         starting.push(host.start_job(spawn)?);
     }
     for (guest, job) in guests.iter().zip(starting) {
         job.wait().map_err(|error| lost(guest, error))?;
     }
-    wiring::join(host, topology.join, topology.joined())?;
+    wiring::join(host, topology.join, cards)?;
     let facts = facts(&computer, topology, &images.release)?;
     Ok(Box::new(LinuxHost { guests, computer, facts }))
 }
@@ -72,30 +79,40 @@ fn list<'a>(cpus: impl IntoIterator<Item = &'a usize>) -> String {
     cpus.into_iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
+/// The memory of a guest, in MiB.
+fn guest_mib(topology: &Topology) -> usize {
+    GUEST_MIB + topology.tools().memory_mib()
+}
+
 /// Prepares the host's end of a guest's card; answers what starts the guest, on its CPUs.
-fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Command, Error> {
+fn guest(host: &Agent, topology: &Topology, number: usize, fairlane: Option<&Fairlane>) -> Result<Command, Error> {
     let node = Node::Guest(number);
     let plan = &topology.guests[number - 1];
+    let memory = guest_mib(topology);
     let mut wishes = format!("console=ttyS0 quiet panic=-1 rdinit=/init fairlane.console=ttyS0 fairlane.host={node}");
     let mut argv = format!(
-        "/init place inside=1 {} {KVM_QEMU} -nodefaults -no-user-config -display none -no-reboot -machine pc -accel kvm \
-         -cpu host -smp {} -m {GUEST_MIB} -chardev socket,id=agent,fd=0 -device isa-serial,chardev=agent \
+        "/init place inside=1 {} {KVM_QEMU} -nodefaults -no-user-config -display none -no-reboot -accel kvm \
+         -machine pc,memory-backend=memory -object memory-backend-memfd,id=memory,size={memory}M,share=on \
+         -cpu host -smp {} -m {memory} -chardev socket,id=agent,fd=0 -device isa-serial,chardev=agent \
          -kernel {GUEST_KERNEL} -initrd {GUEST_INITRAMFS}",
         list(&plan.cpus),
         plan.cpus.len(),
     );
     if number <= topology.joined() {
-        let tap = wiring::vif(number);
-        wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
-        if let Some(rate) = plan.rate {
-            wiring::limit_incoming(host, &tap, rate)?;
-        }
-        // Forced, QEMU does not serve the card itself where the kernel cannot.
-        argv += &format!(
-            " -netdev tap,id=card,ifname={tap},script=no,downscript=no,vhost=on,vhostforce=on \
-             -device virtio-net-pci,netdev=card,romfile=,mac={}",
-            wiring::mac_text(node)
-        );
+        argv += &match fairlane {
+            Some(fairlane) => format!(
+                " -chardev socket,id=wire,path={} -netdev vhost-user,id=card,chardev=wire",
+                fairlane.socket(number).display()
+            ),
+            None => {
+                let tap = wiring::vif(number);
+                wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+                plan.rate.map_or(Ok(()), |rate| wiring::limit_incoming(host, &tap, rate))?;
+                // Forced, QEMU does not serve the card itself where the kernel cannot.
+                format!(" -netdev tap,id=card,ifname={tap},script=no,downscript=no,vhost=on,vhostforce=on")
+            }
+        };
+        argv += &format!(" -device virtio-net-pci,netdev=card,romfile=,mac={}", wiring::mac_text(node));
         wishes += &format!(" {}", wiring::wishes(node));
     }
     if plan.disk {
@@ -112,13 +129,18 @@ fn guest(host: &Agent, topology: &Topology, number: usize) -> Result<Command, Er
 fn facts(computer: &Computer, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
     let version = computer.host().output(&[KVM_QEMU, "--version"])?;
     let isolated = isolation(topology);
+    let card = match topology.backend {
+        Backend::Netback => "virtio-net on a tap, served by vhost-net",
+        Backend::Fairlane => "virtio-net on vhost-user, served by Fairlane",
+    };
     Ok(BTreeMap::from([
         ("machine".to_owned(), json!("kvm")),
         ("kernel".to_owned(), json!(kernel)),
         ("emulated_by".to_owned(), json!(computer::version()?)),
         ("guests_by".to_owned(), json!(version.lines().next().unwrap_or_default())),
         ("accelerator".to_owned(), json!("kvm, on AMD's virtualization as the emulator has it")),
-        ("card".to_owned(), json!("virtio-net on a tap, served by vhost-net")),
+        ("backend".to_owned(), json!(topology.backend)),
+        ("card".to_owned(), json!(card)),
         ("disk".to_owned(), json!("virtio-blk, served by the guest's QEMU, on the guest's CPUs")),
         ("isolated_cpus".to_owned(), json!(isolated.trim_start_matches(" isolcpus="))),
         ("external".to_owned(), json!(computer.external_place())),

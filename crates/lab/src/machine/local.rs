@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::backend::Backend;
 use super::cpus::{self, Cpus};
+use super::vhost_user::Fairlane;
 use super::wiring::{self, Bucket, CARD, UPLINK};
 use super::{Machine, MachineKind, Node, Topology};
 use crate::error::Error;
-use crate::guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
-use crate::{Agent, image};
+use crate::guest::{self, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
+use crate::{Agent, Tools, image};
 
 /// The memory of a guest with a kernel of its own, in MiB.
 const MEMORY_MIB: u32 = 256;
@@ -39,10 +41,11 @@ pub fn boot(
     for program in ["ip", "tc"] {
         find_program(program, &format!("{program}, which wires the machine,"), "iproute2")?;
     }
-    if topology.proxy {
+    // Other guests have their own.
+    if topology.proxy && kind == MachineKind::Native {
         find_program("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
     }
-    let maker = Maker { kind, agent: image::agent()?, logs, cpus };
+    let mut maker = Maker { kind, agent: image::agent()?, logs, cpus, tools: topology.tools(), fairlane: None };
     // Tried here, where it is told from a fault of the machine's.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))
         .map_err(|error| Error::Missing(format!("no machine can be made here: {error}")))?;
@@ -52,12 +55,24 @@ pub fn boot(
     let external =
         maker.process(Node::External, &format!("beside={}", wiring::hello(host.agent())?.1), &maker.cpus.external)?;
     wiring::cable(host.agent(), UPLINK, external.agent(), Node::External)?;
-    if let Some(rate) = topology.link {
+    // Fairlane paces the link itself, and has one card for all guests.
+    let (link, cards) = match topology.backend {
+        Backend::Netback => (topology.link, topology.joined()),
+        Backend::Fairlane => (None, 1),
+    };
+    if let Some(rate) = link {
         wiring::limit(host.agent(), UPLINK, rate)?;
+    }
+    if let Some(rate) = topology.link {
         wiring::limit(external.agent(), CARD, rate)?;
     }
+    if topology.backend == Backend::Fairlane {
+        let fairlane = Fairlane::here(host.home())?;
+        fairlane.start(host.agent(), topology)?;
+        maker.fairlane = Some(fairlane);
+    }
     let guests = maker.guests(host.agent(), topology, progress)?;
-    wiring::join(host.agent(), topology.join, topology.joined())?;
+    wiring::join(host.agent(), topology.join, cards)?;
     let processes = guests.iter().take(topology.joined()).filter(|_| kind == MachineKind::Native);
     for agent in processes.map(|(guest, _)| guest.agent()).chain([external.agent()]) {
         wiring::await_state(agent, CARD, "state UP")?;
@@ -74,6 +89,10 @@ struct Maker<'a> {
     agent: PathBuf,
     logs: &'a Path,
     cpus: Cpus,
+    /// What guests with a kernel of their own run besides their agents.
+    tools: Tools,
+    /// What serves these guests' cards, in the place of taps.
+    fairlane: Option<Fairlane>,
 }
 
 impl Maker<'_> {
@@ -150,13 +169,17 @@ impl Maker<'_> {
         rate: Option<f64>,
     ) -> Result<(Guest, String), Error> {
         let node = Node::Guest(number);
-        let tap = wiring::vif(number);
-        if card {
-            wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
-        }
-        if let Some(rate) = rate {
-            wiring::limit_incoming(host, &tap, rate)?;
-        }
+        let cpus = &self.cpus.guests[number - 1];
+        let backend = match &self.fairlane {
+            Some(fairlane) => card.then(|| guest::Backend::VhostUser(fairlane.socket(number))),
+            None if card => {
+                let tap = wiring::vif(number);
+                wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
+                rate.map_or(Ok(()), |rate| wiring::limit_incoming(host, &tap, rate))?;
+                Some(guest::Backend::Tap(tap))
+            }
+            None => None,
+        };
         let spec = GuestSpec {
             name: node.to_string(),
             kind: match self.kind {
@@ -164,19 +187,22 @@ impl Maker<'_> {
                 MachineKind::QemuE1000 => Kind::QemuE1000,
                 _ => Kind::Qemu,
             },
+            cpus: if self.kind == MachineKind::Uml { 1 } else { cpus.len() },
             memory_mib: MEMORY_MIB,
-            nic: card.then(|| Nic {
-                backend: Backend::Tap(tap),
+            tools: self.tools,
+            nic: backend.map(|backend| Nic {
+                backend,
                 mac: wiring::mac(node),
                 address: wiring::address(node),
                 prefix: wiring::PREFIX,
                 queues: 1,
             }),
+            monitor: None,
             log: self.log(node),
         };
         let launch = spec.launch(&self.agent)?;
         let system = launch.system.clone();
-        let launch = launch.placed(&self.agent, &format!("inside={host_pid}"), &self.cpus.guests[number - 1]);
+        let launch = launch.placed(&self.agent, &format!("inside={host_pid}"), cpus);
         Ok((self.start(node, launch)?, system))
     }
 
@@ -202,6 +228,10 @@ impl Maker<'_> {
             vec![format!("scheduler {:?}: this computer has no hypervisor of its own", topology.scheduler)];
         left_out.extend(topology.slice_ms.map(|slice| format!("slice_ms {slice}")));
         let weights = (1..).zip(&topology.guests).filter_map(|(number, guest)| Some((number, guest.weight?)));
+        let spread = (1..).zip(&topology.guests).filter(|(_, guest)| guest.cpus.len() > 1);
+        let spread = spread.filter(|_| self.kind == MachineKind::Uml);
+        left_out
+            .extend(spread.map(|(number, _)| format!("CPUs of guest {number} but one: User-Mode Linux has no more")));
         left_out.extend(weights.map(|(number, weight)| format!("weight {weight} of guest {number}")));
         let bucket = |rate: f64| {
             let Bucket { burst, queue } = Bucket::of(rate);
@@ -209,13 +239,16 @@ impl Maker<'_> {
         };
         let mut facts = BTreeMap::from([
             ("machine", json!(self.kind.name())),
+            ("backend", json!(topology.backend)),
             ("clock", json!("wall")),
             ("nodes", json!(nodes)),
             ("left_out", json!(left_out)),
             ("join", json!(topology.join)),
             (
                 "wiring",
-                json!("veth, tap and bridge of this computer's kernel, which works on the CPU of whoever sends"),
+                json!(
+                    "veth, tap and bridge of this computer's kernel, which works on the CPU of whoever sends; with fairlane, one tap for all guests"
+                ),
             ),
             ("link", topology.link.map_or(json!("unlimited"), bucket)),
             ("vifs", topology.guests.iter().map(|guest| guest.rate.map_or(json!("unlimited"), bucket)).collect()),

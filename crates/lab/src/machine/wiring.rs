@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use fairlane_agent::{Command, Outcome};
 
-use super::{Join, Machine, Node, Topology};
+use super::{Backend, Join, Machine, Node, Topology};
 use crate::{Agent, Error};
 
 /// The length of the network's prefix, in bits.
@@ -160,7 +160,9 @@ pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), 
 /// Has no card of a machine pass segments that are longer than a frame. Checksums are still left to the cards.
 pub(crate) fn frame_by_frame(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
     let guests = 1..=topology.joined();
-    let of_host = guests.clone().map(vif).chain([UPLINK.to_owned()]).map(|card| (Node::Host, card));
+    // Fairlane's ends of guests' cards are none of the kernel's.
+    let vifs = guests.clone().filter(|_| topology.backend == Backend::Netback).map(vif);
+    let of_host = vifs.chain([UPLINK.to_owned()]).map(|card| (Node::Host, card));
     let own = guests.map(Node::Guest).chain([Node::External]).map(|node| (node, CARD.to_owned()));
     for (node, card) in of_host.chain(own) {
         run(machine.agent(node), "ethtool", &format!("-K {card} tso off gso off gro off"))?;

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::backend::{self, Backend};
 use super::computer::{self, Computer, Software};
-use super::wiring;
+use super::wiring::{self, UPLINK};
 use super::{Clock, CpuTime, Machine, MachineKind, Node, Scheduler, Topology};
 use crate::error::Error;
 use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
 use crate::{Agent, Progress, image};
 
-/// The memory of dom0 and of a guest, and what is left to the hypervisor, in MiB.
+/// The memory of dom0 and of a guest without the doctor, and what is left to the hypervisor, in MiB.
 const DOM0_MIB: usize = 640;
 const GUEST_MIB: usize = 128;
 const XEN_MIB: usize = 128;
@@ -31,7 +31,7 @@ pub fn boot(
     progress: Progress,
 ) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
-    let images = XenImages::build(&agent, topology.backend, topology.proxy)?;
+    let images = XenImages::build(&agent, topology.backend, topology.tools())?;
     progress("Xen and dom0: booting");
     let software = software(kind, &images, topology, clock);
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
@@ -43,14 +43,13 @@ pub fn boot(
     }
     let guests: Vec<Agent> =
         (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
-    // Fairlane paces the link itself, and has one card for all guests.
-    let (link, cards) = match topology.backend {
-        Backend::Netback => (topology.link, topology.joined()),
-        Backend::Fairlane => {
-            backend::start(dom0, topology)?;
-            (None, 1)
-        }
-    };
+    if topology.backend == Backend::Fairlane {
+        // It paces the link itself, and takes its card, so that is up before.
+        computer::bring_up_link(dom0, None)?;
+        wiring::bring_up(dom0, Node::Host, UPLINK)?;
+        wiring::await_state(dom0, UPLINK, "state UP")?;
+        backend::start(dom0, topology)?;
+    }
     let mut machine = Xen {
         kind,
         guests,
@@ -64,8 +63,10 @@ pub fn boot(
     for guest in machine.guests.iter().filter(|_| topology.early_ack) {
         backend::accelerate(machine.computer.host(), guest.name())?;
     }
-    computer::bring_up_link(machine.computer.host(), link)?;
-    wiring::join(machine.computer.host(), topology.join, cards)?;
+    if topology.backend == Backend::Netback {
+        computer::bring_up_link(machine.computer.host(), topology.link)?;
+        wiring::join(machine.computer.host(), topology.join, topology.joined())?;
+    }
     machine.facts = facts(&machine, topology, &images.release)?;
     Ok(Box::new(machine))
 }
@@ -102,7 +103,7 @@ fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, c
         ),
         modules: vec![(&images.kernel, format!("{console}{inside}")), (&images.dom0, String::new())],
         features,
-        memory_mib: DOM0_MIB + topology.guests.len() * GUEST_MIB + XEN_MIB,
+        memory_mib: DOM0_MIB + topology.guests.len() * guest_mib(topology) + XEN_MIB,
         external_cpu: own,
     }
 }
@@ -125,6 +126,11 @@ fn start_toolstack(dom0: &Agent, topology: &Topology, clock: &Clock) -> Result<(
     Ok(())
 }
 
+/// The memory of a guest, in MiB.
+fn guest_mib(topology: &Topology) -> usize {
+    GUEST_MIB + topology.tools().memory_mib()
+}
+
 /// A guest's configuration, as xl.cfg(5) has it.
 fn configuration(kind: MachineKind, topology: &Topology, number: usize) -> String {
     let node = Node::Guest(number);
@@ -141,9 +147,10 @@ fn configuration(kind: MachineKind, topology: &Topology, number: usize) -> Strin
     let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
     let disk = if plan.disk { format!("disk = ['phy:/dev/nvme{}n1,xvda,w']\n", disks - 1) } else { String::new() };
     format!(
-        "name = '{node}'\ntype = '{mode}'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {GUEST_MIB}\n\
+        "name = '{node}'\ntype = '{mode}'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {}\n\
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
+        guest_mib(topology),
         plan.cpus.len(),
         if card { &wishes } else { "" },
     )

@@ -6,14 +6,14 @@ use std::{
     time::Instant,
 };
 
-use fairlane_lab::{Error, Guest, GuestSpec, Kind};
+use fairlane_lab::{Error, Guest, GuestSpec, Kind, Tools};
 
 /// A guest without a network card, its name made one that no other guest has.
 pub fn spec(kind: Kind, name: &str) -> GuestSpec {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
-    GuestSpec { name, kind, memory_mib: 128, nic: None, log }
+    GuestSpec { name, kind, cpus: 1, memory_mib: 128, tools: Tools::default(), nic: None, monitor: None, log }
 }
 
 /// Boots a guest; its console's log stays only if that fails.

@@ -3,9 +3,9 @@
 use vhost::vhost_user::message::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
 use virtio_bindings::bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_VERSION_1};
 use virtio_bindings::bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN, VIRTIO_NET_F_GUEST_TSO4,
-    VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MQ,
-    VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_ANNOUNCE, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN,
+    VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4,
+    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
 };
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
@@ -14,9 +14,10 @@ use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RIN
 pub struct Features(u64);
 
 impl Features {
-    /// What a card with this many queue pairs is offered. MQ is not offered for one: its driver would want the control
-    /// queue, which only a frontend that has several queues (QEMU, virtio-user) serves itself.
-    pub fn offered(queues: u16) -> Features {
+    /// What a card with this many queue pairs is offered, at a frontend that took these of the protocol's features. A driver
+    /// that sees MQ or GUEST_ANNOUNCE wants the control queue, which a frontend that has several queues (QEMU, virtio-user)
+    /// serves itself, and one that moves guests (QEMU), which takes RARP. User-Mode Linux's driver fails without it.
+    pub fn offered(queues: u16, protocol: Protocol) -> Features {
         let always = [
             VIRTIO_NET_F_CSUM,
             VIRTIO_NET_F_GUEST_CSUM,
@@ -32,8 +33,15 @@ impl Features {
             VIRTIO_F_VERSION_1,
             VIRTIO_F_IN_ORDER,
         ];
-        let bits = always.iter().fold(VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits(), |bits, bit| bits | 1 << bit);
-        Features(if queues > 1 { bits | 1 << VIRTIO_NET_F_MQ } else { bits })
+        let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
+        let mut bits = always.iter().fold(own.bits(), |bits, bit| bits | 1 << bit);
+        if queues > 1 {
+            bits |= 1 << VIRTIO_NET_F_MQ;
+        }
+        if protocol.contains(Protocol::RARP) {
+            bits |= 1 << VIRTIO_NET_F_GUEST_ANNOUNCE;
+        }
+        Features(bits)
     }
 
     /// The bits on the wire.
@@ -80,6 +88,11 @@ impl Features {
         [VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN].map(|bit| self.has(bit))
     }
 
+    /// Pages of the guest's buffers that are written are to be logged.
+    pub fn log_all(self) -> bool {
+        self.0 & VhostUserVirtioFeatures::LOG_ALL.bits() != 0
+    }
+
     /// Rings wait for SET_VRING_ENABLE (they are enabled from the start where protocol features were not taken).
     pub fn protocol(self) -> bool {
         self.0 & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
@@ -88,5 +101,11 @@ impl Features {
 
 /// The protocol's features that are offered. BACKEND_REQ is of no use here, but User-Mode Linux has no interrupts without it.
 pub fn protocol() -> Protocol {
-    Protocol::MQ | Protocol::REPLY_ACK | Protocol::BACKEND_REQ | Protocol::CONFIGURE_MEM_SLOTS | Protocol::STATUS
+    Protocol::MQ
+        | Protocol::LOG_SHMFD
+        | Protocol::RARP
+        | Protocol::REPLY_ACK
+        | Protocol::BACKEND_REQ
+        | Protocol::CONFIGURE_MEM_SLOTS
+        | Protocol::STATUS
 }

@@ -46,7 +46,11 @@ impl Message {
         self.bytes(at).map(u64::from_ne_bytes)
     }
 
-    fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], String> {
+    /// `N` bytes at byte `at` of the payload.
+    ///
+    /// # Errors
+    /// A sentence, if the payload is too short.
+    pub fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], String> {
         let have = self.payload.len();
         let bytes = self.payload.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
         bytes.ok_or_else(|| format!("{:?} with {have} bytes; it needs {} at least", self.request, at + N))

@@ -4,13 +4,14 @@
 //! The backend listens, or connects to a frontend that does; whichever of the two restarts, the other carries on, as all
 //! that must be known of a queue is in the guest's memory.
 
+mod announcement;
 mod features;
 mod message;
 mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
-use crate::flow;
+use crate::flow::{self, Turn};
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
@@ -42,8 +43,8 @@ pub struct VhostUser {
     peer: Option<Peer>,
     /// Why the last frontend was turned away, until the next one comes.
     refused: Option<String>,
-    /// The transmit queue last offered from.
-    turn: usize,
+    /// Among transmit queues.
+    turn: Turn,
     /// Where frames are completed for a guest that left it to us.
     plain: Plain,
 }
@@ -74,7 +75,8 @@ impl VhostUser {
 
     fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
         let name = name.to_owned();
-        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn: 0, plain: Plain::default() }
+        let (turn, plain) = (Turn::default(), Plain::default());
+        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn, plain }
     }
 
     /// Meets a frontend, if one is there and none was.
@@ -155,31 +157,39 @@ impl Port for VhostUser {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(peer) = &mut self.peer else { return filler.done() };
-        let (_, transmit, memory) = peer.session.queues();
-        let pairs = transmit.len();
-        for step in 1..=pairs {
-            let index = (self.turn + step) % pairs;
-            let Some(queue) = transmit[index].as_mut().filter(|queue| queue.ring.waiting()) else { continue };
-            self.turn = index;
-            if let Err(violation) = queue.offer(memory, &mut filler, grant) {
-                filler.clear();
-                peer.disable(&self.name, violation);
-            }
-            break;
+        if peer.session.announcement.waits() {
+            filler.push(peer.session.announcement.offer(), Offload::default());
+            return filler.done();
         }
+        let (_, transmit, memory) = peer.session.queues();
+        let waiting = |index: usize| transmit[index].as_ref().is_some_and(|queue| queue.ring.waiting());
+        let Some(index) = self.turn.next(transmit.len(), waiting) else { return filler.done() };
+        if let Some(queue) = &mut transmit[index]
+            && let Err(violation) = queue.offer(memory, &mut filler, grant)
+        {
+            filler.clear();
+            peer.disable(&self.name, violation);
+        }
+        self.turn.offered(index, filler.len());
         filler.done()
     }
 
     fn consume(&mut self, frames: usize) {
         let Some(peer) = &mut self.peer else { return };
+        if peer.session.announcement.consume(frames) {
+            return;
+        }
         let (_, transmit, _) = peer.session.queues();
-        if let Some(queue) = &mut transmit[self.turn] {
+        if let Some(queue) = &mut transmit[self.turn.taken(frames)] {
             queue.consume(frames);
         }
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
         let Some(peer) = &mut self.peer else { return false };
+        if peer.session.announcement.waits() {
+            return true;
+        }
         let (_, transmit, _) = peer.session.queues();
         transmit.iter().flatten().any(|queue| queue.ring.waiting())
     }
@@ -226,25 +236,30 @@ impl Port for VhostUser {
 
     fn ring(&self) -> Ring {
         let Some(peer) = &self.peer else { return Ring::default() };
+        if !peer.session.up() {
+            // Its frontend stopped the guest, which takes nothing until it goes on.
+            return Ring { waiting: 1, taken: 0 };
+        }
         flow::together(peer.session.receiving().map(|queue| queue.ring.standing()))
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {
         let Some(peer) = &mut self.peer else { return Nanos::NEVER };
-        let (receive, transmit, memory) = peer.session.queues();
+        let (receive, transmit, _) = peer.session.queues();
         let received = receive.iter_mut().flatten().map(|queue| queue.publish(now));
         let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
         let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
-        if memory.torn() && peer.session.broken().is_none() {
-            peer.disable(&self.name, Violation::Torn);
+        peer.session.tell_of_log();
+        if let Some(violation) = peer.session.torn().filter(|_| peer.session.broken().is_none()) {
+            peer.disable(&self.name, violation);
         }
         again
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
         let Some(peer) = &mut self.peer else { return false };
+        let mut there = wanted.frames && peer.session.announcement.waits();
         let (receive, transmit, _) = peer.session.queues();
-        let mut there = false;
         if wanted.frames {
             transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.arm(0));
         }

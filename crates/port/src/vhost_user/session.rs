@@ -3,15 +3,19 @@
 //! A queue runs while everything it needs is there: features, memory, size, addresses, a kick, and enabled. Whatever
 //! changes one of these stops the queues it touches and starts them again; what a queue had done is in guest memory.
 
+use super::announcement::Announcement;
 use super::features::{self, Features};
 use super::message::Message;
 use crate::poller::Watcher;
-use crate::virtqueue::{GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, Violation};
+use crate::virtqueue::{
+    DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, UsedLog, Violation,
+    used_bytes,
+};
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
 /// Numbers of a port's descriptors in its poller from here on are kicks.
 pub const FIRST_KICK: u32 = 16;
@@ -22,6 +26,8 @@ struct Vring {
     size: u16,
     /// Descriptor table, driver area, device area, in the frontend's addresses.
     addresses: Option<[u64; 3]>,
+    /// Where the dirty log has the device area, if writes to it are logged.
+    log: Option<u64>,
     /// Given, if only to say that there is none and the ring is to be polled.
     kicked: bool,
     kick: Option<Arc<File>>,
@@ -35,11 +41,16 @@ struct Vring {
 /// A device in service.
 pub struct Session {
     watcher: Watcher,
-    offered: Features,
     taken: Option<Features>,
     protocol: VhostUserProtocolFeatures,
     status: u8,
     memory: GuestMemory,
+    /// Where the frontend looks for pages that were written, once it has moved a guest.
+    log: Option<Arc<DirtyLog>>,
+    /// Written to when the log changed.
+    log_call: Option<File>,
+    /// The guest's, when it was moved here.
+    pub announcement: Announcement,
     vrings: Vec<Vring>,
     /// The frontend's end for requests of ours; never used, but User-Mode Linux drops a device whose end is closed.
     _backend_requests: Option<File>,
@@ -56,17 +67,24 @@ impl Session {
         let pairs = usize::from(queues);
         Session {
             watcher,
-            offered: Features::offered(queues),
             taken: None,
             protocol: VhostUserProtocolFeatures::empty(),
             status: 0,
             memory: GuestMemory::default(),
+            log: None,
+            log_call: None,
+            announcement: Announcement::default(),
             vrings: (0..2 * pairs).map(|_| Vring::default()).collect(),
             _backend_requests: None,
             receive: (0..pairs).map(|_| None).collect(),
             transmit: (0..pairs).map(|_| None).collect(),
             broken: None,
         }
+    }
+
+    /// What it is offered.
+    fn offered(&self) -> Features {
+        Features::offered(self.receive.len() as u16, self.protocol)
     }
 
     /// What the guest's driver took.
@@ -90,6 +108,26 @@ impl Session {
         self.receive.iter().any(Option::is_some)
     }
 
+    /// What the frontend did to memory that is in use, if it did.
+    #[inline]
+    pub fn torn(&self) -> Option<Violation> {
+        if self.memory.torn() {
+            return Some(Violation::Torn);
+        }
+        self.log.as_ref().filter(|log| log.torn()).map(|_| Violation::TornLog)
+    }
+
+    /// Tells the frontend that the log changed, if it did and the frontend wants to know.
+    #[inline]
+    pub fn tell_of_log(&self) {
+        if let Some(mut call) = self.log_call.as_ref()
+            && self.log.as_ref().is_some_and(|log| log.changed())
+        {
+            // It does not block, and one that was not read yet says the same.
+            let _ = call.write(&1u64.to_ne_bytes());
+        }
+    }
+
     /// Why the device was disabled, if it was.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
@@ -98,6 +136,7 @@ impl Session {
     /// Stops all queues for good, and tells the frontend by its error descriptors.
     pub fn disable(&mut self, reason: String) {
         self.stop_all();
+        self.announcement = Announcement::default();
         self.broken = Some(reason);
         for mut error in self.vrings.iter().filter_map(|vring| vring.error.as_ref()) {
             // It does not block; a frontend that does not listen is none the worse.
@@ -112,7 +151,7 @@ impl Session {
     pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, String> {
         let long = |value: u64| Ok(Some(value.to_ne_bytes().to_vec()));
         match message.request {
-            Request::GET_FEATURES => return long(self.offered.bits()),
+            Request::GET_FEATURES => return long(self.offered().bits()),
             Request::GET_PROTOCOL_FEATURES => return long(features::protocol().bits()),
             Request::GET_QUEUE_NUM => return long(self.receive.len() as u64),
             Request::GET_MAX_MEM_SLOTS => return long(MAX_REGIONS as u64),
@@ -129,7 +168,7 @@ impl Session {
             Request::SET_OWNER | Request::SET_VRING_ENDIAN => {}
             Request::RESET_OWNER | Request::RESET_DEVICE => self.reset(),
             Request::SET_FEATURES => {
-                let taken = self.offered.acknowledge(message.long(0)?)?;
+                let taken = self.offered().acknowledge(message.long(0)?)?;
                 if self.taken != Some(taken) {
                     self.stop_all();
                     self.taken = Some(taken);
@@ -159,6 +198,20 @@ impl Session {
                     return Err(format!("REM_MEM_REG of {:#x}, where there is no such region", region.guest));
                 }
             }
+            Request::SET_LOG_BASE => {
+                let file = message.files.first().ok_or("SET_LOG_BASE without a descriptor")?;
+                let log = DirtyLog::new(file, message.long(8)?, message.long(0)?)?;
+                self.stop_all();
+                self.log = Some(Arc::new(log));
+                self.start()?;
+                // With LOG_SHMFD it is answered; whoever reads the answer takes 0 for success.
+                return long(0);
+            }
+            Request::SET_LOG_FD => {
+                let file = message.files.into_iter().next().ok_or("SET_LOG_FD without a descriptor")?;
+                self.log_call = Some(event("SET_LOG_FD", file)?);
+            }
+            Request::SEND_RARP => self.announcement.announce(message.bytes(0)?),
             Request::SET_VRING_NUM => {
                 let size = message.word(4)?;
                 let index = self.index(message.word(0)?.into())?;
@@ -175,9 +228,11 @@ impl Session {
             Request::SET_VRING_ADDR => {
                 let index = self.index(message.word(0)?.into())?;
                 let addresses = [message.long(8)?, message.long(24)?, message.long(16)?];
-                if self.vrings[index].addresses != Some(addresses) {
+                let logged = message.word(4)? & VhostUserVringAddrFlags::VHOST_VRING_F_LOG.bits() != 0;
+                let log = if logged { Some(message.long(32)?) } else { None };
+                if (self.vrings[index].addresses, self.vrings[index].log) != (Some(addresses), log) {
                     self.stop(index);
-                    self.vrings[index].addresses = Some(addresses);
+                    (self.vrings[index].addresses, self.vrings[index].log) = (Some(addresses), log);
                 }
             }
             Request::SET_VRING_ENABLE => {
@@ -238,15 +293,7 @@ impl Session {
             return Ok((index, None));
         }
         let file = file.ok_or_else(|| format!("{:?} for ring {index} without a descriptor", message.request))?;
-        let info = file.metadata().map_err(|error| format!("{:?}: {error}", message.request))?;
-        if info.is_file() || info.is_dir() {
-            return Err(format!("{:?} for ring {index} with a file; it must be an eventfd or a pipe", message.request));
-        }
-        use nix::fcntl::{FcntlArg, OFlag, fcntl};
-        // A worker must never wait for a frontend.
-        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_NONBLOCK | OFlag::O_RDWR))
-            .map_err(|error| format!("{:?}: {error}", message.request))?;
-        Ok((index, Some(file)))
+        Ok((index, Some(event(&format!("{:?} for ring {index}", message.request), file)?)))
     }
 
     fn set_memory(&mut self, message: &Message) -> Result<(), String> {
@@ -276,8 +323,21 @@ impl Session {
             if !ready || runs || self.memory.user(used, 1).is_none() {
                 continue;
             }
+            if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
+                // QEMU tells where the log is after it has told of rings.
+                continue;
+            }
+            let used_log = match (&self.log, vring.log) {
+                (Some(log), Some(start)) => Some(UsedLog::new(log.clone(), start, used_bytes(vring.size))?),
+                _ => None,
+            };
+            let page_log = self.log.clone().filter(|_| features.log_all());
+            if let Some(log) = &page_log {
+                log.covers(self.memory.end(), "the guest's memory")?;
+            }
             let layout = Layout { size: vring.size, descriptors, available, used, event_idx: features.event_idx() };
-            let ring = Ring::new(layout, vring.call.clone(), &self.memory).map_err(|error| error.to_string())?;
+            let ring =
+                Ring::new(layout, vring.call.clone(), used_log, &self.memory).map_err(|error| error.to_string())?;
             if let Some(kick) = vring.kick.as_deref() {
                 let watched = self.watcher.add(kick, FIRST_KICK + index as u32);
                 watched.map_err(|error| format!("the kick of ring {index}: {error}"))?;
@@ -286,7 +346,7 @@ impl Session {
             // when it ended.
             ring.call();
             if index % 2 == 0 {
-                self.receive[index / 2] = Some(Receive::new(ring, features.mergeable()));
+                self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
             } else {
                 self.transmit[index / 2] = Some(Transmit::new(ring));
             }
@@ -320,9 +380,22 @@ impl Session {
     fn reset(&mut self) {
         self.stop_all();
         for vring in &mut self.vrings {
-            *vring = Vring::default();
+            // QEMU (7.2) resets a device that it stops before it asks where the rings are, and says once where to tell errors.
+            *vring = Vring { base: vring.base, error: vring.error.take(), ..Vring::default() };
         }
     }
+}
+
+/// Makes sure of a descriptor that is to be read or written as an event: a worker must never wait for a frontend.
+fn event(what: &str, file: File) -> Result<File, String> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let info = file.metadata().map_err(|error| format!("{what}: {error}"))?;
+    if info.is_file() || info.is_dir() {
+        return Err(format!("{what} with a file; it must be an eventfd or a pipe"));
+    }
+    let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK | OFlag::O_RDWR);
+    fcntl(&file, flags).map_err(|error| format!("{what}: {error}"))?;
+    Ok(file)
 }
 
 /// A region's description at byte `at` of a message.

@@ -3,8 +3,8 @@
 //! Everything in it may change at any moment. So it is only reached through raw pointers that were checked against a
 //! region, never as a Rust slice, and each thing that a decision rests on is read once.
 
-use super::guard::Guard;
-use crate::map::Map;
+use super::log::DirtyLog;
+use super::shared::Shared;
 use std::fs::File;
 
 /// Regions of one guest at most: what virtio-user and QEMU use, with room for hot-plug.
@@ -25,11 +25,7 @@ pub struct Region {
 
 struct Mapping {
     region: Region,
-    /// The region's first byte in this process.
-    start: *mut u8,
-    /// Dropped before `_map`, as it must not outlive the range.
-    guard: Guard,
-    _map: Map,
+    bytes: Shared,
 }
 
 /// All of a guest's memory that its frontend shared.
@@ -38,23 +34,19 @@ pub struct GuestMemory {
     mappings: Vec<Mapping>,
 }
 
-// SAFETY: the pointers are to memory that this value owns and that any thread may use.
-unsafe impl Send for GuestMemory {}
-
 impl GuestMemory {
     /// Maps one more region.
     ///
     /// # Errors
     /// A sentence: too many regions, an impossible or overlapping one, a file too short for it, or what `mmap` says.
     pub fn add(&mut self, region: Region, file: &File) -> Result<(), String> {
-        let refuse = |why: &str| Err(format!("memory region at {:#x} of {:#x} bytes: {why}", region.guest, region.len));
+        let refused = |why: &str| format!("memory region at {:#x} of {:#x} bytes: {why}", region.guest, region.len);
+        let refuse = |why: &str| Err(refused(why));
         if self.mappings.len() == MAX_REGIONS {
             return refuse(&format!("there are {MAX_REGIONS} regions already, which is the most"));
         }
-        let ends = [region.guest, region.user, region.offset].map(|start| start.checked_add(region.len));
-        let (Some(_), Some(_), Some(end), false) = (ends[0], ends[1], ends[2], region.len == 0) else {
-            return refuse("it is empty or ends past the end of its address space");
-        };
+        let ends = [region.guest, region.user].map(|start| start.checked_add(region.len));
+        let [Some(_), Some(_)] = ends else { return refuse("it is empty or ends past the end of its address space") };
         let overlaps = |other: &Mapping| {
             let apart = |a: u64, b: u64| a + region.len <= b || b + other.region.len <= a;
             !apart(region.guest, other.region.guest)
@@ -62,22 +54,8 @@ impl GuestMemory {
         if self.mappings.iter().any(overlaps) {
             return refuse("it overlaps another region");
         }
-        let info = file.metadata().map_err(|error| format!("memory region's file: {error}"))?;
-        if info.is_file() && info.len() < end {
-            return refuse(&format!("its file has {} bytes and the region ends at {end}", info.len()));
-        }
-        let Ok(mapped) = usize::try_from(end) else { return refuse("it is larger than this machine's address space") };
-        // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
-        let map = match Map::of(file, mapped) {
-            Ok(map) => map,
-            Err(error) => return refuse(&format!("mmap: {error}")),
-        };
-        let Some(guard) = Guard::over(map.start() as usize, mapped) else {
-            return refuse("this process serves as many regions as it can guard already");
-        };
-        // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
-        let start = unsafe { map.start().add(region.offset as usize) };
-        self.mappings.push(Mapping { region, start, guard, _map: map });
+        let bytes = Shared::map(file, region.offset, region.len).map_err(|why| refused(&why))?;
+        self.mappings.push(Mapping { region, bytes });
         Ok(())
     }
 
@@ -92,7 +70,7 @@ impl GuestMemory {
     /// Whether the frontend took memory away under us (truncated its file); what is read since is zeros.
     #[inline]
     pub fn torn(&self) -> bool {
-        self.mappings.iter().any(|mapping| mapping.guard.torn())
+        self.mappings.iter().any(|mapping| mapping.bytes.torn())
     }
 
     /// Where a guest's physical address is, and how many of the `len` bytes wanted lie there in one piece.
@@ -105,7 +83,7 @@ impl GuestMemory {
             if offset < mapping.region.len {
                 let left = (mapping.region.len - offset).min(u64::from(len)) as u32;
                 // SAFETY: `offset` is inside the mapping.
-                return Some((unsafe { mapping.start.add(offset as usize) }, left));
+                return Some((unsafe { mapping.bytes.start().add(offset as usize) }, left));
             }
         }
         None
@@ -117,7 +95,22 @@ impl GuestMemory {
             let offset = address.wrapping_sub(mapping.region.user);
             let fits = offset < mapping.region.len && len <= mapping.region.len - offset;
             // SAFETY: `offset` is inside the mapping.
-            fits.then(|| unsafe { mapping.start.add(offset as usize) })
+            fits.then(|| unsafe { mapping.bytes.start().add(offset as usize) })
         })
+    }
+
+    /// The first of the guest's addresses that is behind all regions.
+    pub fn end(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.region.guest + mapping.region.len).max().unwrap_or(0)
+    }
+
+    /// Marks `len` bytes at a pointer that [`GuestMemory::guest`] gave, which were written.
+    pub fn mark(&self, log: &DirtyLog, start: *const u8, len: u32) {
+        for mapping in &self.mappings {
+            let offset = (start as u64).wrapping_sub(mapping.bytes.start() as u64);
+            if offset < mapping.region.len {
+                return log.mark(mapping.region.guest + offset, len.into());
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A guest's receive queue: frames into the buffers that the guest lent.
 
+use super::log::DirtyLog;
 use super::memory::GuestMemory;
 use super::ring::{Direction, HOLD, Ring};
 use super::violation::Violation;
@@ -10,6 +11,7 @@ use crate::vnet::{self, HEADER};
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
+use std::sync::Arc;
 
 /// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame.
 const MAX_PIECES: usize = 1024;
@@ -27,6 +29,8 @@ pub struct Receive {
     pub ring: Ring,
     /// Whether a frame may take several buffers (VIRTIO_NET_F_MRG_RXBUF).
     mergeable: bool,
+    /// Where pages of the guest that were written are marked, while it is moved.
+    log: Option<Arc<DirtyLog>>,
     /// Chains taken for the frame at hand, with the bytes each has room for.
     chains: Vec<(u16, u32)>,
     /// Their pieces.
@@ -44,9 +48,9 @@ unsafe impl Send for Receive {}
 
 impl Receive {
     /// A queue in which nothing was put yet.
-    pub fn new(ring: Ring, mergeable: bool) -> Receive {
+    pub fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
         let (chains, pieces) = (Vec::with_capacity(MAX_PIECES), Vec::with_capacity(MAX_PIECES));
-        Receive { ring, mergeable, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
+        Receive { ring, mergeable, log, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
     }
 
     /// Publishes what was put; answers when to do so again ([`Ring::publish`]).
@@ -90,7 +94,7 @@ impl Receive {
                 writer.write(piece.start, piece.len);
             }
         }
-        self.hand_over(bytes);
+        self.hand_over(memory, bytes);
         Ok(None)
     }
 
@@ -137,13 +141,16 @@ impl Receive {
             writer.write(header.as_ptr(), HEADER as u32);
             writer.write(frame.as_ptr(), frame.len() as u32);
         }
-        self.hand_over(bytes);
+        self.hand_over(memory, bytes);
         Ok(None)
     }
 
     /// Completes the gathered chains with `bytes` in them.
     #[inline]
-    fn hand_over(&mut self, bytes: u32) {
+    fn hand_over(&mut self, memory: &GuestMemory, bytes: u32) {
+        if let Some(log) = &self.log {
+            mark(log, memory, &self.pieces, bytes);
+        }
         self.bytes += u64::from(bytes);
         let mut left = bytes;
         for &(head, room) in &self.chains {
@@ -184,6 +191,16 @@ impl Receive {
         }
         self.short = 0;
         Ok(None)
+    }
+}
+
+/// Marks the first `bytes` bytes of pieces of guest memory, which were written.
+#[cold]
+fn mark(log: &DirtyLog, memory: &GuestMemory, pieces: &[(*mut u8, u32)], bytes: u32) {
+    let mut left = bytes;
+    for &(start, room) in pieces {
+        memory.mark(log, start, left.min(room));
+        left -= left.min(room);
     }
 }
 

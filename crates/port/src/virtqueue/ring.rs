@@ -3,6 +3,7 @@
 //! Buffers are completed in the order in which they came, always. So the state of a queue is one number, `used.idx`, and a
 //! restarted backend finds it in the guest's memory.
 
+use super::log::UsedLog;
 use super::memory::GuestMemory;
 use super::violation::Violation;
 use fairlane_core::ack::Ring as Standing;
@@ -30,6 +31,11 @@ const INDIRECT: u16 = 4;
 const NO_NOTIFY: u16 = 1;
 /// VRING_AVAIL_F_NO_INTERRUPT
 const NO_INTERRUPT: u16 = 1;
+
+/// Fields of the used ring, of two bytes each, and where its elements begin, in bytes (virtio 1.2, section 2.7.8).
+const FLAGS: usize = 0;
+const INDEX: usize = 1;
+const ELEMENTS: usize = 4;
 
 /// A descriptor as it lies in guest memory: `struct virtq_desc`.
 #[repr(C)]
@@ -73,6 +79,11 @@ pub struct Layout {
     pub event_idx: bool,
 }
 
+/// Bytes of a used ring of so many entries, with the event field (virtio 1.2, section 2.7).
+pub fn used_bytes(size: u16) -> u64 {
+    6 + 8 * u64::from(size)
+}
+
 /// A running queue. All pointers were checked against the memory that [`Ring::new`] was given, and hold while it does.
 pub struct Ring {
     mask: u16,
@@ -89,6 +100,8 @@ pub struct Ring {
     /// Notifications are wanted from the driver.
     armed: bool,
     call: Option<Arc<File>>,
+    /// Where writes to the used ring are logged, while the guest is moved.
+    log: Option<UsedLog>,
     /// Up to where the driver was called or did not wish to be.
     told: u16,
     /// Until when a call that can wait waits: [`HOLD`] after the last one.
@@ -99,11 +112,17 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A queue that goes on where `used.idx` says, and writes to `call` when the driver wants to know.
+    /// A queue that goes on where `used.idx` says, writes to `call` when the driver wants to know, and logs to `log` what it
+    /// writes into the used ring.
     ///
     /// # Errors
     /// A size, an alignment or a place that the specification forbids.
-    pub fn new(layout: Layout, call: Option<Arc<File>>, memory: &GuestMemory) -> Result<Ring, Violation> {
+    pub fn new(
+        layout: Layout,
+        call: Option<Arc<File>>,
+        log: Option<UsedLog>,
+        memory: &GuestMemory,
+    ) -> Result<Ring, Violation> {
         let size = layout.size;
         if !size.is_power_of_two() || size > MAX_SIZE {
             return Err(Violation::RingSize(size));
@@ -120,7 +139,7 @@ impl Ring {
         // Sizes and alignments: virtio 1.2, section 2.7; flags, index and the event field are 6 bytes more.
         let descriptors = part("descriptor table", layout.descriptors, 16 * entries, 16)?.cast::<Descriptor>();
         let available = part("available ring", layout.available, 6 + 2 * entries, 2)?.cast::<u16>();
-        let used = part("used ring", layout.used, 6 + 8 * entries, 4)?.cast::<u16>();
+        let used = part("used ring", layout.used, used_bytes(size), 4)?.cast::<u16>();
         let event_idx = layout.event_idx;
         let mut ring = Ring {
             mask: size - 1,
@@ -133,6 +152,7 @@ impl Ring {
             published: 0,
             armed: true,
             call,
+            log,
             told: 0,
             quiet_until: Nanos(0),
         };
@@ -167,13 +187,18 @@ impl Ring {
 
     #[inline]
     fn used_index(&self) -> &AtomicU16 {
-        self.used_field(1)
+        self.used_field(INDEX)
     }
 
     /// `avail_event`, behind the used elements (virtio 1.2, section 2.7.8).
     #[inline]
     fn available_event(&self) -> &AtomicU16 {
-        self.used_field(2 + 4 * (self.mask as usize + 1))
+        self.used_field(self.event_field())
+    }
+
+    #[inline]
+    fn event_field(&self) -> usize {
+        2 + 4 * (self.mask as usize + 1)
     }
 
     /// `used_event`, behind the available entries (virtio 1.2, section 2.7.7).
@@ -302,7 +327,29 @@ impl Ring {
 
     /// Takes back what was completed from entry `base` on and is not published yet: those buffers are available still.
     pub fn take_back(&mut self, base: u16) {
+        if let Some(log) = &self.log {
+            self.mark_elements(log, base);
+        }
         self.next = base;
+    }
+
+    /// Logs the used elements from entry `base` on, which were written.
+    #[cold]
+    fn mark_elements(&self, log: &UsedLog, base: u16) {
+        let (first, size) = ((base & self.mask) as usize, self.size() as usize);
+        let count = usize::from(self.next.wrapping_sub(base));
+        let to_end = count.min(size - first);
+        for (entry, count) in [(first, to_end), (0, count - to_end)] {
+            log.mark(ELEMENTS + 8 * entry, 8 * count);
+        }
+    }
+
+    /// Logs a field of the used ring, which was written. Fields are of two bytes, and numbered so.
+    #[inline]
+    fn mark_field(&self, at: usize) {
+        if let Some(log) = &self.log {
+            log.mark(2 * at, 2);
+        }
     }
 
     /// Shows the driver all that was completed, and calls it if it wants to know. Within [`HOLD`] of the last call it is called
@@ -314,9 +361,13 @@ impl Ring {
             return Nanos::NEVER;
         }
         if self.published != self.next {
-            self.published = self.next;
+            let before = std::mem::replace(&mut self.published, self.next);
             // Release: elements and the bytes in buffers are visible before the index that hands them over (2.7.8.2).
             self.used_index().store(self.next, Ordering::Release);
+            if let Some(log) = &self.log {
+                self.mark_elements(log, before);
+                self.mark_field(INDEX);
+            }
             // The index must be visible before the driver's wish is read (2.7.7.2, 2.7.10): otherwise it could ask to be
             // called, see the old index and sleep, while we saw its old wish.
             fence(Ordering::SeqCst);
@@ -368,8 +419,10 @@ impl Ring {
         let target = self.next.wrapping_add(skip);
         if self.event_idx {
             self.available_event().store(target, Ordering::Relaxed);
+            self.mark_field(self.event_field());
         } else {
-            self.used_field(0).store(0, Ordering::Relaxed);
+            self.used_field(FLAGS).store(0, Ordering::Relaxed);
+            self.mark_field(FLAGS);
         }
         // The wish must be visible before the index is read, the mirror image of `publish`.
         fence(Ordering::SeqCst);
@@ -383,7 +436,8 @@ impl Ring {
             self.armed = false;
             // With EVENT_IDX the wish stands where the driver passed it or will once; kicks stop by themselves.
             if !self.event_idx {
-                self.used_field(0).store(NO_NOTIFY, Ordering::Relaxed);
+                self.used_field(FLAGS).store(NO_NOTIFY, Ordering::Relaxed);
+                self.mark_field(FLAGS);
             }
         }
     }

@@ -90,4 +90,7 @@ pub enum Violation {
     /// Memory went away.
     #[error("the frontend truncated its guest's memory while it was in use")]
     Torn,
+    /// The log of a guest that is moved went away.
+    #[error("the frontend truncated the dirty log while it was in use")]
+    TornLog,
 }

@@ -27,7 +27,7 @@ pub use link::{Link, QueueSetup};
 pub use receive::Takes;
 
 use crate::burst::{Batch, Burst};
-use crate::flow;
+use crate::flow::{self, Turn};
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::{Limit, Port, Put, Refusal, Room, Status, Wanted};
@@ -65,8 +65,8 @@ pub struct Xen {
     /// Why the last frontend was disabled, until the next one comes.
     broken: Option<String>,
     limit: Option<Limit>,
-    /// The queue last offered from.
-    turn: usize,
+    /// Among transmit queues.
+    turn: Turn,
     /// Where frames are completed for a guest that left it to us.
     plain: Plain,
 }
@@ -124,7 +124,7 @@ impl Xen {
             link: None,
             broken: None,
             limit: None,
-            turn: 0,
+            turn: Turn::default(),
             plain: Plain::default(),
         };
         Ok((port, plug))
@@ -185,17 +185,14 @@ impl Port for Xen {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(link) = &mut self.link else { return filler.done() };
-        let queues = link.queues.len();
-        let next = (1..=queues).map(|step| (self.turn + step) % queues);
-        let Some(index) = next.into_iter().find(|index| link.queues[*index].transmit.waiting()) else {
-            return filler.done();
-        };
-        self.turn = index;
+        let waiting = |index: usize| link.queues[index].transmit.waiting();
+        let Some(index) = self.turn.next(link.queues.len(), waiting) else { return filler.done() };
         if let Err(violation) = link.queues[index].transmit.offer(&mut filler, grant) {
             filler.clear();
             self.disable(violation);
             return filler.done();
         }
+        self.turn.offered(index, filler.len());
         match &self.link {
             Some(link) => filler.done_remote(&link.queues[index].transmit.landing),
             None => filler.done(),
@@ -203,7 +200,8 @@ impl Port for Xen {
     }
 
     fn consume(&mut self, frames: usize) {
-        let Some(queue) = self.link.as_mut().and_then(|link| link.queues.get_mut(self.turn)) else { return };
+        let turn = self.turn.taken(frames);
+        let Some(queue) = self.link.as_mut().and_then(|link| link.queues.get_mut(turn)) else { return };
         if let Err(violation) = queue.transmit.consume(frames) {
             self.disable(violation);
         }

@@ -22,6 +22,8 @@ pub const GET_FEATURES: u32 = 1;
 pub const SET_FEATURES: u32 = 2;
 pub const SET_OWNER: u32 = 3;
 pub const SET_MEM_TABLE: u32 = 5;
+pub const SET_LOG_BASE: u32 = 6;
+pub const SET_LOG_FD: u32 = 7;
 pub const SET_VRING_NUM: u32 = 8;
 pub const SET_VRING_ADDR: u32 = 9;
 pub const SET_VRING_BASE: u32 = 10;
@@ -32,8 +34,10 @@ pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const GET_QUEUE_NUM: u32 = 17;
 pub const SET_VRING_ENABLE: u32 = 18;
+pub const SEND_RARP: u32 = 19;
 pub const ADD_MEM_REG: u32 = 37;
 pub const REM_MEM_REG: u32 = 38;
+pub const SET_STATUS: u32 = 39;
 
 /// The guest's physical address of its memory, and the frontend's own.
 pub const GUEST: u64 = 0x4000_0000;
@@ -49,15 +53,19 @@ pub const INDIRECT: u16 = 4;
 pub const HEADER: usize = 12;
 pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
 
-/// Bits of the features: VERSION_1, protocol features, MRG_RXBUF, all guest and host offloads.
+/// Bits of the features: VERSION_1, protocol features, LOG_ALL, MRG_RXBUF, all guest and host offloads.
 pub const F_VERSION_1: u64 = 1 << 32;
 pub const F_PROTOCOL: u64 = 1 << 30;
+pub const F_LOG_ALL: u64 = 1 << 26;
 pub const F_EVENT_IDX: u64 = 1 << 29;
 pub const F_MRG_RXBUF: u64 = 1 << 15;
 pub const F_GUEST_OFFLOADS: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9;
 pub const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
 pub const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
 pub const RICH: u64 = PLAIN | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
+
+/// Bytes of a log that has a bit for each page below the end of the guest's memory.
+pub const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;
 
 /// A header that leaves nothing to do.
 pub const NO_HEADER: [u8; HEADER] = [0; HEADER];
@@ -241,12 +249,25 @@ impl Frontend {
 
     pub fn set_up_ring(&self, queue: u32) {
         self.send_words(SET_VRING_NUM, &[queue, self.size.into()]);
-        let [descriptors, available, used] = ring(queue).map(|at| USER + at);
-        self.send_longs(SET_VRING_ADDR, &[queue.into(), descriptors, used, available, 0], &[]);
+        self.place_ring(queue, None);
         self.send_words(SET_VRING_BASE, &[queue, 0]);
         self.send_longs(SET_VRING_CALL, &[queue.into()], &[self.calls[queue as usize].as_raw_fd()]);
         self.send_longs(SET_VRING_KICK, &[queue.into()], &[self.kicks[queue as usize].as_raw_fd()]);
         self.send_words(SET_VRING_ENABLE, &[queue, 1]);
+    }
+
+    /// Says where a ring is, and where the log has its used ring, if writes to that are logged.
+    pub fn place_ring(&self, queue: u32, log: Option<u64>) {
+        let [descriptors, available, used] = ring(queue).map(|at| USER + at);
+        let index_and_flags = u64::from(queue) | u64::from(log.is_some()) << 32;
+        self.send_longs(SET_VRING_ADDR, &[index_and_flags, descriptors, used, available, log.unwrap_or(0)], &[]);
+    }
+
+    /// Has everything logged that the device writes, as QEMU does when it begins to move a guest.
+    pub fn log_all(&self, features: u64, queues: u32, log: &File, offset: u64) {
+        self.send_longs(SET_LOG_BASE, &[LOG, offset], &[log.as_raw_fd()]);
+        self.send_longs(SET_FEATURES, &[features | F_LOG_ALL], &[]);
+        (0..queues).for_each(|queue| self.place_ring(queue, Some(GUEST + ring(queue)[2])));
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {
@@ -321,6 +342,13 @@ impl Frontend {
     pub fn lent(&self, index: u32, len: u32) -> Vec<u8> {
         self.read(BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len as usize)
     }
+}
+
+/// A file for a log, all of its bits clear.
+pub fn log_file(len: u64) -> File {
+    let file = File::from(memfd_create("log", MFdFlags::empty()).unwrap());
+    file.set_len(len).unwrap();
+    file
 }
 
 /// Where a queue's three parts are in the memory.

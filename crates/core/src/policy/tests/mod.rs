@@ -88,6 +88,7 @@ fn written(policy: &Policy) -> String {
         match &link.uplink {
             Uplink::None => {}
             Uplink::Tap { name } => writeln!(text, "uplink = {{ tap = {name:?} }}").unwrap(),
+            Uplink::Card { name } => writeln!(text, "uplink = {{ card = {name:?} }}").unwrap(),
             Uplink::Wire { to, delay, queue, backpressure } => {
                 let (delay, queue) = (format_duration(*delay), format_size(*queue));
                 writeln!(text, "[link.uplink]\nwire = {to:?}\ndelay = {delay:?}\nqueue = {queue:?}").unwrap();

@@ -21,11 +21,12 @@ fn uplink(place: usize) -> impl Strategy<Value = Uplink> {
     match place {
         0 => Just(Uplink::None).boxed(),
         1 => wire.boxed(),
-        _ => Just(Uplink::Tap { name: format!("fl{place}") }).boxed(),
+        2 => Just(Uplink::Tap { name: "fl0".into() }).boxed(),
+        _ => Just(Uplink::Card { name: "eth0".into() }).boxed(),
     }
 }
 
-/// The first link is the far end of the second's wire, the others have taps.
+/// The first link is the far end of the second's wire, the others have a tap and a card.
 fn link(place: usize) -> impl Strategy<Value = Link> {
     let rate = proptest::option::of(1_000..=10_000_000_000_000u64);
     let parts = (rate, scheduler(), 1_000..=60_000_000_000u64, any::<bool>(), uplink(place));

@@ -98,7 +98,7 @@ fn unknown_keys() {
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
-        "unknown key `tpa` in uplink, did you mean `tap`? (its keys are tap, wire, delay, queue, backpressure)",
+        "unknown key `tpa` in uplink, did you mean `tap`? (its keys are tap, card, wire, delay, queue, backpressure)",
     );
     file(
         "contrl = 1",
@@ -201,6 +201,7 @@ fn wrong_names() {
         &["p:5: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"länger\""],
     );
     link("uplink = { tap = \"\" }\n", "tap must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"\"");
+    link("uplink = { card = \"a/b\" }\n", "card must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"a/b\"");
     link("uplink = { tap = \"..\" }\n", "tap must be the name of a network interface, not \"..\"");
     link(
         "uplink = { tap = \"sixteen-bytes-16\" }\n",
@@ -266,9 +267,12 @@ fn keys_of_another_kind() {
         &BASE.replace("rate =", "scheduler = \"netback\"\nprioritize = false\nrate ="),
         &["p:7: prioritize belongs to scheduler \"wrr\", this link has \"netback\""],
     );
-    link("uplink = {}\n", "uplink must name a tap or a wire, such as { tap = \"fl0\" }");
-    link("uplink = { tap = \"fl0\", wire = \"x\" }\n", "uplink must be a tap or a wire, not both");
+    link("uplink = {}\n", "uplink must name a tap, a card or a wire, such as { tap = \"fl0\" }");
+    for two in ["tap = \"fl0\", wire = \"x\"", "tap = \"fl0\", card = \"x\"", "card = \"fl0\", wire = \"x\""] {
+        link(&format!("uplink = {{ {two} }}\n"), "uplink must be a tap, a card or a wire, only one of them");
+    }
     link("uplink = { tap = \"fl0\", queue = \"1MiB\" }\n", "queue belongs to a wire, this uplink is a tap");
+    link("uplink = { card = \"eth0\", delay = \"1ms\" }\n", "delay belongs to a wire, this uplink is a card");
     check(
         &BASE.replace("rate =", "scheduler = \"wrr\"\nrate =").replace("socket", "min_rate = \"1Mbit/s\"\nsocket"),
         &["p:11: min_rate belongs to scheduler \"fair\", this link has \"wrr\""],
@@ -306,6 +310,10 @@ fn what_is_there_twice() {
     check(
         "[[link]]\nname = \"a\"\nuplink.tap = \"fl0\"\n[[link]]\nname = \"a\"\n[link.uplink]\n# tap\ntap = \"fl0\"\n",
         &["p:5: name `a` is taken by another link", "p:8: tap `fl0` is taken by link `a`"],
+    );
+    check(
+        "[[link]]\nname = \"a\"\nuplink.card = \"eth0\"\n[[link]]\nname = \"b\"\nuplink.card = \"eth0\"\n",
+        &["p:6: card `eth0` is taken by link `a`"],
     );
 }
 

@@ -1,6 +1,7 @@
 //! Procedures: what is done on a machine, and what its samples say. A file a procedure.
 
 mod all_to_all;
+mod executed;
 mod flows;
 mod packet_delay;
 mod passage;
@@ -33,6 +34,10 @@ pub trait Procedure: Debug {
     fn seconds(&self) -> f64;
     /// Shortens it to a trial.
     fn shorten(&mut self);
+    /// Has it measure instructions instead of times, and in short, if it can; answers whether it does.
+    fn count(&mut self) -> bool {
+        false
+    }
     /// Multiplies every rate.
     fn scale(&mut self, factor: f64);
     /// Asks the machine for what will have to be compared, before a repeat.

@@ -3,16 +3,15 @@
 //! A stream flows between the external machine and a node; once it is steady the host marks two moments, and what was
 //! executed between them is divided by the frames that the host's own card passed in that time.
 
-use std::collections::BTreeSet;
-
 use fairlane_agent::{Command, Counters, Outcome};
 use fairlane_load::{ReceiveSpec, tcp};
-use fairlane_report::{Axis, Figure, Series};
+use fairlane_report::Figure;
 use serde::Deserialize;
 
 use super::super::case::{Fault, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
+use super::executed::{self, CAPTION, Executed, bars};
 use super::{Finished, Procedure, limits};
 use crate::path::{Bill, Component, Counts, Domain, Domains};
 use crate::{Error, Machine, Node, Topology};
@@ -94,12 +93,8 @@ impl Procedure for PathLength {
     }
 
     fn metrics(&self, _: &Topology) -> Vec<String> {
-        let components = Component::ALL.map(Component::name);
-        components
-            .into_iter()
-            .chain(["total", "outside_guest", "packets", "throughput", "account/host", "account/guest"])
-            .map(str::to_owned)
-            .collect()
+        let others = ["outside_guest", "packets", "throughput", "account/host", "account/guest"];
+        executed::names().chain(others).map(str::to_owned).collect()
     }
 
     fn seconds(&self) -> f64 {
@@ -137,36 +132,23 @@ impl Procedure for PathLength {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        let files = machine.marks();
-        let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
         let Some([(from, _), (to, _)]) = marks(accounts) else { return Ok(()) };
-        let (Some(before), Some(from), Some(to)) = (file(1), file(from), file(to)) else { return Ok(()) };
-        let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
-        let domains = Domains::learn(&before, &to);
-        let cpus = topology.measured_cpus();
-        let between = to.since(&from);
-        let bill = Bill::of(&between, &domains, &cpus);
+        let Some(executed) = Executed::between(machine, topology, [from, to])? else { return Ok(()) };
         // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
-        compare_accounts(machine, &before, record)?;
-        let functions = functions(machine, &bill)?;
+        compare_accounts(machine, &executed.before, record)?;
+        let functions = functions(machine, &executed.bill)?;
         let Some(packets) = self.packets(accounts) else { return Ok(()) };
         for (component, name, instructions) in functions {
             let metric = format!("{}/{name}", component.name());
             record.add(&metric, Statistic::OfRepeats, UNIT, [instructions as f64 / packets]);
         }
-        let weights = Component::ALL.map(|component| bill.instructions(component) as f64 / packets);
-        for (component, weight) in Component::ALL.into_iter().zip(weights) {
-            record.add(component.name(), Statistic::OfRepeats, UNIT, [weight]);
+        for (name, share) in executed.shares(packets) {
+            record.add(name, Statistic::OfRepeats, UNIT, [share]);
         }
-        let total = between.executed(&cpus) as f64;
-        record.add("total", Statistic::OfRepeats, UNIT, [total / packets]);
-        record.series(bars("components", UNIT, weights.into_iter().chain([total / packets])));
-        let of_guest = [Component::Kernel(Domain::Guest), Component::User(Domain::Guest)].map(|c| bill.instructions(c));
-        let outside = 1.0 - of_guest.iter().sum::<u64>() as f64 / total;
-        record.add("outside_guest", Statistic::OfRepeats, "of the path", [outside]);
+        record.series(bars("components", UNIT, executed.shares(packets).map(|(_, share)| share)));
+        record.add("outside_guest", Statistic::OfRepeats, "of the path", [executed.outside_guest()]);
         // The busiest CPU is what limits the throughput.
-        let of_cpus = cpus.iter().map(|cpu| between.executed(&BTreeSet::from([*cpu])));
-        let throughput = packets / of_cpus.max().unwrap_or(0) as f64 * 1e9;
+        let throughput = packets / executed.busiest() as f64 * 1e9;
         record.add("throughput", Statistic::OfRepeats, "packets/s", [throughput]);
         record.series(bars("rate", "packets/s", [throughput]));
         Ok(())
@@ -174,8 +156,7 @@ impl Procedure for PathLength {
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let names = |series: &str| cases.iter().map(|case| format!("{}{series}", case.prefix)).collect::<Vec<_>>();
-        let components = Component::ALL.map(Component::name).into_iter().chain(["total"]);
-        let path = Figure::bars("Path length by component").series(names("components")).categories(components);
+        let path = Figure::bars("Path length by component").series(names("components")).categories(executed::names());
         let rate = Figure::bars("Throughput at 1e9 instructions a second").series(names("rate"));
         vec![
             path.y("instructions a packet").caption(CAPTION),
@@ -187,16 +168,6 @@ impl Procedure for PathLength {
 /// Said beside the throughput.
 const LIMIT: &str = "What each CPU could pass if it executed 1e9 instructions a second and never waited; of two CPUs the \
                      busier one is the limit.";
-
-/// Said beside each figure.
-const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
-                       and what the hardware takes to enter and leave the hypervisor.";
-
-/// A series of bars, one a category.
-fn bars(name: &str, unit: &str, heights: impl IntoIterator<Item = f64>) -> Series {
-    let points = (0..).zip(heights).map(|(place, height)| [f64::from(place), height]);
-    Series::new(name, unit, Axis::new("place", "")).points(points)
-}
 
 /// Enters, by domain, what the plugin charged it with since the computer started, as a part of what the hypervisor did: it
 /// counts nanoseconds, each an instruction of the computer.

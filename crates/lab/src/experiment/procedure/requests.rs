@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use fairlane_agent::{Command, Outcome, proxy};
+use fairlane_agent::{Command, Outcome, doctor, proxy};
 use fairlane_load::processors::{self, Use};
 use fairlane_load::traffic::client::{self, Account as Answered, Close};
 use fairlane_load::traffic::server::{self, Acceptors};
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::super::case::{Fault, guest_fault, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
+use super::executed::{self, CAPTION, Executed, bars};
 use super::{Finished, Procedure, limits};
 use crate::{Error, Machine, Node, Topology};
 
@@ -28,6 +29,22 @@ const PAUSE: f64 = 0.5;
 const LAST: f64 = 4.0;
 /// Seconds after which a request has failed.
 const TIMEOUT: f64 = 5.0;
+/// The bound of all listeners' backlogs, and the kernel's own value of it (net/core/net_namespace.c, SOMAXCONN).
+const SOMAXCONN: (&str, u32) = ("/proc/sys/net/core/somaxconn", 4096);
+/// When the doctor begins to look on: before the first requests, whose burst fills queues.
+const LOOK: f64 = 0.5 * SETTLE;
+/// The part of the time of requests that it looks on: its second reading, which takes a while, is to come while there is work.
+const LOOKED: f64 = 0.8;
+/// The causes of the doctor's that keys of this procedure remove: `acceptors`, `backlog`.
+const REMOVABLE: [&str; 2] = ["acceptor", "accept-queue"];
+/// Seconds between a mark and requests before or after it, whose instructions are counted. An idle computer executes next to nothing.
+const EDGE: f64 = 0.5;
+/// Seconds of requests whose instructions are counted, at most: each is emulated.
+const COUNTED: f64 = 0.2;
+/// The unit of what is counted.
+const UNIT: &str = "instructions/connection";
+/// The title of their figure.
+const BILL: &str = "Instructions a connection";
 /// The series of what is lost by size.
 const LOSS: &str = "loss";
 /// Bytes of a TCP_CRR's request: the source's.
@@ -53,8 +70,14 @@ pub struct Requests {
     connections: usize,
     /// Bytes of an answer, each size in its turn.
     sizes: Vec<u32>,
+    /// How many connections may wait to be accepted, at most (net.core.somaxconn); the kernel's own bound if not given.
+    #[serde(default)]
+    backlog: Option<u32>,
     /// Seconds for each size.
     seconds: f64,
+    /// Whether instructions are counted, instead of connections a second.
+    #[serde(skip)]
+    counted: bool,
 }
 
 /// The patterns.
@@ -113,9 +136,66 @@ impl Requests {
         [first].into_iter().chain(host).collect()
     }
 
+    /// Seconds between the requests of two sizes.
+    fn pause(&self) -> f64 {
+        if self.counted { 2.0 * EDGE } else { PAUSE }
+    }
+
+    /// Bounds the backlogs of what will listen where requests arrive.
+    fn limit_backlogs(&self, machine: &dyn Machine, backlog: u32) -> Result<(), Error> {
+        let [(_, node), ..] = self.watched()[..] else { return Ok(()) };
+        machine.agent(node).run(Command::Write { path: SOMAXCONN.0.into(), text: backlog.to_string() }).map(drop)
+    }
+
     /// The time in which requests are made, in seconds.
     fn working(&self) -> f64 {
-        self.sizes.len() as f64 * (self.seconds + PAUSE) - PAUSE
+        self.sizes.len() as f64 * (self.seconds + self.pause()) - self.pause()
+    }
+
+    /// Enters what was executed for each connection, by component.
+    fn bill(
+        &self,
+        topology: &Topology,
+        machine: &dyn Machine,
+        accounts: &[Account],
+        record: &mut Record,
+    ) -> Result<(), Error> {
+        let marks = accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Marked { number, .. } => Some(*number),
+            _ => None,
+        });
+        let marks: Vec<usize> = marks.collect();
+        let pairs = marks.iter().zip(marks.iter().skip(1));
+        for ((size, answered), (from, to)) in self.sizes.iter().zip(self.answered(accounts)).zip(pairs) {
+            if let Some(reason) = &answered.stopped {
+                record.say("stopped", format!("answers of {size} bytes: {reason}"));
+            }
+            if answered.requests == 0 {
+                continue;
+            }
+            let Some(executed) = Executed::between(machine, topology, [*from, *to])? else { continue };
+            let connections = answered.requests as f64;
+            for (name, share) in executed.shares(connections) {
+                record.add(&metric(name, *size), Statistic::OfRepeats, UNIT, [share]);
+            }
+            let total = executed.total() as f64 / connections;
+            record.series(Series::new("instructions", UNIT, by_size()).point((*size).into(), total));
+            if self.sizes.len() == 1 {
+                record.series(bars("components", UNIT, executed.shares(connections).map(|(_, share)| share)));
+            }
+        }
+        Ok(())
+    }
+
+    /// One size by component, several in all.
+    fn bill_figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        let names = |series: &str| cases.iter().map(|case| format!("{}{series}", case.prefix)).collect::<Vec<_>>();
+        let figure = if self.sizes.len() == 1 {
+            Figure::bars(BILL).series(names("components")).categories(executed::names())
+        } else {
+            Figure::means(BILL).series(names("instructions"))
+        };
+        vec![figure.y("instructions a connection").caption(CAPTION)]
     }
 
     fn answered<'a>(&self, accounts: &'a [Account]) -> impl Iterator<Item = &'a Answered> {
@@ -124,6 +204,16 @@ impl Requests {
             _ => None,
         })
     }
+}
+
+/// The axis of what is measured by size.
+fn by_size() -> Axis {
+    Axis::new("size of an answer", "bytes")
+}
+
+/// The name of a share of the instructions at a size.
+fn metric(share: &str, size: u32) -> String {
+    if share == "total" { format!("instructions/{size}") } else { format!("{share}/{size}") }
 }
 
 /// How busy the busiest processor is, as a part of its time; and what part of all soft interrupts' time is its own.
@@ -146,6 +236,9 @@ impl Procedure for Requests {
             faults.push(("through", "through is an HTTP proxy: pattern must be \"http\"".to_owned()));
         }
         limits(&mut faults, "connections", self.connections as f64, 1.0, 10_000.0);
+        if let Some(backlog) = self.backlog {
+            limits(&mut faults, "backlog", backlog.into(), 1.0, 65_535.0);
+        }
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
         let least = if self.pattern == Word::Crr { 1 } else { 0 };
         if self.sizes.is_empty() || self.sizes.iter().any(|size| !(least..=1 << 30).contains(size)) {
@@ -155,11 +248,17 @@ impl Procedure for Requests {
         faults
     }
 
-    fn metrics(&self, _: &Topology) -> Vec<String> {
-        let of_size = |size: &u32| ["rate", "bandwidth", "latency"].map(|name| format!("{name}/{size}"));
+    fn metrics(&self, topology: &Topology) -> Vec<String> {
+        let failed = ["failed".to_owned()];
+        if self.counted {
+            let of_size = |size: &u32| executed::names().map(|name| metric(name, *size)).collect::<Vec<_>>();
+            return self.sizes.iter().flat_map(of_size).chain(failed).collect();
+        }
+        let of_size = |size: &u32| ["rate", "bandwidth", "latency", "longest"].map(|name| format!("{name}/{size}"));
         let of_node = |(whose, _): (&str, Node)| ["busiest", "interrupts"].map(|name| format!("{name}/{whose}"));
         let watched = self.watched().into_iter().flat_map(of_node);
-        self.sizes.iter().flat_map(of_size).chain(watched).chain(["failed".to_owned()]).collect()
+        let causes = REMOVABLE.into_iter().filter(|_| topology.doctor).map(|cause| format!("named/{cause}"));
+        self.sizes.iter().flat_map(of_size).chain(watched).chain(causes).chain(failed).collect()
     }
 
     fn seconds(&self) -> f64 {
@@ -170,7 +269,17 @@ impl Procedure for Requests {
         self.seconds = self.seconds.min(1.0);
     }
 
+    fn count(&mut self) -> bool {
+        self.seconds = self.seconds.min(COUNTED);
+        self.counted = true;
+        true
+    }
+
     fn scale(&mut self, _: f64) {}
+
+    fn prepare(&self, _: &Topology, machine: &dyn Machine, _: &mut Record) -> Result<(), Error> {
+        self.backlog.map_or(Ok(()), |backlog| self.limit_backlogs(machine, backlog))
+    }
 
     fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
@@ -190,30 +299,43 @@ impl Procedure for Requests {
             plan.serve(node, Command::Proxy(spec));
         }
         for (index, size) in self.sizes.iter().enumerate() {
-            let start = SETTLE + index as f64 * (self.seconds + PAUSE);
+            let start = SETTLE + index as f64 * (self.seconds + self.pause());
             plan.start(self.client, start, Command::RequestSend(self.spec(topology, at, port, *size)));
+            if self.counted {
+                plan.start(Node::Host, start - EDGE, Command::Mark);
+            }
         }
-        for (_, node) in self.watched() {
-            plan.start(node, SETTLE, Command::Processors(processors::Spec { seconds: self.working() }));
+        if self.counted {
+            plan.start(Node::Host, SETTLE + self.working() + EDGE, Command::Mark);
+        }
+        for (_, node) in self.watched().into_iter().filter(|_| !self.counted) {
+            let seconds = self.working();
+            plan.start(node, SETTLE, Command::Processors(processors::Spec { seconds }));
+            if topology.doctor {
+                let seconds = SETTLE - LOOK + LOOKED * seconds;
+                plan.start(node, LOOK, Command::Doctor(doctor::Spec { seconds }));
+            }
         }
         plan
     }
 
     fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
+        let failed: u64 = self.answered(accounts).map(|answered| answered.failed).sum();
+        record.add("failed", Statistic::OfRepeats, "", [failed as f64]);
+        if self.counted {
+            return;
+        }
         for (size, answered) in self.sizes.iter().zip(self.answered(accounts)) {
             let rate = answered.requests as f64 / answered.seconds;
             let bandwidth = answered.received as f64 * 8.0 / answered.seconds;
             record.add(&format!("rate/{size}"), Statistic::OfRepeats, "1/s", [rate]);
             record.add(&format!("bandwidth/{size}"), Statistic::OfRepeats, "bit/s", [bandwidth]);
             record.add(&format!("latency/{size}"), Statistic::OfRepeats, "ms", [answered.median * 1e3]);
+            record.add(&format!("longest/{size}"), Statistic::OfRepeats, "ms", [answered.longest * 1e3]);
             for (name, unit, value) in [("rate", "1/s", rate), ("bandwidth", "bit/s", bandwidth)] {
-                record.series(
-                    Series::new(name, unit, Axis::new("size of an answer", "bytes")).point((*size).into(), value),
-                );
+                record.series(Series::new(name, unit, by_size()).point((*size).into(), value));
             }
         }
-        let failed: u64 = self.answered(accounts).map(|answered| answered.failed).sum();
-        record.add("failed", Statistic::OfRepeats, "", [failed as f64]);
         let looked = accounts.iter().filter_map(|account| match &account.outcome {
             Outcome::Processors(uses) => Some(busiest(uses)),
             _ => None,
@@ -222,26 +344,52 @@ impl Procedure for Requests {
             record.add(&format!("busiest/{whose}"), Statistic::OfRepeats, "", [busy]);
             record.add(&format!("interrupts/{whose}"), Statistic::OfRepeats, "", [interrupts]);
         }
+        let found = accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Findings(findings) => Some(findings.first()),
+            _ => None,
+        });
+        for ((whose, node), first) in self.watched().into_iter().zip(found) {
+            let words =
+                first.map_or("nothing".to_owned(), |first| format!("{} ({}): {}", first.cause, first.sure, first.seen));
+            record.say(&format!("doctor/{whose}"), words);
+            if node == self.watched()[0].1 {
+                for cause in REMOVABLE {
+                    let named = first.is_some_and(|first| first.cause == cause);
+                    record.add(&format!("named/{cause}"), Statistic::OfRepeats, "", [f64::from(u8::from(named))]);
+                }
+            }
+        }
     }
 
-    /// A client that gave up has no rate.
-    fn observe(&self, _: &Topology, _: &dyn Machine, accounts: &[Account], _: &mut Record) -> Result<(), Error> {
-        match self.answered(accounts).find_map(|answered| answered.stopped.clone()) {
+    fn observe(
+        &self,
+        topology: &Topology,
+        machine: &dyn Machine,
+        accounts: &[Account],
+        record: &mut Record,
+    ) -> Result<(), Error> {
+        if self.backlog.is_some() {
+            self.limit_backlogs(machine, SOMAXCONN.1)?;
+        }
+        let stopped = self.answered(accounts).find_map(|answered| answered.stopped.clone());
+        match stopped {
+            // A rehearsal may be too slow for an answer, and its client gives up.
+            _ if self.counted => self.bill(topology, machine, accounts, record),
+            // One that gave up has no rate.
             Some(reason) => Err(Error::Failed { guest: self.client.to_string(), reason }),
             None => Ok(()),
         }
     }
 
     fn comparisons(&self, cases: usize) -> Vec<String> {
-        let sizes = self.sizes.iter().filter(|_| self.through.is_some() && cases > 1);
+        let sizes = self.sizes.iter().filter(|_| self.through.is_some() && cases > 1 && !self.counted);
         sizes.map(|size| format!("loss/{size}")).collect()
     }
 
     /// Of a proxy: how much lower the rate of the last case is than that of the first.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
-        let ([first, .., last], Some(_)) = (cases, self.through) else { return };
-        let axis = Axis::new("size of an answer", "bytes");
-        let mut losses = Series::new(LOSS, "%", axis).group(last.name);
+        let ([first, .., last], Some(_), false) = (cases, self.through, self.counted) else { return };
+        let mut losses = Series::new(LOSS, "%", by_size()).group(last.name);
         for size in &self.sizes {
             let rate = |case: &Finished| stats::mean(case.record.samples(&format!("rate/{size}"))).unwrap_or(f64::NAN);
             let loss = stats::loss_percent(rate(last) / rate(first));
@@ -252,6 +400,9 @@ impl Procedure for Requests {
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
+        if self.counted {
+            return self.bill_figures(cases);
+        }
         let titles = [("rate", "Connections a second"), ("bandwidth", "Bandwidth of the answers")];
         let figure = |(name, title): (&str, &str)| {
             let names = cases.iter().map(|case| format!("{}{name}", case.prefix));

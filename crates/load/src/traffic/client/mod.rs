@@ -88,6 +88,8 @@ pub struct Account {
     pub received: u64,
     /// The median of what an answer took, in seconds.
     pub median: f64,
+    /// The longest that one took, in seconds.
+    pub longest: f64,
     /// Why it ended before its time.
     pub stopped: Option<String>,
 }
@@ -101,6 +103,7 @@ impl From<&Outcome> for Account {
             failed: total.failures.total(),
             received: total.received,
             median: total.latency.value_at_quantile(0.5) as f64 / 1e9,
+            longest: total.latency.max() as f64 / 1e9,
             stopped: stopped.clone(),
         }
     }

@@ -1,0 +1,75 @@
+//! What a computer executed between two marks, by component.
+
+use std::collections::BTreeSet;
+
+use fairlane_report::{Axis, Series};
+
+use crate::path::{Bill, Component, Counts, Domain, Domains};
+use crate::{Error, Machine, Topology};
+
+/// Said beside figures of it.
+pub const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
+                           and what the hardware takes to enter and leave the hypervisor.";
+
+/// What the measured CPUs executed between two marks.
+pub struct Executed {
+    /// All up to the first mark of all, which is from before there was a guest.
+    pub before: Counts,
+    /// By component and address.
+    pub bill: Bill,
+    between: Counts,
+    cpus: BTreeSet<usize>,
+}
+
+impl Executed {
+    /// Reads what a machine's emulator counted between two marks, by their numbers; none where it does not count.
+    ///
+    /// # Errors
+    /// Those of the marks' files.
+    pub fn between(machine: &dyn Machine, topology: &Topology, marks: [usize; 2]) -> Result<Option<Executed>, Error> {
+        let files = machine.marks();
+        let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
+        let (Some(before), [Some(from), Some(to)]) = (file(1), marks.map(file)) else { return Ok(None) };
+        let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
+        let domains = Domains::learn(&before, &to);
+        let cpus = topology.measured_cpus();
+        let between = to.since(&from);
+        let bill = Bill::of(&between, &domains, &cpus);
+        Ok(Some(Executed { before, bill, between, cpus }))
+    }
+
+    /// The components by name, and `total`: instructions divided by the number of what they were executed for.
+    pub fn shares(&self, each: f64) -> impl Iterator<Item = (&'static str, f64)> {
+        let of_components = Component::ALL.map(|component| (component.name(), self.bill.instructions(component)));
+        of_components.into_iter().chain([("total", self.total())]).map(move |(name, count)| (name, count as f64 / each))
+    }
+
+    /// All instructions.
+    pub fn total(&self) -> u64 {
+        self.between.executed(&self.cpus)
+    }
+
+    /// The part of them, 0 to 1, that lies outside the guest.
+    pub fn outside_guest(&self) -> f64 {
+        let of_guest = [Component::Kernel(Domain::Guest), Component::User(Domain::Guest)];
+        1.0 - of_guest.map(|component| self.bill.instructions(component)).iter().sum::<u64>() as f64
+            / self.total() as f64
+    }
+
+    /// Instructions of the CPU that executed most.
+    pub fn busiest(&self) -> u64 {
+        let of_cpus = self.cpus.iter().map(|cpu| self.between.executed(&BTreeSet::from([*cpu])));
+        of_cpus.max().unwrap_or(0)
+    }
+}
+
+/// The names of [`Executed::shares`], in order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    Component::ALL.map(Component::name).into_iter().chain(["total"])
+}
+
+/// A series of bars, one a category.
+pub fn bars(name: &str, unit: &str, heights: impl IntoIterator<Item = f64>) -> Series {
+    let points = (0..).zip(heights).map(|(place, height)| [f64::from(place), height]);
+    Series::new(name, unit, Axis::new("place", "")).points(points)
+}

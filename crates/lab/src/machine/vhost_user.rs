@@ -1,0 +1,57 @@
+//! Fairlane on a host that is no Xen: guests' cards are on vhost-user sockets, in the place of taps.
+
+use std::path::{Path, PathBuf};
+
+use fairlane_agent::Command;
+
+use super::{Node, Topology, backend, wiring};
+use crate::{Agent, Error, image};
+
+/// Where the daemon's program and its files are.
+pub struct Fairlane {
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl Fairlane {
+    /// One on this computer, its files in a directory.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where its program is not built.
+    pub fn here(home: &Path) -> Result<Fairlane, Error> {
+        Ok(Fairlane { program: image::fairlane()?, home: home.to_owned() })
+    }
+
+    /// One on a computer whose image has it.
+    pub fn installed() -> Fairlane {
+        Fairlane { program: "fairlane".into(), home: "/run/fairlane".into() }
+    }
+
+    /// The socket of a guest's card.
+    pub fn socket(&self, guest: usize) -> PathBuf {
+        self.home.join(format!("{}.sock", wiring::vif(guest)))
+    }
+
+    /// Starts the daemon as a process of the host's, in its network and on its CPUs, and waits until it serves: guests find
+    /// their sockets then.
+    ///
+    /// # Errors
+    /// Those of the host's agent.
+    pub fn start(&self, host: &Agent, topology: &Topology) -> Result<(), Error> {
+        let (policy, control) = (self.home.join("policy.toml"), self.home.join("control.sock"));
+        let control = control.to_string_lossy();
+        let mut text = format!("control = \"{control}\"\n{}", backend::link_by_tap(host, topology)?);
+        for (number, guest) in (1..=topology.joined()).zip(&topology.guests) {
+            let node = Node::Guest(number);
+            let (mac, socket) = (wiring::mac_text(node), self.socket(number));
+            text += &format!("[[vif]]\nname = \"{node}\"\nsocket = \"{}\"\nmac = \"{mac}\"\n", socket.display());
+            let rates = [("max_rate", guest.rate), ("min_rate", guest.min_rate)];
+            for (key, rate) in rates.into_iter().filter_map(|(key, rate)| Some((key, rate?))) {
+                text += &format!("{key} = \"{rate:.0}bit/s\"\n");
+            }
+            text += &format!("early_ack = {}\n", topology.early_ack);
+        }
+        host.run(Command::Write { path: policy.clone(), text })?;
+        backend::serve(host, &self.program.to_string_lossy(), &policy.to_string_lossy(), &control).map(drop)
+    }
+}

@@ -1,0 +1,149 @@
+//! Opening a packet socket with rings on an interface (packet(7), linux/net/packet/af_packet.c).
+
+use super::slots::{BLOCK, SLOT, Slots};
+use super::{Card, Error};
+use crate::Status;
+use crate::card::receive::Receive;
+use crate::card::transmit::Transmit;
+use crate::interface::{self, Changes, Control, check};
+use crate::map::Map;
+use fairlane_core::time::Nanos;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Blocks of the ring of what comes: 480 frames. Nothing pushes back there, so it is to hold what comes while the worker
+/// waits for its CPU.
+const RECEIVE: usize = 16;
+
+/// Blocks of the ring of what is sent: 120 frames. What waits there is out of the scheduler's hands.
+const TRANSMIT: usize = 4;
+
+/// Bytes of both.
+const MEMORY: usize = (RECEIVE + TRANSMIT) * BLOCK * SLOT;
+
+/// The protocol number of all frames, as an address has it.
+const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+pub(super) fn open(name: &str) -> Result<Card, Error> {
+    let named = || name.to_owned();
+    let failed = |step| move |error| Error::Step { name: name.into(), step, error };
+    let request = interface::request(name).ok_or_else(|| Error::Name(named()))?;
+    let control = Control::open().map_err(failed("socket"))?;
+    let index = control.index(request).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => Error::Missing { name: named() },
+        _ => failed("SIOCGIFINDEX")(error),
+    })?;
+    if !control.is_ethernet(request).map_err(failed("SIOCGIFHWADDR"))? {
+        return Err(Error::NotEthernet { name: named() });
+    }
+    // Word of changes comes from before the state is asked for, so that none is missed.
+    let changes = Changes::open().map_err(failed("netlink socket"))?;
+    let state = control.state(index).map_err(failed("SIOCGIFFLAGS"))?;
+    if !state.up {
+        return Err(Error::Down { name: named() });
+    }
+    // Without a protocol it takes nothing until it is bound.
+    let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Error::NotAllowed { name: named() },
+        Some(libc::EAFNOSUPPORT) => Error::NoPackets,
+        _ => failed("socket")(error),
+    })?;
+    set(&socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
+        .map_err(failed("PACKET_VERSION"))?;
+    set(&socket, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
+    set(&socket, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
+    for (option, step, blocks) in
+        [(libc::PACKET_RX_RING, "PACKET_RX_RING", RECEIVE), (libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)]
+    {
+        let ring = libc::tpacket_req {
+            tp_block_size: (BLOCK * SLOT) as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: SLOT as u32,
+            tp_frame_nr: (blocks * BLOCK) as u32,
+        };
+        set(&socket, option, &ring).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOMEM) => Error::Memory { name: named(), mebibytes: MEMORY >> 20 },
+            _ => failed(step)(error),
+        })?;
+    }
+    let map = Map::of(&socket, MEMORY).map_err(failed("mmap"))?;
+    // SAFETY: the socket's mapping has the slots of what comes, and behind them those of what is sent; the card keeps it as
+    // long as the rings.
+    let (receive, transmit) = unsafe {
+        let behind = map.start().add(RECEIVE * BLOCK * SLOT);
+        (Slots::new(map.start(), RECEIVE * BLOCK), Slots::new(behind, TRANSMIT * BLOCK))
+    };
+    widen(&socket);
+    let all = libc::packet_mreq {
+        mr_ifindex: index,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(&socket, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(failed("PACKET_ADD_MEMBERSHIP"))?;
+    bind(&socket, index).map_err(failed("bind"))?;
+    Ok(Card {
+        receive: Receive::new(receive),
+        transmit: Transmit::new(transmit),
+        retry: Nanos(0),
+        missed: 0,
+        mtu: state.mtu,
+        status: Status::Up,
+        index,
+        control,
+        changes,
+        socket,
+        _map: map,
+    })
+}
+
+/// Sets an option of packet sockets.
+fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    let (value, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: `value` has `len` bytes, which the call reads.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, len) }).map(drop)
+}
+
+/// Lets as much be on its way as the ring holds. Without CAP_NET_ADMIN it is what the system allows (`wmem_max`), and the
+/// rest waits in the ring.
+fn widen(socket: &OwnedFd) {
+    let bytes = (TRANSMIT * BLOCK * SLOT) as libc::c_int;
+    for option in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
+        let (value, len) = ((&raw const bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
+        // SAFETY: `value` has `len` bytes, which the call reads. Where it fails the buffer stays as it was.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) };
+    }
+}
+
+fn bind(socket: &OwnedFd, index: libc::c_int) -> io::Result<()> {
+    // SAFETY: a sockaddr_ll is numbers, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ALL;
+    address.sll_ifindex = index;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` has `len` bytes, which the call reads.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}
+
+/// Frames that came and found no slot since this was last asked.
+pub(super) fn missed(socket: &OwnedFd) -> u64 {
+    let mut told = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&told) as libc::socklen_t;
+    let value = (&raw mut told).cast();
+    // SAFETY: `told` has `len` bytes to be written.
+    let asked = check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut len)
+    });
+    // Nothing it could say: the option is as old as the rings.
+    asked.map_or(0, |_| told.tp_drops.into())
+}
+
+/// Takes note of the error that the socket holds since its interface went down, so that the next call does not.
+pub(super) fn clear_error(socket: &OwnedFd) {
+    let mut error: libc::c_int = 0;
+    let mut len = size_of_val(&error) as libc::socklen_t;
+    let value = (&raw mut error).cast();
+    // SAFETY: `error` has `len` bytes to be written.
+    unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, value, &raw mut len) };
+}

@@ -1,0 +1,120 @@
+//! What came to the card: frames wait in the ring until they are consumed, and are copied from there.
+
+use super::slots::{HEADER, Slots};
+use crate::burst::{BURST, HEAD};
+use crate::vnet;
+use fairlane_core::packet::Offload;
+use libc::{
+    TP_STATUS_KERNEL, TP_STATUS_LOSING, TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID, TP_STATUS_VLAN_VALID, tpacket2_hdr,
+};
+
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+
+/// The tag of most VLANs (IEEE 802.1Q), where the kernel does not tell.
+const VLAN: u16 = 0x8100;
+
+/// NEEDS_CSUM of virtio's header, and where the checksum's start stands.
+const PARTIAL: u8 = 1;
+const START: std::ops::Range<usize> = 6..8;
+
+/// A frame that waits in its slot. One that cannot be passed on has no bytes, so that whoever judges it counts it as
+/// malformed.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    start: usize,
+    len: usize,
+    offload: Offload,
+}
+
+/// The ring of what came.
+pub struct Receive {
+    slots: Slots,
+    /// The slot of the first frame that was not consumed. Numbers only grow.
+    next: usize,
+    /// Frames from there on that were looked at, each at its slot's number modulo BURST.
+    frames: [Waiting; BURST],
+    count: usize,
+    /// Whether frames were lost since that was last asked.
+    losing: bool,
+}
+
+impl Receive {
+    /// A ring in which nothing came yet.
+    pub fn new(slots: Slots) -> Receive {
+        Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, losing: false }
+    }
+
+    /// Looks at what came until `wanted` frames wait. Answers how many do.
+    pub fn fill(&mut self, wanted: usize) -> usize {
+        while self.count < wanted.min(BURST) {
+            let number = self.next + self.count;
+            let status = self.slots.status(number);
+            if status & TP_STATUS_USER == 0 {
+                break;
+            }
+            self.losing |= status & TP_STATUS_LOSING != 0;
+            let header = self.slots.header(number);
+            // SAFETY: the slot is the process's since its status says so, and until `consume`.
+            let bytes = unsafe { self.slots.bytes_mut(number) };
+            let frame = waiting(bytes, &header, status);
+            if frame.is_none() {
+                tracing::warn!(bytes = header.tp_len, "a card brought a frame that is not passed on");
+            }
+            self.frames[number % BURST] = frame.unwrap_or_default();
+            self.count += 1;
+        }
+        self.count
+    }
+
+    /// A frame that waits, counted from the first.
+    #[inline]
+    pub fn frame(&self, index: usize) -> (&[u8], Offload) {
+        let number = self.next + index;
+        let Waiting { start, len, offload } = self.frames[number % BURST];
+        // SAFETY: the slot is the process's until `consume`, for which this borrow must have ended.
+        (unsafe { &self.slots.bytes(number)[start..start + len] }, offload)
+    }
+
+    /// Gives the slots of the first frames back.
+    pub fn consume(&mut self, frames: usize) {
+        assert!(frames <= self.count, "no more frames are consumed than were offered");
+        for number in self.next..self.next + frames {
+            self.slots.give(number, TP_STATUS_KERNEL);
+        }
+        self.next += frames;
+        self.count -= frames;
+    }
+
+    /// Whether frames were lost for want of a slot since this was last asked.
+    #[inline]
+    pub fn was_losing(&mut self) -> bool {
+        std::mem::take(&mut self.losing)
+    }
+}
+
+/// Where the frame of a slot is, once a VLAN tag that the card took off is in its place again. None if it is not whole, or
+/// more is left to do on it than there are words for.
+fn waiting(slot: &mut [u8], header: &tpacket2_hdr, status: u32) -> Option<Waiting> {
+    let (mut start, mut len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
+    if start < HEADER + TAG || start + len > slot.len() || header.tp_snaplen < header.tp_len {
+        return None;
+    }
+    let mut vnet = [0; HEADER];
+    vnet.copy_from_slice(&slot[start - HEADER..start]);
+    if status & TP_STATUS_VLAN_VALID != 0 && len >= 12 {
+        slot.copy_within(start..start + 12, start - TAG);
+        (start, len) = (start - TAG, len + TAG);
+        let kind = if status & TP_STATUS_VLAN_TPID_VALID != 0 { header.tp_vlan_tpid } else { VLAN };
+        slot[start + 12..start + 14].copy_from_slice(&kind.to_be_bytes());
+        slot[start + 14..start + 16].copy_from_slice(&header.tp_vlan_tci.to_be_bytes());
+        if vnet[0] & PARTIAL != 0 {
+            // The kernel counts without the tag.
+            let told = u16::from_le_bytes([vnet[START.start], vnet[START.start + 1]]);
+            vnet[START].copy_from_slice(&told.saturating_add(TAG as u16).to_le_bytes());
+        }
+    }
+    let head = &slot[start..start + len.min(HEAD)];
+    let offload = vnet::decode(&vnet, len as u32, head).ok()?;
+    Some(Waiting { start, len, offload })
+}

@@ -1,0 +1,254 @@
+//! With one end of a veth pair as the card, and the other as the wire.
+
+use super::*;
+use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
+use fairlane_core::packet::{Checksum, Offload};
+use std::net::UdpSocket;
+use std::process::Command;
+
+/// A card at whose other end, eth0, a host has this address.
+fn card(address: &str) -> Card {
+    ip("link add fl0 type veth peer name eth0");
+    ip("link set eth0 address 02:00:00:00:00:01");
+    ip(&format!("addr add {address}/24 dev eth0"));
+    ip("link set eth0 up");
+    ip("link set fl0 up");
+    Card::open("fl0").unwrap()
+}
+
+/// The same, with 10.9.0.2 known behind the card.
+fn pair() -> Card {
+    let card = card("10.9.0.1");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev eth0");
+    card
+}
+
+/// Takes frames until one is for a port of UDP: it, and what is left to do on it. A host says this and that besides.
+fn take(card: &mut Card, header: usize, port: u16) -> Option<(Vec<u8>, Offload)> {
+    let mut burst = Burst::new();
+    let mut found = None;
+    while card.waiting(Nanos(0)) {
+        let batch = card.offer(&mut burst, Grant { frames: 1, ..ALL }, Nanos(0));
+        let (mut bytes, offload) = (Vec::new(), batch.frame(0).offload());
+        batch.frame(0).read(&mut bytes);
+        if bytes.get(header + 22..header + 24) == Some(&port.to_be_bytes()) {
+            found = Some((bytes, offload));
+        }
+        card.consume(1);
+    }
+    found
+}
+
+#[test]
+fn datagrams_pass_both_ways() {
+    in_namespace(|| {
+        let mut card = pair();
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        for size in [1, 60, 200, 1400] {
+            let (frame, offload) = datagram(port, &vec![size as u8; size]);
+            assert_eq!(put(&mut card, &frame, offload), Put { accepted: 1, refusal: None });
+            card.flush(Nanos(0));
+            let mut received = [0; 2000];
+            assert_eq!(socket.recv(&mut received).unwrap(), size);
+            assert!(received[..size].iter().all(|byte| *byte == size as u8));
+        }
+        assert!(take(&mut card, 14, port).is_none(), "what the card sent does not come back");
+
+        socket.send_to(&[7; 300], "10.9.0.2:9").unwrap();
+        let (bytes, offload) = take(&mut card, 14, 9).expect("the datagram came");
+        assert_eq!((bytes.len(), &bytes[12..14], &bytes[42..]), (342, &[8, 0][..], &[7; 300][..]));
+        assert_eq!(offload.checksum, Checksum::Partial { start: 34, offset: 6 });
+        assert_eq!(card.lost().total(), 0);
+    });
+}
+
+/// A kernel keeps a frame's tag beside it once it came in: the port has it in the frame, as on the wire.
+#[test]
+fn a_vlan_tag_is_in_its_frame() {
+    in_namespace(|| {
+        let mut card = pair();
+        let mut wire = Card::open("eth0").unwrap();
+        let (untagged, offload) = datagram(700, &[3; 100]);
+        assert_eq!(offload.checksum, Checksum::Partial { start: 34, offset: 6 });
+        let tagged = [&untagged[..12], &[0x81, 0, 0x60, 5], &untagged[12..]].concat();
+        for checksum in [Checksum::Partial { start: 38, offset: 6 }, Checksum::Present] {
+            let offload = Offload { checksum, gso: None };
+            assert_eq!(put(&mut wire, &tagged, offload), Put { accepted: 1, refusal: None });
+            wire.flush(Nanos(0));
+            assert_eq!(take(&mut card, 18, 700), Some((tagged.clone(), offload)));
+        }
+        assert_eq!(put(&mut card, &tagged, Offload::default()), Put { accepted: 1, refusal: None });
+        card.flush(Nanos(0));
+        assert_eq!(take(&mut wire, 18, 700), Some((tagged, Offload::default())));
+    });
+}
+
+#[test]
+fn tcp_passes_between_two_cards_in_large_frames() {
+    let cards = tcp_passes(card);
+    assert!(cards.is_none_or(|cards| cards.map(|card| card.lost().total()) == [0; 2]));
+}
+
+/// Has the interface's own queue pass so much.
+fn shape(rate: &str) {
+    let line = format!("qdisc add dev fl0 root tbf rate {rate}");
+    let done = Command::new("tc").args(line.split(' ')).output().expect("iproute2 is there");
+    assert!(done.status.success(), "tc {line}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A queue of the interface that takes one frame now and then: the ring fills and pushes back, and what it took arrives, each
+/// frame once and in order.
+#[test]
+fn a_full_ring_pushes_back_and_loses_nothing() {
+    const FRAMES: usize = 600;
+    in_namespace(|| {
+        let mut card = pair();
+        // Room for four frames: what is more is dropped.
+        shape("16mbit burst 2000 limit 6000");
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let clock = std::time::Instant::now();
+        let (mut sent, mut received, mut full, mut waits) = (0, 0, 0, false);
+        while received < FRAMES {
+            let now = Nanos(clock.elapsed().as_nanos() as u64);
+            waits = waits && card.room(now) != Room::Now;
+            while sent < FRAMES && !waits {
+                let mut payload = vec![0; 1000];
+                payload[..8].copy_from_slice(&(sent as u64).to_be_bytes());
+                let (frame, offload) = datagram(port, &payload);
+                let Put { accepted, refusal } = put(&mut card, &frame, offload);
+                assert!(matches!(refusal, None | Some(Refusal::Full)), "{refusal:?}");
+                sent += accepted;
+                waits = accepted == 0;
+                full += usize::from(waits);
+            }
+            card.flush(now);
+            let mut bytes = [0; 2000];
+            while let Ok(len) = socket.recv(&mut bytes) {
+                assert_eq!((len, &bytes[..8]), (1000, &(received as u64).to_be_bytes()[..]));
+                received += 1;
+            }
+        }
+        assert!(full > 0, "the ring was never full");
+        assert_eq!(card.lost().get(DropReason::Refused), 0);
+    });
+}
+
+/// A frame that the interface's queue would drop for ever is given up after a while; those behind it pass.
+#[test]
+fn a_frame_that_is_never_taken_is_given_up() {
+    in_namespace(|| {
+        let mut card = pair();
+        // A frame of more than the burst is never passed.
+        shape("16mbit burst 1000 limit 9000");
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        for size in [1400, 200, 300] {
+            let (frame, offload) = datagram(port, &vec![1; size]);
+            assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        }
+        for millis in [0, 50, 99] {
+            assert_eq!(card.flush(Nanos::from_millis(millis)), Nanos::from_millis(millis) + RETRY);
+            assert_eq!((card.transmit.waiting(), card.lost().get(DropReason::Refused)), (3, 0));
+        }
+        assert_eq!(card.flush(Nanos::from_millis(100)), Nanos::NEVER);
+        assert_eq!((card.transmit.waiting(), card.lost().get(DropReason::Refused)), (0, 1));
+        let mut received = [0; 2000];
+        assert_eq!(socket.recv(&mut received).unwrap(), 200);
+        assert_eq!(socket.recv(&mut received).unwrap(), 300);
+    });
+}
+
+/// More frames than the ring has slots, and nobody who takes them: the rest is counted.
+#[test]
+fn frames_that_find_no_slot_are_counted() {
+    in_namespace(|| {
+        let mut card = pair();
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        for _ in 0..600 {
+            socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
+        }
+        let mut burst = Burst::new();
+        let mut taken = 0;
+        while card.waiting(Nanos(0)) {
+            let frames = card.offer(&mut burst, ALL, Nanos(0)).len();
+            card.consume(frames);
+            taken += frames;
+        }
+        // Those that came later say so.
+        socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
+        assert!(card.waiting(Nanos(0)));
+        assert_eq!(taken, 480);
+        assert!(card.lost().get(DropReason::RingFull) >= 120, "{:?}", card.lost());
+    });
+}
+
+#[test]
+fn what_goes_wrong_is_named() {
+    let said = |name| Card::open(name).err().expect("refused").to_string();
+    assert!(matches!(Card::open("a/b"), Err(Error::Name(_))));
+    in_namespace(move || {
+        assert!(said("fl9").contains("no interface fl9"));
+        ip("link set lo up");
+        assert!(said("lo").contains("carries no Ethernet"));
+        ip("link add fl0 type veth peer name eth0");
+        assert!(said("fl0").contains("ip link set fl0 up"));
+    });
+    in_namespace(|| {
+        let mut card = pair();
+        let poller = Poller::new().unwrap();
+        card.register(&poller, Key(1)).unwrap();
+        let look = |card: &mut Card| {
+            let mut events = Vec::new();
+            while {
+                poller.wait(Nanos::from_millis(50), &mut events).unwrap();
+                !events.is_empty()
+            } {
+                events.iter().for_each(|(_, number)| card.event(*number, &poller, Nanos(0)));
+            }
+            card.status()
+        };
+        let (frame, offload) = datagram(9, &[1; 20]);
+        let (large, _) = datagram(9, &[1; 1474]);
+        let refused = |card: &mut Card, frame: &[u8], reason| {
+            assert_eq!(put(card, frame, offload), Put { accepted: 0, refusal: Some(Refusal::Never(reason)) });
+        };
+        refused(&mut card, &frame[..13], DropReason::Malformed);
+        refused(&mut card, &large, DropReason::TooLarge);
+        ip("link set fl0 mtu 1502");
+        assert_eq!(put(&mut card, &large, offload).accepted, 1);
+        card.flush(Nanos(0));
+
+        ip("link set fl0 down");
+        assert_eq!(look(&mut card), Status::Waiting);
+        refused(&mut card, &frame, DropReason::ReceiverDown);
+        ip("link set fl0 up");
+        assert_eq!(look(&mut card), Status::Up);
+        assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        card.flush(Nanos(0));
+        assert_eq!(card.transmit.waiting(), 0);
+
+        assert_eq!(put(&mut card, &frame, offload).accepted, 1);
+        ip("link del fl0");
+        card.flush(Nanos(0));
+        assert!(matches!(card.status(), Status::Disabled(_)), "the send says it before any message");
+        assert_eq!(card.lost().get(DropReason::Refused), 1);
+        refused(&mut card, &frame, DropReason::ReceiverDown);
+        assert!(matches!(look(&mut card), Status::Disabled(_)));
+    });
+}
+
+#[test]
+fn without_the_right_it_says_what_to_do() {
+    in_namespace(|| {
+        ip("link add fl0 type veth peer name eth0");
+        ip("link set fl0 up");
+        // SAFETY: no pointer is passed. The bare system call changes this thread only, which ends with the test.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        let error = Card::open("fl0").err().expect("refused").to_string();
+        assert!(error.contains("CAP_NET_RAW"), "{error}");
+    });
+}

@@ -1,0 +1,151 @@
+//! What the card is to send: frames are copied into the ring, and the kernel is told once a round. It sends them from where
+//! they lie, so a slot is free again when the card is done with it.
+
+use super::slots::{HEADER, SLOT, Slots};
+use crate::burst::{Frame, HEAD};
+use crate::interface::check;
+use crate::vnet;
+use fairlane_core::time::Nanos;
+use libc::{TP_STATUS_AVAILABLE, TP_STATUS_SEND_REQUEST, TP_STATUS_WRONG_FORMAT};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+
+/// Where virtio's header stands in a slot: behind the kernel's, which for this is without the address
+/// (`tpacket_parse_header` in linux/net/packet/af_packet.c).
+const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+
+/// Bytes of the largest frame.
+pub const LARGEST: usize = SLOT - DATA - HEADER;
+
+/// A frame that the interface's own queue drops again and again for so long is given up. That it drops a frame for want of
+/// room is no loss, as the frame stays in the ring; but a filter there would drop it for ever.
+const PATIENCE: Nanos = Nanos::from_millis(100);
+
+/// The ring of what is to be sent. Numbers of slots only grow.
+pub struct Transmit {
+    slots: Slots,
+    /// The first slot that the kernel has not taken, and the first that is not filled.
+    sent: usize,
+    filled: usize,
+    /// Since when the interface's queue drops the first of them.
+    dropped: Option<Nanos>,
+    /// Frames that were given up.
+    refused: u64,
+}
+
+impl Transmit {
+    /// An empty ring.
+    pub fn new(slots: Slots) -> Transmit {
+        Transmit { slots, sent: 0, filled: 0, dropped: None, refused: 0 }
+    }
+
+    /// Whether the slot `ahead` of the next one is free, and so, as slots are used in turn, those before it.
+    pub fn is_free(&self, ahead: usize) -> bool {
+        let number = self.filled + ahead;
+        number - self.sent < self.slots.count() && self.slots.status(number) == TP_STATUS_AVAILABLE
+    }
+
+    /// How many slots there are.
+    pub fn count(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// Frames that wait to be sent.
+    pub fn waiting(&self) -> usize {
+        self.filled - self.sent
+    }
+
+    /// Frames that the kernel refused, as ill-formed or for good.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Copies a frame, of [`LARGEST`] bytes at most, into the next slot, which is free.
+    pub fn push(&mut self, frame: &Frame<'_>) {
+        let len = frame.bytes() as usize;
+        assert!(len <= LARGEST && self.is_free(0));
+        let mut header = vnet::encode(frame.offload(), 0);
+        if frame.offload().gso.is_none() {
+            // So much is copied into the kernel's own memory: all that drivers look at, and small frames whole.
+            header[2..4].copy_from_slice(&(len.min(HEAD) as u16).to_le_bytes());
+        }
+        // SAFETY: a free slot is the process's.
+        let slot = unsafe { self.slots.bytes_mut(self.filled) };
+        slot[DATA..DATA + HEADER].copy_from_slice(&header[..HEADER]);
+        let to = slot[DATA + HEADER..][..len].as_mut_ptr();
+        // SAFETY: so many bytes are there, and ours.
+        let copied = unsafe { frame.copy_to(to) };
+        self.slots.set_len(self.filled, (HEADER + copied) as u32);
+        self.slots.give(self.filled, TP_STATUS_SEND_REQUEST);
+        self.filled += 1;
+    }
+
+    /// Has the kernel take what waits, as far as it can. What it cannot take yet waits on.
+    ///
+    /// # Errors
+    /// What the system says: ENETDOWN or ENXIO if the interface is down or gone.
+    pub fn send(&mut self, socket: BorrowedFd<'_>, now: Nanos) -> io::Result<()> {
+        while self.waiting() > 0 {
+            let before = self.sent;
+            // SAFETY: nothing is passed: the frames are in the ring.
+            let sent = unsafe {
+                libc::sendto(socket.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+            };
+            let said = check(sent.clamp(-1, 0) as libc::c_int);
+            self.advance();
+            if self.sent > before {
+                self.dropped = None;
+            }
+            if self.waiting() > 0 && self.slots.status(self.sent) == TP_STATUS_WRONG_FORMAT {
+                self.give_up();
+                continue;
+            }
+            let Err(error) = said else { return Ok(()) };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::ENOBUFS) if now.since(*self.dropped.get_or_insert(now)) >= PATIENCE => {
+                    self.dropped = None;
+                    self.give_up();
+                }
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Ok(()),
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on to the first slot that the kernel has not taken.
+    fn advance(&mut self) {
+        let taken = |status| !matches!(status, TP_STATUS_SEND_REQUEST | TP_STATUS_WRONG_FORMAT);
+        while self.sent < self.filled && taken(self.slots.status(self.sent)) {
+            self.sent += 1;
+        }
+    }
+
+    /// Drops the first frame that waits: as the kernel goes on where it stopped, those behind it move up.
+    fn give_up(&mut self) {
+        self.refused += 1;
+        tracing::warn!(refused = self.refused, "the kernel refused a frame for a card");
+        for number in self.sent..self.filled - 1 {
+            let len = self.slots.header(number + 1).tp_len as usize;
+            // SAFETY: slots that wait are the process's while the kernel is not told of them.
+            let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].to_vec() };
+            // SAFETY: as above.
+            unsafe { self.slots.bytes_mut(number)[DATA..DATA + len].copy_from_slice(&from) };
+            self.slots.set_len(number, len as u32);
+            self.slots.give(number, TP_STATUS_SEND_REQUEST);
+        }
+        self.filled -= 1;
+        self.slots.give(self.filled, TP_STATUS_AVAILABLE);
+    }
+
+    /// Drops all that waits, as the interface is down.
+    pub fn abandon(&mut self) {
+        self.refused += self.waiting() as u64;
+        while self.filled > self.sent {
+            self.filled -= 1;
+            self.slots.give(self.filled, TP_STATUS_AVAILABLE);
+        }
+    }
+}

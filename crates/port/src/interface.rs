@@ -1,0 +1,154 @@
+//! Network interfaces of this computer: what they are, and word of their changes (netdevice(7), rtnetlink(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A request about the interface of this name, if it can be one (`dev_valid_name` in linux/net/core/dev.c; a '%' would be a
+/// pattern).
+pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
+    let valid = (1..libc::IFNAMSIZ).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/%:".contains(&byte));
+    let mut request = blank();
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    valid.then_some(request)
+}
+
+fn blank() -> libc::ifreq {
+    // SAFETY: an ifreq is bytes and numbers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+/// What a system call that answers with a negative number said.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A new socket.
+pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointer is passed.
+    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol) })?;
+    // SAFETY: `fd` was just opened and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What an interface is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Whether an administrator set it up.
+    pub up: bool,
+    /// Bytes of the largest packet in one of its frames.
+    pub mtu: u32,
+}
+
+/// Asks about the interfaces of the network namespace in which it was opened, and sets them.
+pub(crate) struct Control(OwnedFd);
+
+impl Control {
+    /// A socket to ask by.
+    ///
+    /// # Errors
+    /// What `socket` says.
+    pub fn open() -> io::Result<Control> {
+        socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Control)
+    }
+
+    /// One of the system's questions, whose answer takes the place of the request's value.
+    fn ask(&self, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+        // SAFETY: the requests of this module read and write an ifreq, which `request` is.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), what as _, &raw mut *request) }).map(drop)
+    }
+
+    /// The number of the interface that a request names.
+    ///
+    /// # Errors
+    /// ENODEV if there is none.
+    pub fn index(&self, mut request: libc::ifreq) -> io::Result<libc::c_int> {
+        self.ask(libc::SIOCGIFINDEX, &mut request)?;
+        // SAFETY: the call wrote a number there.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+    }
+
+    /// Whether the interface that a request names carries Ethernet frames.
+    ///
+    /// # Errors
+    /// ENODEV if there is none.
+    pub fn is_ethernet(&self, mut request: libc::ifreq) -> io::Result<bool> {
+        self.ask(libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: the call wrote an address there, whose family is the kind of hardware.
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER)
+    }
+
+    fn flags(&self, mut request: libc::ifreq) -> io::Result<libc::c_short> {
+        self.ask(libc::SIOCGIFFLAGS, &mut request)?;
+        // SAFETY: the call wrote the flags.
+        Ok(unsafe { request.ifr_ifru.ifru_flags })
+    }
+
+    /// Sets an interface up unless it is.
+    ///
+    /// # Errors
+    /// EPERM where that takes CAP_NET_ADMIN.
+    pub fn set_up(&self, mut request: libc::ifreq) -> io::Result<()> {
+        let flags = self.flags(request)?;
+        let up = libc::IFF_UP as libc::c_short;
+        if flags & up != 0 {
+            return Ok(());
+        }
+        request.ifr_ifru.ifru_flags = flags | up;
+        self.ask(libc::SIOCSIFFLAGS, &mut request)
+    }
+
+    /// What the interface of this number is, whatever its name is by now.
+    ///
+    /// # Errors
+    /// ENODEV if it is gone.
+    pub fn state(&self, index: libc::c_int) -> io::Result<State> {
+        let mut request = blank();
+        request.ifr_ifru.ifru_ifindex = index;
+        self.ask(libc::SIOCGIFNAME, &mut request)?;
+        let up = self.flags(request)? & libc::IFF_UP as libc::c_short != 0;
+        self.ask(libc::SIOCGIFMTU, &mut request)?;
+        // SAFETY: the call wrote the MTU.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        Ok(State { up, mtu: mtu as u32 })
+    }
+}
+
+/// Has something to read whenever an interface changes.
+pub(crate) struct Changes(OwnedFd);
+
+impl Changes {
+    /// Those from now on, in the present network namespace.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open() -> io::Result<Changes> {
+        let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+        // SAFETY: a sockaddr_nl is numbers, for which zero is a value.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as _;
+        address.nl_groups = libc::RTMGRP_LINK as u32;
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: `address` has `len` bytes, which the call reads.
+        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+        Ok(Changes(socket))
+    }
+
+    /// Takes all that was told. What it was is for [`Control`] to say.
+    pub fn take(&self) {
+        let mut message = [0u8; 256];
+        // SAFETY: `message` has so many bytes to be written; the rest of a longer message is dropped. Where the system had no
+        // room for messages (ENOBUFS), there are none to be read.
+        while unsafe { libc::recv(self.0.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) } > 0 {}
+    }
+}
+
+impl AsFd for Changes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

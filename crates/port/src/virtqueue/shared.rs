@@ -1,0 +1,57 @@
+//! A part of a file that a frontend shares: mapped, and guarded against being truncated.
+
+use super::guard::Guard;
+use crate::map::Map;
+use std::fs::File;
+
+/// A mapped part of a frontend's file.
+pub struct Shared {
+    /// The part's first byte in this process.
+    start: *mut u8,
+    /// Dropped before `_map`, as it must not outlive the range.
+    guard: Guard,
+    _map: Map,
+}
+
+// SAFETY: the pointer is to memory that this value owns and that any thread may use.
+unsafe impl Send for Shared {}
+// SAFETY: nothing here is written through a shared reference; what is done with the bytes is the affair of who asks for them.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Maps `len` bytes of a file from `offset` on.
+    ///
+    /// # Errors
+    /// The end of a sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
+    pub fn map(file: &File, offset: u64, len: u64) -> Result<Shared, String> {
+        let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
+            return Err("it is empty or ends past the end of its address space".into());
+        };
+        let info = file.metadata().map_err(|error| format!("its file: {error}"))?;
+        if info.is_file() && info.len() < end {
+            return Err(format!("its file has {} bytes and it ends at {end}", info.len()));
+        }
+        let Ok(mapped) = usize::try_from(end) else {
+            return Err("it is larger than this machine's address space".into());
+        };
+        // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
+        let map = Map::of(file, mapped).map_err(|error| format!("mmap: {error}"))?;
+        let guard = Guard::over(map.start() as usize, mapped);
+        let guard = guard.ok_or("this process serves as many mappings as it can guard already")?;
+        // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
+        let start = unsafe { map.start().add(offset as usize) };
+        Ok(Shared { start, guard, _map: map })
+    }
+
+    /// The part's first byte. As many as were mapped are readable and writable while `self` lives, whatever becomes of the file.
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Whether the frontend took bytes away under us (truncated the file); what is read since is zeros.
+    #[inline]
+    pub fn torn(&self) -> bool {
+        self.guard.torn()
+    }
+}
