@@ -42,34 +42,34 @@ demo: guests all
 EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
 	delay-ping delay-packet transfer alltoall
 lab: guests all
-	target/release/fairlane lab setup
+	$(TARGET)/release/fairlane lab setup
 	status=0; \
-	for name in $(EXPERIMENTS); do target/release/fairlane lab run $$name --machine xen || status=1; done; \
-	target/release/fairlane lab run path-length --machine xen --clock instructions || status=1; \
-	target/release/fairlane report out/lab --out out/lab/report.html || status=1; \
+	for name in $(EXPERIMENTS); do $(TARGET)/release/fairlane lab run $$name --machine xen || status=1; done; \
+	$(TARGET)/release/fairlane lab run path-length --machine xen --clock instructions || status=1; \
+	$(TARGET)/release/fairlane report out/lab --out out/lab/report.html || status=1; \
 	exit $$status
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 # Connections a second and HTTP by object size on one hardware, system by system, and on guests of this computer, by both
 # backends; instructions a connection on Xen; and pages that compare them. Writes out/lab.
 platforms: guests all
-	target/release/fairlane lab setup
+	$(TARGET)/release/fairlane lab setup
 	status=0; \
 	for name in accept-rate http-sizes; do \
-		for machine in box kvm xen; do target/release/fairlane lab run $$name --machine $$machine || status=1; done; \
-		target/release/fairlane lab run $$name --machine xen --backend fairlane || status=1; \
+		for machine in box kvm xen; do $(TARGET)/release/fairlane lab run $$name --machine $$machine || status=1; done; \
+		$(TARGET)/release/fairlane lab run $$name --machine xen --backend fairlane || status=1; \
 		out=out/lab/$$name; \
-		target/release/fairlane compare $$out-box $$out-kvm $$out-xen $$out-xen-fairlane --out $$out-compared || status=1; \
+		$(TARGET)/release/fairlane compare $$out-box $$out-kvm $$out-xen $$out-xen-fairlane --out $$out-compared || status=1; \
 		for machine in uml qemu; do \
 			for backend in netback fairlane; do \
-				target/release/fairlane lab run $$name --machine $$machine --backend $$backend || status=1; \
+				$(TARGET)/release/fairlane lab run $$name --machine $$machine --backend $$backend || status=1; \
 			done; \
-			target/release/fairlane compare $$out-$$machine $$out-$$machine-fairlane --out $$out-$$machine-compared || status=1; \
+			$(TARGET)/release/fairlane compare $$out-$$machine $$out-$$machine-fairlane --out $$out-$$machine-compared || status=1; \
 		done; \
-		target/release/fairlane lab run $$name --machine qemu-e1000 || status=1; \
-		target/release/fairlane compare $$out-qemu $$out-qemu-e1000 --out $$out-cards-compared || status=1; \
+		$(TARGET)/release/fairlane lab run $$name --machine qemu-e1000 || status=1; \
+		$(TARGET)/release/fairlane compare $$out-qemu $$out-qemu-e1000 --out $$out-cards-compared || status=1; \
 		for backend in netback fairlane; do \
-			target/release/fairlane lab run $$name --machine xen --backend $$backend --clock instructions --repeats 1 || status=1; \
+			$(TARGET)/release/fairlane lab run $$name --machine xen --backend $$backend --clock instructions --repeats 1 || status=1; \
 		done; \
 	done; \
 	exit $$status
@@ -77,6 +77,7 @@ platforms: guests all
 # The lab's packages are fetched while the code is looked at.
 test: guests plugin
 	@deploy/need haproxy haproxy
+	@deploy/need nft nftables
 	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace

@@ -29,7 +29,7 @@ const POLLS: usize = 64;
 pub struct Round {
     /// Frames taken from ports, whatever became of them.
     pub frames: u64,
-    /// Whether the next round has something to do at once.
+    /// Whether it left something undone that the next one can do at once. What comes meanwhile, [`Bridge::arm`] finds.
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
@@ -123,7 +123,7 @@ impl Bridge {
                     if let Next::WaitUntil(time) = idle {
                         round.next = round.next.min(time);
                     }
-                    round.busy = round.frames > 0;
+                    round.busy = false;
                     break;
                 }
                 Next::WaitUntil(_) | Next::Idle => {}

@@ -200,15 +200,16 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
     let mut worked = work.clock.now();
     let mut polled = worked;
     while !work.stop {
-        let mut busy = false;
+        let (mut busy, mut moved) = (false, false);
         let mut next = Nanos::NEVER;
         for bridge in &mut work.bridges {
             let round = bridge.round(&mut burst, &work.clock);
             busy |= round.busy;
+            moved |= round.frames > 0;
             next = next.min(round.next);
         }
         let now = work.clock.now();
-        if busy {
+        if busy || moved {
             worked = now;
         }
         let due = work.bridges.iter().map(Bridge::next_event).fold(next, Nanos::min);
@@ -219,6 +220,8 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
         };
         if !busy && now.since(worked) >= linger {
             work.sleep(due, &mut ready)?;
+            // What it slept on has just been looked at.
+            polled = work.clock.now();
         } else if now.since(polled) >= POLL {
             polled = now;
             work.poller.wait(Nanos(0), &mut ready)?;

@@ -123,9 +123,6 @@ fn send_batch(socket: &UdpSocket, payloads: &[Vec<u8>]) -> Result<usize, Errno> 
     Ok(socket::sendmmsg(socket.as_raw_fd(), &mut headers, &slices, addresses, [], MsgFlags::empty())?.count())
 }
 
-/// Counts datagrams by source and interval until the time is up, telling `sink` as it goes.
-///
-/// # Errors
 /// Asks the kernel for a receive buffer that bridges the moments this process does not run; more than the system's limit takes
 /// privilege, without which it is that limit.
 pub(crate) fn widen(socket: &UdpSocket) -> nix::Result<()> {
@@ -133,6 +130,9 @@ pub(crate) fn widen(socket: &UdpSocket) -> nix::Result<()> {
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER))
 }
 
+/// Counts datagrams by source and interval until the time is up, telling `sink` as it goes.
+///
+/// # Errors
 /// Orders out of range, a port in use, or a socket that fails.
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;

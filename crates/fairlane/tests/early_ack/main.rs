@@ -1,7 +1,8 @@
 //! Early ack with real Linux TCP at both ends: a host behind a tap, the backend as a process, and a guest whose ring is left
 //! alone while it has no CPU. Every payload's hash must be equal, and no connection hang.
 //!
-//! Without root this says so, and counts as ignored. `FAIRLANE_TRANSFERS=10000` in the environment makes more of it.
+//! Without root this says so, and counts as ignored. `FAIRLANE_TRANSFERS=10000` in the environment makes more of it, with a pause of
+//! 30 s in its midst instead of 3.
 
 mod backend;
 #[path = "../../../port/tests/frontend/mod.rs"]
@@ -33,7 +34,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
     let tests = vec![
-        trial("every_transfer_is_whole_under_faults", every_transfer_is_whole_under_faults),
+        guest_trial("every_transfer_is_whole_under_faults", every_transfer_is_whole_under_faults),
         trial("large_frames_with_checksums_left_to_do_are_whole", large_frames_with_checksums_left_to_do_are_whole),
         trial("what_was_acknowledged_survives_a_killed_backend", what_was_acknowledged_survives_a_killed_backend),
         trial("flows_are_carried_to_another_backend", flows_are_carried_to_another_backend),
@@ -69,10 +70,12 @@ fn guest_trial(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'st
     })
 }
 
-/// Loss, doubling and reordering behind the ring, stalls of the guest, readers that take their time.
-fn every_transfer_is_whole_under_faults() {
+/// Loss, doubling and reordering behind the ring, drops by the guest's own packet filter, stalls of the guest and a long pause,
+/// readers that take their time.
+fn every_transfer_is_whole_under_faults() -> Result<(), Error> {
     let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.01, doubled: 0.005, late: 0.005, offloads: false };
     let stage = Stage::new("true", life);
+    stage.filter_one_in(200)?;
     let count: u64 = env::var("FAIRLANE_TRANSFERS").map_or(400, |text| text.parse().expect("a number of transfers"));
     let next = Arc::new(AtomicU64::new(0));
     let senders: Vec<_> = (0..6)
@@ -92,6 +95,10 @@ fn every_transfer_is_whole_under_faults() {
             })
         })
         .collect();
+    stage.until("a hundred transfers have begun", |_| next.load(Ordering::Relaxed) >= 100);
+    stage.guest.pause(true);
+    thread::sleep(if count < 10_000 { 3000 * MS } else { 30_000 * MS });
+    stage.guest.pause(false);
     let failed: Vec<String> = senders.into_iter().flat_map(|sender| sender.join().unwrap()).collect();
     let early = stage.early();
     eprintln!("{count} transfers: {early}");
@@ -99,6 +106,7 @@ fn every_transfer_is_whole_under_faults() {
     assert!(early["early_acks"].as_u64() > Some(count), "{early}");
     assert!(early["retransmissions"].as_u64() > Some(0), "{early}");
     assert_eq!(early["resets"], 0, "{early}");
+    Ok(())
 }
 
 /// A guest that takes large frames as the host's kernel made them: their copies must be as good as what was cut and completed.

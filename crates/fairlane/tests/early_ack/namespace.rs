@@ -1,6 +1,7 @@
 //! A network namespace of its own: whatever is started in it has its interfaces, its addresses and its TCP.
 
 use nix::sched::{CloneFlags, unshare};
+use std::io;
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -38,9 +39,26 @@ impl Namespace {
 
     /// Runs iproute2 in it.
     pub fn ip(&self, arguments: &str) {
-        let mut ip = Command::new("ip");
-        ip.args(arguments.split(' '));
-        let done = self.run(move || ip.output().expect("iproute2 is there"));
-        assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+        self.program("ip", arguments.split(' ')).expect("iproute2 is there");
+    }
+
+    /// Has its TCP never see one of so many packets to a port: its packet filter drops them at random.
+    ///
+    /// # Errors
+    /// nftables is not installed.
+    pub fn drop_one_in(&self, many: u32, port: u16) -> io::Result<()> {
+        let rule = format!("tcp dport {port} numgen random mod {many} 0 drop");
+        let chain = format!("table inet faults {{ chain incoming {{ type filter hook input priority 0; {rule}; }}; }}");
+        self.program("nft", [chain.as_str()])
+    }
+
+    /// Runs a program that must succeed.
+    fn program<'a>(&self, name: &str, arguments: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+        let mut command = Command::new(name);
+        command.args(arguments);
+        let shown = format!("{command:?}");
+        let done = self.run(move || command.output())?;
+        assert!(done.status.success(), "{shown}: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::backend::{Backend, wait_for};
 use crate::guest::{Guest, Life};
 use crate::namespace::Namespace;
+use fairlane_lab::Error;
 use fairlane_load::{ServeSpec, digest};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub struct Stage {
     pub guest: Guest,
     pub backend: Backend,
     host: Namespace,
+    inside: Namespace,
     // Dropped last: guest and backend are in it.
     directory: tempfile::TempDir,
 }
@@ -61,7 +63,16 @@ impl Stage {
         let serving = ServeSpec { port: PORT, seconds: SERVING };
         inside.spawn(move || digest::serve(&serving, |address| listens.send(address).unwrap()));
         listening.recv().unwrap();
-        Stage { guest, backend, host, directory }
+        Stage { guest, backend, host, inside, directory }
+    }
+
+    /// Has the guest's packet filter drop one of so many packets to its server.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn filter_one_in(&self, many: u32) -> Result<(), Error> {
+        let missing = |error| Error::Missing(format!("nft, which drops packets in the guest (nftables): {error}"));
+        self.inside.drop_one_in(many, PORT).map_err(missing)
     }
 
     /// Runs a sender on the host.

@@ -58,7 +58,7 @@ macro_rules! built_in {
     };
 }
 /// The experiments that come with the lab: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 16] = [
+pub const BUILT_IN: [(&str, &str); 17] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -72,6 +72,7 @@ pub const BUILT_IN: [(&str, &str); 16] = [
     built_in!("transfer"),
     built_in!("alltoall"),
     built_in!("path-length"),
+    built_in!("path-length-backend"),
     built_in!("early-ack-overhead"),
     built_in!("accept-rate"),
     built_in!("http-sizes"),

@@ -1,10 +1,10 @@
 //! Instructions a packet, received or transmitted, by component and function.
 //!
-//! A stream flows between the external machine and a node; once it is steady the host marks two moments, and what was
-//! executed between them is divided by the frames that the host's own card passed in that time.
+//! A stream flows between a node and the external machine, or another guest; once it is steady the host marks two moments, and
+//! what was executed between them is divided by the frames that passed in that time.
 
 use fairlane_agent::{Command, Counters, Outcome};
-use fairlane_load::{ReceiveSpec, tcp};
+use fairlane_load::{ReceiveSpec, tcp, udp};
 use fairlane_report::Figure;
 use serde::Deserialize;
 
@@ -13,6 +13,7 @@ use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::executed::{self, CAPTION, Executed, bars};
 use super::{Finished, Procedure, limits};
+use crate::machine::{CARD, UPLINK};
 use crate::path::{Bill, Component, Counts, Domain, Domains};
 use crate::{Error, Machine, Node, Topology};
 
@@ -45,23 +46,56 @@ pub struct PathLength {
     at: Node,
     /// Which way it flows.
     direction: Direction,
+    /// Its other end: the external machine, or a guest.
+    #[serde(default = "external", deserialize_with = "super::node")]
+    with: Node,
+    /// Payload of the datagrams that it is a flood of, in bytes; a TCP stream if not given.
+    #[serde(default)]
+    payload: Option<usize>,
     /// Seconds between the marks.
     seconds: f64,
 }
 
-/// The numbers of the two marks, and the counters at each.
-fn marks(accounts: &[Account]) -> Option<[(usize, &Counters); 2]> {
+fn external() -> Node {
+    Node::External
+}
+
+/// The numbers of the two marks.
+fn marks(accounts: &[Account]) -> Option<[usize; 2]> {
     let mut marks = accounts.iter().filter_map(|account| match &account.outcome {
-        Outcome::Marked { number, counters } => Some((*number, counters)),
+        Outcome::Marked { number, .. } => Some(*number),
         _ => None,
     });
     Some([marks.next()?, marks.next()?])
 }
 
 impl PathLength {
-    /// Frames that passed the host's card between the marks.
+    /// Where it begins, and where it ends.
+    fn ends(&self) -> (Node, Node) {
+        match self.direction {
+            Direction::Receive => (self.with, self.at),
+            Direction::Transmit => (self.at, self.with),
+        }
+    }
+
+    /// The guest that counts the frames: the one that another guest sends to, as no frame passes the host's card then.
+    fn counting_guest(&self) -> Option<Node> {
+        match self.ends() {
+            (Node::Guest(_), to @ Node::Guest(_)) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Frames that passed between the marks. A guest's count is of as long a time, though not of quite the same: the stream is
+    /// steady.
     fn packets(&self, accounts: &[Account]) -> Option<f64> {
-        let [(_, first), (_, second)] = marks(accounts)?.map(|(number, counters)| (number, self.frames(counters)));
+        let by_guest = self.counting_guest().is_some();
+        let mut counts = accounts.iter().filter_map(|account| match &account.outcome {
+            Outcome::Marked { counters, .. } if !by_guest => Some(frames(counters, UPLINK, self.direction)),
+            Outcome::Counters(counters) if by_guest => Some(frames(counters, CARD, Direction::Receive)),
+            _ => None,
+        });
+        let (first, second) = (counts.next()?, counts.next()?);
         second.checked_sub(first).filter(|packets| *packets > 0).map(|packets| packets as f64)
     }
 
@@ -69,14 +103,15 @@ impl PathLength {
     fn stream(&self) -> f64 {
         SETTLE + self.seconds + REST
     }
+}
 
-    fn frames(&self, counters: &Counters) -> u64 {
-        let uplink = counters.interfaces.iter().find(|interface| interface.name == crate::machine::UPLINK);
-        uplink.map_or(0, |uplink| match self.direction {
-            Direction::Receive => uplink.received_frames,
-            Direction::Transmit => uplink.sent_frames,
-        })
-    }
+/// Frames that a card passed.
+fn frames(counters: &Counters, card: &str, direction: Direction) -> u64 {
+    let card = counters.interfaces.iter().find(|interface| interface.name == card);
+    card.map_or(0, |card| match direction {
+        Direction::Receive => card.received_frames,
+        Direction::Transmit => card.sent_frames,
+    })
 }
 
 impl Procedure for PathLength {
@@ -85,6 +120,12 @@ impl Procedure for PathLength {
         if self.at == Node::External {
             faults.push(("at", "at must be \"host\" or a guest: the external machine is not measured".to_owned()));
         }
+        faults.extend(node_fault("with", self.with, topology));
+        if self.with == Node::Host || self.with == self.at {
+            faults.push(("with", "with must be \"external\" or another guest: a frame is to pass a card".to_owned()));
+        }
+        // More would not be one frame.
+        limits(&mut faults, "payload", self.payload.unwrap_or(8) as f64, 8.0, 1472.0);
         if !topology.count {
             faults.push(("kind", "path-length needs `count = true` in the topology".to_owned()));
         }
@@ -108,16 +149,27 @@ impl Procedure for PathLength {
     fn scale(&mut self, _: f64) {}
 
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
-        let (from, to) = match self.direction {
-            Direction::Receive => (Node::External, self.at),
-            Direction::Transmit => (self.at, Node::External),
-        };
+        let (from, to) = self.ends();
         let mut plan = Plan::default();
-        plan.serve(to, Command::TcpReceive(ReceiveSpec { port, interval: 1.0, seconds: self.seconds() }));
-        let stream = tcp::SendSpec { to: (at(to), port).into(), connections: 1, seconds: self.stream() };
-        plan.start(from, 0.0, Command::TcpSend(stream));
-        plan.start(Node::Host, SETTLE, Command::Mark);
-        plan.start(Node::Host, SETTLE + self.seconds, Command::Mark);
+        let (receive, to_port) = (ReceiveSpec { port, interval: 1.0, seconds: self.seconds() }, (at(to), port).into());
+        let (serve, send) = match self.payload {
+            None => {
+                let spec = tcp::SendSpec { to: to_port, connections: 1, seconds: self.stream() };
+                (Command::TcpReceive(receive), Command::TcpSend(spec))
+            }
+            Some(size) => {
+                let spec = udp::SendSpec { to: to_port, size, rate: None, seconds: self.stream() };
+                (Command::UdpReceive(receive), Command::UdpSend(spec))
+            }
+        };
+        plan.serve(to, serve);
+        plan.start(from, 0.0, send);
+        for moment in [SETTLE, SETTLE + self.seconds] {
+            plan.start(Node::Host, moment, Command::Mark);
+            if let Some(guest) = self.counting_guest() {
+                plan.start(guest, moment, Command::Counters);
+            }
+        }
         plan
     }
 
@@ -132,7 +184,7 @@ impl Procedure for PathLength {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        let Some([(from, _), (to, _)]) = marks(accounts) else { return Ok(()) };
+        let Some([from, to]) = marks(accounts) else { return Ok(()) };
         let Some(executed) = Executed::between(machine, topology, [from, to])? else { return Ok(()) };
         // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
         compare_accounts(machine, &executed.before, record)?;
