@@ -79,7 +79,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
             port = first_port;
             let mut attempt = || measure(experiment, group, boot, &clock, &mut port, watch);
             let measured = match attempt() {
-                Err(error @ Error::Gone { .. }) => {
+                Err(error @ (Error::Gone { .. } | Error::Silent { .. })) => {
                     let warning = "A guest was lost, and all that was asked of its machine was measured anew";
                     result.warn(format!("{}{warning}: {error}", group[0].prefix()));
                     attempt()?
