@@ -38,8 +38,12 @@ impl Host {
 
     /// What xl does for a new guest.
     fn create(&self, domain: u16) -> Frontend {
+        self.create_named(domain, "web")
+    }
+
+    fn create_named(&self, domain: u16, name: &str) -> Frontend {
         let frontend = format!("/local/domain/{domain}/device/vif/0");
-        self.store.write(&format!("/local/domain/{domain}"), &[("name", "web")]);
+        self.store.write(&format!("/local/domain/{domain}"), &[("name", name)]);
         self.store.write(&frontend, &[("backend", "..."), ("state", "1")]);
         let (id, path) = (domain.to_string(), format!("backend/vif/{domain}/0"));
         self.store.write(&path, &[("frontend", &frontend), ("frontend-id", &id), ("online", "1"), ("state", "1")]);
@@ -199,6 +203,16 @@ fn a_frontend_that_breaks_a_rule_is_closed_and_told_why() {
     let _again = Frontend::new(&host.machine, 1);
     host.ask(1);
     host.up();
+}
+
+#[test]
+fn a_frontend_whose_state_never_rests_keeps_no_other_waiting() {
+    let mut host = Host::new();
+    let _restless = host.boot(1);
+    let _port = host.backend.as_mut().unwrap().vif("w", "db", 0, 2).unwrap();
+    host.store.never_rests(&format!("{FRONT}/state"));
+    let _other = host.create_named(2, "db");
+    host.store.until("backend/vif/2/0/state", "2");
 }
 
 #[test]
