@@ -326,6 +326,7 @@ impl Talk {
             Err(reason) => {
                 warn!(vif = %vif.name, %reason, "frontend refused");
                 vif.broken = Some(id);
+                vif.plug.refuse(reason.clone());
                 self.complain(id, &reason);
                 set_state(&mut self.store, path, before, State::Closing)
             }

@@ -228,7 +228,7 @@ fn frontends_that_ask_for_what_cannot_be_are_refused() {
         ("tx-ring-ref", "77", "ring page 77 of domain 1 cannot be mapped"),
         ("event-channel-rx", "0", "event channel 0 of domain 1 cannot be bound"),
     ] {
-        let host = Host::new();
+        let mut host = Host::new();
         let _guest = host.create(1);
         host.store.until("backend/vif/1/0/state", "2");
         host.store.write(FRONT, &[("tx-ring-ref", "1")]);
@@ -245,6 +245,7 @@ fn frontends_that_ask_for_what_cannot_be_are_refused() {
         host.store.until("backend/vif/1/0/state", "5");
         let said = host.store.read("error/backend/vif/1/0/error").unwrap();
         assert!(said.contains(reason), "{said}");
+        host.worker.until(|port| port.status() == Status::Disabled(said.clone()));
     }
 }
 
