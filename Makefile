@@ -10,10 +10,12 @@ PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 all: agent plugin
 	$(CARGO) build --release --bins
 
-# The guests' first program, and Fairlane for a driver domain, linked statically: each is alone in its initramfs.
+# The guests' first program, Fairlane for a driver domain, and the frontend it is tested with, linked statically: each is alone in
+# its initramfs.
 agent:
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
-		$(CARGO) build --quiet --profile agent --target $(HOST) --package fairlane-agent --package fairlane --bins
+		$(CARGO) build --quiet --profile agent --target $(HOST) --bins \
+		--package fairlane-agent --package fairlane --package fairlane-hostile
 
 # What counts instructions in the emulator, beside the agent.
 plugin: $(PLUGIN)

@@ -42,11 +42,7 @@ pub fn agent() -> Result<PathBuf, Error> {
 /// # Errors
 /// [`Error::Missing`], with the way to build it.
 pub fn plugin() -> Result<PathBuf, Error> {
-    let path = agent()?.with_file_name("path-length.so");
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(Error::Missing(format!("there is no {}, which counts instructions: run `make plugin`", path.display())))
+    beside_agent("path-length.so", "which counts instructions: run `make plugin`")
 }
 
 /// Finds the static `fairlane` for dom0: it lies beside the agent.
@@ -54,11 +50,23 @@ pub fn plugin() -> Result<PathBuf, Error> {
 /// # Errors
 /// [`Error::Missing`], with the way to build it.
 pub fn fairlane() -> Result<PathBuf, Error> {
-    let path = agent()?.with_file_name("fairlane");
+    beside_agent("fairlane", "to serve Xen's guests: run `make agent`")
+}
+
+/// Finds the frontend that breaks the rules, for guests under test: it lies beside the agent.
+///
+/// # Errors
+/// [`Error::Missing`], with the way to build it.
+pub fn hostile() -> Result<PathBuf, Error> {
+    beside_agent("hostile", "to try a backend's patience: run `make agent`")
+}
+
+fn beside_agent(name: &str, purpose: &str) -> Result<PathBuf, Error> {
+    let path = agent()?.with_file_name(name);
     if path.is_file() {
         return Ok(path);
     }
-    Err(Error::Missing(format!("there is no {}, to serve Xen's guests: run `make agent`", path.display())))
+    Err(Error::Missing(format!("there is no {}, {purpose}", path.display())))
 }
 
 /// An initramfs in the making.

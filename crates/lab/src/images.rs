@@ -37,6 +37,8 @@ pub(crate) const GUEST_DISK: &str = "/disk";
 
 // `tcp_diag` tells `ss`, which the doctor asks, how long a listener's queue may be.
 const GUEST_MODULES: [&str; 4] = ["xen_netfront", "xen_blkfront", "af_packet", "tcp_diag"];
+/// What a frontend that is a program of a guest takes.
+const HOSTILE_MODULES: [&str; 2] = ["xen_evtchn", "xen_gntalloc"];
 const DOM0_MODULES: [&str; 12] = [
     "tcp_diag",
     "xen_evtchn",
@@ -146,8 +148,13 @@ impl XenImages {
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
         let unpacked = kernel.unpacked()?;
-        let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &GUEST_MODULES)?)?;
+        let hostile: &[&str] = if tools.hostile { &HOSTILE_MODULES } else { &[] };
+        let mut guest =
+            Image::new(agent, &modules::resolve(&kernel.modules, &[&GUEST_MODULES[..], hostile].concat())?)?;
         guest.link(&GUEST_DISK[1..], "/dev/xvda");
+        if tools.hostile {
+            guest.file("bin/hostile", &image::hostile()?)?;
+        }
         add_programs(&mut guest, vec![ethtool()?], tools)?;
 
         // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
@@ -278,6 +285,8 @@ pub struct Tools {
     pub proxy: bool,
     /// The doctor (`fairlane`, beside the agent), and what it asks. A host has it as well.
     pub doctor: bool,
+    /// A frontend that breaks the rules of Xen's cards. A guest of a Xen host only.
+    pub hostile: bool,
 }
 
 impl Tools {
@@ -288,7 +297,7 @@ impl Tools {
 
     /// Those of a host.
     fn of_host(self) -> Tools {
-        Tools { proxy: false, ..self }
+        Tools { doctor: self.doctor, ..Tools::default() }
     }
 }
 

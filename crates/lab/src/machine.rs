@@ -161,6 +161,9 @@ pub struct Topology {
     /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU.
     #[serde(default)]
     pub early_ack: bool,
+    /// Whether guests have a frontend that breaks the rules, to test a backend. No experiment has: only a Xen host's guests can.
+    #[serde(skip)]
+    pub hostile: bool,
 }
 
 impl Topology {
@@ -179,7 +182,7 @@ impl Topology {
 
     /// What its guests run besides their agents.
     pub(crate) fn tools(&self) -> Tools {
-        Tools { proxy: self.proxy, doctor: self.doctor }
+        Tools { proxy: self.proxy, doctor: self.doctor, hostile: self.hostile }
     }
 
     /// Refuses what no machine can be.

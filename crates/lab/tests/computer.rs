@@ -1,5 +1,6 @@
 //! The emulated computer, as a Xen host, as a KVM host and with native Linux: booted, used, ended.
 
+mod hostile;
 mod support;
 
 use std::{env, fs, process, time::Instant};
@@ -40,6 +41,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
         offload: true,
         backend,
         early_ack: false,
+        hostile: backend == Backend::Fairlane,
     }
 }
 
@@ -90,6 +92,7 @@ fn fairlane() -> Result<(), Error> {
         dom0.output(&[XL, "create", "-q", "/etc/xen/guest-2.cfg"])?;
         ping(machine, Node::Guest(2))?;
         ping(machine, Node::Guest(1))?;
+        hostile::deeds(machine)?;
         eprintln!("{}", dom0.output(&["fairlane", "ctl", "stats"])?);
         Ok(())
     })

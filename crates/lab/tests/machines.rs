@@ -65,6 +65,7 @@ fn topology() -> Topology {
         offload: true,
         backend: Backend::default(),
         early_ack: false,
+        hostile: false,
     }
 }
 

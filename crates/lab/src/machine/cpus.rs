@@ -77,6 +77,7 @@ mod tests {
             offload: true,
             backend,
             early_ack: false,
+            hostile: false,
         }
     }
 

@@ -15,6 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -166,7 +167,7 @@ struct Known {
 
 impl Talk {
     fn run(&mut self) -> io::Result<()> {
-        let mut changed = BTreeSet::new();
+        let (mut changed, mut last) = (BTreeSet::new(), (0, 0));
         loop {
             while let Some(event) = self.store.event()? {
                 match id(&event.path).or_else(|| id(&event.token)) {
@@ -193,7 +194,11 @@ impl Talk {
                     Message::End => return Ok(()),
                 }
             }
-            if let Some(id) = changed.pop_first() {
+            // In turn: a guest that writes without end has one step, and then all others theirs.
+            let next = changed.range((Bound::Excluded(last), Bound::Unbounded)).chain(&changed).next().copied();
+            if let Some(id) = next {
+                changed.remove(&id);
+                last = id;
                 if let Err(error) = self.step(id) {
                     // A vif that goes away while it is looked at is no more than that; a lost xenstore shows in the next event.
                     warn!(domain = id.0, device = id.1, %error, "xenstore");
@@ -321,6 +326,7 @@ impl Talk {
             Err(reason) => {
                 warn!(vif = %vif.name, %reason, "frontend refused");
                 vif.broken = Some(id);
+                vif.plug.refuse(reason.clone());
                 self.complain(id, &reason);
                 set_state(&mut self.store, path, before, State::Closing)
             }

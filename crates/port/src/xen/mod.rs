@@ -50,6 +50,7 @@ const EVENTS: u32 = 1;
 /// What a plug has the port do.
 enum Order {
     Connect(Link),
+    Refuse(String),
     Part,
     Limit(Option<Limit>),
 }
@@ -62,7 +63,7 @@ pub struct Xen {
     parted: Box<dyn Fn(Option<String>) + Send>,
     watcher: Option<Watcher>,
     link: Option<Link>,
-    /// Why the last frontend was disabled, until the next one comes.
+    /// Why the last frontend was disabled or refused, until the next one comes.
     broken: Option<String>,
     limit: Option<Limit>,
     /// Among transmit queues.
@@ -81,6 +82,11 @@ impl Plug {
     /// Serves a frontend from now on.
     pub fn connect(&self, link: Link) {
         self.order(Order::Connect(link));
+    }
+
+    /// Says why the frontend that came is not served. None is connected.
+    pub fn refuse(&self, reason: String) {
+        self.order(Order::Refuse(reason));
     }
 
     /// Serves it no longer: nothing of it stays mapped.
@@ -149,6 +155,7 @@ impl Xen {
                         Err(error) => self.refuse(format!("its events cannot be waited for: {error}")),
                     }
                 }
+                Order::Refuse(reason) => self.broken = Some(reason),
                 Order::Limit(limit) => self.limit = limit,
                 Order::Part => {
                     self.unplug();

@@ -12,6 +12,8 @@ struct Tree {
     keys: BTreeMap<String, String>,
     /// Connections, and what each watches.
     clients: Vec<(UnixStream, Vec<Watch>)>,
+    /// A key that is written anew whenever it is read.
+    restless: Option<String>,
 }
 
 /// Absolute path, path as given, token.
@@ -69,7 +71,12 @@ impl Xenstored {
                     let list = names.iter().map(|name| format!("{name}\0")).collect::<String>();
                     missing((!names.is_empty() || tree.keys.contains_key(&path)).then_some(list))
                 }
-                2 => missing(tree.keys.get(&path).cloned()),
+                2 => {
+                    if tree.restless.as_ref() == Some(&path) {
+                        tree.tell(&path);
+                    }
+                    missing(tree.keys.get(&path).cloned())
+                }
                 4 => {
                     tree.clients[client].1.push((path.clone(), given.clone(), token.clone()));
                     // The answer comes first, then the event that every watch begins with.
@@ -109,6 +116,13 @@ impl Xenstored {
             tree.tell(&path);
         }
         self.0.1.notify_all();
+    }
+
+    /// Has somebody write a key whenever it was read, and never cease.
+    pub fn never_rests(&self, path: &str) {
+        let mut tree = self.0.0.lock().unwrap();
+        tree.restless = Some(absolute(path));
+        tree.tell(path);
     }
 
     pub fn remove(&self, path: &str) {

@@ -1,0 +1,283 @@
+//! A Xen frontend that breaks the rules, in a guest of the lab's Xen host: it takes the card from the guest's own driver, connects
+//! to the backend as that did, with pages and a channel of its own, and does one wicked thing.
+//!
+//! `hostile DEED` prints the reference of the page with its frame, and ends once the backend has closed the card.
+
+use fairlane_port::xen::PAGE;
+use fairlane_port::xen::store::Store;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The card in xenstore.
+const CARD: &str = "device/vif/0";
+
+/// The card among those of the guest's own driver, and what takes it from that.
+const DRIVEN: &str = "/sys/bus/xen/drivers/vif/vif-0";
+const UNBIND: &str = "/sys/bus/xen/drivers/vif/unbind";
+
+/// The backend's domain.
+const DOM0: u16 = 0;
+
+/// How long the backend may take for a step: both are emulated, on a computer that has other work.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// States (`enum xenbus_state`).
+const INITIALISING: u8 = 1;
+const INIT_WAIT: u8 = 2;
+const CONNECTED: u8 = 4;
+const CLOSING: u8 = 5;
+const CLOSED: u8 = 6;
+
+/// Words of a ring's header, its bytes, and the slots behind it (xen/include/public/io/ring.h).
+const REQUESTS: usize = 0;
+const RESPONSES: usize = 2;
+const HEADER: usize = 64;
+const SLOTS: u32 = 256;
+
+/// NETTXF_more_data
+const MORE: u16 = 4;
+
+/// The head of a frame to all, from nobody's address, of a type for experiments; and the frame's bytes.
+const HEAD: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 66, 0x88, 0xb5];
+const FRAME: u16 = 1500;
+
+/// A reference beyond any table of grants.
+const NEVER_GRANTED: u32 = 3_000_000_000;
+
+fn main() -> ExitCode {
+    let deed = std::env::args().nth(1).unwrap_or_default();
+    match release().and_then(|()| Frontend::connect()).and_then(|frontend| frontend.perform(&deed)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hostile {deed}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Has the guest's own driver let go of the card, which it does once the backend has.
+fn release() -> io::Result<()> {
+    if Path::new(DRIVEN).exists() { fs::write(UNBIND, "vif-0") } else { Ok(()) }
+}
+
+struct Frontend {
+    store: Store,
+    /// The backend's path in xenstore.
+    backend: String,
+    transmit: Page,
+    receive: Page,
+    channel: Channel,
+    /// Requests in the transmit ring so far.
+    sent: u32,
+}
+
+impl Frontend {
+    /// One that is connected, and whose rings are empty.
+    fn connect() -> io::Result<Frontend> {
+        let mut store = Store::open().map_err(io::Error::other)?;
+        let backend = store.read(&format!("{CARD}/backend"))?;
+        let (transmit, receive, channel) = (Page::grant(WRITABLE)?, Page::grant(WRITABLE)?, Channel::offer()?);
+        let mut frontend = Frontend { store, backend, transmit, receive, channel, sent: 0 };
+        frontend.enter(INITIALISING)?;
+        frontend.until(INIT_WAIT)?;
+        for (key, value) in [
+            ("multi-queue-num-queues", 1),
+            ("tx-ring-ref", frontend.transmit.reference),
+            ("rx-ring-ref", frontend.receive.reference),
+            ("event-channel-tx", frontend.channel.port),
+            ("event-channel-rx", frontend.channel.port),
+            ("request-rx-copy", 1),
+            ("feature-rx-notify", 1),
+        ] {
+            frontend.store.write(&format!("{CARD}/{key}"), &value.to_string())?;
+        }
+        frontend.enter(CONNECTED)?;
+        frontend.until(CONNECTED)?;
+        Ok(frontend)
+    }
+
+    /// Does the deed, and leaves the card as a driver leaves it that the backend closed on.
+    fn perform(mut self, deed: &str) -> io::Result<()> {
+        let page = Page::grant(READ_ONLY)?;
+        page.write(0, &HEAD);
+        let frame = page.reference;
+        println!("{frame}");
+        match deed {
+            "index-that-runs" => self.sent = 1 << 30,
+            "never-granted" => self.request(NEVER_GRANTED, 0, 0, FRAME),
+            "over-the-edge" => self.request(frame, 4000, 0, 200),
+            "endless-chain" => (0..SLOTS).for_each(|_| self.request(frame, 0, MORE, FRAME)),
+            "revoked-in-flight" => {
+                self.fill(frame);
+                while self.answered() == 0 {
+                    thread::yield_now();
+                }
+                drop(page);
+                if self.answered() == SLOTS {
+                    return Err(io::Error::other("no frame waited any more when its page was revoked"));
+                }
+            }
+            // Read-only, and lent to be written to.
+            "read-only-buffer" => {
+                self.receive.write(HEADER + 4, &frame.to_le_bytes());
+                self.receive.word(REQUESTS).store(1, Ordering::Release);
+            }
+            "ring-kept-full" => loop {
+                self.fill(frame);
+                thread::sleep(Duration::from_millis(1));
+            },
+            _ => return Err(io::Error::other("there is no such deed")),
+        }
+        self.publish();
+        self.until(CLOSING)?;
+        self.enter(CLOSED)?;
+        self.until(CLOSED)
+    }
+
+    /// Puts a request into the next slot of the transmit ring (`netif_tx_request`).
+    fn request(&mut self, reference: u32, offset: u16, flags: u16, size: u16) {
+        let slot = HEADER + 12 * (self.sent % SLOTS) as usize;
+        self.transmit.write(slot, &reference.to_le_bytes());
+        let id = self.sent as u16;
+        for (index, half) in [offset, flags, id, size].into_iter().enumerate() {
+            self.transmit.write(slot + 4 + 2 * index, &half.to_le_bytes());
+        }
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// Shows the backend the requests so far, and tells it.
+    fn publish(&self) {
+        self.transmit.word(REQUESTS).store(self.sent, Ordering::Release);
+        self.channel.notify();
+    }
+
+    /// Requests that the backend answered.
+    fn answered(&self) -> u32 {
+        self.transmit.word(RESPONSES).load(Ordering::Acquire)
+    }
+
+    /// Fills the transmit ring with frames.
+    fn fill(&mut self, frame: u32) {
+        while self.sent.wrapping_sub(self.answered()) < SLOTS {
+            self.request(frame, 0, 0, FRAME);
+        }
+        self.publish();
+    }
+
+    fn enter(&mut self, state: u8) -> io::Result<()> {
+        self.store.write(&format!("{CARD}/state"), &state.to_string())
+    }
+
+    /// Waits until the backend is in a state.
+    fn until(&mut self, state: u8) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            let found = self.store.read(&format!("{}/state", self.backend))?;
+            if found == state.to_string() {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("the backend is in state {found}, and never came to {state}")));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What the backend may do with a page (GNTALLOC_FLAG_WRITABLE).
+const READ_ONLY: u16 = 0;
+const WRITABLE: u16 = 1;
+
+/// `struct ioctl_gntalloc_alloc_gref` with one reference (linux/include/uapi/xen/gntalloc.h).
+#[repr(C)]
+struct Allocate {
+    domain: u16,
+    flags: u16,
+    count: u32,
+    /// The answers: where in the device the page is mapped, and its reference.
+    index: u64,
+    reference: u32,
+}
+
+/// IOCTL_GNTALLOC_ALLOC_GREF
+const ALLOCATE: libc::Ioctl = 0x18_4705;
+
+/// A page that is granted to the backend until it is dropped.
+struct Page {
+    start: *mut u8,
+    reference: u32,
+    /// Closing it ends the grant.
+    _device: File,
+}
+
+impl Page {
+    fn grant(flags: u16) -> io::Result<Page> {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/xen/gntalloc")?;
+        let mut allocate = Allocate { domain: DOM0, flags, count: 1, index: 0, reference: 0 };
+        // SAFETY: the structure is alive and has room for one reference, which is its count.
+        if unsafe { libc::ioctl(device.as_raw_fd(), ALLOCATE, &mut allocate) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (access, at) = (libc::PROT_READ | libc::PROT_WRITE, allocate.index as libc::off_t);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, libc::MAP_SHARED, device.as_raw_fd(), at) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Page { start: start.cast(), reference: allocate.reference, _device: device })
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= PAGE);
+        // SAFETY: within the page, which is no part of `bytes`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len()) };
+    }
+
+    /// A word of a ring's header.
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at < HEADER / 4);
+        // SAFETY: within the page, which is mapped as long as `self` lives, and aligned.
+        unsafe { AtomicU32::from_ptr(self.start.cast::<u32>().add(at)) }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: this is what `mmap` returned, and nobody has the page after this value.
+        unsafe { libc::munmap(self.start.cast(), PAGE) };
+    }
+}
+
+/// IOCTL_EVTCHN_BIND_UNBOUND_PORT, with the domain that may bind it, and IOCTL_EVTCHN_NOTIFY, with the port
+/// (linux/include/uapi/xen/evtchn.h).
+const OFFER: libc::Ioctl = 0x4_4502;
+const NOTIFY: libc::Ioctl = 0x4_4504;
+
+/// An event channel.
+struct Channel {
+    device: File,
+    port: u32,
+}
+
+impl Channel {
+    /// One that the backend may bind.
+    fn offer() -> io::Result<Channel> {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/xen/evtchn")?;
+        let mut domain = u32::from(DOM0);
+        // SAFETY: the word is alive; the answer is the port.
+        let port = unsafe { libc::ioctl(device.as_raw_fd(), OFFER, &mut domain) };
+        if port < 0 { Err(io::Error::last_os_error()) } else { Ok(Channel { device, port: port as u32 }) }
+    }
+
+    fn notify(&self) {
+        let mut port = self.port;
+        // SAFETY: the word is alive. It fails only where the backend has closed its end, and has nothing to hear.
+        unsafe { libc::ioctl(self.device.as_raw_fd(), NOTIFY, &mut port) };
+    }
+}
