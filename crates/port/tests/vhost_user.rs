@@ -418,6 +418,26 @@ fn a_queue_whose_frames_were_not_taken_comes_before_the_other() {
 }
 
 #[test]
+fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 2);
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH | 1 << 22, 4);
+    backend.until_up();
+    (0..8).for_each(|index| frontend.lend(index, 1600));
+    // Flows go to either queue, of which the second has no buffers.
+    let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
+    assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
+    let room = Wanted { frames: false, room: true };
+    assert_eq!((backend.port.room(Nanos(0)), backend.port.arm(room)), (Room::Unknown, false));
+    frontend.descriptor(2, 0, BUFFERS + 0x10000, 1600, WRITE, 0);
+    frontend.push(2, 0);
+    assert_eq!((backend.port.room(Nanos(0)), backend.port.arm(room)), (Room::Now, true));
+    let put = backend.put(&frame(refused.unwrap(), 90), Offload::default());
+    assert_eq!((put.accepted, put.refusal), (1, None));
+}
+
+#[test]
 fn a_socket_in_use_is_named_and_a_stale_one_replaced() {
     let (_dir, path) = place();
     let _backend = Backend::listen(&path, 1);

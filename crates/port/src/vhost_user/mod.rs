@@ -45,6 +45,8 @@ pub struct VhostUser {
     refused: Option<String>,
     /// Among transmit queues.
     turn: Turn,
+    /// The receive queue that found too little room last: another's room is of no use to who waits.
+    full: usize,
     /// Where frames are completed for a guest that left it to us.
     plain: Plain,
 }
@@ -76,7 +78,7 @@ impl VhostUser {
     fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
         let name = name.to_owned();
         let (turn, plain) = (Turn::default(), Plain::default());
-        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn, plain }
+        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn, full: 0, plain }
     }
 
     /// Meets a frontend, if one is there and none was.
@@ -204,7 +206,8 @@ impl Port for VhostUser {
         for index in start..end {
             let frame = batch.frame(index);
             let accepted = index - start;
-            let Some(queue) = choose(receive, frame.head()) else { return Put { accepted, refusal: DOWN } };
+            let Some(chosen) = choose(receive, frame.head()) else { return Put { accepted, refusal: DOWN } };
+            let Some(queue) = &mut receive[chosen] else { return Put { accepted, refusal: DOWN } };
             let outcome = if takes(features, frame.offload()) {
                 queue.put(memory, &frame)
             } else {
@@ -212,7 +215,10 @@ impl Port for VhostUser {
             };
             match outcome {
                 Ok(None) => {}
-                Ok(refusal) => return Put { accepted, refusal },
+                Ok(refusal) => {
+                    self.full = chosen;
+                    return Put { accepted, refusal };
+                }
                 Err(violation) => {
                     peer.disable(&self.name, violation);
                     return Put { accepted, refusal: DOWN };
@@ -225,13 +231,9 @@ impl Port for VhostUser {
     fn room(&mut self, _now: Nanos) -> Room {
         let Some(peer) = &mut self.peer else { return Room::Now };
         let (receive, _, _) = peer.session.queues();
-        let mut running = receive.iter_mut().flatten().peekable();
-        // Where nobody can receive, or a ring is broken, the next put says so.
-        if running.peek().is_none() || running.any(|queue| queue.has_room().unwrap_or(true)) {
-            Room::Now
-        } else {
-            Room::Unknown
-        }
+        let full = receive.get_mut(self.full).and_then(Option::as_mut);
+        // Where it does not run, or is broken, the next put says so.
+        if full.is_none_or(|queue| queue.has_room().unwrap_or(true)) { Room::Now } else { Room::Unknown }
     }
 
     fn ring(&self) -> Ring {
@@ -264,7 +266,7 @@ impl Port for VhostUser {
             transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.arm(0));
         }
         if wanted.room {
-            receive.iter_mut().flatten().for_each(|queue| there |= queue.arm());
+            there |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::arm);
         }
         there
     }
@@ -306,17 +308,18 @@ impl Port for VhostUser {
     }
 }
 
-/// The receive queue for a frame.
+/// The receive queue for a frame, of those that run.
 #[inline]
-fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<&'a mut Receive> {
+fn choose(queues: &[Option<Receive>], head: &[u8]) -> Option<usize> {
     if let [only] = queues {
-        return only.as_mut();
+        return only.is_some().then_some(0);
     }
     let running = queues.iter().flatten().count();
     if running == 0 {
         return None;
     }
-    queues.iter_mut().flatten().nth(flow::queue(head, running))
+    let mut places = queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
+    places.nth(flow::queue(head, running)).map(|(place, _)| place)
 }
 
 /// Whether the guest's driver does what was left to do on a frame.

@@ -68,6 +68,8 @@ pub struct Xen {
     limit: Option<Limit>,
     /// Among transmit queues.
     turn: Turn,
+    /// The receive queue that found too little room last: another's room is of no use to who waits.
+    full: usize,
     /// Where frames are completed for a guest that left it to us.
     plain: Plain,
 }
@@ -131,6 +133,7 @@ impl Xen {
             broken: None,
             limit: None,
             turn: Turn::default(),
+            full: 0,
             plain: Plain::default(),
         };
         Ok((port, plug))
@@ -233,6 +236,7 @@ impl Port for Xen {
                 Ok(put) => {
                     accepted += put.accepted;
                     if put.refusal.is_some() {
+                        self.full = index;
                         return Put { accepted, refusal: put.refusal };
                     }
                 }
@@ -246,10 +250,9 @@ impl Port for Xen {
     }
 
     fn room(&mut self, _now: Nanos) -> Room {
-        let Some(link) = &mut self.link else { return Room::Now };
-        // Where a ring is broken, the next put says so.
-        let room = link.queues.iter_mut().any(|queue| queue.receive.has_room().unwrap_or(true));
-        if room { Room::Now } else { Room::Unknown }
+        let full = self.link.as_mut().and_then(|link| link.queues.get_mut(self.full));
+        // Where there is none, or its ring is broken, the next put says so.
+        if full.is_none_or(|queue| queue.receive.has_room().unwrap_or(true)) { Room::Now } else { Room::Unknown }
     }
 
     fn ring(&self) -> Ring {
@@ -267,9 +270,11 @@ impl Port for Xen {
     fn arm(&mut self, wanted: Wanted) -> bool {
         let Some(link) = &mut self.link else { return false };
         let mut there = false;
-        for queue in &mut link.queues {
-            there |= wanted.frames && queue.transmit.arm();
-            there |= wanted.room && queue.receive.arm();
+        if wanted.frames {
+            link.queues.iter_mut().for_each(|queue| there |= queue.transmit.arm());
+        }
+        if wanted.room {
+            there |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.arm());
         }
         there
     }
