@@ -121,8 +121,10 @@ impl Procedure for PathLength {
             faults.push(("at", "at must be \"host\" or a guest: the external machine is not measured".to_owned()));
         }
         faults.extend(node_fault("with", self.with, topology));
-        if self.with == Node::Host || self.with == self.at {
-            faults.push(("with", "with must be \"external\" or another guest: a frame is to pass a card".to_owned()));
+        let between_guests = matches!((self.at, self.with), (Node::Guest(at), Node::Guest(with)) if at != with);
+        if self.with != Node::External && !between_guests {
+            let right = "with must be \"external\" or, where at is a guest, another one: each frame is to pass a card";
+            faults.push(("with", right.to_owned()));
         }
         // More would not be one frame.
         limits(&mut faults, "payload", self.payload.unwrap_or(8) as f64, 8.0, 1472.0);

@@ -161,3 +161,18 @@ fn impossible_steps_of_weights() {
     with_steps("from = [1, 2]\nto = [2, 1]\nsteps = 1", "steps must be 2 to 100, not 1");
     with_steps("from = [1, 2]\nto = [2, 1]\nsteps = 3\nstep = 0.1", "step must be 0.5 to 60, not 0.1");
 }
+
+#[test]
+fn impossible_paths() {
+    let told = |keys: &str, expected: &str| {
+        let (head, tail) = BASE.split_once("kind = \"ping\"").unwrap();
+        let claim = tail.split_once("[[claim]]").unwrap().1;
+        let path = format!("kind = \"path-length\"\ndirection = \"receive\"\nseconds = 1.0\n{keys}\n[[claim]]{claim}");
+        let found = problems(&format!("{}{path}", head.replace("host_cpus", "count = true\nhost_cpus")));
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{keys}: {found:#?}");
+    };
+    told("at = 1\nwith = 1", "with must be \"external\" or, where at is a guest, another one");
+    told("at = \"host\"\nwith = 1", "with must be \"external\" or, where at is a guest, another one");
+    told("at = 1\nwith = 2", "there is no guest 2");
+    told("at = 1\npayload = 1473", "payload must be 8 to 1472, not 1473");
+}
