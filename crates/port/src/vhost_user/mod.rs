@@ -216,7 +216,9 @@ impl Port for VhostUser {
             match outcome {
                 Ok(None) => {}
                 Ok(refusal) => {
-                    self.full = chosen;
+                    if refusal == Some(Refusal::Full) {
+                        self.full = chosen;
+                    }
                     return Put { accepted, refusal };
                 }
                 Err(violation) => {

@@ -235,8 +235,10 @@ impl Port for Xen {
             match link.queues[index].receive.put(batch, first..first + same, &mut self.plain) {
                 Ok(put) => {
                     accepted += put.accepted;
-                    if put.refusal.is_some() {
+                    if put.refusal == Some(Refusal::Full) {
                         self.full = index;
+                    }
+                    if put.refusal.is_some() {
                         return Put { accepted, refusal: put.refusal };
                     }
                 }

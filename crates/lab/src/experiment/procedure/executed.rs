@@ -2,14 +2,25 @@
 
 use std::collections::BTreeSet;
 
+use fairlane_agent::Outcome;
 use fairlane_report::{Axis, Series};
 
+use super::super::plan::Account;
 use crate::path::{Bill, Component, Counts, Domain, Domains};
 use crate::{Error, Machine, Topology};
 
 /// Said beside figures of it.
 pub const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
                            and what the hardware takes to enter and leave the hypervisor.";
+
+/// The numbers of the marks that a plan made, in order.
+pub fn marks(accounts: &[Account]) -> Vec<usize> {
+    let number = |account: &Account| match account.outcome {
+        Outcome::Marked { number, .. } => Some(number),
+        _ => None,
+    };
+    accounts.iter().filter_map(number).collect()
+}
 
 /// What the measured CPUs executed between two marks.
 pub struct Executed {

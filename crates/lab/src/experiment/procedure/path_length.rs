@@ -60,15 +60,6 @@ fn external() -> Node {
     Node::External
 }
 
-/// The numbers of the two marks.
-fn marks(accounts: &[Account]) -> Option<[usize; 2]> {
-    let mut marks = accounts.iter().filter_map(|account| match &account.outcome {
-        Outcome::Marked { number, .. } => Some(*number),
-        _ => None,
-    });
-    Some([marks.next()?, marks.next()?])
-}
-
 impl PathLength {
     /// Where it begins, and where it ends.
     fn ends(&self) -> (Node, Node) {
@@ -186,7 +177,7 @@ impl Procedure for PathLength {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        let Some([from, to]) = marks(accounts) else { return Ok(()) };
+        let [from, to] = executed::marks(accounts)[..] else { return Ok(()) };
         let Some(executed) = Executed::between(machine, topology, [from, to])? else { return Ok(()) };
         // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
         compare_accounts(machine, &executed.before, record)?;

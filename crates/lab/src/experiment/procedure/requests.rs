@@ -160,11 +160,7 @@ impl Requests {
         accounts: &[Account],
         record: &mut Record,
     ) -> Result<(), Error> {
-        let marks = accounts.iter().filter_map(|account| match &account.outcome {
-            Outcome::Marked { number, .. } => Some(*number),
-            _ => None,
-        });
-        let marks: Vec<usize> = marks.collect();
+        let marks = executed::marks(accounts);
         let pairs = marks.iter().zip(marks.iter().skip(1));
         for ((size, answered), (from, to)) in self.sizes.iter().zip(self.answered(accounts)).zip(pairs) {
             if let Some(reason) = &answered.stopped {
