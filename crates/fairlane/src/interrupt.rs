@@ -1,16 +1,13 @@
-//! An interrupt from the terminal: noticed between two events, so that all that was started is also ended.
+//! An interrupt from the terminal: noticed between two events and while a guest is waited for, so that all that was started is also
+//! ended.
 
+use fairlane_lab::Error;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether someone wants this process to end.
 pub struct Interrupt(Arc<AtomicBool>);
-
-/// The error of a run that was interrupted.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
 
 impl Interrupt {
     /// Takes SIGINT and SIGTERM over. To be called before other threads start, which inherit that.
@@ -26,6 +23,7 @@ impl Interrupt {
             move || {
                 if signals.wait().is_ok() {
                     wanted.store(true, Ordering::Relaxed);
+                    fairlane_lab::interrupt();
                 }
             }
         });
@@ -38,8 +36,8 @@ impl Interrupt {
     }
 
     /// # Errors
-    /// [`Interrupted`], if so.
-    pub fn check(&self) -> Result<(), Interrupted> {
-        if self.0.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+    /// [`Error::Interrupted`], if so.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }

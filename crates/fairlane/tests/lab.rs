@@ -3,9 +3,11 @@
 
 use fairlane_report::ResultFile;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::env;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ fn main() -> ExitCode {
         Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
         Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
         Trial::ignorable_test("requests_pass_haproxy_and_fairlane_and_the_doctor_looks_on", requests),
+        Trial::ignorable_test("an_interrupt_ends_a_boot_and_leaves_nothing", interrupt),
         Trial::ignorable_test("xen_boots_and_its_slices_are_looked_for_in_round_trips", xen),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -81,26 +84,36 @@ fn trial(name: &str, machine: &str, backend: &str) -> Result<Completion, Failed>
         .output()?;
     let errors = String::from_utf8_lossy(&run.stderr).into_owned();
     if run.stdout.is_empty() {
-        let lacking =
-            ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
-        let missing = lacking.iter().any(|words| errors.contains(words));
-        if missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
-            eprintln!("SKIPPED: {errors}");
-            return Ok(Completion::ignored_with(errors.trim()));
-        }
-        return Err(errors.into());
+        return skip_or_fail(errors);
     }
     let result = ResultFile::from_json(&String::from_utf8(run.stdout)?, "standard output")?;
     judged(&result, out.path())?;
-    assert_eq!(scratch.path().read_dir()?.count(), 0, "something is left behind");
-    let place = scratch.path().display().to_string();
+    nothing_is_left(scratch.path())?;
+    Ok(Completion::Completed)
+}
+
+/// What comes of a run that could not begin: where the machine lacks what it needs, the test may be ignored.
+fn skip_or_fail(errors: String) -> Result<Completion, Failed> {
+    let lacking = ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
+    let missing = lacking.iter().any(|words| errors.contains(words));
+    if missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
+        eprintln!("SKIPPED: {errors}");
+        return Ok(Completion::ignored_with(errors.trim()));
+    }
+    Err(errors.into())
+}
+
+/// Neither files nor processes of a run whose temporary files were in `scratch`.
+fn nothing_is_left(scratch: &Path) -> Result<(), Failed> {
+    assert_eq!(scratch.read_dir()?.count(), 0, "something is left behind");
+    let place = scratch.display().to_string();
     // What was killed may still be dying.
     let end = Instant::now() + Duration::from_secs(10);
     while let Some(line) = processes_of(&place)? {
         assert!(Instant::now() < end, "a process is left behind: {line:?}");
         thread::sleep(Duration::from_millis(50));
     }
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
@@ -174,6 +187,35 @@ fn requests() -> Result<Completion, Failed> {
     let file = home.path().join("requests.toml");
     std::fs::write(&file, REQUESTS)?;
     trial(&file.display().to_string(), "uml", "fairlane")
+}
+
+/// Interrupted as soon as the emulator is there, the lab does not wait for its guests.
+fn interrupt() -> Result<Completion, Failed> {
+    let (out, scratch) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
+        .args(["lab", "run", "delay-packet", "--machine", "xen", "--json", "--out"])
+        .arg(out.path())
+        .env("TMPDIR", scratch.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let console = out.path().join("logs/host.console");
+    while !console.is_file() && run.try_wait()?.is_none() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Where it has ended by itself, its words say why.
+    let _ = kill(Pid::from_raw(run.id() as i32), Signal::SIGINT);
+    let ended = run.wait_with_output()?;
+    let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if ended.status.code() != Some(130) {
+        return skip_or_fail(errors);
+    }
+    assert_eq!(errors, "interrupted\n");
+    let printed = std::fs::read_to_string(&console)?;
+    assert!(!printed.contains("guest-1: "), "a guest was booted after the interrupt: {printed}");
+    assert!(!out.path().join("result.json").exists());
+    nothing_is_left(scratch.path())?;
+    Ok(Completion::Completed)
 }
 
 fn xen() -> Result<Completion, Failed> {

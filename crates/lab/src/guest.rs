@@ -215,16 +215,20 @@ impl Guest {
         machine: Launch,
     ) -> Result<Guest, Error> {
         let (guest, ready) = Guest::spawn(talk, name, log, agent, &machine)?;
-        ready.wait().map(|_| guest).map_err(|error| Error::Boot {
-            guest: name.to_owned(),
-            image: format!("{}, {}", machine.system, machine.image),
-            reason: match error {
+        ready.wait().map(|_| guest).map_err(|error| {
+            let reason = match error {
+                Error::Interrupted => return error,
                 Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
                 Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
                 _ => "ended before it was up".to_owned(),
-            },
-            log: log.to_owned(),
-            console: last_lines(log, ""),
+            };
+            Error::Boot {
+                guest: name.to_owned(),
+                image: format!("{}, {}", machine.system, machine.image),
+                reason,
+                log: log.to_owned(),
+                console: last_lines(log, ""),
+            }
         })
     }
 

@@ -12,7 +12,10 @@ use std::{
 
 use fairlane_agent::{Event, Outcome};
 
-use crate::Error;
+use crate::{Error, interrupt::interrupted};
+
+/// How often an interrupt is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// How many events of each request were heard, of those that move the host and beyond those that [`Switchboard::heard`]
 /// told before.
@@ -102,11 +105,18 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::Failed`] where the agent could not do it, [`Error::Gone`] where the guest has ended,
-    /// [`Error::Silent`] where nothing comes.
+    /// [`Error::Silent`] where nothing comes, [`Error::Interrupted`] where nothing more is wanted.
     pub fn next(&self) -> Result<(Instant, Event), Error> {
         let guest = || self.guest.clone();
         let Answer { id, events, heard } = &self.answer;
-        let next = events.recv_timeout(self.deadline.saturating_duration_since(Instant::now()));
+        let next = loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match events.recv_timeout(left.min(GLANCE)) {
+                _ if interrupted() => return Err(Error::Interrupted),
+                Err(RecvTimeoutError::Timeout) if left > GLANCE => {}
+                next => break next,
+            }
+        };
         if next.as_ref().is_ok_and(|(_, event)| event.moves()) {
             *heard.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
         }

@@ -125,8 +125,4 @@ impl Watch for Told {
     }
 
     fn advance(&self, _: f64) {}
-
-    fn interrupted(&self) -> bool {
-        false
-    }
 }

@@ -65,8 +65,4 @@ impl Watch for Told {
     }
 
     fn advance(&self, _: f64) {}
-
-    fn interrupted(&self) -> bool {
-        false
-    }
 }

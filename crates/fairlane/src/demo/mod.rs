@@ -11,11 +11,11 @@ mod report;
 mod stage;
 mod take;
 
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::Interrupt;
 use acts::{Act, Name};
 use anyhow::Context;
 use clap::ValueEnum;
-use fairlane_lab::Kind;
+use fairlane_lab::{Error, Kind};
 use fairlane_report::ResultFile;
 use indicatif::{ProgressBar, ProgressStyle};
 use stage::Stage;
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let result = play(&args, &progress, &interrupt);
     progress.finish_and_clear();
     let result = match result {
-        Err(error) if error.is::<Interrupted>() => {
+        Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
             let _ = writeln!(std::io::stderr(), "{error}");
             return Ok(ExitCode::from(130));
         }

@@ -74,23 +74,16 @@ impl ClockName {
     }
 }
 
-/// Shows what is done, and passes an interrupt on.
-struct Screen<'a> {
-    progress: &'a ProgressBar,
-    interrupt: &'a Interrupt,
-}
+/// Shows what is done.
+struct Screen<'a>(&'a ProgressBar);
 
 impl Watch for Screen<'_> {
     fn doing(&self, what: &str) {
-        self.progress.set_message(what.to_owned());
+        self.0.set_message(what.to_owned());
     }
 
     fn advance(&self, seconds: f64) {
-        self.progress.inc(tenths(seconds));
-    }
-
-    fn interrupted(&self) -> bool {
-        self.interrupt.check().is_err()
+        self.0.inc(tenths(seconds));
     }
 }
 
@@ -109,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = args.out.clone().unwrap_or_else(|| place(&experiment.name, &args));
     let logs = out.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    Interrupt::watch().context("cannot take over signals")?;
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(tenths(experiment.seconds())) };
     progress.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}")?);
     progress.enable_steady_tick(Duration::from_millis(100));
@@ -117,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ClockName::Instructions if args.machine.keeps_time() => Some(images::directory()?),
         _ => None,
     };
-    let screen = Screen { progress: &progress, interrupt: &interrupt };
+    let screen = Screen(&progress);
     let boot =
         |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
     let options = Options { machine: machine_name(&args), scale, settings: settings(&args), scripts };

@@ -1,17 +1,13 @@
 //! What the agents of a machine do together, as data, and how that is done.
 
 use std::net::Ipv4Addr;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlane_agent::{Command, Event, Outcome};
 
-use super::run::Watch;
 use crate::{Agent, Error, Job, Node};
-
-/// How often an interrupt is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
 
 /// What agents do together: servers first, and once all of them serve, each of the others in its time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,12 +47,8 @@ type Said = (usize, Result<(Instant, Event), Error>);
 /// Carries a plan out; answers an account each command, the servers' first, in the plan's order.
 ///
 /// # Errors
-/// That of the first command that fails, and [`Error::Interrupted`].
-pub(super) fn perform<'a>(
-    plan: &Plan,
-    agent: impl Fn(Node) -> &'a Agent,
-    watch: &dyn Watch,
-) -> Result<Vec<Account>, Error> {
+/// That of the first command that fails.
+pub(super) fn perform<'a>(plan: &Plan, agent: impl Fn(Node) -> &'a Agent) -> Result<Vec<Account>, Error> {
     let (say, said) = channel();
     let mut jobs = Vec::new();
     for (node, command) in &plan.servers {
@@ -77,15 +69,10 @@ pub(super) fn perform<'a>(
     let mut events = vec![Vec::new(); commands];
     let mut outcomes: Vec<Option<Outcome>> = vec![None; commands];
     while outcomes.iter().any(Option::is_none) {
-        if watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        match said.recv_timeout(GLANCE) {
-            Ok((index, Ok((_, Event::Done(outcome))))) => outcomes[index] = Some(outcome),
-            Ok((index, Ok((_, event)))) => events[index].push(event),
-            Ok((_, Err(error))) => return Err(error),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => unreachable!("this thread holds a sender"),
+        match said.recv().expect("this thread holds a sender") {
+            (index, Ok((_, Event::Done(outcome)))) => outcomes[index] = Some(outcome),
+            (index, Ok((_, event))) => events[index].push(event),
+            (_, Err(error)) => return Err(error),
         }
     }
     let accounts = events.into_iter().zip(outcomes);

@@ -33,8 +33,6 @@ pub trait Watch: Sync {
     fn doing(&self, what: &str);
     /// Says that work of so many seconds is done.
     fn advance(&self, seconds: f64);
-    /// Whether someone wants it to end.
-    fn interrupted(&self) -> bool;
 }
 
 /// Boots a machine of the kind that is wanted.
@@ -58,7 +56,7 @@ pub struct Options {
 /// they are rehearsed first, unless they were before.
 ///
 /// # Errors
-/// Those of booting and of the agents, and [`Error::Interrupted`]. Whatever was started has ended then.
+/// Those of booting and of the agents. Whatever was started has ended then.
 pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn Watch) -> Result<ResultFile, Error> {
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
@@ -184,7 +182,7 @@ fn repeat(
         // A server may outlast its repeat by a moment, so the next has ports of its own.
         let plan = plan(case, &at, *port);
         *port = if *port > u16::MAX - 2 * PORTS { FIRST_PORT } else { *port + PORTS };
-        let mut accounts = perform(&plan, |node| machine.agent(node), watch)?;
+        let mut accounts = perform(&plan, |node| machine.agent(node))?;
         accounts.truncate(accounts.len() - case.background.guests.len());
         case.procedure.read(&case.topology, &at, &accounts, &mut record);
         case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;

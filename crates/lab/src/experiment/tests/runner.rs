@@ -70,15 +70,12 @@ impl Machine for Loopback {
     }
 }
 
-/// Nobody looks on; interrupts after so many glances.
-struct Nobody(AtomicUsize);
+/// Nobody looks on.
+struct Nobody;
 
 impl Watch for Nobody {
     fn doing(&self, _: &str) {}
     fn advance(&self, _: f64) {}
-    fn interrupted(&self) -> bool {
-        self.0.fetch_sub(1, Ordering::Relaxed) == 0
-    }
 }
 
 /// All tests here use the same ports of the same loopback.
@@ -90,7 +87,7 @@ fn measure(text: &str) -> ResultFile {
     let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let result = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(usize::MAX))).unwrap();
+    let result = run(&experiment, &options, &Loopback::boot, &Nobody).unwrap();
     // What a procedure announces is what it measures: claims are checked against the announcement.
     let mut announced: Vec<String> = experiment
         .cases
@@ -192,17 +189,16 @@ fn a_machine_that_loses_a_guest_is_booted_once_more() {
                 sizes = [10_000]\ncount = 10\nseconds = 0.5\n";
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let nobody = Nobody(AtomicUsize::new(usize::MAX));
     let boots = AtomicUsize::new(0);
     let once = |topology: &_, clock: &_| match boots.fetch_add(1, Ordering::Relaxed) {
         0 => boot_to_lose(topology, clock),
         _ => Loopback::boot(topology, clock),
     };
-    let result = run(&experiment, &options, &once, &nobody).unwrap();
+    let result = run(&experiment, &options, &once, &Nobody).unwrap();
     let warnings = &result.warnings;
     assert!(warnings.len() == 1 && warnings[0].contains("measured anew: guest lost ended"), "{warnings:?}");
     assert_eq!((boots.into_inner(), result.metrics["rate/10KB"].n), (2, 10));
-    assert!(matches!(run(&experiment, &options, &boot_to_lose, &nobody), Err(Error::Gone { .. })));
+    assert!(matches!(run(&experiment, &options, &boot_to_lose, &Nobody), Err(Error::Gone { .. })));
 }
 
 #[test]
@@ -213,17 +209,4 @@ fn an_interval_that_stays_wide_is_told() {
     );
     // Times on a computer that does other things as well are not so much alike.
     assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
-}
-
-#[test]
-fn an_interrupt_ends_it() {
-    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"udp-share\"\nseconds = 3\n\
-                senders = [{ guest = 1, offer = 1e6 }]\n";
-    let experiment = parse("e", &format!("{HEAD}{text}"));
-    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let ended = run(&experiment, &options, &Loopback::boot, &Nobody(AtomicUsize::new(2)));
-    assert!(matches!(ended, Err(Error::Interrupted)));
-    // Agents of this process cannot be ended: their receiver lives its 3.5 s.
-    thread::sleep(Duration::from_secs(4));
 }
