@@ -39,7 +39,7 @@ pub(crate) const GUEST_DISK: &str = "/disk";
 const GUEST_MODULES: [&str; 4] = ["xen_netfront", "xen_blkfront", "af_packet", "tcp_diag"];
 /// What a frontend that is a program of a guest takes.
 const HOSTILE_MODULES: [&str; 2] = ["xen_evtchn", "xen_gntalloc"];
-const DOM0_MODULES: [&str; 12] = [
+const DOM0_MODULES: [&str; 13] = [
     "tcp_diag",
     "xen_evtchn",
     "xen_gntdev",
@@ -47,6 +47,7 @@ const DOM0_MODULES: [&str; 12] = [
     "xen_privcmd",
     "xenfs",
     "xen_blkback",
+    "null_blk",
     "bridge",
     "e1000",
     "nvme",

@@ -204,7 +204,7 @@ fn start(
             serial_lines(clock, &log, &answers),
             cards(clock),
             memory_and_files(software, cpus, &modules),
-            disks(topology),
+            disks(topology, clock),
             if topology.count { counting(logs)? } else { Vec::new() },
         ]
         .concat(),
@@ -253,9 +253,24 @@ pub fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
 }
 
-/// The NVMe disks' options, one a guest that wants one. Each answers at once and forgets what is written: only the way to it is
-/// measured.
-fn disks(topology: &Topology) -> Vec<String> {
+/// The host's disk that a guest is to have which wants one. On the real clock each has an NVMe disk, in order; when the emulator
+/// finishes what such a disk is asked depends on what else this computer does, so on the clock of instructions the host's kernel
+/// has one, which all share. Either answers at once and forgets what is written: only the way to it is measured.
+pub fn disk(topology: &Topology, clock: &Clock, guest: usize) -> String {
+    match clock {
+        Clock::Wall => {
+            let before = topology.guests[..guest - 1].iter().filter(|guest| guest.disk).count();
+            format!("/dev/nvme{before}n1")
+        }
+        Clock::Rehearsal(_) | Clock::Instructions(_) => "/dev/nullb0".to_owned(),
+    }
+}
+
+/// The NVMe disks' options; see [`disk`].
+fn disks(topology: &Topology, clock: &Clock) -> Vec<String> {
+    if *clock != Clock::Wall {
+        return Vec::new();
+    }
     let disk = |number| {
         let back = format!("driver=null-co,node-name=disk{number},size={DISK_BYTES},read-zeroes=on");
         let front = format!("nvme,drive=disk{number},serial=disk{number}");

@@ -116,9 +116,8 @@ fn guest(host: &Agent, topology: &Topology, number: usize, fairlane: Option<&Fai
         wishes += &format!(" {}", wiring::wishes(node));
     }
     if plan.disk {
-        // The host's disks go to those who want one, in order.
-        let before = topology.guests[..number - 1].iter().filter(|guest| guest.disk).count();
-        argv += &format!(" -drive file=/dev/nvme{before}n1,format=raw,if=virtio,cache=none");
+        let disk = computer::disk(topology, &Clock::Wall, number);
+        argv += &format!(" -drive file={disk},format=raw,if=virtio,cache=none");
     }
     let words = argv.split(' ').map(str::to_owned);
     let argv = words.chain(["-append".to_owned(), wishes]).collect();

@@ -59,7 +59,7 @@ pub fn boot(
         log: computer::log(logs)?,
         image: images.dom0.clone(),
     };
-    machine.create_guests(topology, progress)?;
+    machine.create_guests(topology, clock, progress)?;
     for guest in machine.guests.iter().filter(|_| topology.early_ack) {
         backend::accelerate(machine.computer.host(), guest.name())?;
     }
@@ -132,7 +132,7 @@ fn guest_mib(topology: &Topology) -> usize {
 }
 
 /// A guest's configuration, as xl.cfg(5) has it.
-fn configuration(kind: MachineKind, topology: &Topology, number: usize) -> String {
+fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: usize) -> String {
     let node = Node::Guest(number);
     let mode = if kind == MachineKind::XenPvh { "pvh" } else { "pv" };
     let plan = &topology.guests[number - 1];
@@ -143,9 +143,11 @@ fn configuration(kind: MachineKind, topology: &Topology, number: usize) -> Strin
     let vif = if card { format!("vif = ['mac={mac}{rate}']\n") } else { String::new() };
     let wishes = format!(" {}", wiring::wishes(node));
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
-    // The host's disks go to those who want one, in order.
-    let disks = topology.guests[..number].iter().filter(|guest| guest.disk).count();
-    let disk = if plan.disk { format!("disk = ['phy:/dev/nvme{}n1,xvda,w']\n", disks - 1) } else { String::new() };
+    let disk = if plan.disk {
+        format!("disk = ['phy:{},xvda,w']\n", computer::disk(topology, clock, number))
+    } else {
+        String::new()
+    };
     format!(
         "name = '{node}'\ntype = '{mode}'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {}\n\
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
@@ -170,13 +172,14 @@ struct Xen {
 
 impl Xen {
     /// Creates the guests one after the other, as the toolstack does, and then waits for all.
-    fn create_guests(&mut self, topology: &Topology, progress: Progress) -> Result<(), Error> {
+    fn create_guests(&mut self, topology: &Topology, clock: &Clock, progress: Progress) -> Result<(), Error> {
         let dom0 = self.computer.host();
         let (mut attaching, mut domains) = (Vec::new(), Vec::new());
         for (number, guest) in (1..).zip(&self.guests) {
             progress(&format!("{}: booting", guest.name()));
             let path = format!("/etc/xen/{}.cfg", guest.name());
-            dom0.run(Command::Write { path: path.clone().into(), text: configuration(self.kind, topology, number) })?;
+            let text = configuration(self.kind, topology, clock, number);
+            dom0.run(Command::Write { path: path.clone().into(), text })?;
             let lost = |error| computer::lost(guest, error, &self.image, &self.log);
             xen(dom0, &format!("xl create -q {path}")).map_err(lost)?;
             let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
