@@ -3,7 +3,7 @@
 //! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
 //! and the switch, at its expense. So nothing else of the datapath need know of them.
 
-use fairlane_core::ack::{FlowView, Mode, Send, Sight, Stats, Verdict, Way};
+use fairlane_core::ack::{FlowView, Mode, Send, Sight, Stats, Verdict, Way, supersedes};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -214,15 +214,53 @@ fn shown(frame: fairlane_port::Frame<'_>) -> (&[u8], usize) {
     (frame.head(), frame.bytes() as usize)
 }
 
-/// Has a frame sent for the guest.
+/// Has a frame sent for the guest, in the place of one that it supersedes: of a burst of segments only the last is acknowledged, as
+/// TCP itself does for segments that come merged.
 fn push(acks: &mut VecDeque<Short>, frame: &[u8]) {
     let mut bytes = [0; HEAD];
     let Some(place) = bytes.get_mut(..frame.len()) else { return };
     place.copy_from_slice(frame);
+    if acks.back().is_some_and(|last| supersedes(frame, &last.bytes[..last.len.into()])) {
+        acks.pop_back();
+    }
     if acks.len() == ACKS {
         acks.pop_front();
     }
     acks.push_back(Short { len: frame.len() as u8, bytes });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlane_core::packet::{Compose, TcpFlags};
+
+    fn ack(port: u16, acknowledgment: u32) -> Vec<u8> {
+        let ack = Compose {
+            link: &[2; 12],
+            source: ([10, 0, 0, 1].into(), 80),
+            destination: ([10, 0, 0, 2].into(), port),
+            sequence: 1,
+            acknowledgment,
+            flags: TcpFlags::ACK,
+            window: 1000,
+            timestamps: Some((1, acknowledgment)),
+        };
+        let mut frame = Vec::new();
+        ack.write(&mut frame, |_| {});
+        frame
+    }
+
+    /// A later ACK of the flow takes the place of the one before; a repeated one, an older one and another flow's stand beside it.
+    #[test]
+    fn an_ack_takes_the_place_of_what_it_supersedes() {
+        let mut acks = VecDeque::new();
+        for (port, acknowledgment) in [(1, 10), (1, 20), (1, 15), (1, 30), (1, 30), (2, 40), (1, 31), (1, 32)] {
+            push(&mut acks, &ack(port, acknowledgment));
+        }
+        let frames: Vec<&[u8]> = acks.iter().map(|ack| &ack.bytes[..ack.len.into()]).collect();
+        let left = [(1, 20), (1, 30), (1, 30), (2, 40), (1, 32)].map(|(port, ack_of)| ack(port, ack_of));
+        assert_eq!(frames, left);
+    }
 }
 
 /// Frames at the front of the ring that were judged, and not taken since, because there was no room for them.

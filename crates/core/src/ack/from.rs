@@ -1,8 +1,9 @@
 //! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
 
-use super::segment::Segment;
+use super::segment::{Segment, Way};
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
+use crate::PortId;
 use crate::packet::{Amend, Checksum, TcpFlags};
 use crate::time::Nanos;
 use std::ops::Range;
@@ -25,6 +26,15 @@ struct Said {
     pure: bool,
     /// Whether the guest is further than it was.
     moves: bool,
+}
+
+/// Whether an ACK of a guest says all that an earlier one of the same flow says, and more. Both are whole frames; a repeated ACK says
+/// something by being repeated, and supersedes none (RFC 5681, section 2).
+pub fn supersedes(later: &[u8], earlier: &[u8]) -> bool {
+    let [later, earlier] = [later, earlier].map(|frame| Segment::read(PortId(0), Way::Out, frame, frame.len()));
+    let (Some(later), Some(earlier)) = (later, earlier) else { return false };
+    let bare = |segment: &Segment| segment.payload == 0 && segment.flags == TcpFlags::ACK;
+    later.key == earlier.key && bare(&later) && bare(&earlier) && later.ack.after(earlier.ack)
 }
 
 impl EarlyAck<'_> {

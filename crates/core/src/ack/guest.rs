@@ -3,8 +3,9 @@
 use crate::time::Nanos;
 
 /// How long a ring stands still before its guest counts as waiting for its CPU. A guest that runs drains within tens of
-/// microseconds; the source's wait 30 ms at a time (seed 003, "Illustrative Experiment").
-pub const STALL: Nanos = Nanos::from_millis(1);
+/// microseconds, or some milliseconds where its host is interrupted; the source's wait 30 ms at a time (seed 003, "Illustrative
+/// Experiment"). One stall counts for [`LINGER`], so a hiccup that counts is dear, and to find the first stall late is cheap.
+pub const STALL: Nanos = Nanos::from_millis(5);
 
 /// How long early ack stays engaged after the last stall. Senders have measured short round trips by then; with a
 /// retransmission timeout of 200 ms at least in Linux, a stall that found it disengaged would fire it. So it must be long

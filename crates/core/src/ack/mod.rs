@@ -70,6 +70,7 @@ mod toward;
 mod transfer;
 
 pub use flow::{Flow, FlowView, State};
+pub use from::supersedes;
 pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT, Send};
