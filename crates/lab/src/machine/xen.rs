@@ -148,8 +148,10 @@ fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: 
     } else {
         String::new()
     };
+    // The emulated processor does not say that its time stamp counter is invariant, as those of computers do: without `tsc_mode` Xen
+    // would emulate every look of a guest at it.
     format!(
-        "name = '{node}'\ntype = '{mode}'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {}\n\
+        "name = '{node}'\ntype = '{mode}'\ntsc_mode = 'native'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {}\n\
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         guest_mib(topology),
