@@ -229,40 +229,6 @@ fn push(acks: &mut VecDeque<Short>, frame: &[u8]) {
     acks.push_back(Short { len: frame.len() as u8, bytes });
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fairlane_core::packet::{Compose, TcpFlags};
-
-    fn ack(port: u16, acknowledgment: u32) -> Vec<u8> {
-        let ack = Compose {
-            link: &[2; 12],
-            source: ([10, 0, 0, 1].into(), 80),
-            destination: ([10, 0, 0, 2].into(), port),
-            sequence: 1,
-            acknowledgment,
-            flags: TcpFlags::ACK,
-            window: 1000,
-            timestamps: Some((1, acknowledgment)),
-        };
-        let mut frame = Vec::new();
-        ack.write(&mut frame, |_| {});
-        frame
-    }
-
-    /// A later ACK of the flow takes the place of the one before; a repeated one, an older one and another flow's stand beside it.
-    #[test]
-    fn an_ack_takes_the_place_of_what_it_supersedes() {
-        let mut acks = VecDeque::new();
-        for (port, acknowledgment) in [(1, 10), (1, 20), (1, 15), (1, 30), (1, 30), (2, 40), (1, 31), (1, 32)] {
-            push(&mut acks, &ack(port, acknowledgment));
-        }
-        let frames: Vec<&[u8]> = acks.iter().map(|ack| &ack.bytes[..ack.len.into()]).collect();
-        let left = [(1, 20), (1, 30), (1, 30), (2, 40), (1, 32)].map(|(port, ack_of)| ack(port, ack_of));
-        assert_eq!(frames, left);
-    }
-}
-
 /// Frames at the front of the ring that were judged, and not taken since, because there was no room for them.
 ///
 /// A frame is judged once. What comes of it is kept here; the frame as it was tells whether the ring still has it in front.
@@ -321,5 +287,39 @@ impl Judged {
     fn pass(&mut self, frames: usize) {
         self.left.start += frames;
         self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlane_core::packet::{Compose, TcpFlags};
+
+    fn ack(port: u16, acknowledgment: u32) -> Vec<u8> {
+        let ack = Compose {
+            link: &[2; 12],
+            source: ([10, 0, 0, 1].into(), 80),
+            destination: ([10, 0, 0, 2].into(), port),
+            sequence: 1,
+            acknowledgment,
+            flags: TcpFlags::ACK,
+            window: 1000,
+            timestamps: Some((1, acknowledgment)),
+        };
+        let mut frame = Vec::new();
+        ack.write(&mut frame, |_| {});
+        frame
+    }
+
+    /// A later ACK of the flow takes the place of the one before; a repeated one, an older one and another flow's stand beside it.
+    #[test]
+    fn an_ack_takes_the_place_of_what_it_supersedes() {
+        let mut acks = VecDeque::new();
+        for (port, acknowledgment) in [(1, 10), (1, 20), (1, 15), (1, 30), (1, 30), (2, 40), (1, 31), (1, 32)] {
+            push(&mut acks, &ack(port, acknowledgment));
+        }
+        let frames: Vec<&[u8]> = acks.iter().map(|ack| &ack.bytes[..ack.len.into()]).collect();
+        let left = [(1, 20), (1, 30), (1, 30), (2, 40), (1, 32)].map(|(port, ack_of)| ack(port, ack_of));
+        assert_eq!(frames, left);
     }
 }
