@@ -1,10 +1,10 @@
 //! Where a burst's frames come to be seen: their fronts at once, by one call; the bodies of large ones when someone needs them.
 //!
-//! A frame of up to half a page comes as a whole, as a page that is copied from twice is looked up twice: what is left of it
-//! then costs less than that. From here it goes to another Xen guest by one more copy, or to any other receiver. Of a larger
-//! frame only the head comes. A receiver that can name grants itself (another Xen guest) has the hypervisor copy the body from
-//! where it is to its own pages; every other asks for the bytes, and they are copied here once, all it asks for in one call. What
-//! a guest takes away meanwhile reads as zeros, and its port is disabled for that.
+//! A frame of up to half a page comes as a whole, as a page that is copied from twice is looked up twice. From here it goes to
+//! another Xen guest by one more copy, or to any other receiver. Of a larger frame only the head comes. A receiver that can name
+//! grants itself (another Xen guest) has the hypervisor copy the body from where it is to its own pages; every other asks for
+//! the bytes, and they are copied here once, all it asks for in one call. What a guest takes away meanwhile reads as zeros, and
+//! its port is disabled for that.
 
 use super::host::{End, Host, Lent, PAGE, Packing, Place, Segment};
 use crate::burst::{BURST, HEAD, PIECES, Remote};
