@@ -9,7 +9,7 @@ use fairlane_core::sched::{self, Grant, Share};
 use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
-use fairlane_engine::clock::Monotonic;
+use fairlane_engine::clock::{Clock, Monotonic};
 use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted, memory};
 use std::io;
 use std::net::IpAddr;
@@ -101,11 +101,11 @@ fn rounds(criterion: &mut Criterion) {
             }
             let mut burst = Burst::new();
             let clock = Monotonic::new();
-            bridge.round(&mut burst, &clock);
-            let frames = bridge.round(&mut burst, &clock).frames;
+            bridge.round(&mut burst, clock.now(), &clock);
+            let frames = bridge.round(&mut burst, clock.now(), &clock).frames;
             group.throughput(Throughput::Elements(frames));
             group.bench_function(format!("{name}/{guests}"), |bencher| {
-                bencher.iter(|| bridge.round(&mut burst, &clock));
+                bencher.iter(|| bridge.round(&mut burst, clock.now(), &clock));
             });
         }
     }
@@ -138,7 +138,7 @@ fn connect(file: &Path) {
         (&outside, true, TcpFlags::ACK, 1, 1),
     ] {
         peer.send(&segment(inward, flags, sequence, acknowledgment, 0), Offload::default());
-        while bridge.round(&mut burst, &clock).frames > 0 {}
+        while bridge.round(&mut burst, clock.now(), &clock).frames > 0 {}
     }
 }
 
@@ -158,13 +158,13 @@ fn early_ack(criterion: &mut Criterion) {
         }
         let (mut burst, clock) = (Burst::new(), Monotonic::new());
         for _ in 0..4 {
-            bridge.round(&mut burst, &clock);
+            bridge.round(&mut burst, clock.now(), &clock);
         }
-        let frames = bridge.round(&mut burst, &clock).frames;
+        let frames = bridge.round(&mut burst, clock.now(), &clock).frames;
         let (_, vifs) = bridge.snapshot(Nanos(0));
         assert_eq!(vifs[0].early_ack.as_ref().map(|early| early.flows), mode.map(|_| 1), "the connection is known");
         group.throughput(Throughput::Elements(frames));
-        group.bench_function(name, |bencher| bencher.iter(|| bridge.round(&mut burst, &clock)));
+        group.bench_function(name, |bencher| bencher.iter(|| bridge.round(&mut burst, clock.now(), &clock)));
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Round {
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
+    /// The time when it was last asked for: after the last frames were carried, before they were published.
+    pub end: Nanos,
 }
 
 /// One link: a switch, a scheduler, and ports, of which number 0 is the uplink.
@@ -93,10 +95,10 @@ impl Bridge {
         }
     }
 
-    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch.
-    pub fn round(&mut self, burst: &mut Burst, clock: &impl Clock) -> Round {
-        let mut now = clock.now();
-        let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER };
+    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch,
+    /// `now` the time as the caller has just read it. The clock is read again after each of these, for what it cost.
+    pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
+        let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.release(now);
         if !self.accelerated.is_empty() {
             round.next = round.next.min(self.tend_early(burst, now));
@@ -133,7 +135,7 @@ impl Bridge {
         if !round.busy {
             round.next = round.next.min(self.next_opening(now));
         }
-        round
+        Round { end: now, ..round }
     }
 
     /// Frames from the uplink are not scheduled: whoever sends them decides.

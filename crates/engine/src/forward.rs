@@ -248,5 +248,5 @@ fn addresses(head: &[u8]) -> Option<&[u8; 14]> {
 /// Bytes of some frames of a batch.
 #[inline]
 pub(crate) fn bytes(batch: &Batch<'_>, frames: Range<usize>) -> u64 {
-    frames.map(|index| batch.frame(index).bytes()).sum()
+    frames.map(|index| batch.bytes(index)).sum()
 }

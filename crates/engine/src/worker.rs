@@ -68,9 +68,8 @@ impl Work {
         self.bridges.iter().position(|bridge| bridge.name() == link)
     }
 
-    fn event(&mut self, key: Key, number: u32) {
+    fn event(&mut self, key: Key, number: u32, now: Nanos) {
         let port = PortId(key.0 & ((1 << PORT_BITS) - 1));
-        let now = self.clock.now();
         let Some(bridge) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize) else { return };
         if let Some(known) = bridge.port(port) {
             known.event(number, &self.poller, now);
@@ -194,21 +193,28 @@ fn settle_on(cpu: Option<usize>) -> io::Result<()> {
 }
 
 /// Rounds until told to stop. On a core of its own the worker never yields.
+///
+/// Between two rounds the clock is read once, after whatever the worker waited for, and once more only to sleep until a certain
+/// time: to a paravirtual Xen domain each reading is a system call.
 fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
     let mut burst = Burst::new();
     let mut ready = Vec::new();
-    let mut worked = work.clock.now();
-    let mut polled = worked;
+    let mut now = work.clock.now();
+    let (mut worked, mut polled) = (now, now);
     while !work.stop {
         let (mut busy, mut moved) = (false, false);
         let mut next = Nanos::NEVER;
         for bridge in &mut work.bridges {
-            let round = bridge.round(&mut burst, &work.clock);
+            if moved {
+                // What the bridges before it published is not this one's time.
+                now = work.clock.now();
+            }
+            let round = bridge.round(&mut burst, now, &work.clock);
             busy |= round.busy;
             moved |= round.frames > 0;
             next = next.min(round.next);
+            now = round.end;
         }
-        let now = work.clock.now();
         if busy || moved {
             worked = now;
         }
@@ -218,18 +224,23 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
             Nanos::NEVER => LINGER,
             _ => SPIN,
         };
+        let mut looked = true;
         if !busy && now.since(worked) >= linger {
             work.sleep(due, &mut ready)?;
-            // What it slept on has just been looked at.
-            polled = work.clock.now();
         } else if now.since(polled) >= POLL {
-            polled = now;
             work.poller.wait(Nanos(0), &mut ready)?;
-        } else if own_core {
-            std::hint::spin_loop();
         } else {
-            // Whoever else has something to do on this core comes first: most likely a guest, with frames for us.
-            std::thread::yield_now();
+            looked = false;
+            if own_core {
+                std::hint::spin_loop();
+            } else {
+                // Whoever else has something to do on this core comes first: most likely a guest, with frames for us.
+                std::thread::yield_now();
+            }
+        }
+        now = work.clock.now();
+        if looked {
+            polled = now;
         }
         for (key, number) in ready.drain(..) {
             if key == ORDERS {
@@ -239,7 +250,7 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
                     order(&mut work);
                 }
             } else {
-                work.event(key, number);
+                work.event(key, number, now);
             }
         }
     }

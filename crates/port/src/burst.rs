@@ -5,9 +5,9 @@
 //! the receiver's.
 //!
 //! Where the sender's memory is not mapped here (a Xen guest's grants), a body is a [`Remote`]'s: a receiver that can name
-//! such memory copies from there ([`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
+//! such memory copies from there ([`Batch::whole`], [`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
 
-use crate::xen::{End, Place};
+use crate::xen::End;
 use fairlane_core::packet::Offload;
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -24,8 +24,11 @@ pub(crate) const PIECES: usize = 1024;
 
 /// A sender whose bodies are elsewhere until someone needs their bytes. Pieces are numbered as they were added.
 pub(crate) trait Remote {
+    /// Where a frame is, if it is in one place and has come here.
+    fn whole(&self, frame: usize) -> Option<End>;
+
     /// Where a piece is.
-    fn place(&self, piece: usize) -> Place;
+    fn place(&self, piece: usize) -> End;
 
     /// Brings pieces to where [`Piece::start`] points, those that are not there yet.
     fn fetch(&self, pieces: Range<usize>);
@@ -287,6 +290,23 @@ impl<'a> Batch<'a> {
         Frame { len: meta.len, offload: meta.offload, head, body, first: meta.first.into(), remote: self.remote }
     }
 
+    /// Where a frame of a sender whose memory is not mapped is as a whole, if it has come here and nothing of it was amended.
+    #[inline]
+    pub(crate) fn whole(&self, index: usize) -> Option<End> {
+        let remote = self.remote.filter(|_| self.heads.is_none())?;
+        remote.whole(index)
+    }
+
+    /// Bytes of a frame.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Batch::len`].
+    #[inline]
+    pub fn bytes(&self, index: usize) -> u64 {
+        assert!(index < self.frames);
+        u64::from(self.burst.metas[index].len)
+    }
+
     /// Says that the bytes of these frames will be asked for, so that those that are elsewhere come all at once.
     #[inline]
     pub(crate) fn fetch(&self, frames: Range<usize>) {
@@ -349,7 +369,7 @@ impl<'a> Frame<'a> {
         self.body.iter().enumerate().map(|(index, piece)| {
             let number = self.first + index;
             let place = match self.remote {
-                Some(remote) => End::Guest(remote.place(number)),
+                Some(remote) => remote.place(number),
                 None => End::Ours(piece.start.cast_mut()),
             };
             (number, place, piece.len)

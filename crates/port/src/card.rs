@@ -1,7 +1,8 @@
 //! A network card of this computer: frames go to and from the wire without the host's stack, bridge or queues of ours.
 //!
-//! A packet socket with two mapped rings, so that a burst costs one system call to send and none to receive; in a
-//! paravirtual Xen domain each of them goes through the hypervisor. The rings are of version 2. Version 3 has no slots of a
+//! Two packet sockets with a mapped ring each, so that a burst costs one system call to send and none to receive; in a
+//! paravirtual Xen domain each of them goes through the hypervisor. Two, as whoever waits for a socket to be readable is also told
+//! of each frame that it has sent: nobody waits for the one that sends. The rings are of version 2. Version 3 has no slots of a
 //! fixed size, so it needs less memory, but hands frames over by the block: a lone frame waits for a timer of the kernel's, of a
 //! millisecond at least. Both bear virtio's header, so that merged segments and checksums that are left to the card come and
 //! go as they are.
@@ -111,9 +112,12 @@ pub struct Card {
     index: libc::c_int,
     control: Control,
     changes: Changes,
+    /// Takes from the wire.
     socket: OwnedFd,
+    /// Sends to it.
+    sender: OwnedFd,
     /// The memory of both rings.
-    _map: Map,
+    _maps: [Map; 2],
 }
 
 impl Card {
@@ -230,7 +234,7 @@ impl Port for Card {
 
     /// Tells the kernel of what was put.
     fn flush(&mut self, now: Nanos) -> Nanos {
-        if let Err(error) = self.transmit.send(self.socket.as_fd(), now) {
+        if let Err(error) = self.transmit.send(self.sender.as_fd(), now) {
             tracing::debug!(%error, "a card does not send");
             self.look();
         }

@@ -47,7 +47,7 @@ impl<P: Port> Port for Paced<P> {
     }
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
-        let sizes = frames.clone().map(|index| batch.frame(index).bytes());
+        let sizes = frames.clone().map(|index| batch.bytes(index));
         let before = self.link;
         let admitted = sizes.clone().take_while(|bytes| self.link.admit(*bytes, now).is_some()).count();
         let put = self.port.put(batch, frames.start..frames.start + admitted, now);

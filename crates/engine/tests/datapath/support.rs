@@ -5,7 +5,7 @@ use fairlane_core::packet::{Mac, Offload};
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
 use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
-use fairlane_engine::clock::Manual;
+use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_port::memory::{self, Peer};
 use fairlane_port::{Burst, Port};
@@ -137,7 +137,7 @@ impl Link {
 
     /// One round.
     pub fn round(&mut self) -> Round {
-        self.bridge.round(&mut self.burst, &self.clock)
+        self.bridge.round(&mut self.burst, self.clock.now(), &self.clock)
     }
 
     /// Rounds until nothing moves at this moment.

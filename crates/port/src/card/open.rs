@@ -18,9 +18,6 @@ const RECEIVE: usize = 16;
 /// Blocks of the ring of what is sent: 120 frames. What waits there is out of the scheduler's hands.
 const TRANSMIT: usize = 4;
 
-/// Bytes of both.
-const MEMORY: usize = (RECEIVE + TRANSMIT) * BLOCK * SLOT;
-
 /// The protocol number of all frames, as an address has it.
 const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
@@ -42,38 +39,18 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     if !state.up {
         return Err(Error::Down { name: named() });
     }
-    // Without a protocol it takes nothing until it is bound.
-    let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+    let refused = |error: io::Error| match error.raw_os_error() {
         Some(libc::EPERM) => Error::NotAllowed { name: named() },
         Some(libc::EAFNOSUPPORT) => Error::NoPackets,
         _ => failed("socket")(error),
-    })?;
-    set(&socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
-        .map_err(failed("PACKET_VERSION"))?;
-    set(&socket, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
-    set(&socket, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
-    for (option, step, blocks) in
-        [(libc::PACKET_RX_RING, "PACKET_RX_RING", RECEIVE), (libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)]
-    {
-        let ring = libc::tpacket_req {
-            tp_block_size: (BLOCK * SLOT) as u32,
-            tp_block_nr: blocks as u32,
-            tp_frame_size: SLOT as u32,
-            tp_frame_nr: (blocks * BLOCK) as u32,
-        };
-        set(&socket, option, &ring).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOMEM) => Error::Memory { name: named(), mebibytes: MEMORY >> 20 },
-            _ => failed(step)(error),
-        })?;
-    }
-    let map = Map::of(&socket, MEMORY).map_err(failed("mmap"))?;
-    // SAFETY: the socket's mapping has the slots of what comes, and behind them those of what is sent; the card keeps it as
-    // long as the rings.
-    let (receive, transmit) = unsafe {
-        let behind = map.start().add(RECEIVE * BLOCK * SLOT);
-        (Slots::new(map.start(), RECEIVE * BLOCK), Slots::new(behind, TRANSMIT * BLOCK))
     };
-    widen(&socket);
+    // Without a protocol they take nothing until they are bound, and the one that sends never does.
+    let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
+    let sender = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
+    set(&socket, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
+    let (receive_map, receive) = ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", RECEIVE)?;
+    let (transmit_map, transmit) = ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
+    widen(&sender);
     let all = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -81,7 +58,8 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
         mr_address: [0; 8],
     };
     set(&socket, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(failed("PACKET_ADD_MEMBERSHIP"))?;
-    bind(&socket, index).map_err(failed("bind"))?;
+    bind(&sender, index, 0).map_err(failed("bind"))?;
+    bind(&socket, index, ALL).map_err(failed("bind"))?;
     Ok(Card {
         receive: Receive::new(receive),
         transmit: Transmit::new(transmit),
@@ -93,8 +71,38 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
         control,
         changes,
         socket,
-        _map: map,
+        sender,
+        _maps: [receive_map, transmit_map],
     })
+}
+
+/// Gives a socket a ring of so many blocks. The card keeps the map as long as the slots.
+fn ring(
+    socket: &OwnedFd,
+    name: &str,
+    option: libc::c_int,
+    step: &'static str,
+    blocks: usize,
+) -> Result<(Map, Slots), Error> {
+    let failed = |step| move |error| Error::Step { name: name.into(), step, error };
+    set(socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
+        .map_err(failed("PACKET_VERSION"))?;
+    set(socket, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
+    let slots = blocks * BLOCK;
+    let request = libc::tpacket_req {
+        tp_block_size: (BLOCK * SLOT) as u32,
+        tp_block_nr: blocks as u32,
+        tp_frame_size: SLOT as u32,
+        tp_frame_nr: slots as u32,
+    };
+    set(socket, option, &request).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: (slots * SLOT) >> 20 },
+        _ => failed(step)(error),
+    })?;
+    let map = Map::of(socket, slots * SLOT).map_err(failed("mmap"))?;
+    // SAFETY: the socket's mapping has the slots of its ring, for as long as the map lives.
+    let slots = unsafe { Slots::new(map.start(), slots) };
+    Ok((map, slots))
 }
 
 /// Sets an option of packet sockets.
@@ -115,11 +123,11 @@ fn widen(socket: &OwnedFd) {
     }
 }
 
-fn bind(socket: &OwnedFd, index: libc::c_int) -> io::Result<()> {
+fn bind(socket: &OwnedFd, index: libc::c_int, protocol: u16) -> io::Result<()> {
     // SAFETY: a sockaddr_ll is numbers, for which zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ALL;
+    address.sll_protocol = protocol;
     address.sll_ifindex = index;
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` has `len` bytes, which the call reads.

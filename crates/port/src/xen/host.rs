@@ -184,6 +184,27 @@ impl Lent {
     }
 }
 
+/// What bytes that are copied begin at a multiple of.
+const ALIGN: usize = 64;
+
+/// Places in pages, one behind the other, none over a page's end. Close to each other, as the hypervisor looks a page up once
+/// for all copies in a row that begin or end there.
+#[derive(Default)]
+pub(super) struct Packing {
+    end: usize,
+}
+
+impl Packing {
+    /// A place for so many bytes, a page at most, counted from the first page's start.
+    #[inline]
+    pub(super) fn place(&mut self, bytes: usize) -> usize {
+        let next = self.end.next_multiple_of(ALIGN);
+        let start = if next % PAGE + bytes > PAGE { next.next_multiple_of(PAGE) } else { next };
+        self.end = start + bytes;
+        start
+    }
+}
+
 /// Granted memory and event channels.
 pub trait Host: Send + Sync {
     /// Makes copies, as few system calls as can be, and sets the status of each.
@@ -225,4 +246,23 @@ pub trait Events: Send {
 
     /// Readable when an event came.
     fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is placed overlaps nothing and lies in one page, and a page takes at least two pieces of half its size at most.
+        #[test]
+        fn places_are_close_and_apart(sizes in prop::collection::vec(0..=PAGE / 2, 1..64)) {
+            let (mut packing, mut end) = (Packing::default(), 0);
+            for (index, bytes) in sizes.into_iter().enumerate() {
+                let start = packing.place(bytes);
+                prop_assert!(start >= end && start % PAGE + bytes <= PAGE && start / PAGE <= index / 2);
+                end = start + bytes;
+            }
+        }
+    }
 }

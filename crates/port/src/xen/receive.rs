@@ -1,6 +1,6 @@
 //! A guest's receive ring: frames into the pages that the guest lent, all of a burst in one call.
 
-use super::host::{End, Host, Lent, PAGE, Place, Segment};
+use super::host::{End, Host, Lent, PAGE, Packing, Place, Segment};
 use super::netif::{self, RX_EXTRA, RX_MORE};
 use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
@@ -53,6 +53,8 @@ pub struct Receive {
     takes: Takes,
     /// Where small frames and heads are put together.
     lent: Option<Lent>,
+    /// Where in it.
+    packing: Packing,
     /// Requests that were not enough for a frame; 0 if the last frame found room.
     short: u32,
     /// Frames whose copies are not made yet: where their segments and responses end.
@@ -76,9 +78,9 @@ const OURS: usize = usize::MAX;
 impl Receive {
     /// A ring in which nothing was put yet.
     pub fn new(ring: Ring<8>, domain: u16, host: Arc<dyn Host>, takes: Takes) -> Receive {
-        let (planned, segments, pieces, responses) = Default::default();
+        let (packing, planned, segments, pieces, responses) = Default::default();
         let lent = host.lend(BURST * SMALL / PAGE);
-        Receive { ring, domain, host, takes, lent, short: 0, planned, segments, pieces, responses }
+        Receive { ring, domain, host, takes, lent, packing, short: 0, planned, segments, pieces, responses }
     }
 
     /// Publishes what was put. True if the frontend is to be told.
@@ -113,7 +115,7 @@ impl Receive {
         while next < end && refusal.is_none() {
             let frame = batch.frame(next);
             match self.takes.flags(&frame) {
-                Some(flags) => refusal = self.plan(&frame, flags)?,
+                Some(flags) => refusal = self.plan(&frame, batch.whole(next), flags)?,
                 None => {
                     // Its bytes are in `plain`, which holds one frame at a time.
                     let done = self.commit(batch, start..next)?;
@@ -134,14 +136,16 @@ impl Receive {
         Ok(if done.refusal.is_some() { done } else { Put { refusal, ..done } })
     }
 
-    /// Notes the copies and the responses of a frame.
-    fn plan(&mut self, frame: &Frame<'_>, flags: u16) -> Result<Option<Refusal>, Violation> {
+    /// Notes the copies and the responses of a frame, which may be in one place as a `whole`.
+    fn plan(&mut self, frame: &Frame<'_>, whole: Option<End>, flags: u16) -> Result<Option<Refusal>, Violation> {
         let len = frame.bytes() as usize;
         if let Some(refusal) = self.room(len, frame.offload())? {
             return Ok(Some(refusal));
         }
-        let head = End::Ours(frame.head().as_ptr().cast_mut());
-        let (front, bytes) = self.put_together(frame).unwrap_or((head, frame.head().len()));
+        let (front, bytes) = match whole {
+            Some(place) => (place, len),
+            None => self.put_together(frame),
+        };
         let mut page = Pages::new(self, len, flags, frame.offload());
         page.write(front, bytes, OURS);
         if bytes < len {
@@ -153,26 +157,27 @@ impl Receive {
         Ok(None)
     }
 
-    /// Puts a small frame together, or the head of one whose body is a guest's, where it can be copied from by a grant: there,
-    /// and so many bytes.
-    fn put_together(&self, frame: &Frame<'_>) -> Option<(End, usize)> {
-        let lent = self.lent.as_ref()?;
-        let at = self.planned.len() * SMALL;
-        let (page, offset) = (at / PAGE, at % PAGE);
-        if page >= lent.pages() || (frame.is_here() && frame.bytes() > SMALL as u64) {
-            return None;
-        }
-        let to = lent.start(page).wrapping_add(offset);
-        let bytes = if frame.is_here() {
-            // SAFETY: SMALL bytes from `to` on lie within the page, and are this frame's until its copy is made.
-            unsafe { frame.copy_to(to) }
-        } else {
-            let head = frame.head();
-            // SAFETY: as above, and a head is no longer than that.
-            unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len()) };
-            head.len()
+    /// Puts a small frame together, or the head of one whose body is a guest's, where it can be copied from by a grant, if such
+    /// memory is there: where what is in one place then begins, and its bytes.
+    fn put_together(&mut self, frame: &Frame<'_>) -> (End, usize) {
+        let head = frame.head();
+        let small = frame.is_here() && frame.bytes() <= SMALL as u64;
+        let bytes = if small { frame.bytes() as usize } else { head.len() };
+        let Some(lent) = self.lent.as_ref().filter(|_| small || !frame.is_here()) else {
+            return (End::Ours(head.as_ptr().cast_mut()), head.len());
         };
-        Some((End::Guest(lent.place(page)).after(offset), bytes))
+        let at = self.packing.place(bytes);
+        let (page, offset) = (at / PAGE, at % PAGE);
+        let to = lent.start(page).wrapping_add(offset);
+        if small {
+            // SAFETY: so many bytes from `to` on lie within the page, and are this frame's until its copy is made. Two frames at
+            // least find room in a page, so there are pages enough for a burst.
+            unsafe { frame.copy_to(to) };
+        } else {
+            // SAFETY: as above, and a head is no longer than that.
+            unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), to, bytes) };
+        }
+        (End::Guest(lent.place(page)).after(offset), bytes)
     }
 
     /// Whether there is no room for a frame, and why.
@@ -205,6 +210,7 @@ impl Receive {
             self.ring.respond(response);
         }
         self.planned.clear();
+        self.packing = Packing::default();
         self.segments.clear();
         self.pieces.clear();
         let mut put = Put { accepted: good, refusal: None };

@@ -1,5 +1,5 @@
-//! A guest's transmit ring: a burst of frames out of it. The heads of all are copied in one call, the bodies stay with the
-//! guest.
+//! A guest's transmit ring: a burst of frames out of it. The fronts of all are copied in one call, the bodies of large frames
+//! stay with the guest.
 
 use super::host::{End, Host, PAGE, Place, Segment};
 use super::landing::Landing;
@@ -19,15 +19,16 @@ pub struct Transmit {
     ring: Ring<12>,
     domain: u16,
     host: Arc<dyn Host>,
-    /// The bodies of the last offer.
+    /// Where the last offer is.
     pub landing: Landing,
     /// Frames of the last offer, in order.
     packets: Vec<Packet>,
     /// The slots of all of them: ids and whether the slot had data.
     ids: Vec<Option<u16>>,
-    /// The copies of their heads: whose frame, and where in it.
-    parts: Vec<(Segment, usize)>,
+    /// The copies of their fronts.
     segments: Vec<Segment>,
+    /// The slots with data of the packet at hand.
+    slots: Vec<TxRequest>,
 }
 
 /// A packet as its slots describe it.
@@ -47,7 +48,8 @@ impl Transmit {
     pub fn new(ring: Ring<12>, domain: u16, host: Arc<dyn Host>) -> Transmit {
         let landing = Landing::new(host.clone());
         let (packets, ids) = (Vec::with_capacity(BURST), Vec::with_capacity(SLOTS as usize));
-        Transmit { ring, domain, host, landing, packets, ids, parts: Vec::new(), segments: Vec::new() }
+        let (segments, slots) = (Vec::with_capacity(BURST), Vec::with_capacity(MAX_SLOTS));
+        Transmit { ring, domain, host, landing, packets, ids, segments, slots }
     }
 
     /// Whether a frame waits.
@@ -74,7 +76,7 @@ impl Transmit {
     pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Grant) -> Result<(), Violation> {
         self.packets.clear();
         self.ids.clear();
-        self.parts.clear();
+        self.segments.clear();
         self.landing.clear();
         let most = (grant.frames as usize).min(BURST);
         let mut bytes = 0;
@@ -83,7 +85,7 @@ impl Transmit {
             if self.ring.available(skip)? == 0 {
                 break;
             }
-            let (first, parts) = (filler.pieces(), self.parts.len());
+            let (first, segments) = (filler.pieces(), self.segments.len());
             match self.packet(skip, filler)? {
                 Some(packet) => {
                     bytes += u64::from(packet.len);
@@ -93,14 +95,14 @@ impl Transmit {
                 None => {
                     // The burst's room for pieces ends before the frame does: it comes first next time.
                     filler.abandon(first);
-                    self.landing.truncate(first);
-                    self.parts.truncate(parts);
+                    self.landing.truncate(self.packets.len(), first);
+                    self.segments.truncate(segments);
                     self.ids.truncate(skip as usize);
                     break;
                 }
             }
         }
-        self.copy_heads(filler)
+        self.copy_fronts(filler)
     }
 
     /// Reads the packet whose first slot is at `skip`: its body's pieces go to the filler. None if they do not fit.
@@ -129,88 +131,80 @@ impl Transmit {
             more_extra = extra[1] & EXTRA_MORE != 0;
         }
         // The first slot's size is the packet's, so its own is known when all others are.
-        let mut slots = [TxRequest::default(); MAX_SLOTS];
-        let mut count = 1;
-        slots[0] = first;
-        while slots[count - 1].flags & TX_MORE != 0 {
+        self.slots.clear();
+        self.slots.push(first);
+        let mut more = first.flags & TX_MORE != 0;
+        while more {
             let at = self.ids.len() as u32;
             if self.ring.available(at)? == 0 {
-                return Err(Violation::Incomplete(count));
+                return Err(Violation::Incomplete(self.slots.len()));
             }
-            if count == MAX_SLOTS {
+            if self.slots.len() == MAX_SLOTS {
                 return Err(Violation::TooManySlots);
             }
             let slot = TxRequest::parse(self.ring.request(at));
             self.ids.push(Some(slot.id));
             check_place(slot)?;
-            slots[count] = slot;
-            count += 1;
+            self.slots.push(slot);
+            more = slot.flags & TX_MORE != 0;
             // Frontends that send 64 KiB and more overflow the size: such a packet is dropped, as Linux netback does.
-            good &= slot.size <= slots[0].size;
-            slots[0].size = slots[0].size.wrapping_sub(slot.size);
+            good &= slot.size <= self.slots[0].size;
+            self.slots[0].size = self.slots[0].size.wrapping_sub(slot.size);
         }
         let total = self.ids.len() - skip as usize;
         let packet = Packet { slots: total, len: first.size, flags: first.flags, gso, good };
         if !good {
+            self.landing.front(0);
             return Ok(Some(packet));
         }
-        check_place(slots[0])?;
-        Ok(self.gather(&slots[..count], filler).then_some(packet))
+        check_place(self.slots[0])?;
+        Ok(self.gather(packet.len.into(), filler).then_some(packet))
     }
 
-    /// Notes the copies of a packet's head and the pieces of its body. False if there is no room for these.
-    fn gather(&mut self, slots: &[TxRequest], filler: &mut Filler<'_>) -> bool {
-        let frame = self.packets.len();
-        let mut at = 0;
-        for slot in slots {
+    /// Notes the copies of the front of a packet, which has `len` bytes, and the pieces of its body. False if there is no room for
+    /// these.
+    fn gather(&mut self, len: usize, filler: &mut Filler<'_>) -> bool {
+        let (mut to, bytes) = self.landing.front(len);
+        let mut left = bytes;
+        for slot in &self.slots {
             let place = Place { domain: self.domain, reference: slot.reference, offset: slot.offset };
-            let head = usize::from(slot.size).min(HEAD - at);
-            if head > 0 {
-                // Where to is set when all frames are known.
-                let nowhere = End::Ours(std::ptr::without_provenance_mut(at));
-                self.parts.push((Segment::new(End::Guest(place), nowhere, head as u16), frame));
+            let front = usize::from(slot.size).min(left);
+            if front > 0 {
+                self.segments.push(Segment::new(End::Guest(place), to, front as u16));
+                (to, left) = (to.after(front), left - front);
             }
-            at += head;
-            let rest = slot.size - head as u16;
+            let rest = slot.size - front as u16;
             if rest > 0 {
-                let End::Guest(place) = End::Guest(place).after(head) else { return false };
                 if filler.is_full() {
                     return false;
                 }
-                let start = self.landing.push(place, rest);
+                let start = self.landing.push(Place { offset: place.offset + front as u16, ..place }, rest);
                 // SAFETY: the landing has a page for each piece of a burst, and lives as long as the batch.
                 unsafe { filler.piece(start, rest.into()) };
             }
         }
+        if bytes > HEAD {
+            if filler.is_full() {
+                return false;
+            }
+            let start = self.landing.push_rest(bytes - HEAD);
+            // SAFETY: the front has so many bytes behind the head, and is there as long as the batch.
+            unsafe { filler.piece(start, (bytes - HEAD) as u32) };
+        }
         true
     }
 
-    /// Copies the heads of all frames, and sets what was left to do on each.
-    fn copy_heads(&mut self, filler: &mut Filler<'_>) -> Result<(), Violation> {
-        let heads = filler.heads();
-        let lent = self.landing.heads();
-        self.segments.clear();
-        self.segments.extend(self.parts.iter().map(|(segment, frame)| {
-            let End::Ours(at) = segment.to() else { return *segment };
-            // `at` is the place in the head, below HEAD.
-            let at = frame * HEAD + at.addr();
-            let to = match lent {
-                Some((_, page)) => End::Guest(page).after(at),
-                None => End::Ours(heads.wrapping_add(at)),
-            };
-            Segment::new(segment.from(), to, segment.len())
-        }));
-        // SAFETY: the heads of a burst are BURST times HEAD bytes in a row, and the parts of a frame's head lie within its own.
+    /// Copies the fronts of all frames, takes the heads from there, and sets what was left to do on each.
+    fn copy_fronts(&mut self, filler: &mut Filler<'_>) -> Result<(), Violation> {
+        // SAFETY: the segments of a frame lie within its front, one behind the other, and so many bytes of the landing are its.
         unsafe { self.host.copy(&mut self.segments) };
         if let Some(failed) = self.segments.iter().find(|segment| !segment.done()) {
             let End::Guest(place) = failed.from() else { return Ok(()) };
             return Err(Violation::Grant(place.reference));
         }
-        if let Some((page, _)) = lent {
-            // SAFETY: both have BURST times HEAD bytes, and nobody copies to the page any more.
-            unsafe { std::ptr::copy_nonoverlapping(page, heads, self.packets.len() * HEAD) };
-        }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
+            // SAFETY: HEAD bytes are there on either side, and nobody copies to the landing any more.
+            unsafe { std::ptr::copy_nonoverlapping(self.landing.head(index), filler.heads().add(index * HEAD), HEAD) };
             packet.good = filler.decide(index, |len, head| netif::offload(packet.flags, packet.gso, len, head));
         }
         Ok(())
