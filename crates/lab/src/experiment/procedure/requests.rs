@@ -1,8 +1,8 @@
 //! Requests of a server, by the size of what it answers: connections a second, bandwidth, and what the processors of the
 //! server's side do meanwhile.
 //!
-//! Each request has a connection of its own: netperf's TCP_CRR, or HTTP/1.0. The server closes first, so that the client's ports
-//! are free again.
+//! Each request has a connection of its own: netperf's TCP_CRR, whose client closes, or HTTP/1.0, whose server does, so that
+//! the client's ports are free again.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
