@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::atomic::AtomicBool,
+    sync::{atomic::AtomicBool, mpsc},
     thread,
     time::Duration,
 };
@@ -190,4 +190,38 @@ fn orders_out_of_range_are_named() {
         let error = client::run(&bad, &AtomicBool::new(false), |_| ()).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
+}
+
+/// Who closes first keeps a port in TIME_WAIT: the client must not, where its server said it would.
+#[test]
+fn a_server_that_says_it_closes_is_let_to() {
+    let (tell, told) = mpsc::channel();
+    let at = scripted(move |mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        // Nobody listens once the run is over.
+        let _ = tell.send(stream.read(&mut [0; 1]).is_err());
+    });
+    let outcome = run(&Spec { seconds: 2.0, ..spec(at, http("/", false)) });
+    assert_eq!((outcome.stopped, outcome.total.failures.total()), (None, 0));
+    let mut first: Vec<bool> = told.try_iter().collect();
+    // The run may end while the last one waits.
+    first.pop();
+    assert!(!first.is_empty() && first.iter().all(|server| *server), "{first:?}");
+    // The wait for the server's end is no part of an answer's latency.
+    assert!(outcome.total.latency.value_at_quantile(0.0) < 300_000_000);
+}
+
+/// One that does not keep its word costs a request's patience, and no failure.
+#[test]
+fn a_server_that_does_not_close_as_it_said_is_left() {
+    let at = scripted(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let outcome = run(&Spec { seconds: 1.0, timeout: 0.2, ..spec(at, http("/", false)) });
+    assert_eq!((outcome.stopped, outcome.total.failures.total()), (None, 0));
+    assert!((2..=5).contains(&outcome.total.requests), "{}", outcome.total.requests);
 }

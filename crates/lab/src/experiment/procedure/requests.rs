@@ -1,10 +1,10 @@
 //! Requests of a server, by the size of what it answers: connections a second, bandwidth, and what the processors of the
 //! server's side do meanwhile.
 //!
-//! Each request has a connection of its own: netperf's TCP_CRR, or HTTP/1.0. The server closes first, so that the client's ports
-//! are free again.
+//! Each request has a connection of its own: netperf's TCP_CRR, whose client closes and keeps a port for each in TIME_WAIT, or
+//! HTTP/1.0, whose server does.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use fairlane_agent::{Command, Outcome, doctor, proxy};
 use fairlane_load::processors::{self, Use};
@@ -19,7 +19,8 @@ use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::executed::{self, CAPTION, Executed, bars};
 use super::{Finished, Procedure, limits};
-use crate::{Error, Machine, Node, Topology};
+use crate::machine::CARD;
+use crate::{Error, Join, Machine, Node, Topology};
 
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
@@ -49,6 +50,10 @@ const BILL: &str = "Instructions a connection";
 const LOSS: &str = "loss";
 /// Bytes of a TCP_CRR's request: the source's.
 const REQUEST: u32 = 32;
+/// Addresses that the external machine makes TCP_CRR from. Past 14,116 ports of an address in TIME_WAIT, which are all even ones, Linux
+/// searches for a free one for longer than all else takes; of so many addresses the kernel's bound of TIME_WAIT sockets
+/// (131,072) leaves each with fewer.
+const SOURCES: u8 = 16;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
@@ -109,6 +114,18 @@ impl Requests {
         }
     }
 
+    /// The external machine's addresses besides its own that requests come from. Where instructions are counted there are few
+    /// requests, and each address would be asked for; and a host that forwards without a bridge knows one only.
+    fn sources(&self, topology: &Topology, at: Addresses) -> Vec<Ipv4Addr> {
+        let closes = self.pattern == Word::Crr && self.client == Node::External;
+        if !closes || self.counted || topology.join != Join::Bridge {
+            return Vec::new();
+        }
+        let [a, b, c, own] = at(Node::External).octets();
+        // Guests have the lower addresses.
+        (1..=SOURCES).map(|below| Ipv4Addr::new(a, b, c, own - below)).collect()
+    }
+
     fn spec(&self, topology: &Topology, at: Addresses, port: u16, size: u32) -> client::Spec {
         let to = self.to(at, port);
         let pattern = match self.pattern {
@@ -125,7 +142,7 @@ impl Requests {
             interval: self.seconds,
             timeout: TIMEOUT,
             close: Close::Graceful,
-            sources: Vec::new(),
+            sources: self.sources(topology, at).into_iter().map(IpAddr::V4).collect(),
         }
     }
 
@@ -273,7 +290,12 @@ impl Procedure for Requests {
 
     fn scale(&mut self, _: f64) {}
 
-    fn prepare(&self, _: &Topology, machine: &dyn Machine, _: &mut Record) -> Result<(), Error> {
+    fn prepare(&self, topology: &Topology, machine: &dyn Machine, _: &mut Record) -> Result<(), Error> {
+        for source in self.sources(topology, &|node| machine.address(node)) {
+            let address = format!("{source}/32");
+            // Of an earlier repeat it may be there.
+            machine.agent(Node::External).output(&["ip", "addr", "replace", &address, "dev", CARD])?;
+        }
         self.backlog.map_or(Ok(()), |backlog| self.limit_backlogs(machine, backlog))
     }
 

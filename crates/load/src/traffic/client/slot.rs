@@ -31,6 +31,8 @@ pub enum State {
     Sending,
     /// The response.
     Receiving,
+    /// The server's end of a connection whose response is complete.
+    Ending,
 }
 
 /// A response as it comes.

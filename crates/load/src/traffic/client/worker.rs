@@ -187,7 +187,7 @@ impl Worker<'_> {
         let slot = &self.slots[index];
         let Some(socket) = &slot.socket else { return Ok(()) };
         let room = match slot.state {
-            State::Receiving | State::Idle => EpollFlags::empty(),
+            State::Receiving | State::Ending | State::Idle => EpollFlags::empty(),
             State::Connecting | State::Sending => EpollFlags::EPOLLOUT,
         };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | room;
@@ -244,8 +244,19 @@ impl Worker<'_> {
                         Err(error) => return Err(stop::connecting(error, self.run.spec.to)),
                     };
                     if let Reading::Done { status, keep_alive } = reading {
-                        return self.complete(index, status, keep_alive);
+                        self.complete(index, status, keep_alive)?;
+                        // The end may have come with these bytes as well.
+                        if self.slots[index].state != State::Ending {
+                            return Ok(());
+                        }
                     }
+                }
+                State::Ending => {
+                    if receive(socket, &mut self.scratch) != Err(Errno::EAGAIN) {
+                        slot.socket = None;
+                        self.free(index);
+                    }
+                    return Ok(());
                 }
             }
         }
@@ -266,16 +277,24 @@ impl Worker<'_> {
         self.heard = now;
         self.counted.advance(now);
         let slot = &mut self.slots[index];
-        if !(self.keeps && keep_alive) {
+        let good = (200..400).contains(&status);
+        // Who closes first keeps the port in TIME_WAIT. Where half of a system's ports are kept so, its search for a free one
+        // takes the processor longer than all the rest of a request: a server that says it closes is let to.
+        let ends = good && !keep_alive && self.run.spec.close == Close::Graceful;
+        if !(ends || self.keeps && keep_alive) {
             slot.socket = None;
         }
-        if !(200..400).contains(&status) {
+        if !good {
             return self.count_failure(index, Failure::Status(status));
         }
         self.failed_in_a_row = 0;
         self.counted.tally.requests += 1;
         self.counted.tally.latency.saturating_record(now.saturating_sub(slot.due).max(1));
-        self.free(index);
+        if ends {
+            slot.state = State::Ending;
+        } else {
+            self.free(index);
+        }
         Ok(())
     }
 
@@ -312,8 +331,14 @@ impl Worker<'_> {
         let spec = self.run.spec;
         let timeout = nanos(spec.timeout);
         for index in 0..self.slots.len() {
-            let slot = &self.slots[index];
+            let slot = &mut self.slots[index];
             if slot.state != State::Idle && now.saturating_sub(slot.begun) >= timeout {
+                if slot.state == State::Ending {
+                    // It was answered: that its server does not close as it said takes nothing from that.
+                    slot.socket = None;
+                    self.free(index);
+                    continue;
+                }
                 if now.saturating_sub(self.heard) >= timeout {
                     return Err(stop::silent(spec.to, spec.timeout));
                 }
@@ -330,7 +355,8 @@ impl Worker<'_> {
         if self.schedule.next().is_none() {
             return;
         }
-        let begun = self.slots.iter().filter(|slot| slot.state != State::Idle).map(|slot| slot.due);
+        let asking = |slot: &&Slot| !matches!(slot.state, State::Idle | State::Ending);
+        let begun = self.slots.iter().filter(asking).map(|slot| slot.due);
         let begun: Vec<u64> = begun.collect();
         let never = std::iter::from_fn(|| self.schedule.take(end.saturating_sub(1)));
         for due in begun.into_iter().chain(never) {
