@@ -4,10 +4,11 @@ CARGO ?= cargo
 HOST := x86_64-unknown-linux-gnu
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
+MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms test debug lint bench fuzz agent plugin guests peers clean
+.PHONY: all demo lab platforms test debug lint bench fuzz agent plugin mpi guests peers clean
 
-all: agent plugin
+all: agent plugin mpi
 	$(CARGO) build --release --bins
 
 # The guests' first program, Fairlane for a driver domain, and the frontend it is tested with, linked statically: each is alone in
@@ -23,6 +24,14 @@ plugin: $(PLUGIN)
 $(PLUGIN): crates/lab/plugin/path-length.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
+
+# The program of an exchange by MPI, for guests that have Open MPI, beside the agent.
+mpi: $(MPI)
+
+$(MPI): crates/lab/mpi/all-to-all.c
+	@deploy/need mpicc.openmpi libopenmpi-dev
+	@mkdir -p $(@D)
+	mpicc.openmpi -std=c11 -O2 -Wall -Wextra -Werror -o $@ $<
 
 # What the guests are made of, installed only where it is missing.
 guests:
@@ -77,8 +86,9 @@ platforms: guests all
 	exit $$status
 
 # The lab's packages are fetched while the code is looked at.
-test: guests plugin
+test: guests plugin mpi
 	@deploy/need haproxy haproxy
+	@deploy/need orterun openmpi-bin
 	@deploy/need nft nftables
 	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup

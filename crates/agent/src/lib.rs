@@ -9,9 +9,11 @@
 mod counters;
 pub mod doctor;
 mod mark;
+pub mod mpi;
 mod protocol;
 pub mod proxy;
 mod relay;
+mod running;
 mod script;
 mod serve;
 mod symbols;

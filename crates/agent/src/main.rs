@@ -5,6 +5,7 @@
 //! - `fairlane-agent keep DIRECTORY COMMAND...`: runs the command and sees to it that no part of it outlives its parent;
 //! - `fairlane-agent place NETWORK CPUS COMMAND...`: becomes the command, in a network namespace and on CPUs;
 //! - `fairlane-agent hotplug SCRIPT ACTION`: the interpreter of Xen's hotplug scripts;
+//! - `fairlane-agent rsh PORT NODE WORD...`: the remote shell by which mpirun starts its daemons;
 //! - `fairlane-agent serve`: serves requests over standard input, a socket.
 #![forbid(unsafe_code)]
 
@@ -15,11 +16,14 @@ mod network;
 mod place;
 
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufReader},
     os::fd::AsFd,
     process::ExitCode,
 };
+
+use anyhow::Context;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -32,6 +36,13 @@ fn main() -> ExitCode {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("standard input, which is to be a socket: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        [verb, port, node, command @ ..] if verb == "rsh" => match rsh(port, node, command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("fairlane-agent rsh: {error:#}");
                 ExitCode::FAILURE
             }
         },
@@ -51,6 +62,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn rsh(port: &OsStr, node: &OsStr, command: &[OsString]) -> anyhow::Result<()> {
+    let text = |word: &OsStr| word.to_string_lossy().into_owned();
+    let port = text(port).parse().with_context(|| format!("{}: a port is needed", port.display()))?;
+    let command: Vec<String> = command.iter().map(|word| text(word)).collect();
+    Ok(fairlane_agent::mpi::rsh(port, &text(node), &command)?)
 }
 
 fn serve() -> io::Result<fairlane_agent::End> {

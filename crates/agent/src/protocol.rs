@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use fairlane_load::{
-    ReceiveSpec, Received, Sample, Sent, ServeSpec, all_to_all, busy, delay, disk, ping, processors, tcp,
+    ReceiveSpec, Received, Sample, Sent, ServeSpec, busy, delay, disk, ping, processors, tcp,
     traffic::{client, server},
     transfer, udp,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Function, doctor, proxy};
+use crate::{Counters, Function, doctor, mpi, proxy};
 
 /// What the host wants run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,8 +67,10 @@ pub enum Command {
     Processors(processors::Spec),
     /// Looks on what limits the machine.
     Doctor(doctor::Spec),
-    /// Takes part in an exchange of all with all.
-    AllToAll(all_to_all::Spec),
+    /// Has nodes exchange blocks, all with all: itself, and those that do `MpiServe`.
+    MpiRun(mpi::Spec),
+    /// Serves as the remote shell by which an agent that does `MpiRun` starts a node; [`Event::Started`].
+    MpiServe(mpi::ShellSpec),
     /// Keeps a processor busy.
     Busy(busy::Spec),
     /// Reads or writes a disk; [`Event::Started`].
@@ -196,13 +198,13 @@ pub enum Outcome {
     Processors(Vec<processors::Use>),
     /// What limited the machine, the most limiting first.
     Findings(Vec<doctor::Finding>),
-    /// The rounds of `AllToAll`, in order.
-    Exchanged(Vec<all_to_all::Times>),
+    /// What the exchanges of `MpiRun` took, by size, in order.
+    Exchanged(Vec<mpi::Times>),
     /// What `Busy` consumed.
     Consumed(busy::Consumed),
     /// What was done to the disk.
     Disk(disk::Done),
-    /// A server's time is up.
+    /// A server's time is up, or there is nothing more to serve.
     Served,
     /// Counters.
     Counters(Counters),

@@ -3,12 +3,14 @@
 use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
+
+use crate::running::Running;
 
 /// How often it is looked whether it listens, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -38,15 +40,15 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = Running(program.map_err(|error| io::Error::new(error.kind(), format!("haproxy: {error}")))?);
-    if let Some(mut input) = child.0.stdin.take() {
+    let mut haproxy = Running(program.map_err(|error| io::Error::new(error.kind(), format!("haproxy: {error}")))?);
+    if let Some(mut input) = haproxy.0.stdin.take() {
         // If it ended already, what it said is better than a broken pipe.
         let _ = input.write_all(configuration(spec).as_bytes());
     }
     let end = Instant::now() + Duration::try_from_secs_f64(spec.seconds).map_err(io::Error::other)?;
     let mut started = Some(started);
     while Instant::now() < end {
-        child.check()?;
+        check(&mut haproxy)?;
         if started.is_some() && TcpStream::connect((Ipv4Addr::LOCALHOST, spec.port)).is_ok() {
             started.take().into_iter().for_each(|started| started());
         }
@@ -68,25 +70,12 @@ fn configuration(spec: &Spec) -> String {
     )
 }
 
-/// A program that ends with this.
-struct Running(Child);
-
-impl Running {
-    /// Whether it runs; if not, what it said.
-    fn check(&mut self) -> io::Result<()> {
-        let Some(status) = self.0.try_wait()? else { return Ok(()) };
-        let mut words = String::new();
-        if let Some(errors) = &mut self.0.stderr {
-            errors.read_to_string(&mut words)?;
-        }
-        Err(io::Error::other(format!("haproxy ended with {status}: {}", words.trim())))
+/// Whether it runs; if not, what it said.
+fn check(haproxy: &mut Running) -> io::Result<()> {
+    let Some(status) = haproxy.0.try_wait()? else { return Ok(()) };
+    let mut words = String::new();
+    if let Some(errors) = &mut haproxy.0.stderr {
+        errors.read_to_string(&mut words)?;
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Err(io::Error::other(format!("haproxy ended with {status}: {}", words.trim())))
 }

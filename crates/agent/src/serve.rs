@@ -12,7 +12,7 @@ use std::{
 };
 
 use fairlane_load::{
-    Progress, all_to_all, busy, delay, digest, disk, ping, processors, tcp,
+    Progress, busy, delay, digest, disk, ping, processors, tcp,
     traffic::{client, server},
     transfer, udp,
 };
@@ -20,7 +20,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::{
-    Command, Counters, Event, Message, Outcome, Request, Step, doctor, encode, mark::mark, proxy, relay::Relay,
+    Command, Counters, Event, Message, Outcome, Request, Step, doctor, encode, mark::mark, mpi, proxy, relay::Relay,
     script::Told, symbols, tty::open_raw,
 };
 
@@ -170,7 +170,8 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::Proxy(spec) => proxy::run(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
         Command::Processors(spec) => Outcome::Processors(processors::run(&spec)?),
         Command::Doctor(spec) => Outcome::Findings(doctor::run(&spec)?),
-        Command::AllToAll(spec) => Outcome::Exchanged(all_to_all::run(&spec)?),
+        Command::MpiRun(spec) => Outcome::Exchanged(mpi::run(&spec)?),
+        Command::MpiServe(spec) => mpi::serve(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
         Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),
         Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),
         Command::Counters => Outcome::Counters(Counters::read()?),
@@ -355,18 +356,8 @@ mod tests {
         let (done, _) = outcome(&mut talk, 7, Command::DelaySend(spec));
         assert!(matches!(done, Outcome::Delays(delays) if delays.seconds.len() == 3));
 
-        let nodes = vec![to(first + 2), to(first + 3)];
-        let node = |own| {
-            let rounds = vec![all_to_all::Round { bytes: 100, iterations: 2 }];
-            Command::AllToAll(all_to_all::Spec { nodes: nodes.clone(), own, rounds, seconds: 20.0 })
-        };
-        talk.say(&encode(&Request { id: 8, to: None, delay: 0.0, run: node(0) }));
-        talk.say(&encode(&Request { id: 9, to: None, delay: 0.0, run: node(1) }));
-        for _ in 0..2 {
-            assert!(matches!(talk.hear().event, Event::Done(Outcome::Exchanged(times)) if times[0].seconds.len() == 2));
-        }
         let spec = ping::Spec { to: std::net::Ipv4Addr::LOCALHOST, count: 0, interval: 0.01, patience: 1.0 };
-        talk.say(&encode(&Request { id: 10, to: None, delay: 0.0, run: Command::Ping(spec) }));
+        talk.say(&encode(&Request { id: 8, to: None, delay: 0.0, run: Command::Ping(spec) }));
         assert!(matches!(talk.hear().event, Event::Failed(reason) if reason.contains("count")));
         assert_eq!(talk.end(), End::HangUp);
     }

@@ -170,7 +170,8 @@ fn duration(command: &Command) -> f64 {
         // It reads before and after that time, and asks tools, which emulated may take long.
         Command::Doctor(spec) => spec.seconds + 40.0,
         Command::Proxy(spec) => spec.seconds,
-        Command::AllToAll(spec) => spec.seconds,
+        Command::MpiRun(spec) => spec.seconds,
+        Command::MpiServe(spec) => spec.seconds,
         Command::Busy(spec) => spec.seconds,
         Command::Await { seconds, .. } => *seconds,
         Command::Disk(spec) => spec.seconds,

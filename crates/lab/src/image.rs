@@ -61,6 +61,14 @@ pub fn hostile() -> Result<PathBuf, Error> {
     beside_agent("hostile", "to try a backend's patience: run `make agent`")
 }
 
+/// Finds the program of an exchange by MPI, for guests that have Open MPI: it lies beside the agent.
+///
+/// # Errors
+/// [`Error::Missing`], with the way to build it.
+pub fn all_to_all() -> Result<PathBuf, Error> {
+    beside_agent("all-to-all", "the program of an exchange by MPI: run `make mpi`")
+}
+
 fn beside_agent(name: &str, purpose: &str) -> Result<PathBuf, Error> {
     let path = agent()?.with_file_name(name);
     if path.is_file() {

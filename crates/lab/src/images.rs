@@ -16,7 +16,7 @@ use crate::{
     kernel::Kernel,
     libraries::Libraries,
     machine::Backend,
-    modules, packages,
+    modules, mpi, packages,
 };
 
 /// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
@@ -104,6 +104,7 @@ fn all_packages() -> impl Iterator<Item = &'static str> {
         .chain(packages::XEN)
         .chain(packages::KVM)
         .chain(packages::PROXY)
+        .chain(packages::MPI)
         .chain(packages::DOCTOR)
 }
 
@@ -284,6 +285,8 @@ fn add_backend(host: &mut Image, backend: Backend) -> Result<(), Error> {
 pub struct Tools {
     /// HAProxy, as a load balancer has it.
     pub proxy: bool,
+    /// Open MPI, and a program whose exchange is timed.
+    pub mpi: bool,
     /// The doctor (`fairlane`, beside the agent), and what it asks. A host has it as well.
     pub doctor: bool,
     /// A frontend that breaks the rules of Xen's cards. A guest of a Xen host only.
@@ -293,7 +296,7 @@ pub struct Tools {
 impl Tools {
     /// The memory that a guest needs for them beyond what others need, in MiB: for a while it has the files packed and unpacked.
     pub(crate) fn memory_mib(self) -> usize {
-        if self.doctor { 64 } else { 0 }
+        (if self.doctor { 64 } else { 0 }) + (if self.mpi { 64 } else { 0 })
     }
 
     /// Those of a host.
@@ -319,6 +322,10 @@ pub(crate) fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf
     if tools.proxy {
         programs.push(("bin/haproxy".to_owned(), packages::files("haproxy")?.join("usr/sbin/haproxy")));
         packages.extend(packages::PROXY);
+    }
+    if tools.mpi {
+        programs.extend(mpi::add(guest)?);
+        packages.extend(packages::MPI);
     }
     guest.programs(&programs, &libraries(&packages)?)
 }

@@ -20,6 +20,7 @@ mod libraries;
 pub mod machine;
 mod modules;
 mod monitor;
+mod mpi;
 mod packages;
 pub mod path;
 mod qemu;

@@ -152,6 +152,9 @@ pub struct Topology {
     /// Whether guests have HAProxy.
     #[serde(default)]
     pub proxy: bool,
+    /// Whether guests have Open MPI.
+    #[serde(default)]
+    pub mpi: bool,
     /// Whether guests and host have the doctor, which says what limits them.
     #[serde(default)]
     pub doctor: bool,
@@ -182,7 +185,7 @@ impl Topology {
 
     /// What its guests run besides their agents.
     pub(crate) fn tools(&self) -> Tools {
-        Tools { proxy: self.proxy, doctor: self.doctor, hostile: self.hostile }
+        Tools { proxy: self.proxy, mpi: self.mpi, doctor: self.doctor, hostile: self.hostile }
     }
 
     /// Refuses what no machine can be.

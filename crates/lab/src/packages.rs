@@ -80,6 +80,18 @@ pub const PROXY: [&str; 10] = [
     "libsystemd0",
 ];
 
+/// Open MPI, for a guest that takes part in a parallel computation, and the libraries it loads besides those of the others.
+pub const MPI: [&str; 8] = [
+    "libevent-core-2.1-7",
+    "libevent-pthreads-2.1-7",
+    "libhwloc15",
+    "libmunge2",
+    "libopenmpi3",
+    "libpmix2",
+    "openmpi-bin",
+    "openmpi-common",
+];
+
 /// The libraries besides that `ss` loads, which the doctor asks.
 pub const DOCTOR: [&str; 7] =
     ["libcom-err2", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "libtirpc3"];

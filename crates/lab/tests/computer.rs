@@ -5,6 +5,7 @@ mod support;
 
 use std::{env, fs, process, time::Instant};
 
+use fairlane_agent::mpi;
 use fairlane_lab::{
     Clock, Command, Error, Event, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, images,
     machine::{self, Backend},
@@ -30,6 +31,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
     Topology {
         bare: false,
         proxy: false,
+        mpi: kind == MachineKind::Xen && backend == Backend::Netback,
         doctor: false,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
@@ -53,6 +55,7 @@ fn xen() -> Result<(), Error> {
         send(machine, Node::External, Node::Guest(2))?;
         send(machine, Node::Guest(2), Node::Guest(1))?;
         use_disk(machine, Node::Guest(2))?;
+        exchange(machine)?;
         let after = machine.cpu_time()?;
         let nodes: Vec<Node> = after.iter().map(|time| time.node).collect();
         assert_eq!(nodes, [Node::Host, Node::Guest(1), Node::Guest(2)]);
@@ -192,6 +195,21 @@ fn send(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     let arrived: u64 = received.sources.iter().map(|total| total.datagrams).sum();
     eprintln!("{from} to {to}: {arrived} of {} datagrams", sent.datagrams);
     assert!(arrived > 0 && arrived <= sent.datagrams);
+    Ok(())
+}
+
+/// Has both guests take part in an exchange by MPI.
+fn exchange(machine: &dyn Machine) -> Result<(), Error> {
+    let nodes = [1, 2].map(|guest| machine.address(Node::Guest(guest)));
+    let shell = mpi::ShellSpec { at: (nodes[1], 5003).into(), seconds: 65.0 };
+    let shell = machine.agent(Node::Guest(2)).start_job(Command::MpiServe(shell))?;
+    shell.started()?;
+    let (sizes, iterations, seconds) = (vec![64, 100_000], 5, 60.0);
+    let run = mpi::Spec { nodes: nodes.to_vec(), port: 5003, sizes: sizes.clone(), iterations, seconds };
+    let Outcome::Exchanged(times) = machine.agent(Node::Guest(1)).run(Command::MpiRun(run))? else { panic!("times") };
+    shell.wait()?;
+    eprintln!("{times:?}");
+    assert_eq!(times.iter().map(|times| times.bytes).collect::<Vec<_>>(), sizes);
     Ok(())
 }
 

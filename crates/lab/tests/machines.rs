@@ -54,6 +54,7 @@ fn topology() -> Topology {
     Topology {
         bare: false,
         proxy: false,
+        mpi: false,
         doctor: false,
         guests: vec![guest.clone(), guest],
         link: None,

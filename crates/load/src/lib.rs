@@ -5,7 +5,6 @@
 //!   bytes arrive as they were sent;
 //! - [`traffic`]: requests, connections, streams and datagrams between a client and a server that serves anybody;
 //! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
-//! - [`all_to_all`]: the exchange of a parallel computation;
 //! - [`busy`], [`disk`]: a share of a processor, a disk's operations;
 //! - [`processors`]: what the time of processors is spent on meanwhile.
 //!
@@ -14,7 +13,6 @@
 //! reports [`Progress::Started`] when its clock starts, and whoever listens notes that moment on its own.
 #![forbid(unsafe_code)]
 
-pub mod all_to_all;
 pub mod busy;
 pub mod delay;
 pub mod digest;
@@ -150,7 +148,10 @@ fn passes(error: Errno) -> bool {
 }
 
 /// Waits until `socket` can be read, at most until `deadline`; answers whether it can.
-fn readable(socket: &impl AsFd, deadline: Instant) -> io::Result<bool> {
+///
+/// # Errors
+/// Those of waiting.
+pub fn readable(socket: &impl AsFd, deadline: Instant) -> io::Result<bool> {
     let mut sockets = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     await_any(&mut sockets, deadline)
 }

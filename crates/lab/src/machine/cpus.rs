@@ -66,6 +66,7 @@ mod tests {
         Topology {
             bare: false,
             proxy: false,
+            mpi: false,
             doctor: false,
             guests,
             host_cpus: host.to_vec(),

@@ -45,6 +45,9 @@ pub fn boot(
     if topology.proxy && kind == MachineKind::Native {
         find_program("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
     }
+    if topology.mpi && kind == MachineKind::Native {
+        find_program("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
+    }
     let mut maker = Maker { kind, agent: image::agent()?, logs, cpus, tools: topology.tools(), fairlane: None };
     // Tried here, where it is told from a fault of the machine's.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))

@@ -1,12 +1,8 @@
 //! The exchange of a parallel computation among guests, by the size of the messages: how long an iteration takes.
 //!
-//! The exchange is our own over TCP ([`fairlane_load::all_to_all`]), in the pattern of the Intel MPI Benchmarks'
-//! Alltoall; no MPI library takes part.
+//! The exchange is Open MPI's MPI_Alltoall ([`fairlane_agent::mpi`]), timed as the Intel MPI Benchmarks' Alltoall is.
 
-use std::net::SocketAddr;
-
-use fairlane_agent::{Command, Outcome};
-use fairlane_load::all_to_all;
+use fairlane_agent::{Command, Outcome, mpi};
 use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
 use serde::Deserialize;
 
@@ -18,6 +14,12 @@ use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
+
+/// Seconds that a node is served longer than mpirun runs, which tells more of a failure.
+const GRACE: f64 = 2.0;
+
+/// The most bytes from each to each other: those of the benchmarks.
+const MOST_BYTES: usize = 4 << 20;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
@@ -46,8 +48,11 @@ impl Procedure for AllToAll {
         if self.guests.len() < 2 {
             faults.push(("guests", "guests must be two or more, such as [1, 2]".to_owned()));
         }
-        if self.sizes.is_empty() || self.sizes.iter().any(|size| *size > 64 << 20) {
-            faults.push(("sizes", "sizes must be one or more, each at most 64 MiB, such as [1024]".to_owned()));
+        if self.sizes.is_empty() || self.sizes.iter().any(|size| *size > MOST_BYTES) {
+            faults.push(("sizes", "sizes must be one or more, each at most 4 MiB, such as [1024]".to_owned()));
+        }
+        if !topology.mpi {
+            faults.push(("guests", "guests must have Open MPI: mpi = true in the topology".to_owned()));
         }
         limits(&mut faults, "iterations", self.iterations as f64, 1.0, 100_000.0);
         limits(&mut faults, "seconds", self.seconds, 1.0, 3600.0);
@@ -70,31 +75,25 @@ impl Procedure for AllToAll {
 
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
-        let nodes: Vec<SocketAddr> = self.guests.iter().map(|guest| (at(Node::Guest(*guest)), port).into()).collect();
-        let round = |bytes: &usize| all_to_all::Round { bytes: *bytes, iterations: self.iterations };
-        let rounds: Vec<all_to_all::Round> = self.sizes.iter().map(round).collect();
-        for (own, guest) in self.guests.iter().enumerate() {
-            let spec = all_to_all::Spec { nodes: nodes.clone(), own, rounds: rounds.clone(), seconds: self.seconds };
-            plan.start(Node::Guest(*guest), SETTLE, Command::AllToAll(spec));
+        let nodes = self.guests.iter().map(|guest| at(Node::Guest(*guest))).collect();
+        let (sizes, iterations, seconds) = (self.sizes.clone(), self.iterations, self.seconds);
+        let spec = mpi::Spec { nodes, port, sizes, iterations, seconds };
+        plan.start(Node::Guest(self.guests[0]), SETTLE, Command::MpiRun(spec));
+        for node in self.guests[1..].iter().copied().map(Node::Guest) {
+            let spec = mpi::ShellSpec { at: (at(node), port).into(), seconds: self.seconds() + GRACE };
+            plan.serve(node, Command::MpiServe(spec));
         }
         plan
     }
 
-    /// An iteration takes what it takes in the mean of all nodes: the benchmarks' t_avg.
     fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
-        let nodes: Vec<&Vec<all_to_all::Times>> = accounts
-            .iter()
-            .filter_map(|account| if let Outcome::Exchanged(times) = &account.outcome { Some(times) } else { None })
-            .collect();
-        for (index, size) in self.sizes.iter().enumerate() {
-            let of_nodes = |iteration| nodes.iter().filter_map(move |times| times.get(index)?.seconds.get(iteration));
-            let mean = |iteration| {
-                let seconds: Vec<f64> = of_nodes(iteration).copied().collect();
-                stats::mean(&seconds).map_or(f64::NAN, |seconds| seconds * 1e3)
-            };
-            let times: Vec<f64> = (0..self.iterations).map(mean).collect();
-            record.add(&Self::name(*size), Statistic::Mean, "ms", times.iter().copied());
-            let points = times.iter().map(|time| [index as f64, *time]);
+        let outcomes = accounts.iter().map(|account| &account.outcome);
+        let times =
+            outcomes.filter_map(|outcome| if let Outcome::Exchanged(times) = outcome { Some(times) } else { None });
+        for (index, times) in times.flatten().enumerate() {
+            let milliseconds = times.seconds.iter().map(|seconds| seconds * 1e3);
+            record.add(&Self::name(times.bytes), Statistic::Mean, "ms", milliseconds.clone());
+            let points = milliseconds.map(|time| [index as f64, time]);
             record.series(Series::new("times", "ms", Axis::new("place in sizes", "")).points(points));
         }
     }

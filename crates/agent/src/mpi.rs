@@ -1,0 +1,284 @@
+//! The exchange of a parallel computation by MPI: each node sends a block to each other, and goes on when it has theirs.
+//!
+//! Open MPI's mpirun runs on the first node, and starts a daemon on each other by a remote shell, as it would by `ssh`. The
+//! agents are that shell: mpirun calls the agent's program ([`rsh`]), which hands the daemon's command line to the agent of the other
+//! node ([`serve`]).
+
+use std::{
+    env,
+    fmt::Display,
+    io::{self, BufRead, BufReader, ErrorKind, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fairlane_load::readable;
+use serde::{Deserialize, Serialize};
+
+use crate::running::Running;
+
+/// The program of every node, which lies beside the agent.
+const PROGRAM: &str = "all-to-all";
+
+/// mpirun's orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// All nodes, by rank; mpirun runs on the first.
+    pub nodes: Vec<Ipv4Addr>,
+    /// The port at which the agents of the others serve.
+    pub port: u16,
+    /// Bytes from each node to each other, each size in its turn.
+    pub sizes: Vec<usize>,
+    /// Iterations of a size.
+    pub iterations: usize,
+    /// Seconds after which to give up.
+    pub seconds: f64,
+}
+
+/// A remote shell's orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShellSpec {
+    /// The node's own address, and the port to serve at.
+    pub at: SocketAddr,
+    /// Seconds after which to give up.
+    pub seconds: f64,
+}
+
+/// How long the iterations of one size took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Bytes from each node to each other.
+    pub bytes: usize,
+    /// Seconds of each iteration, in the mean of all nodes.
+    pub seconds: Vec<f64>,
+}
+
+/// Runs mpirun until the exchange is done.
+///
+/// # Errors
+/// Where it is not there, a node or its program fails (mpirun's own words), or the time is up before the end.
+pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
+    let hosts = spec.nodes.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(",");
+    let agent = env::current_exe()?;
+    let numbers = [spec.iterations].into_iter().chain(spec.sizes.iter().copied());
+    // By this name it is Open MPI's whatever else is installed.
+    let mut command = Command::new("orterun");
+    command
+        .args(["--allow-run-as-root", "--leave-session-attached", "-H", &hosts])
+        .args(["--mca", "plm_rsh_agent", &format!("{} rsh {}", agent.display(), spec.port)])
+        // The network between the nodes is what is measured, also where they are processes of one computer.
+        .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
+        .arg(agent.with_file_name(PROGRAM))
+        .args(numbers.map(|number| number.to_string()));
+    let mut mpirun = Talk::begin(command, "mpirun", spec.seconds)?;
+    let (mut times, mut words) = (Vec::new(), Vec::new());
+    while let Some(line) = mpirun.hear().map_err(|error| {
+        let done = format!("{} of {} sizes are done among {hosts}", times.len(), spec.sizes.len());
+        io::Error::new(error.kind(), format!("{error}: {done}\n{}", words.join("\n")))
+    })? {
+        match Times::read(&line) {
+            Some(read) => times.push(read),
+            None => words.push(line),
+        }
+    }
+    mpirun.end(&words)?;
+    let complete = |(times, size): (&Times, &usize)| times.bytes == *size && times.seconds.len() == spec.iterations;
+    if times.len() != spec.sizes.len() || !times.iter().zip(&spec.sizes).all(complete) {
+        let asked = format!("{} iterations each of {:?} bytes were asked for", spec.iterations, spec.sizes);
+        return Err(named(PROGRAM, format_args!("{asked}, and it measured {times:?}")));
+    }
+    Ok(times)
+}
+
+/// Serves as the remote shell of one node: runs the command line that comes, and hands back what it says, until it has ended;
+/// tells `started` when one can come. Nobody who comes in time is no error of this node's.
+///
+/// # Errors
+/// A port in use, a command that fails (its own words), or the time is up before its end.
+pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
+    let end = Instant::now() + seconds(spec.seconds)?;
+    let listener = TcpListener::bind(spec.at).map_err(|error| named(&format!("TCP {}", spec.at), error))?;
+    started();
+    if !readable(&listener, end)? {
+        return Ok(());
+    }
+    let (mut caller, _) = listener.accept()?;
+    let mut line = String::new();
+    BufReader::new(&caller).read_line(&mut line)?;
+    let words = split(&line);
+    let (program, arguments) = words.split_first().ok_or_else(|| named("remote shell", "no command came"))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let mut daemon = Talk::begin(command, program, end.saturating_duration_since(Instant::now()).as_secs_f64())?;
+    let mut words = Vec::new();
+    while let Some(line) = daemon.hear()? {
+        // One who has gone away does not want it.
+        let _ = writeln!(caller, "{line}");
+        words.push(line);
+    }
+    daemon.end(&words)
+}
+
+/// Has a node run a command line, passing on what it says, until it has ended.
+///
+/// # Errors
+/// Where the node cannot be reached.
+pub fn rsh(port: u16, node: &str, command: &[String]) -> io::Result<()> {
+    let mut node = TcpStream::connect((node, port)).map_err(|error| named(node, error))?;
+    writeln!(node, "{}", command.join(" "))?;
+    io::copy(&mut node, &mut io::stderr()).map(|_| ())
+}
+
+/// The words of a command line; quotes are around whole words, as mpirun has them.
+fn split(line: &str) -> Vec<String> {
+    let parts = line.split('"').enumerate();
+    let words = parts.flat_map(|(index, part)| match index % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    words.map(str::to_owned).collect()
+}
+
+impl Times {
+    /// Reads a line of the program: bytes, then seconds.
+    fn read(line: &str) -> Option<Times> {
+        let (bytes, seconds) = line.split_once(' ')?;
+        let seconds = seconds.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(Times { bytes: bytes.parse().ok()?, seconds })
+    }
+}
+
+/// A program that runs, and what it says.
+struct Talk {
+    name: String,
+    running: Running,
+    lines: Receiver<String>,
+    /// When to give up, and after how many seconds that is.
+    end: Instant,
+    seconds: f64,
+}
+
+impl Talk {
+    /// Starts it. What it prints and what it complains of come by pipes of their own, so that no line of one is broken by the other.
+    fn begin(mut command: Command, name: &str, limit: f64) -> io::Result<Talk> {
+        let end = Instant::now() + seconds(limit)?;
+        let (output, errors) = (io::pipe()?, io::pipe()?);
+        command.stdin(Stdio::null()).stdout(output.1).stderr(errors.1);
+        // Open MPI looks for its programs there; a guest's agent has none itself.
+        command.env("PATH", env::var_os("PATH").unwrap_or_else(|| "/bin".into()));
+        let running = Running(command.spawn().map_err(|error| named(name, error))?);
+        let (say, lines) = channel();
+        for pipe in [output.0, errors.0] {
+            let say = say.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                    // Nobody listens any more when the time is up.
+                    let _ = say.send(String::from_utf8_lossy(&line).trim_matches(['-', ' ']).to_owned());
+                }
+            });
+        }
+        Ok(Talk { name: name.to_owned(), running, lines, end, seconds: limit })
+    }
+
+    /// The next line that is not empty; none at the end.
+    fn hear(&self) -> io::Result<Option<String>> {
+        loop {
+            match self.lines.recv_timeout(self.end.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.is_empty() => (),
+                Ok(line) => return Ok(Some(line)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    let late = format!("{} has not ended within {} s", self.name, self.seconds);
+                    return Err(io::Error::new(ErrorKind::TimedOut, late));
+                }
+            }
+        }
+    }
+
+    /// Waits for its end, which is an error, with its words, if it is not a good one.
+    fn end(&mut self, words: &[String]) -> io::Result<()> {
+        let status = self.running.0.wait()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(named(&self.name, format_args!("{status}: {}", words.join("\n"))))
+    }
+}
+
+fn seconds(limit: f64) -> io::Result<Duration> {
+    Duration::try_from_secs_f64(limit).map_err(|error| named("seconds", error))
+}
+
+fn named(name: &str, error: impl Display) -> io::Error {
+    io::Error::other(format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_the_program_are_read() {
+        let times = Times { bytes: 1024, seconds: vec![0.001_5, 2.0] };
+        assert_eq!(Times::read("1024 0.001500000 2.000000000"), Some(times));
+        for other in ["", "1024", "64 0.1 x", "a 0.1", "mpirun noticed", "64 0.1  0.2"] {
+            assert_eq!(Times::read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn quoted_words_are_whole() {
+        let line = " orted -mca ess \"env\" --mca plm_rsh_agent \"/init rsh 5001\" -mca x \"\"\n";
+        assert_eq!(
+            split(line),
+            ["orted", "-mca", "ess", "env", "--mca", "plm_rsh_agent", "/init rsh 5001", "-mca", "x", ""]
+        );
+    }
+
+    /// Has a remote shell at a port that no other test has run a command line.
+    fn remote(port: u16, seconds: f64, command: &str) -> io::Result<()> {
+        let port = 30_000 + (std::process::id() % 500) as u16 * 4 + port;
+        let at = ([127, 0, 0, 1], port).into();
+        let (ready, started) = channel();
+        thread::scope(|scope| {
+            let shell = scope.spawn(move || serve(&ShellSpec { at, seconds }, || ready.send(()).unwrap()));
+            started.recv().unwrap();
+            if !command.is_empty() {
+                rsh(port, "127.0.0.1", &[command.to_owned()]).unwrap();
+            }
+            shell.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_remote_shell_runs_one_command() {
+        remote(0, 20.0, " sh -c \"echo said\"").unwrap();
+        let error = remote(0, 20.0, "sh -c \"echo why >&2; exit 3\"").unwrap_err().to_string();
+        assert_eq!(error, "sh: exit status: 3: why");
+        let error = remote(0, 20.0, "no-such-program").unwrap_err().to_string();
+        assert!(error.starts_with("no-such-program: "), "{error}");
+    }
+
+    #[test]
+    fn a_remote_shell_ends_in_time() {
+        remote(1, 0.1, "").unwrap();
+        let start = Instant::now();
+        let error = remote(1, 0.3, "sleep 60").unwrap_err().to_string();
+        assert!(error.starts_with("sleep has not ended within 0."), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    /// Beside this test there is no program.
+    #[test]
+    fn a_program_that_cannot_be_run_is_named() {
+        let nodes = [1, 2].map(|node| Ipv4Addr::new(127, 0, 0, node)).to_vec();
+        let spec = Spec { nodes, port: 9, sizes: vec![64], iterations: 10, seconds: 20.0 };
+        let error = run(&spec).unwrap_err().to_string();
+        assert!(error.starts_with("mpirun: exit status: ") && error.contains("/all-to-all"), "{error}");
+        let error = run(&Spec { seconds: 0.0, ..spec }).unwrap_err().to_string();
+        assert!(error.contains("0 of 1 sizes are done among 127.0.0.1,127.0.0.2"), "{error}");
+    }
+}
