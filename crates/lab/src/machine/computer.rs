@@ -319,9 +319,9 @@ fn time(clock: &Clock, features: &str, count: bool) -> Vec<String> {
         Clock::Rehearsal(_) => {
             format!("-accel tcg,thread={thread} {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
         }
-        Clock::Instructions(_) => format!(
-            "-accel tcg,thread=single -icount shift=0,sleep=off {CPU}{features},-rdrand,-rdseed {REPEATABLE}"
-        ),
+        Clock::Instructions(_) => {
+            format!("-accel tcg,thread=single -icount shift=0,sleep=off {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
+        }
     })
 }
 
