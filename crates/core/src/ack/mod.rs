@@ -22,7 +22,8 @@
 //! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
 //!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
 //! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, the sender is reset.
-//! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]).
+//! 9. Engaged only while the guest does not drain its ring, and, if it does so again and again ([`AGAIN`]), for a while after
+//!    ([`LINGER`]).
 //! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]).
 //! 11. Off unless turned on.
 //!
@@ -71,7 +72,7 @@ mod transfer;
 
 pub use flow::{Flow, FlowView, State};
 pub use from::supersedes;
-pub use guest::{LINGER, Mode, Ring, STALL};
+pub use guest::{AGAIN, LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT, Send};
 pub use segment::Way;
@@ -248,11 +249,9 @@ impl<'m> EarlyAck<'m> {
     }
 
     /// Notes how a guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
-    /// wait any more.
-    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) {
-        if let Some(guest) = self.guests.get_mut(guest.index()) {
-            guest.observe(ring, now);
-        }
+    /// wait any more. Returns when it is to tell it again at the latest: a guest that waits for its CPU gives no other occasion.
+    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) -> Nanos {
+        self.guests.get_mut(guest.index()).map_or(Nanos::NEVER, |guest| guest.observe(ring, now))
     }
 
     /// Whether data for a guest are acknowledged early now.
