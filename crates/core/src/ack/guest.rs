@@ -4,14 +4,10 @@ use crate::time::Nanos;
 
 /// How long a ring stands still before its guest counts as waiting for its CPU. A guest that runs drains within tens of
 /// microseconds, or some milliseconds where its host is interrupted; the source's wait 30 ms at a time (seed 003, "Illustrative
-/// Experiment").
+/// Experiment"). One stall counts for [`LINGER`], so a hiccup that counts is dear, and to find the first stall late is cheap.
 pub const STALL: Nanos = Nanos::from_millis(5);
 
-/// Within how long a guest that waits for its CPU does so again. A stall without another one is a hiccup of the host's, and early ack
-/// is engaged no longer than it lasts: to go on for [`LINGER`] costs a guest that always runs more than a hiccup does.
-pub const AGAIN: Nanos = Nanos::from_millis(500);
-
-/// How long early ack stays engaged after the last of several stalls. Senders have measured short round trips by then; with a
+/// How long early ack stays engaged after the last stall. Senders have measured short round trips by then; with a
 /// retransmission timeout of 200 ms at least in Linux, a stall that found it disengaged would fire it. So it must be long
 /// beside that and beside the pause between two stalls.
 pub const LINGER: Nanos = Nanos::from_millis(2_000);
@@ -59,8 +55,6 @@ pub struct Guest {
     ring: Ring,
     /// When it last took something, or had nothing to take.
     moved: Nanos,
-    /// When it was last seen to stall.
-    stalled: Option<Nanos>,
     engaged_until: Nanos,
 }
 
@@ -72,11 +66,7 @@ impl Guest {
         }
         self.ring = ring;
         if self.stalls(now) {
-            let again = self.stalled.is_some_and(|last| last <= self.moved && self.moved.since(last) <= AGAIN);
-            if again || now < self.engaged_until {
-                self.engaged_until = now + LINGER;
-            }
-            self.stalled = Some(now);
+            self.engaged_until = now + LINGER;
         }
         // A stall that was seen lasts until the guest takes something, and then its frames call.
         if self.mode == Mode::Auto && ring.waiting > 0 && !self.stalls(now) { self.moved + STALL } else { Nanos::NEVER }

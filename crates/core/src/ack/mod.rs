@@ -22,8 +22,7 @@
 //! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
 //!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
 //! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, the sender is reset.
-//! 9. Engaged only while the guest does not drain its ring, and, if it does so again and again ([`AGAIN`]), for a while after
-//!    ([`LINGER`]).
+//! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]).
 //! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]).
 //! 11. Off unless turned on.
 //!
@@ -72,7 +71,7 @@ mod transfer;
 
 pub use flow::{Flow, FlowView, State};
 pub use from::supersedes;
-pub use guest::{AGAIN, LINGER, Mode, Ring, STALL};
+pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT, Send};
 pub use segment::Way;
