@@ -132,6 +132,9 @@ impl Bridge {
             }
         }
         round.next = round.next.min(self.flush(now));
+        if !self.accelerated.is_empty() {
+            round.next = round.next.min(self.watch_early(now));
+        }
         if !round.busy {
             round.next = round.next.min(self.next_opening(now));
         }

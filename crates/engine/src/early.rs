@@ -169,6 +169,11 @@ impl Early {
         })
     }
 
+    /// Notes how the ring stands after a round. Returns when it is to be looked at again at the latest.
+    pub fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
+        self.kept.with(|early| early.observe(GUEST, port.ring(), now))
+    }
+
     /// The flows, with their copies, as another backend takes them over.
     pub fn export(&self) -> Vec<u8> {
         self.kept.look(|early| early.export(GUEST))

@@ -1,6 +1,7 @@
 //! A port for tests: frames in two queues of this process, shared with whoever holds the [`Peer`].
 
 use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -20,6 +21,8 @@ struct Queues {
     received: VecDeque<Owned>,
     /// Frames that may wait in `received`.
     room: usize,
+    /// Frames that the peer took from there.
+    taken: u32,
 }
 
 /// The port.
@@ -47,7 +50,10 @@ impl Peer {
 
     /// Takes the next received frame.
     pub fn receive(&self) -> Option<Owned> {
-        self.queues().received.pop_front()
+        let mut queues = self.queues();
+        let frame = queues.received.pop_front()?;
+        queues.taken = queues.taken.wrapping_add(1);
+        Some(frame)
     }
 
     /// Frames sent that no one took yet.
@@ -111,6 +117,11 @@ impl Port for Memory {
     fn room(&mut self, _now: Nanos) -> Room {
         let queues = self.queues();
         if queues.received.len() < queues.room { Room::Now } else { Room::Unknown }
+    }
+
+    fn ring(&self) -> Ring {
+        let queues = self.queues();
+        Ring { waiting: queues.received.len() as u32, taken: queues.taken }
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {

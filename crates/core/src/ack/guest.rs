@@ -59,8 +59,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Notes the ring as it is now.
-    pub fn observe(&mut self, ring: Ring, now: Nanos) {
+    /// Notes the ring as it is now. Returns when it is to be looked at again at the latest.
+    pub fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
         if ring.waiting == 0 || ring.taken != self.ring.taken || self.ring.waiting == 0 {
             self.moved = now;
         }
@@ -68,6 +68,8 @@ impl Guest {
         if self.stalls(now) {
             self.engaged_until = now + LINGER;
         }
+        // A stall that was seen lasts until the guest takes something, and then its frames call.
+        if self.mode == Mode::Auto && ring.waiting > 0 && !self.stalls(now) { self.moved + STALL } else { Nanos::NEVER }
     }
 
     /// Whether it has frames to take and took none for a while.

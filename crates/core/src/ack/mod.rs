@@ -248,11 +248,9 @@ impl<'m> EarlyAck<'m> {
     }
 
     /// Notes how a guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
-    /// wait any more.
-    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) {
-        if let Some(guest) = self.guests.get_mut(guest.index()) {
-            guest.observe(ring, now);
-        }
+    /// wait any more. Returns when it is to tell it again at the latest: a guest that waits for its CPU gives no other occasion.
+    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) -> Nanos {
+        self.guests.get_mut(guest.index()).map_or(Nanos::NEVER, |guest| guest.observe(ring, now))
     }
 
     /// Whether data for a guest are acknowledged early now.

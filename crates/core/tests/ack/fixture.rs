@@ -2,7 +2,7 @@
 
 use crate::wire::{Packet, Place};
 use fairlane_core::PortId;
-use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Verdict, Way};
+use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Ring, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter;
@@ -71,6 +71,11 @@ impl Fixture {
         let mut early = EarlyAck::new(memory, config);
         early.attach(GUEST, mode);
         Fixture { early, place, now: Nanos::from_millis(1000) }
+    }
+
+    /// The guest's ring stands so now.
+    pub fn observe(&mut self, waiting: u32, taken: u32) -> Nanos {
+        self.early.observe(GUEST, Ring { waiting, taken }, self.now)
     }
 
     /// The guest accepts a connection.

@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, Ring, STALL, State};
+use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, STALL, State};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 
@@ -348,16 +348,14 @@ fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
     let place = Place { port: 4000, ..Place::default() };
     let mut fixture = Fixture::with(place, Mode::Auto, Config::default(), leaked(2, 20));
     fixture.connect();
-    let mut ring = Ring { waiting: 1, taken: 0 };
-    fixture.early.observe(GUEST, ring, fixture.now);
+    fixture.observe(1, 0);
     assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None, "it may be about to take it");
     fixture.now += STALL;
-    fixture.early.observe(GUEST, ring, fixture.now);
+    fixture.observe(1, 0);
     assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what came before is the guest's to acknowledge");
     fixture.guest(&fixture.ack(1000, WINDOW));
     assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000));
-    ring = Ring { waiting: 0, taken: 3 };
-    fixture.early.observe(GUEST, ring, fixture.now);
+    fixture.observe(0, 3);
     fixture.guest(&fixture.ack(3000, WINDOW));
     fixture.now += Nanos(LINGER.0 - 1);
     assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "not before its senders' timers are safe");
@@ -368,16 +366,34 @@ fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
 }
 
 #[test]
+fn rule_9_a_ring_that_is_left_alone_is_looked_at_once_more() {
+    let mut fixture = Fixture::with(Place::default(), Mode::Auto, Config::default(), leaked(2, 2));
+    let start = fixture.now;
+    let mut observe = |after: Nanos, waiting, taken| {
+        fixture.now = start + after;
+        fixture.observe(waiting, taken)
+    };
+    assert_eq!(observe(Nanos(0), 0, 0), Nanos::NEVER, "there is nothing to take");
+    assert_eq!(observe(Nanos(1), 2, 0), start + Nanos(1) + STALL);
+    assert_eq!(observe(Nanos(9), 3, 0), start + Nanos(1) + STALL, "the first frame waits as long as before");
+    assert_eq!(observe(Nanos(10), 2, 1), start + Nanos(10) + STALL, "it takes frames");
+    assert_eq!(observe(Nanos(10) + STALL, 2, 1), Nanos::NEVER, "it is known to wait");
+    for mode in [Mode::Off, Mode::Always] {
+        fixture.early.attach(GUEST, mode);
+        assert_eq!(fixture.observe(1, 9), Nanos::NEVER, "{mode:?}");
+    }
+}
+
+#[test]
 fn rule_9_a_ring_that_stands_still_does_not_count_as_a_guest_that_refuses() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
-    let ring = Ring { waiting: 1, taken: 0 };
-    fixture.early.observe(GUEST, ring, fixture.now);
+    fixture.observe(1, 0);
     for _ in 0..1000 {
         assert_eq!(fixture.timeout(), []);
     }
     assert!(fixture.now > Nanos::from_millis(100_000));
-    fixture.early.observe(GUEST, Ring { waiting: 0, taken: 1 }, fixture.now);
+    fixture.observe(0, 1);
     assert_eq!(fixture.timeout().len(), 1);
 }
 

@@ -31,6 +31,20 @@ impl Bridge {
         next
     }
 
+    /// Looks at the rings of all guests with early ack when a round has filled them: one that is left alone from now on is to be
+    /// seen so, and nothing else may wake the worker until its guest runs. Returns when to look again at the latest.
+    pub(super) fn watch_early(&mut self, now: Nanos) -> Nanos {
+        let mut next = Nanos::NEVER;
+        for port in &self.accelerated {
+            if let Some(slot) = self.fabric.slots[port.index()].as_deref_mut()
+                && let Some(early) = &mut slot.early
+            {
+                next = next.min(early.watch(&*slot.port, now));
+            }
+        }
+        next
+    }
+
     /// Gives a guest's port early ack that is kept in a file, and goes on with what is there. It stays in the file when the
     /// bridge is dropped or the port removed.
     ///

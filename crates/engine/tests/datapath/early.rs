@@ -2,11 +2,12 @@
 
 use crate::support::{Link, Turns, mac};
 use fairlane_core::PortId;
-use fairlane_core::ack::Mode;
+use fairlane_core::ack::{Mode, STALL};
 use fairlane_core::packet::checksum::Sum;
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Gso, GsoKind, Ip, Offload, Tcp, TcpFlags, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
+use fairlane_engine::clock::Clock;
 use std::net::{IpAddr, Ipv4Addr};
 use tempfile::TempDir;
 
@@ -28,7 +29,7 @@ struct Seen {
     payload: usize,
 }
 
-/// A link with one guest that has early ack, always, and an open connection to it. An uplink that holds `room` frames.
+/// A link with one guest that has early ack, and an open connection to it. An uplink that holds `room` frames.
 struct Stage {
     link: Link,
     directory: TempDir,
@@ -38,19 +39,23 @@ impl Stage {
     fn new(room: usize) -> Stage {
         let directory = tempfile::tempdir().unwrap();
         let mut stage = Stage { link: Link::new(Turns::of(32), 1, room), directory };
-        stage.accelerate();
-        stage.outside(THEIRS, 0, TcpFlags::SYN, 0);
-        stage.guest(OURS, THEIRS + 1, TcpFlags::SYN.with(TcpFlags::ACK), 0);
-        stage.outside(THEIRS + 1, OURS + 1, TcpFlags::ACK, 0);
-        stage.settle();
-        assert_eq!(stage.at_uplink().len(), 1);
-        while stage.link.peers[1].receive().is_some() {}
+        stage.accelerate(Mode::Always);
+        stage.connect();
         stage
     }
 
-    fn accelerate(&mut self) {
+    fn connect(&mut self) {
+        self.outside(THEIRS, 0, TcpFlags::SYN, 0);
+        self.guest(OURS, THEIRS + 1, TcpFlags::SYN.with(TcpFlags::ACK), 0);
+        self.outside(THEIRS + 1, OURS + 1, TcpFlags::ACK, 0);
+        self.settle();
+        assert_eq!(self.at_uplink().len(), 1);
+        while self.link.peers[1].receive().is_some() {}
+    }
+
+    fn accelerate(&mut self, mode: Mode) {
         let file = self.directory.path().join("guest1");
-        self.link.bridge.accelerate(PortId(1), &file, Mode::Always, Nanos(0)).unwrap();
+        self.link.bridge.accelerate(PortId(1), &file, mode, Nanos(0)).unwrap();
     }
 
     fn outside(&mut self, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: u32) {
@@ -131,6 +136,24 @@ fn data_are_acknowledged_for_the_guest_and_its_own_ack_says_nothing_new() {
     assert_eq!(counters.sent_frames, 4);
 }
 
+/// A frame waits for a guest without its CPU, and nothing else happens: no frame, no event, until the guest runs.
+#[test]
+fn the_bridge_looks_at_a_ring_that_is_left_alone_by_itself() {
+    let mut stage = Stage { link: Link::new(Turns::of(32), 1, 100), directory: tempfile::tempdir().unwrap() };
+    stage.accelerate(Mode::Auto);
+    for _ in 0..2 {
+        stage.outside(THEIRS - 1, 0, TcpFlags::SYN, 0);
+        assert_eq!(stage.link.round().next, stage.link.clock.now() + STALL);
+        stage.link.clock.advance(STALL);
+        assert_eq!(stage.link.round().next, Nanos::NEVER, "it has seen that");
+        assert_eq!(stage.at_guest().len(), 1);
+    }
+    stage.connect();
+    stage.data(0);
+    stage.settle();
+    assert_eq!(stage.at_uplink(), [ack_of(1)]);
+}
+
 #[test]
 fn what_waits_for_the_uplink_is_judged_once_and_no_ack_goes_back() {
     for room in 1..5 {
@@ -208,7 +231,7 @@ fn what_a_guest_does_not_take_comes_again_and_survives_its_bridge() {
     // Another bridge goes on from the file.
     let mut next = Stage { link: Link::new(Turns::of(32), 1, 100), directory: stage.directory };
     drop(stage.link);
-    next.accelerate();
+    next.accelerate(Mode::Always);
     next.settle();
     let again = next.at_guest();
     assert_eq!((again[0].sequence, again[0].payload), (first[0].sequence, 536));
