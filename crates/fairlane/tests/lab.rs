@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
         Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
         Trial::ignorable_test("requests_pass_haproxy_and_fairlane_and_the_doctor_looks_on", requests),
+        Trial::ignorable_test("guests_exchange_by_mpi", exchange),
         Trial::ignorable_test("an_interrupt_ends_a_boot_and_leaves_nothing", interrupt),
         Trial::ignorable_test("xen_boots_and_its_slices_are_looked_for_in_round_trips", xen),
     ];
@@ -186,6 +187,44 @@ fn requests() -> Result<Completion, Failed> {
     let home = tempfile::tempdir()?;
     let file = home.path().join("requests.toml");
     std::fs::write(&file, REQUESTS)?;
+    trial(&file.display().to_string(), "uml", "fairlane")
+}
+
+/// Guests of User-Mode Linux that exchange by Open MPI, one of them beside a program that wants its processor as well.
+const EXCHANGE: &str = r#"
+name = "exchange"
+source = "this test"
+figure = "Guests exchange by MPI, all with all."
+machines = ["uml"]
+
+[topology]
+mpi = true
+guests = [{ cpus = [0] }, { cpus = [0] }]
+
+[procedure]
+kind = "all-to-all"
+guests = [1, 2]
+sizes = [64, 16_384]
+iterations = 5
+seconds = 10
+
+[[case]]
+name = "idle"
+
+[[case]]
+name = "busy"
+background = { guests = [1], share = 0.1 }
+
+[[claim]]
+text = "Every size was exchanged in both cases"
+metrics = ["worst_slowdown"]
+at_least = 0
+"#;
+
+fn exchange() -> Result<Completion, Failed> {
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("exchange.toml");
+    std::fs::write(&file, EXCHANGE)?;
     trial(&file.display().to_string(), "uml", "fairlane")
 }
 

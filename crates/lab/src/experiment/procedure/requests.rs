@@ -53,7 +53,7 @@ const REQUEST: u32 = 32;
 /// Addresses that the external machine makes TCP_CRR from. Past 14,116 ports of an address in TIME_WAIT, which are all even ones, Linux
 /// searches for a free one for longer than all else takes; of so many addresses the kernel's bound of TIME_WAIT sockets
 /// (131,072) leaves each with fewer.
-const SOURCES: u8 = 16;
+const SOURCES: u32 = 16;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
@@ -121,9 +121,9 @@ impl Requests {
         if !closes || self.counted || topology.join != Join::Bridge {
             return Vec::new();
         }
-        let [a, b, c, own] = at(Node::External).octets();
+        let own = at(Node::External).to_bits();
         // Guests have the lower addresses.
-        (1..=SOURCES).map(|below| Ipv4Addr::new(a, b, c, own - below)).collect()
+        (1..=SOURCES).map(|below| Ipv4Addr::from_bits(own - below)).collect()
     }
 
     fn spec(&self, topology: &Topology, at: Addresses, port: u16, size: u32) -> client::Spec {

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown};
-use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use std::{env, fs};
 
 use fairlane_report::ResultFile;
 use serde_json::Value;
@@ -17,7 +15,7 @@ use serde_json::Value;
 use super::super::{Options, Watch, run};
 use super::parse;
 use crate::script::Way;
-use crate::{Agent, Clock, Error, Machine, Node, Topology, image};
+use crate::{Agent, Clock, Error, Machine, Node, Topology};
 
 /// Agents of this process.
 struct Loopback {
@@ -26,12 +24,6 @@ struct Loopback {
 
 impl Loopback {
     fn boot(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
-        if topology.mpi {
-            // It lies beside the agent, which is this test's own program.
-            let place = env::current_exe().unwrap().with_file_name("all-to-all");
-            let _ = fs::remove_file(&place);
-            symlink(image::all_to_all()?, place).unwrap();
-        }
         Ok(Box::new(Loopback::make(topology)))
     }
 
@@ -129,12 +121,12 @@ fn datagrams_are_shared_and_judged() {
 #[test]
 fn cases_are_measured_apart() {
     let result = measure(
-        "[topology]\nmpi = true\nguests = [{ cpus = [0] }, { cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"all-to-all\"\n\
-         guests = [1, 2, 3]\nsizes = [64, 4096]\niterations = 20\nseconds = 4\n\
-         [[case]]\nname = \"idle\"\n[[case]]\nname = \"busy\"\nbackground = { guests = [1], share = 0.5 }\n",
+        "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"requests\"\npattern = \"http\"\n\
+         client = \"external\"\nserver = 1\nacceptors = \"one\"\nconnections = 1\nsizes = [0]\nseconds = 0.3\n\
+         [[case]]\nname = \"idle\"\n[[case]]\nname = \"busy\"\nprocedure = { sizes = [64] }\n\
+         background = { guests = [2], share = 0.5 }\n",
     );
-    assert_eq!(result.metrics["busy/time/4096"].n, 20);
-    assert!(result.metrics["worst_slowdown"].value > 0.0);
+    assert!(result.metrics["idle/rate/0"].value > 0.0 && result.metrics["busy/rate/64"].value > 0.0);
 }
 
 #[test]
@@ -212,8 +204,9 @@ fn a_machine_that_loses_a_guest_is_booted_once_more() {
 #[test]
 fn an_interval_that_stays_wide_is_told() {
     let result = measure(
-        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\nmetric = \"median\"\nwithin = 0.001\nleast = 3\nmost = 3\n\
-         [procedure]\nkind = \"packet-delay\"\nfrom = \"host\"\nguest = 1\ncount = 50\ninterval = 0.002\n",
+        "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\nmetric = \"rate/0\"\nwithin = 0.001\nleast = 3\nmost = 3\n\
+         [procedure]\nkind = \"requests\"\npattern = \"http\"\nclient = \"external\"\nserver = 1\nacceptors = \"one\"\n\
+         connections = 1\nsizes = [0]\nseconds = 0.3\n",
     );
     // Times on a computer that does other things as well are not so much alike.
     assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
