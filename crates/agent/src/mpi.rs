@@ -73,7 +73,8 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
         .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
         .arg(agent.with_file_name(PROGRAM))
         .args(numbers.map(|number| number.to_string()));
-    let mut mpirun = Talk::begin(command, "mpirun", spec.seconds)?;
+    let end = Instant::now() + seconds(spec.seconds)?;
+    let mut mpirun = Talk::begin(command, "mpirun", end, spec.seconds)?;
     let (mut times, mut words) = (Vec::new(), Vec::new());
     while let Some(line) = mpirun.hear().map_err(|error| {
         let done = format!("{} of {} sizes are done among {hosts}", times.len(), spec.sizes.len());
@@ -112,7 +113,7 @@ pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
     let (program, arguments) = words.split_first().ok_or_else(|| named("remote shell", "no command came"))?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let mut daemon = Talk::begin(command, program, end.saturating_duration_since(Instant::now()).as_secs_f64())?;
+    let mut daemon = Talk::begin(command, program, end, spec.seconds)?;
     let mut words = Vec::new();
     while let Some(line) = daemon.hear()? {
         // One who has gone away does not want it.
@@ -156,15 +157,14 @@ struct Talk {
     name: String,
     running: Running,
     lines: Receiver<String>,
-    /// When to give up, and after how many seconds that is.
+    /// When to give up, and after how many seconds of orders that is.
     end: Instant,
     seconds: f64,
 }
 
 impl Talk {
     /// Starts it. What it prints and what it complains of come by pipes of their own, so that no line of one is broken by the other.
-    fn begin(mut command: Command, name: &str, limit: f64) -> io::Result<Talk> {
-        let end = Instant::now() + seconds(limit)?;
+    fn begin(mut command: Command, name: &str, end: Instant, seconds: f64) -> io::Result<Talk> {
         let (output, errors) = (io::pipe()?, io::pipe()?);
         command.stdin(Stdio::null()).stdout(output.1).stderr(errors.1);
         // Open MPI looks for its programs there; a guest's agent has none itself.
@@ -180,7 +180,7 @@ impl Talk {
                 }
             });
         }
-        Ok(Talk { name: name.to_owned(), running, lines, end, seconds: limit })
+        Ok(Talk { name: name.to_owned(), running, lines, end, seconds })
     }
 
     /// The next line that is not empty; none at the end.

@@ -224,19 +224,17 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
             Nanos::NEVER => LINGER,
             _ => SPIN,
         };
-        let mut looked = true;
-        if !busy && now.since(worked) >= linger {
+        let sleeps = !busy && now.since(worked) >= linger;
+        let looked = sleeps || now.since(polled) >= POLL;
+        if sleeps {
             work.sleep(due, &mut ready)?;
-        } else if now.since(polled) >= POLL {
+        } else if looked {
             work.poller.wait(Nanos(0), &mut ready)?;
+        } else if own_core {
+            std::hint::spin_loop();
         } else {
-            looked = false;
-            if own_core {
-                std::hint::spin_loop();
-            } else {
-                // Whoever else has something to do on this core comes first: most likely a guest, with frames for us.
-                std::thread::yield_now();
-            }
+            // Whoever else has something to do on this core comes first: most likely a guest, with frames for us.
+            std::thread::yield_now();
         }
         now = work.clock.now();
         if looked {

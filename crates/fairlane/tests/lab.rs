@@ -184,9 +184,14 @@ at_least = 1
 "#;
 
 fn requests() -> Result<Completion, Failed> {
+    own_trial(REQUESTS)
+}
+
+/// Runs an experiment of this test's, among User-Mode Linux guests that Fairlane serves.
+fn own_trial(experiment: &str) -> Result<Completion, Failed> {
     let home = tempfile::tempdir()?;
-    let file = home.path().join("requests.toml");
-    std::fs::write(&file, REQUESTS)?;
+    let file = home.path().join("experiment.toml");
+    std::fs::write(&file, experiment)?;
     trial(&file.display().to_string(), "uml", "fairlane")
 }
 
@@ -222,10 +227,7 @@ at_least = 0
 "#;
 
 fn exchange() -> Result<Completion, Failed> {
-    let home = tempfile::tempdir()?;
-    let file = home.path().join("exchange.toml");
-    std::fs::write(&file, EXCHANGE)?;
-    trial(&file.display().to_string(), "uml", "fairlane")
+    own_trial(EXCHANGE)
 }
 
 /// Interrupted as soon as the emulator is there, the lab does not wait for its guests.

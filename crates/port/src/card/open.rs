@@ -23,7 +23,7 @@ const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 pub(super) fn open(name: &str) -> Result<Card, Error> {
     let named = || name.to_owned();
-    let failed = |step| move |error| Error::Step { name: name.into(), step, error };
+    let failed = |step| failed(name, step);
     let request = interface::request(name).ok_or_else(|| Error::Name(named()))?;
     let control = Control::open().map_err(failed("socket"))?;
     let index = control.index(request).map_err(|error| match error.raw_os_error() {
@@ -76,6 +76,11 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     })
 }
 
+/// What a step that the system refused is to an interface's card.
+fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::Step { name: name.into(), step, error }
+}
+
 /// Gives a socket a ring of so many blocks. The card keeps the map as long as the slots.
 fn ring(
     socket: &OwnedFd,
@@ -84,7 +89,7 @@ fn ring(
     step: &'static str,
     blocks: usize,
 ) -> Result<(Map, Slots), Error> {
-    let failed = |step| move |error| Error::Step { name: name.into(), step, error };
+    let failed = |step| failed(name, step);
     set(socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
         .map_err(failed("PACKET_VERSION"))?;
     set(socket, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;

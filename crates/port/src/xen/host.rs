@@ -219,8 +219,8 @@ pub trait Host: Send + Sync {
     /// What the system says: it was never granted, or not to this domain.
     fn map(&self, domain: u16, reference: u32) -> io::Result<Page>;
 
-    /// Memory that copies reach by grants at both ends, which saves the kernel the search for its pages; none where there is no
-    /// such memory, or no more of it.
+    /// So many pages that copies reach by grants at both ends, which saves the kernel the search for them; none where there is no
+    /// such memory, or not that much of it.
     fn lend(&self, pages: usize) -> Option<Lent>;
 
     /// A set of event channels.
