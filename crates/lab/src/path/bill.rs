@@ -33,14 +33,14 @@ impl Component {
         Component::User(Domain::Guest),
     ];
 
-    /// The component of a place.
-    pub fn of(place: Place, domains: &Domains) -> Component {
+    /// The component of what a CPU did at a place.
+    pub fn of(place: Place, cpu: usize, domains: &Domains) -> Component {
         if HYPERVISOR.contains(&place.address) {
             Component::Hypervisor
         } else if place.address < USER_END {
-            Component::User(domains.of(place))
+            Component::User(domains.of(place, cpu))
         } else {
-            Component::Kernel(domains.of(place))
+            Component::Kernel(domains.of(place, cpu))
         }
     }
 
@@ -68,15 +68,14 @@ impl Bill {
     pub fn of(counts: &Counts, domains: &Domains, cpus: &BTreeSet<usize>) -> Bill {
         let mut bill = Bill::default();
         for (place, tallies) in &counts.places {
-            let tallies = cpus.iter().filter_map(|cpu| tallies.get(*cpu));
-            let (executed, charged) =
-                tallies.fold((0, 0), |(executed, charged), tally| (executed + tally.executed, charged + tally.charged));
-            let component = Component::of(*place, domains);
-            if executed > 0 {
-                *bill.executed.entry(component).or_default().entry(place.address).or_default() += executed;
-            }
-            if let Component::Kernel(domain) | Component::User(domain) = component {
-                *bill.charged.entry(domain).or_default() += charged;
+            for (cpu, tally) in cpus.iter().filter_map(|cpu| Some((*cpu, tallies.get(*cpu)?))) {
+                let component = Component::of(*place, cpu, domains);
+                if tally.executed > 0 {
+                    *bill.executed.entry(component).or_default().entry(place.address).or_default() += tally.executed;
+                }
+                if let Component::Kernel(domain) | Component::User(domain) = component {
+                    *bill.charged.entry(domain).or_default() += tally.charged;
+                }
             }
         }
         bill
@@ -137,7 +136,7 @@ mod tests {
 
     fn bill() -> Bill {
         let (before, after) = (Counts::parse(BEFORE).unwrap(), Counts::parse(AFTER).unwrap());
-        let domains = Domains::learn(&before, &after);
+        let domains = Domains::learn(&before, &after, BTreeMap::new());
         Bill::of(&after.since(&before), &domains, &BTreeSet::from([0]))
     }
 

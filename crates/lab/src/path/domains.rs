@@ -1,6 +1,6 @@
-//! Whose memory a page of the machine is.
+//! Whose code it is that a CPU executes.
 //!
-//! A hypervisor gives a domain its memory in large pieces, so a page belongs to whom its nearest known neighbour belongs to.
+//! Where only one domain runs on a CPU, that domain's. Elsewhere the memory tells: a hypervisor gives a domain its memory in large pieces, so a page belongs to whom its nearest known neighbour belongs to.
 //! Known are the host's pages, all those that were executed before there was a guest, and the guest's kernel:
 //! what is executed at an address of the host's kernel, on a page that is not the host's. Where a program lies at a random
 //! address (`/proc/sys/kernel/randomize_va_space`), what is executed thereabouts is one process's and so one domain's: the
@@ -35,11 +35,14 @@ pub struct Domains {
     guest: BTreeSet<u64>,
     /// By the addresses of processes, without their last bits.
     processes: BTreeMap<u64, Domain>,
+    /// CPUs on which one domain alone runs, once there is a guest.
+    owners: BTreeMap<usize, Domain>,
 }
 
 impl Domains {
-    /// Learns them from what was executed up to a mark `before` there was a guest, and in the whole run so far.
-    pub fn learn(before: &Counts, all: &Counts) -> Domains {
+    /// Learns them from what was executed up to a mark `before` there was a guest, and in the whole run so far, where some CPUs
+    /// have `owners`.
+    pub fn learn(before: &Counts, all: &Counts, owners: BTreeMap<usize, Domain>) -> Domains {
         let host: BTreeSet<u64> = before.places.keys().map(|place| place.page).collect();
         let text = |counts: &Counts| -> BTreeSet<u64> {
             counts.places.keys().map(|place| place.address).filter(|address| KERNEL_TEXT.contains(address)).collect()
@@ -48,7 +51,7 @@ impl Domains {
         let of_guest =
             all.places.keys().filter(|place| addresses.contains(&place.address) && !host.contains(&place.page));
         let guest = of_guest.map(|place| place.page).collect();
-        let mut domains = Domains { host, guest, processes: BTreeMap::new() };
+        let mut domains = Domains { host, guest, processes: BTreeMap::new(), owners };
         let mut nearest: BTreeMap<u64, (u64, Domain)> = BTreeMap::new();
         for place in all.places.keys().filter(|place| RANDOM.contains(&place.address)) {
             let found = domains.nearest(place.page);
@@ -61,10 +64,14 @@ impl Domains {
         domains
     }
 
-    /// Whose code it is that was executed there.
-    pub fn of(&self, place: Place) -> Domain {
-        let process = self.processes.get(&(place.address >> PROCESS_BITS));
-        process.copied().unwrap_or_else(|| self.nearest(place.page).1)
+    /// Whose code it is that a CPU executed there.
+    pub fn of(&self, place: Place, cpu: usize) -> Domain {
+        // The host ran on all CPUs before there was a guest.
+        if self.host.contains(&place.page) {
+            return Domain::Host;
+        }
+        let process = || self.processes.get(&(place.address >> PROCESS_BITS)).copied();
+        self.owners.get(&cpu).copied().or_else(process).unwrap_or_else(|| self.nearest(place.page).1)
     }
 
     /// Whose the known page is that is nearest to a page, and how far that is.
@@ -89,8 +96,8 @@ mod tests {
         let all = Counts::parse(
             "clock 1 90\nffffffff81000000 900 5 0\nffffffff81001000 901 4 0\nffffffff81001000 501 4 0\n401000 520 1 0\n",
         );
-        let domains = Domains::learn(&before, &all.unwrap());
-        let of = [520, 400, 0, 690, 710, 5000].map(|page| domains.of(Place { address: 0x401000, page }));
+        let domains = Domains::learn(&before, &all.unwrap(), BTreeMap::new());
+        let of = [520, 400, 0, 690, 710, 5000].map(|page| domains.of(Place { address: 0x401000, page }, 0));
         let expected = [Domain::Guest, Domain::Guest, Domain::Guest, Domain::Guest, Domain::Host, Domain::Host];
         assert_eq!(of, expected);
     }
@@ -98,7 +105,10 @@ mod tests {
     #[test]
     fn without_a_guest_all_is_the_hosts() {
         let counts = Counts::parse("clock 1 9\nffffffff81000000 900 5 0\n").unwrap();
-        assert_eq!(Domains::learn(&counts, &counts).of(Place { address: 0, page: 7 }), Domain::Host);
+        assert_eq!(
+            Domains::learn(&counts, &counts, BTreeMap::new()).of(Place { address: 0, page: 7 }, 0),
+            Domain::Host
+        );
     }
 
     #[test]
@@ -106,8 +116,17 @@ mod tests {
         let before = Counts::parse("clock 1 9\nffffffff81000000 900 5 0\n").unwrap();
         let all = "clock 1 90\nffffffff81000000 900 5 0\nffffffff81000000 100 5 0\n\
                    7fceab0a7000 120 1 0\n7fceab186000 700 1 0\n7fa000001000 700 1 0\n";
-        let domains = Domains::learn(&before, &Counts::parse(all).unwrap());
-        let of = |address| domains.of(Place { address, page: 700 });
+        let domains = Domains::learn(&before, &Counts::parse(all).unwrap(), BTreeMap::new());
+        let of = |address| domains.of(Place { address, page: 700 }, 0);
         assert_eq!([of(0x7fceab186000), of(0x7fa000001000)], [Domain::Guest, Domain::Host]);
+    }
+
+    #[test]
+    fn what_a_cpu_executes_is_its_owners_but_for_the_hosts_own_pages() {
+        let before = Counts::parse("clock 2 9\nffffffff81000000 900 0 0 5 0\n").unwrap();
+        let owners = BTreeMap::from([(0, Domain::Host), (1, Domain::Guest)]);
+        let domains = Domains::learn(&before, &before, owners);
+        let of = |page, cpu| domains.of(Place { address: 0x7fceab0a7000, page }, cpu);
+        assert_eq!([of(900, 1), of(901, 1), of(1, 0)], [Domain::Host, Domain::Guest, Domain::Host]);
     }
 }
