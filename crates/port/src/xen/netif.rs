@@ -122,8 +122,16 @@ pub fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -
     } else {
         Checksum::Valid
     };
-    let gso = gso.map(|(size, kind)| Gso { kind, ecn: false, size, header: 0 });
-    Offload::new_checked(checksum, gso, len as usize, head).ok()
+    match (checksum, gso) {
+        // Its place was just found as the rules of a partial checksum have it; what they say beside is that it is in the frame.
+        (Checksum::Partial { start, offset }, None) => {
+            (u32::from(start + offset) + 2 <= len).then_some(Offload { checksum, gso: None })
+        }
+        _ => {
+            let gso = gso.map(|(size, kind)| Gso { kind, ecn: false, size, header: 0 });
+            Offload::new_checked(checksum, gso, len as usize, head).ok()
+        }
+    }
 }
 
 /// Where TCP's or UDP's header begins, and its checksum in it.
@@ -153,6 +161,7 @@ pub fn rx_flags(offload: Offload, head: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn requests_and_responses_lie_as_netif_has_them() {
@@ -168,6 +177,30 @@ mod tests {
             rx_extra(Gso { kind: GsoKind::Tcp6, ecn: false, size: 0x0102, header: 54 }),
             [1, 0, 2, 1, 2, 0, 0, 0]
         );
+    }
+
+    proptest! {
+        /// A blank checksum's place is found, not told, and yet keeps the rules of one that is.
+        #[test]
+        fn a_blank_checksum_is_where_the_rules_have_it(
+            kind in prop::sample::select(vec![6u8, 17, 58, 1]), six: bool, change in prop::option::of((12..60usize, any::<u8>())),
+            len in 0..200u32,
+        ) {
+            let mut head = vec![2; 12];
+            match six {
+                false => head.extend([8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, kind, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]),
+                true => head.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, kind, 64].into_iter().chain([1; 32])),
+            }
+            head.resize(128, 0x50);
+            if let Some((at, byte)) = change {
+                head[at] = byte;
+            }
+            head.truncate(len as usize);
+            let told = checksum_place(&head).and_then(|(start, offset)| {
+                Offload::new_checked(Checksum::Partial { start, offset }, None, len as usize, &head).ok()
+            });
+            prop_assert_eq!(offload(TX_BLANK, None, len, &head), told);
+        }
     }
 
     #[test]

@@ -18,6 +18,10 @@ const RESPONSES: usize = 2;
 const RESPONSE_EVENT: usize = 3;
 const HEADER: usize = 64;
 
+/// Bytes that are read and written at once: requests and responses are made of such. What is volatile goes as it is typed, and of
+/// bytes each would go alone.
+const WORD: usize = 4;
+
 /// A ring whose requests are `N` bytes, no less than its responses.
 pub struct Ring<const N: usize> {
     page: Page,
@@ -95,19 +99,26 @@ impl<const N: usize> Ring<N> {
     /// Copies the request at `next + skip`, which [`Ring::available`] said is there.
     #[inline]
     pub fn request(&self, skip: u32) -> [u8; N] {
-        let slot = self.slot(self.next.wrapping_add(skip)).cast::<[u8; N]>();
-        // SAFETY: the slot is within the page. The frontend may write to it meanwhile: it is copied once, and only the
-        // copy is used.
-        unsafe { slot.read_volatile() }
+        const { assert!(N.is_multiple_of(WORD)) };
+        let slot = self.slot(self.next.wrapping_add(skip)).cast::<u32>();
+        let mut request = [0; N];
+        for (at, word) in request.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
+            // SAFETY: the slot is within the page, and words of it are aligned. The frontend may write to it meanwhile: each is
+            // copied once, and only the copy is used.
+            *word = unsafe { slot.add(at).read_volatile() }.to_ne_bytes();
+        }
+        request
     }
 
     /// Answers the next request. Seen by the frontend after [`Ring::publish`].
     #[inline]
     pub fn respond<const M: usize>(&mut self, response: [u8; M]) {
-        const { assert!(M <= N) };
-        let slot = self.slot(self.next).cast::<[u8; M]>();
-        // SAFETY: the slot is within the page and no smaller than the response.
-        unsafe { slot.write_volatile(response) };
+        const { assert!(M <= N && M.is_multiple_of(WORD)) };
+        let slot = self.slot(self.next).cast::<u32>();
+        for (at, word) in response.as_chunks::<WORD>().0.iter().enumerate() {
+            // SAFETY: the slot is within the page and no smaller than the response, and words of it are aligned.
+            unsafe { slot.add(at).write_volatile(u32::from_ne_bytes(*word)) };
+        }
         self.next = self.next.wrapping_add(1);
     }
 

@@ -157,6 +157,26 @@ fn a_full_ring_says_when_there_is_room() {
 }
 
 #[test]
+fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
+    let machine = Arc::new(Machine::default());
+    let mut one = Frontend::new(&machine, 3);
+    let mut other = one.another();
+    one.lend(8);
+    let mut backend = Backend::new();
+    backend.connect(&[&one, &other], EVERYTHING);
+    // Flows go to either queue, of which the second has no buffers.
+    let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
+    assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
+    let room = Wanted { frames: false, room: true };
+    let now = fairlane_core::time::Nanos(0);
+    assert_eq!((backend.port.room(now), backend.port.arm(room)), (Room::Unknown, false));
+    other.lend(1);
+    assert_eq!((backend.port.room(now), backend.port.arm(room)), (Room::Now, true));
+    assert_eq!(backend.put(&frame(refused.unwrap(), 90), Offload::default()).accepted, 1);
+    assert_eq!(other.receive(), [(frame(refused.unwrap(), 90), 0, None)]);
+}
+
+#[test]
 fn a_segmented_frame_comes_whole_or_not_at_all() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);

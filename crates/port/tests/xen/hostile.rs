@@ -30,7 +30,7 @@ fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
     assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
     assert!(backend.take().is_empty());
     let mut next = Frontend::new(&machine, 2);
-    backend.connect(&next, EVERYTHING);
+    backend.connect(&[&next], EVERYTHING);
     next.transmit(&frame(1, 200), 4096, 0, 0, None);
     assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
 }
@@ -171,6 +171,25 @@ fn a_receivers_bad_grant_is_not_the_senders_fault() {
     assert_eq!(from.port.status(), Status::Up);
 }
 
+/// A page that is gone when a frame is copied to it, and back when it is asked whose fault that was: the frame is lost, and no vif.
+#[test]
+fn a_grant_that_is_back_before_it_is_asked_for() {
+    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
+        let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+        let mut from = Backend::connected(&sender, EVERYTHING);
+        let mut to = Backend::connected(&receiver, EVERYTHING);
+        receiver.lend(16);
+        sender.transmit(&frame(1, 300), 4096, 0, 0, None);
+        machine.miss(2, BUFFERS);
+        let put = from.pass(&mut to);
+        assert_eq!((put.accepted, put.refusal), (0, Some(Refusal::Never(DropReason::Malformed))));
+        assert_eq!([from.port.status(), to.port.status()], [Status::Up, Status::Up]);
+        sender.transmit(&frame(2, 300), 4096, 0, 0, None);
+        assert_eq!(from.pass(&mut to).accepted, 1);
+        assert_eq!(receiver.receive(), [(frame(2, 300), 0, None)]);
+    }
+}
+
 /// Packets that no driver sends but that break no rule are dropped and answered with an error; the vif goes on.
 #[test]
 fn packets_of_no_use_are_answered_with_an_error() {
@@ -199,10 +218,10 @@ fn what_a_frontend_wrote_must_be_there() {
     let machine = Arc::new(Machine::default());
     let guest = Frontend::new(&machine, 1);
     let open = |setup| Link::open(machine.clone(), 1, &[setup], EVERYTHING).err().unwrap();
-    assert!(open(QueueSetup { rings: [9, RX], ..Frontend::setup() }).contains("ring page 9 of domain 1"));
-    assert!(open(QueueSetup { channels: [3, 0], ..Frontend::setup() }).contains("event channel 0 of domain 1"));
+    assert!(open(QueueSetup { rings: [9, RX], ..guest.setup() }).contains("ring page 9 of domain 1"));
+    assert!(open(QueueSetup { channels: [3, 0], ..guest.setup() }).contains("event channel 0 of domain 1"));
     guest.set_producer(1000);
-    assert!(open(Frontend::setup()).contains("the producer index 1000"));
+    assert!(open(guest.setup()).contains("the producer index 1000"));
     assert_eq!([TX, RX].map(|ring| machine.users(1, ring)), [2, 2], "nothing stays mapped");
 }
 

@@ -71,6 +71,8 @@ pub struct Machine {
     pub notified: Arc<AtomicU32>,
     /// Whether there is memory to lend.
     lends: bool,
+    /// A page that is not there for the next copy.
+    missed: Mutex<Option<(u16, u32)>>,
 }
 
 impl Machine {
@@ -79,7 +81,15 @@ impl Machine {
         Machine { lends: true, ..Machine::default() }
     }
 
+    /// Has a domain take a page away until a copy missed it.
+    pub fn miss(&self, domain: u16, reference: u32) {
+        *self.missed.lock().unwrap() = Some((domain, reference));
+    }
+
     fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
+        if self.missed.lock().unwrap().take_if(|page| *page == (place.domain, place.reference)).is_some() {
+            return None;
+        }
         let fits = usize::from(place.offset) + usize::from(len) <= PAGE;
         let grants = self.grants.lock().unwrap();
         grants.get(&(place.domain, place.reference)).filter(|_| fits).map(|sheet| sheet.at(place.offset.into()))
@@ -162,10 +172,12 @@ impl Events for Bell {
 /// A frame as it was received: bytes, the flags about its checksum, GSO size and type.
 pub type Received = (Vec<u8>, u16, Option<(u16, u8)>);
 
-/// A guest with one card of one queue.
+/// A queue of a guest's card.
 pub struct Frontend {
     pub machine: Arc<Machine>,
     pub domain: u16,
+    /// What its references are counted from.
+    first: u32,
     tx: Arc<Sheet>,
     rx: Arc<Sheet>,
     /// Producer indices as this side has them.
@@ -183,17 +195,26 @@ pub const PAGES: u32 = 5000;
 
 impl Frontend {
     pub fn new(machine: &Arc<Machine>, domain: u16) -> Frontend {
+        Frontend::counted_from(0, machine, domain)
+    }
+
+    /// One more queue of the same card.
+    pub fn another(&self) -> Frontend {
+        Frontend::counted_from(self.first + 10_000, &self.machine, self.domain)
+    }
+
+    fn counted_from(first: u32, machine: &Arc<Machine>, domain: u16) -> Frontend {
         let (tx, rx) = (Sheet::new(), Sheet::new());
         let mut grants = machine.grants.lock().unwrap();
         for (reference, sheet) in [(TX, &tx), (RX, &rx)] {
-            grants.insert((domain, reference), sheet.clone());
+            grants.insert((domain, first + reference), sheet.clone());
         }
         for reference in BUFFERS..BUFFERS + SLOTS {
-            grants.insert((domain, reference), Sheet::new());
+            grants.insert((domain, first + reference), Sheet::new());
         }
         drop(grants);
-        let frontend =
-            Frontend { machine: machine.clone(), domain, tx, rx, sent: 0, lent: 0, answered: 0, received: 0 };
+        let machine = machine.clone();
+        let frontend = Frontend { machine, domain, first, tx, rx, sent: 0, lent: 0, answered: 0, received: 0 };
         for ring in [&frontend.tx, &frontend.rx] {
             Frontend::word(ring, 1).store(1, Ordering::Relaxed);
             Frontend::word(ring, 3).store(1, Ordering::Relaxed);
@@ -201,12 +222,14 @@ impl Frontend {
         frontend
     }
 
-    pub fn setup() -> QueueSetup {
-        QueueSetup { rings: [TX, RX], channels: [3, 4] }
+    pub fn setup(&self) -> QueueSetup {
+        QueueSetup { rings: [self.first + TX, self.first + RX], channels: [3, 4] }
     }
 
-    pub fn link(&self, takes: Takes) -> Result<Link, String> {
-        Link::open(self.machine.clone(), self.domain, &[Frontend::setup()], takes)
+    /// The link of a card with these queues.
+    pub fn link(queues: &[&Frontend], takes: Takes) -> Result<Link, String> {
+        let setups: Vec<QueueSetup> = queues.iter().map(|queue| queue.setup()).collect();
+        Link::open(queues[0].machine.clone(), queues[0].domain, &setups, takes)
     }
 
     fn word(ring: &Sheet, at: usize) -> &AtomicU32 {
@@ -278,7 +301,7 @@ impl Frontend {
     pub fn transmit(&mut self, frame: &[u8], piece: usize, offset: usize, flags: u16, gso: Option<(u16, u8)>) {
         let pieces: Vec<&[u8]> = frame.chunks(piece).collect();
         for (index, bytes) in pieces.iter().enumerate() {
-            let reference = PAGES + self.sent % SLOTS;
+            let reference = self.first + PAGES + self.sent % SLOTS;
             self.grant(reference, offset, bytes);
             let more = if index + 1 < pieces.len() { MORE } else { 0 };
             let (own, size) = if index == 0 {
@@ -311,7 +334,7 @@ impl Frontend {
         for _ in 0..count {
             let mut bytes = [0; 8];
             bytes[..2].copy_from_slice(&(self.lent as u16).to_le_bytes());
-            bytes[4..].copy_from_slice(&(BUFFERS + self.lent % SLOTS).to_le_bytes());
+            bytes[4..].copy_from_slice(&(self.first + BUFFERS + self.lent % SLOTS).to_le_bytes());
             Frontend::write(&self.rx, 64 + 8 * (self.lent % SLOTS) as usize, &bytes);
             self.lent = self.lent.wrapping_add(1);
         }
@@ -331,7 +354,8 @@ impl Frontend {
                 assert_eq!(u32::from(half(0)), self.received % 0x10000, "the id is the request's");
                 let (offset, flags, status) = (half(2), half(4), half(6) as i16);
                 assert!(status >= 0);
-                let buffer = Place { domain: self.domain, reference: BUFFERS + self.received % SLOTS, offset };
+                let reference = self.first + BUFFERS + self.received % SLOTS;
+                let buffer = Place { domain: self.domain, reference, offset };
                 let from = self.machine.sheet(buffer, status as u16).unwrap();
                 // SAFETY: that many bytes are there.
                 bytes.extend(unsafe { std::slice::from_raw_parts(from, status as usize) });
@@ -395,12 +419,13 @@ impl Backend {
 
     pub fn connected(frontend: &Frontend, takes: Takes) -> Backend {
         let mut backend = Backend::new();
-        backend.connect(frontend, takes);
+        backend.connect(&[frontend], takes);
         backend
     }
 
-    pub fn connect(&mut self, frontend: &Frontend, takes: Takes) {
-        self.plug().connect(frontend.link(takes).unwrap());
+    /// Connects a card with these queues.
+    pub fn connect(&mut self, queues: &[&Frontend], takes: Takes) {
+        self.plug().connect(Frontend::link(queues, takes).unwrap());
         self.settle();
     }
 
