@@ -314,6 +314,13 @@ pub trait Machine {
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
     }
+    /// What early ack did so far for each guest, as its backend counted it; empty where a backend is not asked.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn early_ack(&self) -> Result<BTreeMap<String, Value>, Error> {
+        Ok(BTreeMap::new())
+    }
     /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there
     /// was a guest, others are those of [`fairlane_agent::Command::Mark`]. None where it does not count.
     fn marks(&self) -> Vec<PathBuf> {

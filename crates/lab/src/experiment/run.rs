@@ -179,7 +179,7 @@ fn repeat(
 ) -> Result<(Record, Option<f64>), Error> {
     let at = |node| machine.address(node);
     let mut record = Record::default();
-    loop {
+    let too_wide = loop {
         watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
         case.procedure.prepare(&case.topology, machine, &mut record)?;
         // A server may outlast its repeat by a moment, so the next has ports of its own.
@@ -193,15 +193,17 @@ fn repeat(
         watch.advance(case.procedure.seconds());
         match experiment.repeats.next(record.repeats, &record) {
             Next::Again => {}
-            Next::Done => break,
-            Next::TooWide(width) => {
-                case.procedure.conclude(&case.topology, &mut record);
-                return Ok((record, Some(width)));
-            }
+            Next::Done => break None,
+            Next::TooWide(width) => break Some(width),
+        }
+    };
+    if case.topology.early_ack {
+        for (guest, counters) in machine.early_ack()? {
+            record.say(&format!("early ack of {guest}"), counters.to_string());
         }
     }
     case.procedure.conclude(&case.topology, &mut record);
-    Ok((record, None))
+    Ok((record, too_wide))
 }
 
 /// The procedure's plan, and the work in the background beside it.

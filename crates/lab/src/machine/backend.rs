@@ -1,11 +1,13 @@
 //! What serves the guests' cards: the host's kernel, or Fairlane in its place.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use fairlane_agent::Command;
 use fairlane_core::policy::CONTROL;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Node, Topology, UPLINK, wiring};
 use crate::{Agent, Error, Job};
@@ -90,6 +92,17 @@ pub(super) fn accelerate(dom0: &Agent, guest: &str) -> Result<(), Error> {
     let card = format!("{guest}/0");
     // JSON has a word to wait for.
     dom0.await_output(&["fairlane", "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
+}
+
+/// What early ack did for each guest's card so far, as Fairlane in dom0 counted it.
+pub(super) fn early_ack(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
+    let told = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
+    let snapshot: Value = serde_json::from_str(&told).map_err(|error| Error::Failed {
+        guest: dom0.name().to_owned(),
+        reason: format!("`fairlane ctl --json show` answered {told:?}: {error}"),
+    })?;
+    let vifs = snapshot["vifs"].as_array().into_iter().flatten();
+    Ok(vifs.map(|vif| (vif["name"].as_str().unwrap_or_default().to_owned(), vif["early_ack"].clone())).collect())
 }
 
 /// What the host is to do to give guests' cards weights while Fairlane runs, as a toolstack would. Guests are made in order, so

@@ -234,6 +234,10 @@ impl Machine for Xen {
         domains.map(time).collect()
     }
 
+    fn early_ack(&self) -> Result<BTreeMap<String, Value>, Error> {
+        backend::early_ack(self.computer.host())
+    }
+
     fn marks(&self) -> Vec<PathBuf> {
         self.computer.marks()
     }
