@@ -333,7 +333,7 @@ mod tests {
             run: Command::TransferServe(ServeSpec { port: first, seconds: 20.0 }),
         }));
         assert_eq!(talk.hear(), Message { id: 3, event: Event::Started });
-        let spec = transfer::Spec { to: to(first), size: 1000, count: 2, seconds: 20.0 };
+        let spec = transfer::Spec { to: to(first), size: 1000, count: 2, seconds: 20.0, pause: 0.0, kept: false };
         let (done, _) = outcome(&mut talk, 4, Command::TransferSend(spec));
         assert!(matches!(done, Outcome::Transfers(transfers) if transfers.len() == 2));
         talk.say(&encode(&Request {

@@ -1,6 +1,8 @@
-//! Transfers over TCP, one after another, each over a connection of its own: how long each takes.
+//! Transfers over TCP, one after another: how long each takes.
 //!
-//! A new connection begins in slow start, which is what makes short transfers sensitive to the round-trip time. The
+//! A new connection begins with a handshake and in slow start, which is what makes short transfers sensitive to the round-trip
+//! time; one that is kept does not. Who sends again as soon as the last transfer was answered finds the receiver running, even
+//! a guest that seldom has its CPU, and so measures the best of it: hence pauses of random length. The
 //! receiver confirms the last byte, so a transfer is over when its data are with the receiving program. Both sides
 //! clock it: where data wait before a guest that does not run, the guest sees them arrive faster than the link is.
 
@@ -8,15 +10,19 @@ use std::{
     fs,
     io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    thread,
     time::{Duration, Instant},
 };
 
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 
 use crate::{ServeSpec, about, readable, seconds, serve_each, within};
 
 /// The longest one transfer may stand still.
 const STALL: Duration = Duration::from_secs(15);
+/// The longest pause, in seconds: shorter than a receiver takes for a standstill.
+const LONGEST_PAUSE: f64 = 10.0;
 /// How often it is looked whether all is acknowledged.
 const LOOK: Duration = Duration::from_micros(500);
 /// Bytes a read or write.
@@ -33,22 +39,26 @@ pub struct Spec {
     pub size: u64,
     /// Transfers, 1 to 1,000,000.
     pub count: usize,
-    /// No transfer begins later than this many seconds after the first.
+    /// No transfer begins later than this many seconds after the start.
     pub seconds: f64,
+    /// Before each transfer, a pause of random length up to so many seconds, 0 to 10.
+    pub pause: f64,
+    /// Whether all go over one connection, not each over its own.
+    pub kept: bool,
 }
 
 /// One transfer; times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// When it began, after the first did.
+    /// When it began, after the start.
     pub t: f64,
-    /// From the call to connect until the connection stood.
+    /// From the call to connect until the connection stood; 0 where one was there.
     pub connect: f64,
-    /// From the call to connect until the sender's kernel had ACKs for all data: what who looks at the sender alone sees.
+    /// From its beginning, which is the call to connect where there is one, until the sender's kernel had ACKs for all data: what who looks at the sender alone sees.
     pub acknowledged: f64,
-    /// From the call to connect until the receiver had confirmed the last byte.
+    /// From its beginning until the receiver had confirmed the last byte.
     pub seconds: f64,
-    /// On the receiver's clock, from taking the connection to the last byte.
+    /// On the receiver's clock, from taking the connection, or the first byte where there is one, to the last byte.
     pub received: f64,
 }
 
@@ -72,19 +82,35 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
 pub fn send(spec: &Spec) -> io::Result<Vec<Transfer>> {
     let limit = seconds("seconds", spec.seconds)?;
     within("count", spec.count, 1, 1_000_000)?;
+    within("pause", spec.pause, 0.0, LONGEST_PAUSE)?;
     let data = vec![0; CHUNK];
+    let mut random = StdRng::seed_from_u64(spec.size);
     let start = Instant::now();
-    let mut transfers = Vec::new();
-    while transfers.len() < spec.count && start.elapsed() < limit {
-        transfers.push(transfer(spec, start, &data).map_err(about(spec.to))?);
+    let (mut transfers, mut connection) = (Vec::new(), None);
+    while transfers.len() < spec.count {
+        thread::sleep(Duration::from_secs_f64(random.random_range(0.0..=spec.pause)));
+        if start.elapsed() >= limit {
+            break;
+        }
+        let (transfer, stream) = transfer(spec, connection.take(), start, &data).map_err(about(spec.to))?;
+        transfers.push(transfer);
+        connection = spec.kept.then_some(stream);
     }
     Ok(transfers)
 }
 
-fn transfer(spec: &Spec, start: Instant, data: &[u8]) -> io::Result<Transfer> {
+/// Makes one, over a connection that is there or a new one.
+fn transfer(
+    spec: &Spec,
+    connection: Option<TcpStream>,
+    start: Instant,
+    data: &[u8],
+) -> io::Result<(Transfer, TcpStream)> {
     let begun = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&spec.to, STALL)?;
-    let connect = begun.elapsed();
+    let (mut stream, connect) = match connection {
+        Some(stream) => (stream, Duration::ZERO),
+        None => (TcpStream::connect_timeout(&spec.to, STALL)?, begun.elapsed()),
+    };
     prepare(&stream)?;
     stream.write_all(&spec.size.to_be_bytes())?;
     let mut left = spec.size;
@@ -104,13 +130,14 @@ fn transfer(spec: &Spec, start: Instant, data: &[u8]) -> io::Result<Transfer> {
     let acknowledged = acknowledged.unwrap_or_else(|| begun.elapsed());
     let mut confirmed = [0; NUMBER];
     stream.read_exact(&mut confirmed)?;
-    Ok(Transfer {
+    let transfer = Transfer {
         t: (begun - start).as_secs_f64(),
         connect: connect.as_secs_f64(),
         acknowledged: acknowledged.as_secs_f64(),
         seconds: begun.elapsed().as_secs_f64(),
         received: Duration::from_nanos(u64::from_be_bytes(confirmed)).as_secs_f64(),
-    })
+    };
+    Ok((transfer, stream))
 }
 
 /// Takes transfers until the time is up, calling `started` once it can.
@@ -121,21 +148,30 @@ pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<(
     serve_each(spec, started, |stream| take(stream, Instant::now()))
 }
 
+/// Takes the transfers of a connection until its sender closes it.
 fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
     prepare(&stream)?;
-    let mut size = [0; NUMBER];
-    stream.read_exact(&mut size)?;
-    let mut left = u64::from_be_bytes(size);
     let mut data = vec![0; CHUNK];
-    while left > 0 {
-        let most = at_most(data.len(), left);
-        match stream.read(&mut data[..most])? as u64 {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            read => left -= read,
+    let mut begun = accepted;
+    loop {
+        let mut size = [0; NUMBER];
+        stream.read_exact(&mut size)?;
+        let mut left = u64::from_be_bytes(size);
+        while left > 0 {
+            let most = at_most(data.len(), left);
+            match stream.read(&mut data[..most])? as u64 {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => left -= read,
+            }
         }
+        let elapsed = begun.elapsed().as_nanos() as u64;
+        stream.write_all(&elapsed.to_be_bytes())?;
+        // The next one begins with its first byte.
+        if stream.peek(&mut [0])? == 0 {
+            return Ok(());
+        }
+        begun = Instant::now();
     }
-    let elapsed = accepted.elapsed().as_nanos() as u64;
-    stream.write_all(&elapsed.to_be_bytes())
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -154,7 +190,6 @@ mod tests {
     use std::{
         net::{Ipv4Addr, TcpListener},
         sync::mpsc,
-        thread,
     };
 
     fn server(seconds: f64) -> (SocketAddr, thread::JoinHandle<()>) {
@@ -165,11 +200,15 @@ mod tests {
         ((Ipv4Addr::LOCALHOST, told.recv().unwrap()).into(), serving)
     }
 
+    fn spec(to: SocketAddr, size: u64, count: usize) -> Spec {
+        Spec { to, size, count, seconds: 60.0, pause: 0.0, kept: false }
+    }
+
     #[test]
     fn each_transfer_is_confirmed_and_clocked_by_both() {
         let (to, serving) = server(2.0);
         for (size, count) in [(0, 3), (1, 3), (10_000, 20), (3_000_000, 2)] {
-            let transfers = send(&Spec { to, size, count, seconds: 60.0 }).unwrap();
+            let transfers = send(&spec(to, size, count)).unwrap();
             assert_eq!(transfers.len(), count);
             assert!(transfers.is_sorted_by(|a, b| a.t < b.t));
             for transfer in transfers {
@@ -179,6 +218,23 @@ mod tests {
                 assert!(transfer.acknowledged < transfer.seconds, "{transfer:?}");
             }
         }
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn transfers_over_a_kept_connection_pause_between_them() {
+        let (to, serving) = server(2.0);
+        let spec = Spec { to, size: 10_000, count: 20, seconds: 60.0, pause: 0.02, kept: true };
+        let begun = Instant::now();
+        let transfers = send(&spec).unwrap();
+        assert!(begun.elapsed() > Duration::from_millis(20), "20 pauses of up to 20 ms");
+        let connects: Vec<bool> = transfers.iter().map(|transfer| transfer.connect > 0.0).collect();
+        assert_eq!(connects, [vec![true], vec![false; 19]].concat());
+        for transfer in transfers {
+            assert!(0.0 < transfer.received && transfer.received < transfer.seconds, "{transfer:?}");
+        }
+        let error = send(&Spec { pause: 11.0, ..spec }).unwrap_err();
+        assert!(error.to_string().contains("pause is 11: 0 to 10 is possible"), "{error}");
         serving.join().unwrap();
     }
 
@@ -196,7 +252,7 @@ mod tests {
     #[test]
     fn no_transfer_begins_after_the_limit() {
         let (to, serving) = server(0.5);
-        let transfers = send(&Spec { to, size: 1000, count: 1_000_000, seconds: 0.1 }).unwrap();
+        let transfers = send(&Spec { seconds: 0.1, ..spec(to, 1000, 1_000_000) }).unwrap();
         assert!((1..1_000_000).contains(&transfers.len()));
         serving.join().unwrap();
     }
@@ -204,9 +260,9 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_named() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = send(&Spec { to: free, size: 1, count: 1, seconds: 1.0 }).unwrap_err();
+        let error = send(&spec(free, 1, 1)).unwrap_err();
         assert!(error.to_string().contains(&free.to_string()), "{error}");
-        let error = send(&Spec { to: free, size: 1, count: 0, seconds: 1.0 }).unwrap_err();
+        let error = send(&spec(free, 1, 0)).unwrap_err();
         assert!(error.to_string().contains("count"), "{error}");
     }
 }

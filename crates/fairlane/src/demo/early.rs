@@ -103,7 +103,7 @@ fn transfers(stage: &Stage, size: u64) -> anyhow::Result<Vec<transfer::Transfer>
     let serving = stage.receiver().start_job(Command::TransferServe(serve)).map_err(explain)?;
     serving.started().map_err(explain)?;
     let to = (RECEIVER_ADDRESS, PORT).into();
-    let spec = transfer::Spec { to, size, count: 10_000, seconds: SECONDS };
+    let spec = transfer::Spec { to, size, count: 10_000, seconds: SECONDS, pause: 0.0, kept: false };
     let over = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
         let guest = stage.receiving_guest();

@@ -31,6 +31,13 @@ pub struct Transfer {
     count: usize,
     /// Seconds for each size; none of its transfers begins later.
     seconds: f64,
+    /// Seconds that nothing is sent before each transfer, at most: of random length, so that transfers begin whether the guest runs
+    /// or waits.
+    #[serde(default)]
+    pause: f64,
+    /// Whether the transfers of a size share one connection.
+    #[serde(default)]
+    kept: bool,
 }
 
 /// A size as people write it: decimal, as the sources do.
@@ -48,6 +55,7 @@ impl Procedure for Transfer {
         faults.extend(node_fault("from", self.from, topology));
         limits(&mut faults, "count", self.count as f64, 1.0, 1e6);
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
+        limits(&mut faults, "pause", self.pause, 0.0, 10.0);
         if self.sizes.is_empty() || self.sizes.iter().any(|size| !(1..=1 << 30).contains(size)) {
             faults.push(("sizes", "sizes must be one or more, each 1 byte to 1 GiB, such as [100_000]".to_owned()));
         }
@@ -55,8 +63,10 @@ impl Procedure for Transfer {
     }
 
     fn metrics(&self, _: &Topology) -> Vec<String> {
-        let names = ["rate", "sender-rate", "data-rate", "receiver-rate", "connect"];
-        let of_size = |size: &u64| names.map(|what| format!("{what}/{}", words(*size)));
+        let names = ["rate", "sender-rate", "receiver-rate", "data-rate", "connect"];
+        // A connection that is kept has one handshake, and what is said without it is said already.
+        let names = &names[..if self.kept { 3 } else { 5 }];
+        let of_size = |size: &u64| names.iter().map(|what| format!("{what}/{}", words(*size))).collect::<Vec<_>>();
         self.sizes.iter().flat_map(of_size).collect()
     }
 
@@ -77,7 +87,14 @@ impl Procedure for Transfer {
         let to = (at(guest), port).into();
         for (index, size) in self.sizes.iter().enumerate() {
             let start = SETTLE + index as f64 * (self.seconds + LAST);
-            let spec = transfer::Spec { to, size: *size, count: self.count, seconds: self.seconds };
+            let spec = transfer::Spec {
+                to,
+                size: *size,
+                count: self.count,
+                seconds: self.seconds,
+                pause: self.pause,
+                kept: self.kept,
+            };
             plan.start(self.from, start, Command::TransferSend(spec));
         }
         plan
@@ -96,10 +113,14 @@ impl Procedure for Transfer {
             rate("rate", |transfer| transfer.seconds);
             // Who looks at the sender alone is done when all is acknowledged.
             rate("sender-rate", |transfer| transfer.acknowledged);
-            // What of that is the data's: nobody can answer a SYN for a guest, and programs that measure throughput time no handshake.
-            rate("data-rate", |transfer| transfer.acknowledged - transfer.connect);
             // "Throughput may be higher than link rate due to buffering at VMM layer" (seed 003): only the receiver sees that.
             rate("receiver-rate", |transfer| transfer.received);
+            if self.kept {
+                continue;
+            }
+            // What of the sender's is the data's: nobody can answer a SYN for a guest, and programs that measure throughput time no
+            // handshake.
+            rate("data-rate", |transfer| transfer.acknowledged - transfer.connect);
             let connects = transfers.iter().map(|transfer| transfer.connect * 1e3);
             record.add(&format!("connect/{}", words(*size)), Statistic::Median, "ms", connects);
         }
