@@ -4,14 +4,18 @@
  *
  * The emulator translates code in blocks; each block, told from others by virtual address and machine page, has counters.
  * Reading registers is beyond the plugin interface of QEMU 7.2, so whose code a block is follows from these two: the
- * hypervisor has its own virtual addresses, and what two domains execute at the same virtual address lies on different pages.
+ * hypervisor has its own virtual addresses, and what two domains' kernels execute at the same virtual address lies on different
+ * pages. A kernel lies in one piece, so its text's pages less the pages of their virtual addresses are one number, which tells
+ * kernels apart. What else is executed, programs and modules, runs under the kernel whose text the CPU executed last; now and then
+ * the hypervisor changes domains between the two, so the kernel that was found most often counts.
  *
  * A mark is an instruction that moves the eight bytes "FAIRLANE" into a register. When one is executed, all counts so far are
  * written to FILE.1, FILE.2 and so on; what lies between two marks is their difference. A file has a line
  *   clock CPUS INSTRUCTIONS
  * and then a line for each block that was executed:
- *   ADDRESS PAGE then for each CPU: EXECUTED CHARGED
- * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one. EXECUTED are
+ *   ADDRESS PAGE KERNEL then for each CPU: EXECUTED CHARGED
+ * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one, KERNEL the number
+ * of the kernel whose text it is or that it runs under, modulo 2^64, and 0 if it is not known. EXECUTED are
  * the block's own instructions; one that is repeated (`rep movsb`) is one, as processors count, though the emulator's clock
  * and so all that is said of time counts each repetition.
  *
@@ -63,7 +67,8 @@ enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
 struct block {
   uint64_t address, page, length;
   uint64_t repeated; /* the address of its last instruction, if that repeats: all but the first time as a block of its own */
-  bool hypervisor, halts;
+  bool hypervisor, text, halts;
+  uint64_t kernel, votes; /* the kernel it runs under, and by how much that was found more often than others (Boyer and Moore) */
   uint64_t executed[MOST_CPUS], charged[MOST_CPUS];
   struct block *next; /* in its bucket */
 };
@@ -74,6 +79,7 @@ struct owner {
   uint64_t since;
   uint64_t left; /* when the hypervisor took over from a domain or woke */
   uint64_t repeating; /* of the last block */
+  uint64_t kernel; /* whose text was last executed */
   bool in_hypervisor, halted;
 };
 
@@ -92,6 +98,13 @@ static void hand_over(unsigned cpu, struct block *to, uint64_t when) {
   owner->since = when;
 }
 
+/* Notes which kernel a block outside of kernels' text runs under. */
+static void vote(struct block *block, uint64_t kernel) {
+  if (!block->votes) block->kernel = kernel;
+  if (block->kernel == kernel) block->votes++;
+  else block->votes--;
+}
+
 static void executed(unsigned cpu, void *data) {
   struct block *block = data;
   struct owner *owner = &owners[cpu];
@@ -101,6 +114,8 @@ static void executed(unsigned cpu, void *data) {
     if (!owner->entered) left = clock_now; /* the hypervisor's own start is no domain's */
     hand_over(cpu, block, left + (clock_now - left) / 2);
   }
+  if (block->text) owner->kernel = block->kernel;
+  else if (!block->hypervisor) vote(block, owner->kernel);
   owner->in_hypervisor = block->hypervisor;
   owner->halted = block->halts;
   bool again = block->repeated == block->address && owner->repeating == block->address;
@@ -116,7 +131,7 @@ static void write_counts(FILE *file) {
       uint64_t all = 0;
       for (int cpu = 0; cpu < cpus; cpu++) all += block->executed[cpu] + block->charged[cpu];
       if (!all) continue;
-      fprintf(file, "%" PRIx64 " %" PRIu64, block->address, block->page);
+      fprintf(file, "%" PRIx64 " %" PRIu64 " %" PRIu64, block->address, block->page, block->kernel);
       for (int cpu = 0; cpu < cpus; cpu++)
         fprintf(file, " %" PRIu64 " %" PRIu64, block->executed[cpu], block->charged[cpu]);
       fputc('\n', file);
@@ -168,6 +183,9 @@ static struct block *find_block(uint64_t address, uint64_t page, uint64_t length
   if (!block) abort();
   block->address = address, block->page = page, block->length = length;
   block->hypervisor = address >= 0xffff800000000000ull && address < 0xffff880000000000ull; /* Xen: asm-x86/config.h */
+  /* Linux: Documentation/arch/x86/x86_64/mm.rst; modules begin behind. */
+  block->text = address >= 0xffffffff80000000ull && address < 0xffffffffa0000000ull;
+  if (block->text) block->kernel = page - (address >> PAGE_BITS);
   block->next = *bucket;
   return *bucket = block;
 }

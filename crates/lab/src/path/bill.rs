@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlane_agent::Function;
 
-use super::{Counts, Domain, Domains, Place};
+use super::{Code, Counts, Domain, Domains, Place};
 
 /// Where Xen's own addresses lie (Xen: `xen/arch/x86/include/asm/config.h`).
 const HYPERVISOR: std::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_8800_0000_0000;
@@ -33,14 +33,14 @@ impl Component {
         Component::User(Domain::Guest),
     ];
 
-    /// The component of what a CPU did at a place.
-    pub fn of(place: Place, cpu: usize, domains: &Domains) -> Component {
+    /// The component of the code at a place.
+    pub fn of(place: Place, code: &Code, domains: &Domains) -> Component {
         if HYPERVISOR.contains(&place.address) {
             Component::Hypervisor
         } else if place.address < USER_END {
-            Component::User(domains.of(place, cpu))
+            Component::User(domains.of(code))
         } else {
-            Component::Kernel(domains.of(place, cpu))
+            Component::Kernel(domains.of(code))
         }
     }
 
@@ -67,15 +67,16 @@ impl Bill {
     /// Adds up what some CPUs did.
     pub fn of(counts: &Counts, domains: &Domains, cpus: &BTreeSet<usize>) -> Bill {
         let mut bill = Bill::default();
-        for (place, tallies) in &counts.places {
-            for (cpu, tally) in cpus.iter().filter_map(|cpu| Some((*cpu, tallies.get(*cpu)?))) {
-                let component = Component::of(*place, cpu, domains);
-                if tally.executed > 0 {
-                    *bill.executed.entry(component).or_default().entry(place.address).or_default() += tally.executed;
-                }
-                if let Component::Kernel(domain) | Component::User(domain) = component {
-                    *bill.charged.entry(domain).or_default() += tally.charged;
-                }
+        for (place, code) in &counts.places {
+            let tallies = cpus.iter().filter_map(|cpu| code.tallies.get(*cpu));
+            let (executed, charged) =
+                tallies.fold((0, 0), |(executed, charged), tally| (executed + tally.executed, charged + tally.charged));
+            let component = Component::of(*place, code, domains);
+            if executed > 0 {
+                *bill.executed.entry(component).or_default().entry(place.address).or_default() += executed;
+            }
+            if let Component::Kernel(domain) | Component::User(domain) = component {
+                *bill.charged.entry(domain).or_default() += charged;
             }
         }
         bill
@@ -129,14 +130,14 @@ impl Bill {
 mod tests {
     use super::*;
 
-    /// Two CPUs of which the first is measured: the hypervisor, the host's kernel on page 900, the guest's on 500.
-    const BEFORE: &str = "clock 2 100\nffffffff81000000 900 100 100 0 0\n";
-    const AFTER: &str = "clock 2 1000\nffff82d040200000 100 50 0 7 0\nffffffff81000000 900 150 300 0 0\n\
-                         ffffffff81000000 500 200 600 0 0\nffffffff81000040 500 30 0 0 0\n401000 510 20 10 400 9\n";
+    /// Two CPUs of which the first is measured: the hypervisor, the host's kernel, of the number 9, the guest's, 5.
+    const BEFORE: &str = "clock 2 100\nffffffff81000000 900 9 100 100 0 0\n";
+    const AFTER: &str = "clock 2 1000\nffff82d040200000 100 0 50 0 7 0\nffffffff81000000 900 9 150 300 0 0\n\
+                         ffffffff81000000 500 5 200 600 0 0\nffffffff81000040 500 5 30 0 0 0\n401000 510 5 20 10 400 9\n";
 
     fn bill() -> Bill {
         let (before, after) = (Counts::parse(BEFORE).unwrap(), Counts::parse(AFTER).unwrap());
-        let domains = Domains::learn(&before, &after, BTreeMap::new());
+        let domains = Domains::learn(&before, &after);
         Bill::of(&after.since(&before), &domains, &BTreeSet::from([0]))
     }
 

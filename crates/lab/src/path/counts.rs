@@ -27,13 +27,22 @@ pub struct Tally {
     pub charged: u64,
 }
 
+/// What was done at a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// The number of the kernel whose text it is or that it runs under; 0 if that is not known.
+    pub kernel: u64,
+    /// A tally each CPU.
+    pub tallies: Vec<Tally>,
+}
+
 /// All counts up to a mark, or between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instructions of all CPUs, each repetition of one counted.
     pub clock: u64,
-    /// By place, a tally each CPU.
-    pub places: BTreeMap<Place, Vec<Tally>>,
+    /// By place.
+    pub places: BTreeMap<Place, Code>,
 }
 
 impl Counts {
@@ -57,12 +66,14 @@ impl Counts {
         let (cpus, clock) = header(head).ok_or_else(|| wrong(1, head, "`clock CPUS INSTRUCTIONS`"))?;
         let mut counts = Counts { clock, ..Counts::default() };
         for (text, line) in lines {
-            let (place, tallies) = block(text)
-                .filter(|(_, tallies)| tallies.len() == cpus)
-                .ok_or_else(|| wrong(line, text, "a block: its address, page, and two numbers for each CPU"))?;
+            let (place, code) = block(text)
+                .filter(|(_, code)| code.tallies.len() == cpus)
+                .ok_or_else(|| wrong(line, text, "a block: its address, page, kernel, and two numbers for each CPU"))?;
             // A place has several blocks where translations of several lengths begin there.
-            let sums = counts.places.entry(place).or_insert_with(|| vec![Tally::default(); cpus]);
-            for (sum, tally) in sums.iter_mut().zip(tallies) {
+            let none = || Code { tallies: vec![Tally::default(); cpus], ..Code::default() };
+            let sums = counts.places.entry(place).or_insert_with(none);
+            sums.kernel = code.kernel;
+            for (sum, tally) in sums.tallies.iter_mut().zip(code.tallies) {
                 sum.executed += tally.executed;
                 sum.charged += tally.charged;
             }
@@ -72,30 +83,30 @@ impl Counts {
 
     /// How many CPUs the computer has.
     pub fn cpus(&self) -> usize {
-        self.places.values().next().map_or(0, Vec::len)
+        self.places.values().next().map_or(0, |code| code.tallies.len())
     }
 
     /// Instructions of some CPUs. [`Counts::clock`] tells more: there each repetition of an instruction is one.
     pub fn executed(&self, cpus: &BTreeSet<usize>) -> u64 {
         let of_place =
-            |tallies: &Vec<Tally>| cpus.iter().filter_map(|cpu| tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();
+            |code: &Code| cpus.iter().filter_map(|cpu| code.tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();
         self.places.values().map(of_place).sum()
     }
 
     /// What was counted since an earlier mark of the same run.
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let none = Vec::new();
-        let places = self.places.iter().map(|(place, tallies)| {
+        let none = Code::default();
+        let places = self.places.iter().map(|(place, code)| {
             let before = earlier.places.get(place).unwrap_or(&none);
-            let before = before.iter().copied().chain(std::iter::repeat(Tally::default()));
-            let difference = tallies.iter().zip(before).map(|(after, before)| Tally {
+            let before = before.tallies.iter().copied().chain(std::iter::repeat(Tally::default()));
+            let difference = code.tallies.iter().zip(before).map(|(after, before)| Tally {
                 executed: after.executed.saturating_sub(before.executed),
                 charged: after.charged.saturating_sub(before.charged),
             });
-            (*place, difference.collect::<Vec<_>>())
+            (*place, Code { kernel: code.kernel, tallies: difference.collect() })
         });
         let idle = |tally: &Tally| *tally == Tally::default();
-        let places = places.filter(|(_, tallies)| !tallies.iter().all(idle)).collect();
+        let places = places.filter(|(_, code)| !code.tallies.iter().all(idle)).collect();
         Counts { clock: self.clock.saturating_sub(earlier.clock), places }
     }
 }
@@ -105,14 +116,15 @@ fn header(line: &str) -> Option<(usize, u64)> {
     Some((cpus.parse().ok()?, clock.parse().ok()?))
 }
 
-fn block(line: &str) -> Option<(Place, Vec<Tally>)> {
+fn block(line: &str) -> Option<(Place, Code)> {
     let mut words = line.split(' ');
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let page = words.next()?.parse().ok()?;
+    let kernel = words.next()?.parse().ok()?;
     let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let (pairs, rest) = numbers.as_chunks::<2>();
     let tallies = pairs.iter().map(|&[executed, charged]| Tally { executed, charged }).collect();
-    rest.is_empty().then_some((Place { address, page }, tallies))
+    rest.is_empty().then_some((Place { address, page }, Code { kernel, tallies }))
 }
 
 #[cfg(test)]
@@ -120,8 +132,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FIRST: &str = "clock 2 100\nffffffff81000000 7 40 60 0 0\nffffffff81000000 7 10 0 0 0\n401000 9 0 0 50 40\n";
-    const SECOND: &str = "clock 2 180\nffffffff81000000 7 90 70 0 0\n401000 9 0 0 50 40\n402000 9 0 0 40 70\n";
+    const FIRST: &str =
+        "clock 2 100\nffffffff81000000 7 5 40 60 0 0\nffffffff81000000 7 5 10 0 0 0\n401000 9 0 0 0 50 40\n";
+    const SECOND: &str = "clock 2 180\nffffffff81000000 7 5 90 70 0 0\n401000 9 6 0 0 50 40\n402000 9 6 0 0 40 70\n";
 
     #[test]
     fn the_difference_of_two_marks_is_what_lies_between() {
@@ -129,8 +142,11 @@ mod tests {
         assert_eq!((between.cpus(), between.clock, between.executed(&BTreeSet::from([0, 1]))), (2, 80, 80));
         let tally = |executed, charged| Tally { executed, charged };
         let places = [
-            (Place { address: 0x40_2000, page: 9 }, vec![tally(0, 0), tally(40, 70)]),
-            (Place { address: 0xffff_ffff_8100_0000, page: 7 }, vec![tally(40, 10), tally(0, 0)]),
+            (Place { address: 0x40_2000, page: 9 }, Code { kernel: 6, tallies: vec![tally(0, 0), tally(40, 70)] }),
+            (
+                Place { address: 0xffff_ffff_8100_0000, page: 7 },
+                Code { kernel: 5, tallies: vec![tally(40, 10), tally(0, 0)] },
+            ),
         ];
         assert_eq!(between.places, places.into());
     }
@@ -140,9 +156,9 @@ mod tests {
         for (text, line) in [
             ("", 1),
             ("clock 1\n", 1),
-            ("clock 1 5\n401000 9 1\n", 2),
-            ("clock 1 5\n401000 9 1 1\nxyz 9 1 1\n", 3),
-            ("clock 2 5\n401000 9 1 1\n", 2),
+            ("clock 1 5\n401000 9 0 1\n", 2),
+            ("clock 1 5\n401000 9 0 1 1\nxyz 9 0 1 1\n", 3),
+            ("clock 2 5\n401000 9 0 1 1\n", 2),
         ] {
             let error = Counts::parse(text).unwrap_err();
             assert_eq!(error.line, line, "{error}");

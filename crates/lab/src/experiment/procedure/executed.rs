@@ -1,6 +1,6 @@
 //! What a computer executed between two marks, by component.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fairlane_agent::Outcome;
 use fairlane_report::{Axis, Series};
@@ -42,7 +42,7 @@ impl Executed {
         let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
         let (Some(before), [Some(from), Some(to)]) = (file(1), marks.map(file)) else { return Ok(None) };
         let (before, from, to) = (Counts::read(before)?, Counts::read(from)?, Counts::read(to)?);
-        let domains = Domains::learn(&before, &to, owners(topology));
+        let domains = Domains::learn(&before, &to);
         let cpus = topology.measured_cpus();
         let between = to.since(&from);
         let bill = Bill::of(&between, &domains, &cpus);
@@ -72,18 +72,6 @@ impl Executed {
         let of_cpus = self.cpus.iter().map(|cpu| self.between.executed(&BTreeSet::from([*cpu])));
         of_cpus.max().unwrap_or(0)
     }
-}
-
-/// The CPUs on which either the host alone runs or guests alone do, once there are guests.
-pub fn owners(topology: &Topology) -> BTreeMap<usize, Domain> {
-    let host: BTreeSet<usize> = topology.host_cpus.iter().copied().collect();
-    let guests: BTreeSet<usize> = topology.guests.iter().flat_map(|guest| &guest.cpus).copied().collect();
-    let own = |mine: &BTreeSet<usize>, others: &BTreeSet<usize>, domain| {
-        mine.difference(others).map(|cpu| (*cpu, domain)).collect::<Vec<_>>()
-    };
-    // Native Linux has all of them.
-    let guests_own = if topology.bare { Vec::new() } else { own(&guests, &host, Domain::Guest) };
-    own(&host, &guests, Domain::Host).into_iter().chain(guests_own).collect()
 }
 
 /// The names of [`Executed::shares`], in order.

@@ -180,7 +180,7 @@ impl Procedure for PathLength {
         let [from, to] = executed::marks(accounts)[..] else { return Ok(()) };
         let Some(executed) = Executed::between(machine, topology, [from, to])? else { return Ok(()) };
         // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
-        compare_accounts(machine, topology, &executed.before, record)?;
+        compare_accounts(machine, &executed.before, record)?;
         let functions = functions(machine, &executed.bill)?;
         let Some(packets) = self.packets(accounts) else { return Ok(()) };
         for (component, name, instructions) in functions {
@@ -216,27 +216,25 @@ const LIMIT: &str = "What each CPU could pass if it executed 1e9 instructions a 
 
 /// Enters, by domain, what the plugin charged it with since the computer started, as a part of what the hypervisor did: it
 /// counts nanoseconds, each an instruction of the computer.
-fn compare_accounts(
-    machine: &dyn Machine,
-    topology: &Topology,
-    before: &Counts,
-    record: &mut Record,
-) -> Result<(), Error> {
+fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record) -> Result<(), Error> {
     let times = machine.cpu_time()?;
     // At the same moment, but for the end of the program that asked.
     let Outcome::Marked { number, .. } = machine.agent(Node::Host).run(Command::Mark)? else { return Ok(()) };
     let Some(path) = number.checked_sub(1).and_then(|index| machine.marks().get(index).cloned()) else { return Ok(()) };
     let all = Counts::read(&path)?;
     let cpus = (0..all.cpus()).collect();
-    let bill = Bill::of(&all, &Domains::learn(before, &all, executed::owners(topology)), &cpus);
-    for time in times {
-        let (name, domain) = match time.node {
-            Node::Host => ("account/host", Domain::Host),
-            Node::Guest(_) => ("account/guest", Domain::Guest),
-            Node::External => continue,
+    let bill = Bill::of(&all, &Domains::learn(before, &all), &cpus);
+    for (name, domain) in [("account/host", Domain::Host), ("account/guest", Domain::Guest)] {
+        let is_its = |node| match node {
+            Node::Host => domain == Domain::Host,
+            Node::Guest(_) => domain == Domain::Guest,
+            Node::External => false,
         };
-        let agreement = bill.charged(domain) as f64 / (time.seconds * 1e9);
-        record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);
+        let seconds: f64 = times.iter().filter(|time| is_its(time.node)).map(|time| time.seconds).sum();
+        if seconds > 0.0 {
+            let agreement = bill.charged(domain) as f64 / (seconds * 1e9);
+            record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);
+        }
     }
     Ok(())
 }
