@@ -314,11 +314,11 @@ pub trait Machine {
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
     }
-    /// What early ack did so far for each guest, as its backend counted it; empty where a backend is not asked.
+    /// What the backend says of each guest's card, by its name; empty where none is asked.
     ///
     /// # Errors
     /// Those of asking.
-    fn early_ack(&self) -> Result<BTreeMap<String, Value>, Error> {
+    fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
         Ok(BTreeMap::new())
     }
     /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there

@@ -197,10 +197,8 @@ fn repeat(
             Next::TooWide(width) => break Some(width),
         }
     };
-    if case.topology.early_ack {
-        for (guest, counters) in machine.early_ack()? {
-            record.say(&format!("early ack of {guest}"), counters.to_string());
-        }
+    for (name, told) in machine.vifs()? {
+        record.say(&format!("vif {name}"), told.to_string());
     }
     case.procedure.conclude(&case.topology, &mut record);
     Ok((record, too_wide))

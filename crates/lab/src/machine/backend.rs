@@ -94,15 +94,15 @@ pub(super) fn accelerate(dom0: &Agent, guest: &str) -> Result<(), Error> {
     dom0.await_output(&["fairlane", "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
 }
 
-/// What early ack did for each guest's card so far, as Fairlane in dom0 counted it.
-pub(super) fn early_ack(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
+/// What Fairlane in dom0 says of each guest's card: its counters, how long frames waited, what early ack did.
+pub(super) fn vifs(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
     let told = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
     let snapshot: Value = serde_json::from_str(&told).map_err(|error| Error::Failed {
         guest: dom0.name().to_owned(),
         reason: format!("`fairlane ctl --json show` answered {told:?}: {error}"),
     })?;
     let vifs = snapshot["vifs"].as_array().into_iter().flatten();
-    Ok(vifs.map(|vif| (vif["name"].as_str().unwrap_or_default().to_owned(), vif["early_ack"].clone())).collect())
+    Ok(vifs.map(|vif| (vif["name"].as_str().unwrap_or_default().to_owned(), vif.clone())).collect())
 }
 
 /// What the host is to do to give guests' cards weights while Fairlane runs, as a toolstack would. Guests are made in order, so

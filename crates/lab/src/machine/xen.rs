@@ -52,6 +52,7 @@ pub fn boot(
     }
     let mut machine = Xen {
         kind,
+        backend: topology.backend,
         guests,
         domains: Vec::new(),
         computer,
@@ -163,6 +164,7 @@ fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: 
 /// A Xen host that is up. The guests' agents are reached over dom0's.
 struct Xen {
     kind: MachineKind,
+    backend: Backend,
     guests: Vec<Agent>,
     /// The guests' numbers, as Xen counts domains.
     domains: Vec<String>,
@@ -234,8 +236,11 @@ impl Machine for Xen {
         domains.map(time).collect()
     }
 
-    fn early_ack(&self) -> Result<BTreeMap<String, Value>, Error> {
-        backend::early_ack(self.computer.host())
+    fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
+        match self.backend {
+            Backend::Netback => Ok(BTreeMap::new()),
+            Backend::Fairlane => backend::vifs(self.computer.host()),
+        }
     }
 
     fn marks(&self) -> Vec<PathBuf> {
