@@ -117,6 +117,10 @@ pub(crate) struct Slot {
 /// Backend time of a port's first frame at most, in nanoseconds.
 const FIRST_FRAME: u64 = 10_000;
 
+/// Backend time of a frame at least, in nanoseconds, whatever was measured: a clock may stand still for a while (Xen's does where it is
+/// behind that of another CPU), and an average of nothing would let nothing be charged ever after.
+const LEAST_FRAME: u64 = 10;
+
 /// How much longer than on average a port's frames may take in one service.
 const SURPRISE: u64 = 8;
 
@@ -176,8 +180,8 @@ impl Slot {
         let frames = frames.max(1);
         let most = if self.frame_time == 0 { FIRST_FRAME } else { self.frame_time * SURPRISE };
         let own = nanos.min(most * frames);
-        self.frame_time =
-            (if self.frame_time == 0 { own / frames } else { (7 * self.frame_time + own / frames) / 8 }).max(1);
+        self.frame_time = (if self.frame_time == 0 { own / frames } else { (7 * self.frame_time + own / frames) / 8 })
+            .max(LEAST_FRAME);
         own
     }
 }
@@ -201,6 +205,15 @@ mod tests {
         for _ in 0..100 {
             slot.own_time(320_000, 32);
         }
+        assert_eq!(slot.own_time(320_000, 32), 320_000);
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_is_forgotten() {
+        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        let mut slot = Slot::new("a".to_owned(), Box::new(memory::pair(1).0), share);
+        (0..100).for_each(|_| _ = slot.own_time(0, 32));
+        (0..100).for_each(|_| _ = slot.own_time(320_000, 32));
         assert_eq!(slot.own_time(320_000, 32), 320_000);
     }
 
