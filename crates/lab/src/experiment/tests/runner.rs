@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
+use std::process::Command as Process;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use fairlane_report::ResultFile;
+use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 use super::super::{Options, Watch, run};
@@ -78,13 +80,26 @@ impl Watch for Nobody {
     fn advance(&self, _: f64) {}
 }
 
-/// All tests here use the same ports of the same loopback.
+/// All tests here use the same ports of a loopback.
 static PORTS: Mutex<()> = Mutex::new(());
+
+/// Gives this test a loopback of its own, in a network namespace that ends with its threads; where that is not allowed, the one of all,
+/// while no other test has it.
+fn loopback() -> Option<MutexGuard<'static, ()>> {
+    let up = |()| Process::new("ip").args(["link", "set", "lo", "up"]).status();
+    match unshare(CloneFlags::CLONE_NEWNET).map(up) {
+        Ok(up) => {
+            assert!(up.expect("iproute2 is there").success());
+            None
+        }
+        Err(_) => Some(PORTS.lock().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
 
 const HEAD: &str = "name = \"e\"\nsource = \"s\"\nfigure = \"f\"\nmachines = [\"native\"]\n";
 
 fn measure(text: &str) -> ResultFile {
-    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ports = loopback();
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
     let result = run(&experiment, &options, &Loopback::boot, &Nobody).unwrap();
@@ -184,7 +199,7 @@ fn boot_to_lose(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Erro
 
 #[test]
 fn a_machine_that_loses_a_guest_is_booted_once_more() {
-    let _ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ports = loopback();
     let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\nguest = 1\n\
                 sizes = [10_000]\ncount = 10\nseconds = 0.5\n";
     let experiment = parse("e", &format!("{HEAD}{text}"));
