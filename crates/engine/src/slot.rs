@@ -117,8 +117,8 @@ pub(crate) struct Slot {
 /// Backend time of a port's first frame at most, in nanoseconds.
 const FIRST_FRAME: u64 = 10_000;
 
-/// Backend time of a frame at least, in nanoseconds, whatever was measured: a clock may stand still for a while (Xen's does where it is
-/// behind that of another CPU), and an average of nothing would let nothing be charged ever after.
+/// Backend time of a frame at least, in nanoseconds, whatever was measured: a clock may stand still for a while (Linux's on Xen does where it
+/// is behind that of another CPU), and an average of nothing would let nothing be charged ever after.
 const LEAST_FRAME: u64 = 10;
 
 /// How much longer than on average a port's frames may take in one service.

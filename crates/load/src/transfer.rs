@@ -22,7 +22,7 @@ use crate::{ServeSpec, about, readable, seconds, serve_each, within};
 /// The longest one transfer may stand still.
 const STALL: Duration = Duration::from_secs(15);
 /// The longest pause, in seconds: shorter than a receiver takes for a standstill.
-const LONGEST_PAUSE: f64 = 10.0;
+pub const LONGEST_PAUSE: f64 = 10.0;
 /// How often it is looked whether all is acknowledged.
 const LOOK: Duration = Duration::from_micros(500);
 /// Bytes a read or write.
@@ -41,7 +41,7 @@ pub struct Spec {
     pub count: usize,
     /// No transfer begins later than this many seconds after the start.
     pub seconds: f64,
-    /// Before each transfer, a pause of random length up to so many seconds, 0 to 10.
+    /// Before each transfer, a pause of random length up to so many seconds, 0 to [`LONGEST_PAUSE`]; the same each time.
     pub pause: f64,
     /// Whether all go over one connection, not each over its own.
     pub kept: bool,
@@ -54,7 +54,8 @@ pub struct Transfer {
     pub t: f64,
     /// From the call to connect until the connection stood; 0 where one was there.
     pub connect: f64,
-    /// From its beginning, which is the call to connect where there is one, until the sender's kernel had ACKs for all data: what who looks at the sender alone sees.
+    /// From its beginning, which is the call to connect where there is one, until the sender's kernel had ACKs for all data: what
+    /// who looks at the sender alone sees.
     pub acknowledged: f64,
     /// From its beginning until the receiver had confirmed the last byte.
     pub seconds: f64,

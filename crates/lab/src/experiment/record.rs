@@ -23,7 +23,7 @@ pub struct Record {
     metrics: BTreeMap<String, (Statistic, String, Vec<f64>)>,
     /// Raw samples, by name.
     series: Vec<Series>,
-    /// What was said in words, by name, one a repeat.
+    /// What was said in words, by name: one a repeat, or one of all.
     words: BTreeMap<String, Vec<String>>,
     /// Repeats whose samples these are.
     pub repeats: usize,
@@ -54,12 +54,12 @@ impl Record {
         }
     }
 
-    /// Keeps what was said in a repeat.
+    /// Keeps what was said in a repeat, or of all of them.
     pub fn say(&mut self, name: &str, words: String) {
         self.words.entry(name.to_owned()).or_default().push(words);
     }
 
-    /// What was said in words, by name, one a repeat.
+    /// What was said in words, by name: one a repeat, or one of all.
     pub fn words(&self) -> &BTreeMap<String, Vec<String>> {
         &self.words
     }

@@ -224,13 +224,14 @@ fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record)
     let all = Counts::read(&path)?;
     let cpus = (0..all.cpus()).collect();
     let bill = Bill::of(&all, &Domains::learn(before, &all), &cpus);
+    let domain_of = |node| match node {
+        Node::Host => Some(Domain::Host),
+        Node::Guest(_) => Some(Domain::Guest),
+        Node::External => None,
+    };
     for (name, domain) in [("account/host", Domain::Host), ("account/guest", Domain::Guest)] {
-        let is_its = |node| match node {
-            Node::Host => domain == Domain::Host,
-            Node::Guest(_) => domain == Domain::Guest,
-            Node::External => false,
-        };
-        let seconds: f64 = times.iter().filter(|time| is_its(time.node)).map(|time| time.seconds).sum();
+        let its = times.iter().filter(|time| domain_of(time.node) == Some(domain));
+        let seconds: f64 = its.map(|time| time.seconds).sum();
         if seconds > 0.0 {
             let agreement = bill.charged(domain) as f64 / (seconds * 1e9);
             record.add(name, Statistic::OfRepeats, "of the hypervisor's account", [agreement]);

@@ -55,7 +55,7 @@ impl Procedure for Transfer {
         faults.extend(node_fault("from", self.from, topology));
         limits(&mut faults, "count", self.count as f64, 1.0, 1e6);
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
-        limits(&mut faults, "pause", self.pause, 0.0, 10.0);
+        limits(&mut faults, "pause", self.pause, 0.0, transfer::LONGEST_PAUSE);
         if self.sizes.is_empty() || self.sizes.iter().any(|size| !(1..=1 << 30).contains(size)) {
             faults.push(("sizes", "sizes must be one or more, each 1 byte to 1 GiB, such as [100_000]".to_owned()));
         }
@@ -63,9 +63,9 @@ impl Procedure for Transfer {
     }
 
     fn metrics(&self, _: &Topology) -> Vec<String> {
-        let names = ["rate", "sender-rate", "receiver-rate", "data-rate", "connect"];
         // A connection that is kept has one handshake, and what is said without it is said already.
-        let names = &names[..if self.kept { 3 } else { 5 }];
+        let of_handshakes = if self.kept { &[][..] } else { &["data-rate", "connect"] };
+        let names = [&["rate", "sender-rate", "receiver-rate"], of_handshakes].concat();
         let of_size = |size: &u64| names.iter().map(|what| format!("{what}/{}", words(*size))).collect::<Vec<_>>();
         self.sizes.iter().flat_map(of_size).collect()
     }
