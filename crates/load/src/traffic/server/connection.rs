@@ -209,7 +209,11 @@ impl Connection {
         }
         add(&lent.counters.requests, 1);
         match answer.what {
-            What::Filling { .. } | What::Http { keep_alive: true, .. } => self.doing = Doing::Head,
+            What::Filling { .. } | What::Http { keep_alive: true, .. } => {
+                self.doing = Doing::Head;
+                // The next request is seldom there yet, and is told of if it is.
+                return Ok(self.partial.is_empty().then_some(Next::Read));
+            }
             What::Http { status: 400.., .. } => {
                 // To close while bytes are there to be read would reset the connection, and lose the reason.
                 self.stream.shutdown(Shutdown::Write).map_err(|_| Errno::ECONNRESET)?;
