@@ -29,6 +29,12 @@ pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 /// The program that tells the domains' CPU time, in dom0's image.
 pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 
+/// The script that stands for nice(1) in dom0.
+pub(crate) const NICE: &str = "/usr/lib/fairlane/nice.py";
+
+/// Python in dom0; it looks for no packages, of which there are none.
+pub(crate) const PYTHON: [&str; 3] = ["/usr/bin/python3.11", "-I", "-S"];
+
 /// The emulator that runs a KVM host's guests, in the host's image.
 pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 
@@ -195,7 +201,7 @@ impl XenImages {
     }
 }
 
-/// As much of Python as asks Xen for the domains' CPU time.
+/// As much of Python as asks Xen for the domains' CPU time, and the scripts.
 fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &Path) -> Result<(), Error> {
     const XEN: &str = "usr/lib/xen-4.17/lib/python/xen";
     const ENCODINGS: &str = "usr/lib/python3.11/encodings";
@@ -208,7 +214,8 @@ fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &P
         dom0.file(&name, &tools.join(&name))?;
     }
     dom0.bytes(&CPU_TIME[1..], include_bytes!("machine/cpu_time.py"));
-    let python = "usr/bin/python3.11";
+    dom0.bytes(&NICE[1..], include_bytes!("machine/nice.py"));
+    let python = &PYTHON[0][1..];
     programs.push((python.to_owned(), packages::files("python3.11-minimal")?.join(python)));
     let module = format!("{XEN}/lowlevel/xc.cpython-311-x86_64-linux-gnu.so");
     programs.push((module.clone(), tools.join(module)));

@@ -10,10 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Node, Topology, UPLINK, wiring};
+use crate::images::{NICE, PYTHON};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
 const POLICY: &str = "/etc/fairlane.toml";
+/// Fairlane in dom0, and its nice value: netback's work there comes before all processes, as most of it is interrupts'.
+const PROGRAM: &str = "/bin/fairlane";
+const PRIORITY: &str = "-20";
 /// The name of its link.
 const LINK: &str = "lan";
 
@@ -91,12 +95,12 @@ pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
 pub(super) fn accelerate(dom0: &Agent, guest: &str) -> Result<(), Error> {
     let card = format!("{guest}/0");
     // JSON has a word to wait for.
-    dom0.await_output(&["fairlane", "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
+    dom0.await_output(&[PROGRAM, "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
 }
 
 /// What Fairlane in dom0 says of each guest's card: its counters, how long frames waited, what early ack did.
 pub(super) fn vifs(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
-    let told = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
+    let told = dom0.output(&[PROGRAM, "ctl", "--json", "show"])?;
     let snapshot: Value = serde_json::from_str(&told).map_err(|error| Error::Failed {
         guest: dom0.name().to_owned(),
         reason: format!("`fairlane ctl --json show` answered {told:?}: {error}"),
@@ -113,14 +117,16 @@ pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Comman
     Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
-/// Starts the daemon in dom0 with the policy that is there, and waits until it serves.
+/// Starts the daemon in dom0 with the policy that is there and the priority of `deploy/xen/fairlane.service.conf`, and waits until
+/// it serves.
 pub fn run(dom0: &Agent) -> Result<Job, Error> {
-    serve(dom0, "fairlane", POLICY, CONTROL)
+    serve(dom0, &[&PYTHON[..], &[NICE, PRIORITY]].concat(), PROGRAM, POLICY, CONTROL)
 }
 
-/// Starts the daemon with a policy and its control socket, and waits until it serves.
-pub(super) fn serve(host: &Agent, program: &str, policy: &str, control: &str) -> Result<Job, Error> {
-    let argv = [program, "up", policy].map(str::to_owned).to_vec();
+/// Starts the daemon with a policy and its control socket, and waits until it serves. Its command begins with the words of
+/// `by`, if there are any.
+pub(super) fn serve(host: &Agent, by: &[&str], program: &str, policy: &str, control: &str) -> Result<Job, Error> {
+    let argv = by.iter().copied().chain([program, "up", policy]).map(str::to_owned).collect();
     let daemon = host.start_job(Command::Run { argv })?;
     host.await_output(&[program, "ctl", "--control", control, "show"], LINK)?;
     Ok(daemon)

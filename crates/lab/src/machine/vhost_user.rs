@@ -52,6 +52,6 @@ impl Fairlane {
             text += &format!("early_ack = {}\n", topology.early_ack);
         }
         host.run(Command::Write { path: policy.clone(), text })?;
-        backend::serve(host, &self.program.to_string_lossy(), &policy.to_string_lossy(), &control).map(drop)
+        backend::serve(host, &[], &self.program.to_string_lossy(), &policy.to_string_lossy(), &control).map(drop)
     }
 }

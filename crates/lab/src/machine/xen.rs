@@ -14,7 +14,7 @@ use super::computer::{self, Computer, Software};
 use super::wiring::{self, UPLINK};
 use super::{Clock, CpuTime, Machine, MachineKind, Node, Scheduler, Topology};
 use crate::error::Error;
-use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, XEN_PROGRAMS, XenImages};
+use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, PYTHON, XEN_PROGRAMS, XenImages};
 use crate::{Agent, Progress, image};
 
 /// The memory of dom0 and of a guest without the doctor, and what is left to the hypervisor, in MiB.
@@ -217,7 +217,7 @@ impl Machine for Xen {
 
     /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        let table = self.computer.host().output(&["/usr/bin/python3.11", "-I", "-S", CPU_TIME])?;
+        let table = self.computer.host().output(&[&PYTHON[..], &[CPU_TIME]].concat())?;
         let mut nanoseconds = BTreeMap::new();
         for line in table.lines() {
             let (domain, time) = line.split_once(' ').unwrap_or_default();
