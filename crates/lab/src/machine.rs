@@ -28,7 +28,7 @@ use crate::{Agent, Error};
 pub(crate) use backend::set_weights;
 pub use backend::{Backend, run as run_fairlane};
 pub use kind::MachineKind;
-pub(crate) use wiring::{CARD, UPLINK};
+pub(crate) use wiring::{CARD, UPLINK, set_initial_window};
 
 /// Boots a machine: its host, its guests and the external machine, wired as the topology says. What their kernels print
 /// is kept in `logs`, a file a node; `progress` is told each step as it begins.

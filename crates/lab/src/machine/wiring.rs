@@ -111,6 +111,15 @@ pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
     ip(agent, "link set lo up")
 }
 
+/// What a node is to do for its connections to the network to begin with so many segments.
+pub(crate) fn set_initial_window(node: Node, segments: u32) -> Command {
+    let own = address(node);
+    let [a, b, c, _] = own.octets();
+    let card = if node == Node::Host { UPLINK } else { CARD };
+    let line = format!("ip route replace {a}.{b}.{c}.0/{PREFIX} dev {card} src {own} initcwnd {segments}");
+    Command::Run { argv: line.split(' ').map(str::to_owned).collect() }
+}
+
 /// Gives a node's card its addresses and brings it up.
 pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Error> {
     ip(agent, &format!("link set {card} address {}", mac_text(node)))?;

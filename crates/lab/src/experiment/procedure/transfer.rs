@@ -9,6 +9,7 @@ use super::super::case::{Fault, guest_fault, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::{Finished, Procedure, limits};
+use crate::machine::set_initial_window;
 use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.
@@ -38,6 +39,13 @@ pub struct Transfer {
     /// Whether the transfers of a size share one connection.
     #[serde(default)]
     kept: bool,
+    /// Segments that a sender begins with; Linux's 10 (RFC 6928) if it is not said. The source's kernels had 3 (RFC 3390).
+    #[serde(default = "ten")]
+    initial_window: u32,
+}
+
+fn ten() -> u32 {
+    10
 }
 
 /// A size as people write it: decimal, as the sources do.
@@ -56,6 +64,7 @@ impl Procedure for Transfer {
         limits(&mut faults, "count", self.count as f64, 1.0, 1e6);
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
         limits(&mut faults, "pause", self.pause, 0.0, transfer::LONGEST_PAUSE);
+        limits(&mut faults, "initial_window", self.initial_window.into(), 1.0, 1000.0);
         if self.sizes.is_empty() || self.sizes.iter().any(|size| !(1..=1 << 30).contains(size)) {
             faults.push(("sizes", "sizes must be one or more, each 1 byte to 1 GiB, such as [100_000]".to_owned()));
         }
@@ -97,6 +106,7 @@ impl Procedure for Transfer {
             };
             plan.start(self.from, start, Command::TransferSend(spec));
         }
+        plan.start(self.from, 0.0, set_initial_window(self.from, self.initial_window));
         plan
     }
 
@@ -129,7 +139,9 @@ impl Procedure for Transfer {
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let figure = |size: &u64| {
             let size = words(*size);
-            let names = cases.iter().map(|case| format!("{}rate/{size}", case.prefix));
+            // Cases may have sizes of their own.
+            let measured = cases.iter().filter(|case| !case.record.points(&format!("rate/{size}")).is_empty());
+            let names = measured.map(|case| format!("{}rate/{size}", case.prefix));
             Figure::cdf(&format!("Throughput of transfers of {size}")).series(names).x("throughput")
         };
         self.sizes.iter().map(figure).collect()
