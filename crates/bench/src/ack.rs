@@ -37,10 +37,12 @@ const TITLE: &str = "Time of early ack for a frame";
 /// The run was interrupted.
 pub fn measure(run: &mut Run) -> Result<()> {
     for (place, flows) in FLOWS.into_iter().enumerate() {
-        let mut watched = Flows::new(flows, Mode::Auto, BURST);
-        let mut alone = Flows::new(flows, Mode::Auto, 1);
+        let mut drained = Flows::new(flows, Mode::Auto, BURST);
+        let mut watched = Flows::new(flows, Mode::Auto, BURST).watched();
+        let mut alone = Flows::new(flows, Mode::Auto, 1).watched();
         let mut early = Flows::new(flows, Mode::Always, BURST);
         let contestants = vec![
+            Contestant::new("drained", move || drained.sample()),
             Contestant::new("watched", move || watched.sample()),
             Contestant::new("alone", move || alone.sample()),
             Contestant::new("acknowledged", move || early.sample()),
@@ -56,12 +58,12 @@ pub fn measure(run: &mut Run) -> Result<()> {
         Figure::bars(TITLE)
             .caption(
                 "Data segments for the guest and the guest's ACKs for them, in bursts of 32 frames one way and then the other, of \
-                 flows in random order, in the processor's time. Watched: the guest drains its ring. Alone: the same, in bursts of \
-                 one frame. Acknowledged: each segment is copied and acknowledged early.",
+                 flows in random order, in the processor's time. Drained: the guest drains its ring. Watched: it does, and a flow \
+                 opens, so that all are noted. Alone: the same, in bursts of one frame. Acknowledged: each segment is copied and acknowledged early.",
             )
             .y("a frame")
             .categories(FLOWS.map(|flows| format!("{flows} flows")))
-            .series(["ack/watched", "ack/alone", "ack/acknowledged"].map(str::to_owned)),
+            .series(["ack/drained", "ack/watched", "ack/alone", "ack/acknowledged"].map(str::to_owned)),
     );
     run.claim(
         "ack_ns_100000",
@@ -87,7 +89,7 @@ struct Flows {
 impl Flows {
     fn new(count: u32, mode: Mode, burst: usize) -> Flows {
         // They live as long as the process does, as a backend's do.
-        let flows = vec![Flow::default(); count as usize].leak();
+        let flows = vec![Flow::default(); count as usize + 1].leak();
         let blocks = vec![Block::FREE; 1024].leak();
         let mut early =
             EarlyAck::new(Memory { flows, blocks }, Config { seed: 0x1234_5678_9abc_def0, ..Config::default() });
@@ -107,6 +109,12 @@ impl Flows {
         }
         assert_eq!(flows.early.stats().flows, u64::from(count), "every handshake is one of a flow");
         flows
+    }
+
+    /// Has a connection begin, and wait for its end.
+    fn watched(mut self) -> Flows {
+        self.deliver(&[frame(self.sent.len() as u32, true, TcpFlags::SYN, 0, 0, 0)]);
+        self
     }
 
     /// A burst for the guest.

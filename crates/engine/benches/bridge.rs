@@ -16,26 +16,27 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
-/// Offers the same frame for ever, and takes everything.
+/// Offers the same frames for ever, and takes everything.
 struct Endless {
-    frame: Vec<u8>,
+    frames: Vec<Vec<u8>>,
+    next: usize,
     taken: usize,
 }
 
 impl Endless {
-    fn of(frame: Vec<u8>) -> Box<Endless> {
-        Box::new(Endless { frame, taken: 0 })
+    fn of(frames: Vec<Vec<u8>>) -> Box<Endless> {
+        Box::new(Endless { frames, next: 0, taken: 0 })
     }
 }
 
 impl Port for Endless {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
-        if !self.frame.is_empty() {
-            let bytes = self.frame.len() as u64;
-            let frames = (grant.frames as usize).min(BURST).min(grant.bytes.div_ceil(bytes) as usize);
+        if let Some(first) = self.frames.first() {
+            let frames = (grant.frames as usize).min(BURST).min(grant.bytes.div_ceil(first.len() as u64) as usize);
             for _ in 0..frames {
-                filler.push(&self.frame, Offload::default());
+                filler.push(&self.frames[self.next], Offload::default());
+                self.next = (self.next + 1) % self.frames.len();
             }
         }
         filler.done()
@@ -44,7 +45,7 @@ impl Port for Endless {
     fn consume(&mut self, _frames: usize) {}
 
     fn waiting(&mut self, _now: Nanos) -> bool {
-        !self.frame.is_empty()
+        !self.frames.is_empty()
     }
 
     fn put(&mut self, _batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
@@ -97,7 +98,7 @@ fn rounds(criterion: &mut Criterion) {
                 frame[..6].copy_from_slice(&[2, 0, 0, 0, 1, 0]);
                 frame[6..12].copy_from_slice(&mac.0);
                 let pins = Pins { mac: pinned.then_some(mac), addresses: Vec::new() };
-                bridge.add("guest", Endless::of(frame), SHARE, pins, Nanos(0)).expect("own addresses");
+                bridge.add("guest", Endless::of(vec![frame]), SHARE, pins, Nanos(0)).expect("own addresses");
             }
             let mut burst = Burst::new();
             let clock = Monotonic::new();
@@ -149,8 +150,9 @@ fn early_ack(criterion: &mut Criterion) {
     connect(&file);
     let mut group = criterion.benchmark_group("early_ack");
     for (name, mode) in [("off", None), ("on", Some(Mode::Auto))] {
-        let data = segment(true, TcpFlags::ACK, 1, 1, 1448);
-        let ack = segment(false, TcpFlags::ACK, 1, 1449, 0);
+        let number = |segment: u32| 1 + 1448 * segment;
+        let data = (0..1024).map(|at| segment(true, TcpFlags::ACK, number(at), 1, 1448)).collect();
+        let ack = vec![segment(false, TcpFlags::ACK, 1, number(1), 0)];
         let mut bridge = bridge(Endless::of(data));
         bridge.add("guest", Endless::of(ack), SHARE, Pins::default(), Nanos(0)).expect("own addresses");
         if let Some(mode) = mode {

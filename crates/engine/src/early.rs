@@ -3,7 +3,7 @@
 //! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
 //! and the switch, at its expense. So nothing else of the datapath need know of them.
 
-use fairlane_core::ack::{FlowView, Mode, Send, Sight, Stats, Verdict, Way, supersedes};
+use fairlane_core::ack::{FlowView, Frame, Mode, Send, Sight, Stats, Verdict, Way, supersedes};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -114,10 +114,16 @@ impl Early {
         let batch = port.offer(burst, grant, now);
         if !self.judged.are_of(&batch) {
             let Early { kept, judged, sights, .. } = self;
+            judged.clear();
             kept.with(|early| {
-                early.look(sights, GUEST, Way::Out, batch.frames().map(shown), now);
-                judged.judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
+                if early.look(sights, GUEST, Way::Out, shown(&batch, 0..batch.len()), now) {
+                    judged
+                        .judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
+                }
             });
+        }
+        if self.judged.is_empty() {
+            return Offered { batch, suppressed: 0 };
         }
         Offered { batch: batch.amended(self.judged.heads()), suppressed: self.judged.suppressed }
     }
@@ -135,11 +141,13 @@ impl Early {
     /// Notes frames that were put into the guest's ring.
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, acks, sights, .. } = self;
-        let frames = frames.map(|index| batch.frame(index));
         kept.with(|early| {
-            early.look(sights, GUEST, Way::In, frames.clone().map(shown), now);
-            for (frame, sight) in frames.zip(sights.iter()) {
-                if let Some(ack) = early.delivered(sight, &frame, frame.offload().checksum, now) {
+            if !early.look(sights, GUEST, Way::In, shown(batch, frames.clone()), now) {
+                return;
+            }
+            for (index, sight) in frames.zip(sights.iter()) {
+                let checksum = batch.offload(index).checksum;
+                if let Some(ack) = early.delivered(sight, &Put { batch, index }, checksum, now) {
                     push(acks, ack);
                 }
             }
@@ -214,9 +222,27 @@ pub(crate) struct Seen {
     pub stats: Stats,
 }
 
-/// What is looked at of a frame.
-fn shown(frame: fairlane_port::Frame<'_>) -> (&[u8], usize) {
-    (frame.head(), frame.bytes() as usize)
+/// A frame that was put into the ring. Of most no more is asked than what was looked at.
+struct Put<'b> {
+    batch: &'b Batch<'b>,
+    index: usize,
+}
+
+impl Frame for Put<'_> {
+    fn head(&self) -> &[u8] {
+        self.batch.head(self.index)
+    }
+    fn len(&self) -> usize {
+        self.batch.bytes(self.index) as usize
+    }
+    fn append_to(&self, out: &mut Vec<u8>) {
+        self.batch.frame(self.index).read(out);
+    }
+}
+
+/// What is looked at of frames.
+fn shown<'b>(batch: &'b Batch<'_>, frames: Range<usize>) -> impl Iterator<Item = (&'b [u8], usize)> {
+    frames.map(|index| (batch.head(index), batch.bytes(index) as usize))
 }
 
 /// Has a frame sent for the guest, in the place of one that it supersedes: of a burst of segments only the last is acknowledged, as
@@ -259,6 +285,11 @@ impl Judged {
         self.left.is_empty()
     }
 
+    /// Forgets them.
+    fn clear(&mut self) {
+        (self.left, self.suppressed) = (0..0, 0);
+    }
+
     /// Whether these frames are of a batch, in front of it.
     fn are_of(&self, batch: &Batch<'_>) -> bool {
         let same = |(frame, at): (fairlane_port::Frame<'_>, usize)| {
@@ -271,13 +302,13 @@ impl Judged {
     /// Judges all frames of a batch.
     fn judge(&mut self, batch: &Batch<'_>, mut judge: impl FnMut(usize, &mut [u8], Offload) -> Verdict) {
         (self.left, self.suppressed) = (0..batch.len(), 0);
-        for (at, frame) in batch.frames().enumerate() {
-            let head = frame.head();
-            self.lens[at] = frame.bytes();
+        for at in 0..batch.len() {
+            let head = batch.head(at);
+            self.lens[at] = batch.bytes(at);
             self.raw[at].0[..head.len()].copy_from_slice(head);
             let amended = &mut self.amended[at].0[..head.len()];
             amended.copy_from_slice(head);
-            if judge(at, amended, frame.offload()) == Verdict::Drop {
+            if judge(at, amended, batch.offload(at)) == Verdict::Drop {
                 self.suppressed |= 1 << at;
             }
         }
@@ -290,7 +321,7 @@ impl Judged {
 
     /// Notes that the first frames were taken.
     fn pass(&mut self, frames: usize) {
-        self.left.start += frames;
+        self.left.start = (self.left.start + frames).min(self.left.end);
         self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);
     }
 }

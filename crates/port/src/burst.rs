@@ -282,10 +282,8 @@ impl<'a> Batch<'a> {
     /// If `index` is not below [`Batch::len`].
     #[inline]
     pub fn frame(&self, index: usize) -> Frame<'a> {
-        assert!(index < self.frames);
+        let head = self.head(index);
         let meta = &self.burst.metas[index];
-        let heads = self.heads.unwrap_or(&self.burst.heads);
-        let head = &heads[index].0[..(meta.len as usize).min(HEAD)];
         let body = &self.burst.bodies[meta.first as usize..][..meta.pieces as usize];
         Frame { len: meta.len, offload: meta.offload, head, body, first: meta.first.into(), remote: self.remote }
     }
@@ -295,6 +293,27 @@ impl<'a> Batch<'a> {
     pub(crate) fn whole(&self, index: usize) -> Option<End> {
         let remote = self.remote.filter(|_| self.heads.is_none())?;
         remote.whole(index)
+    }
+
+    /// The first bytes of a frame, as [`Frame::head`] has them.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Batch::len`].
+    #[inline]
+    pub fn head(&self, index: usize) -> &'a [u8] {
+        assert!(index < self.frames);
+        let heads = self.heads.unwrap_or(&self.burst.heads);
+        &heads[index].0[..(self.burst.metas[index].len as usize).min(HEAD)]
+    }
+
+    /// What the sender of a frame left to do.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Batch::len`].
+    #[inline]
+    pub fn offload(&self, index: usize) -> Offload {
+        assert!(index < self.frames);
+        self.burst.metas[index].offload
     }
 
     /// Bytes of a frame.
@@ -417,20 +436,5 @@ impl<'a> Frame<'a> {
             copied += len;
         }
         copied
-    }
-}
-
-/// Early ack looks at a frame as it was delivered.
-impl fairlane_core::ack::Frame for Frame<'_> {
-    #[inline]
-    fn head(&self) -> &[u8] {
-        self.head
-    }
-    #[inline]
-    fn len(&self) -> usize {
-        self.len as usize
-    }
-    fn append_to(&self, out: &mut Vec<u8>) {
-        self.read(out);
     }
 }

@@ -1,7 +1,7 @@
 //! What is known of a flow: the state of its machine, its numbers, and where its retained copies are.
 
 use super::pool::Chain;
-use super::segment::{Key, Link};
+use super::segment::{Key, Link, Segment};
 use super::sequence::Seq;
 use super::stats::Fallback;
 use std::fmt;
@@ -90,6 +90,11 @@ pub const SENDER_SACKS: u16 = 512;
 /// The guest acknowledged the sender's SYN.
 pub const BEGUN: u16 = 1024;
 
+/// Its numbers are being [learned](super::watch).
+pub const LEARNS: u16 = 2048;
+/// A segment from outside was noted since it learns.
+pub const MARKED: u16 = 4096;
+
 /// A flow. Like a [`super::Block`] it lies in the caller's memory, and is numbers and bytes alone. What each frame needs
 /// is in its first 128 bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,7 +140,8 @@ pub struct Flow {
     pub(super) chain: Chain,
     /// When it was last heard of, in seconds.
     pub(super) heard: u32,
-    pub(super) early_acks: u32,
+    /// [`super::guest::Guest::epoch`] when it was heard of last.
+    pub(super) epoch: u32,
     /// When to retransmit, in nanoseconds.
     pub(super) deadline: u64,
 
@@ -145,9 +151,14 @@ pub struct Flow {
     pub(super) resend: Seq,
     pub(super) toward: Link,
     pub(super) from: Link,
+    pub(super) early_acks: u32,
     pub(super) suppressed: u32,
     pub(super) retransmissions: u32,
+    /// While it learns, the number behind the first segment that was noted.
+    pub(super) mark: Seq,
 }
+
+const _: () = assert!(std::mem::offset_of!(Flow, recover) == 128, "what each frame needs is before it");
 
 impl Flow {
     /// A flow whose first SYN is being seen.
@@ -169,6 +180,28 @@ impl Flow {
     #[inline]
     pub(super) fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
+    }
+
+    /// Whether its handshake is not complete, or the sender's FIN waits for the guest's ACK.
+    #[inline]
+    pub(super) fn is_unsettled(&self) -> bool {
+        match self.state() {
+            State::Opening => true,
+            State::Free | State::EndToEnd => false,
+            _ => self.has(FIN),
+        }
+    }
+
+    /// Notes that the guest is where a segment of it says, while nothing is retained.
+    #[inline]
+    pub(super) fn stand(&mut self, segment: &Segment) {
+        let ack = segment.ack;
+        self.guest_next = segment.end();
+        self.guest_stamp = segment.timestamps().map_or(0, |(value, _)| value);
+        (self.guest_ack, self.acked, self.start, self.next) = (ack, ack, ack, ack);
+        self.edge = ack.plus(u32::from(segment.window) << self.scale);
+        self.told = self.edge;
+        (self.tries, self.duplicates) = (0, 0);
     }
 
     /// Whether both ends agreed on timestamps (RFC 7323, 3.2).

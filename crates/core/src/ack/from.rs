@@ -1,5 +1,6 @@
 //! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
 
+use super::flow::FIN;
 use super::segment::{Segment, Way};
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
@@ -41,7 +42,7 @@ impl EarlyAck<'_> {
     /// Judges a frame that a guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
     /// guest; `checksum` says whether the one in it is complete.
     ///
-    /// Every frame of the guest is shown, once and in order, before it goes out.
+    /// Every frame of a burst in which something is to be noted is shown, once and in order, before it goes out.
     #[inline]
     pub fn from_guest(&mut self, sight: &Sight, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
         let Some((segment, at)) = self.recall(sight) else { return Verdict::Pass };
@@ -56,11 +57,18 @@ impl EarlyAck<'_> {
         if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
         }
+        if self.learns(at) {
+            self.learn_from(at, segment);
+            return Verdict::Pass;
+        }
         self.judge(at, segment, head, checksum, now)
     }
 
     fn judge(&mut self, at: usize, segment: &Segment, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
         let flow = &mut self.flows[at];
+        if goes_on(flow, segment) {
+            return Verdict::Pass;
+        }
         let is_next = segment.seq == flow.guest_next;
         if are_near(segment.end(), flow.guest_next) {
             flow.guest_next = flow.guest_next.latest(segment.end());
@@ -170,6 +178,23 @@ impl EarlyAck<'_> {
         self.stats.raised += 1;
         Verdict::Pass
     }
+}
+
+/// Notes a segment of a guest for which nothing is retained, and that goes on in order, as nearly all do (a prediction as Van
+/// Jacobson's in RFC 1144, appendix A, of what the rest of [`EarlyAck::judge`] would make of it). False if it is none, and is to be judged.
+fn goes_on(flow: &mut Flow, segment: &Segment) -> bool {
+    let Some((value, _)) = segment.timestamps() else { return false };
+    let ack = segment.ack;
+    let is_plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK && segment.is_sound && segment.window > 0;
+    let is_watched =
+        flow.state() == State::Idle && flow.retained() == 0 && flow.acked == flow.guest_ack && !flow.has(FIN);
+    let moves_on =
+        !ack.before(flow.guest_ack) && !ack.after(flow.seen) && value.wrapping_sub(flow.guest_stamp) as i32 >= 0;
+    if !(is_plain && is_watched && moves_on && segment.seq == flow.guest_next) {
+        return false;
+    }
+    flow.stand(segment);
+    true
 }
 
 /// Whether a right edge tells the sender something: it may send more, or a good deal less than it was told.

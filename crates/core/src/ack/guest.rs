@@ -12,6 +12,10 @@ pub const STALL: Nanos = Nanos::from_millis(5);
 /// beside that and beside the pause between two stalls.
 pub const LINGER: Nanos = Nanos::from_millis(2_000);
 
+/// Of so many bursts of a guest that is let alone one is noted: a flow that speaks once a minute is heard of in
+/// [`super::AGEING`] with all but certainty.
+const SAMPLE: u32 = 16;
+
 /// Whether a guest's flows are acknowledged early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -52,6 +56,14 @@ pub struct Guest {
     pub flows: u32,
     /// Bytes retained for all of them.
     pub retained: u64,
+    /// Its flows that open or close.
+    pub unsettled: u32,
+    /// Whether some of its segments are not noted now.
+    pub skips: bool,
+    /// Grows when all are noted again: what is known of its flows from before is old.
+    pub epoch: u32,
+    /// Bursts that were looked at.
+    looks: u32,
     ring: Ring,
     /// When it last took something, or had nothing to take.
     moved: Nanos,
@@ -59,6 +71,20 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Whether all segments of a burst are to be noted: early ack is engaged, something is retained, a flow opens or closes, or it is
+    /// one of the bursts by which flows are known to live.
+    #[inline]
+    pub fn watch(&mut self, now: Nanos) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        let is_sample = self.looks.is_multiple_of(SAMPLE);
+        let watched = self.is_engaged(now) || self.retained > 0 || self.unsettled > 0 || is_sample;
+        if watched && self.skips {
+            self.skips = false;
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        watched
+    }
+
     /// Notes the ring as it is now. Returns when it is to be looked at again at the latest.
     pub fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
         if ring.waiting == 0 || ring.taken != self.ring.taken || self.ring.waiting == 0 {

@@ -83,29 +83,41 @@ impl EarlyAck<'_> {
     }
 
     /// Completes the handshake with an ACK from outside to a guest that accepted. It may be lost, and data be the first to
-    /// carry it.
+    /// carry it. A connection that is refused is none.
     pub(super) fn opened_toward(&mut self, at: usize, segment: &Segment) {
+        if segment.flags.contains(TcpFlags::RST) {
+            return self.remove(at);
+        }
         let flow = &mut self.flows[at];
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
         if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
             flow.sender_ack = segment.ack;
-            flow.set(State::Idle);
+            self.opened(at);
         }
     }
 
     /// Completes the handshake with an ACK of a guest that connected. One that accepted and goes on without such an ACK from
-    /// outside has it from elsewhere: its flow is not ours to know.
+    /// outside has it from elsewhere: its flow is not ours to know. Nor is one that it refuses.
     pub(super) fn opened_from(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
-        if flow.has(BEGUN) {
+        if flow.has(BEGUN) || segment.flags.contains(TcpFlags::RST) {
             return self.remove(at);
         }
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.seen;
         if flow.has(GUEST_SYN | SENDER_SYN) && acks {
             flow.edge = segment.ack.plus(u32::from(segment.window) << flow.scale);
             begin(flow, segment);
-            flow.set(State::Idle);
+            self.opened(at);
         }
+    }
+
+    /// The handshake is complete, all of which was noted.
+    fn opened(&mut self, at: usize) {
+        let epoch = self.guests[self.flows[at].key.guest as usize].epoch;
+        self.change(at, |flow| {
+            flow.epoch = epoch;
+            flow.set(State::Idle);
+        });
     }
 }
 

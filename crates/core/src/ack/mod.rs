@@ -5,7 +5,7 @@
 //! yet refuse data that were in order and in its window. So a copy is retained of all that is acknowledged early, and sent to the
 //! guest again until its own ACK covers it (Snoop: Balakrishnan, Seshan, Amir, Katz, MobiCom'95; RFC 3135, 3.1.2).
 //!
-//! The caller has a burst [looked at](EarlyAck::look), shows every frame of it that it
+//! The caller has a burst [looked at](EarlyAck::look), shows every frame of it, if any has something to note, that it
 //! [put into a guest's ring](EarlyAck::delivered) or that a guest [sends](EarlyAck::from_guest), says how the ring
 //! [stands](EarlyAck::observe), and asks at its [time](EarlyAck::poll_timeout) for what is [due](EarlyAck::on_timeout).
 //! Answers are verdicts and frames; the caller sends.
@@ -22,7 +22,7 @@
 //! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
 //!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
 //! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, the sender is reset.
-//! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]).
+//! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]). Else it is [let alone](watch).
 //! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]).
 //! 11. Off unless turned on.
 //!
@@ -68,6 +68,7 @@ mod sight;
 mod stats;
 mod toward;
 mod transfer;
+mod watch;
 
 pub use flow::{Flow, FlowView, State};
 pub use from::supersedes;
@@ -97,7 +98,7 @@ pub const AGEING: u32 = 2 * 3600 + 240;
 pub const OPENING: u32 = 240;
 
 /// The number that changes with the meaning of [`Flow`] and [`Block`]. Memory of another layout is not resumed.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// Bytes of a frame at most, with its headers: what IP can say, and Ethernet with two tags.
 const FRAME: usize = 65_535 + 22;
@@ -307,7 +308,10 @@ impl<'m> EarlyAck<'m> {
         self.index.insert(flow.key.hash(self.config.seed), at);
         self.changes += 1;
         self.flows[at] = Flow { heard: seconds(now), ..flow };
-        self.guests[flow.key.guest as usize].flows += 1;
+        let guest = &mut self.guests[flow.key.guest as usize];
+        guest.flows += 1;
+        guest.unsettled += u32::from(flow.is_unsettled());
+        self.flows[at].epoch = guest.epoch;
         self.stats.flows += 1;
         Some(at)
     }
@@ -315,13 +319,24 @@ impl<'m> EarlyAck<'m> {
     /// Forgets a flow and its copies.
     fn remove(&mut self, at: usize) {
         self.give_up_copies(at);
-        let flow = &mut self.flows[at];
-        flow.set(State::Free);
+        self.change(at, |flow| flow.set(State::Free));
+        let flow = &self.flows[at];
         self.index.remove(flow.key.hash(self.config.seed), at);
         self.changes += 1;
-        self.guests[flow.key.guest as usize].flows -= 1;
+        let guest = &mut self.guests[flow.key.guest as usize];
+        guest.flows -= 1;
+        debug_assert!(guest.flows > 0 || guest.unsettled == 0, "no flow opens or closes where there is none");
         self.timers.remove(at as u32);
         self.free.push(at as u32);
+    }
+
+    /// Changes a flow, and counts it among those that open or close as it is then.
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut Flow)) {
+        let flow = &mut self.flows[at];
+        let unsettled = &mut self.guests[flow.key.guest as usize].unsettled;
+        *unsettled -= u32::from(flow.is_unsettled());
+        change(flow);
+        *unsettled += u32::from(flow.is_unsettled());
     }
 
     /// Looks at the next flow's age.
@@ -343,7 +358,7 @@ impl<'m> EarlyAck<'m> {
             return;
         }
         flow.fallback = reason.number();
-        flow.set(State::Draining);
+        self.change(at, |flow| flow.set(State::Draining));
         self.stats.fell_back(reason);
         self.settle(at);
     }
@@ -357,7 +372,7 @@ impl<'m> EarlyAck<'m> {
         if flow.has(FIN) && flow.guest_ack == flow.seen {
             self.remove(at);
         } else if flow.state() == State::Draining {
-            flow.set(State::EndToEnd);
+            self.change(at, |flow| flow.set(State::EndToEnd));
             self.give_up_copies(at);
         } else if flow.retained() == 0 && matches!(flow.state(), State::NoBuffer | State::UnexpectedSequence) {
             flow.set(State::Idle);

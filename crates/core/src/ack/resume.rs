@@ -1,5 +1,6 @@
 //! Goes on where a process ended: what it left in the caller's memory is checked, and what is sound of it is taken up.
 
+use super::flow::{LEARNS, MARKED};
 use super::pool::Chain;
 use super::{Config, EarlyAck, Fallback, Flow, Memory, Mode, State, seconds};
 use crate::PortId;
@@ -57,7 +58,12 @@ impl<'m> EarlyAck<'m> {
                 self.stats.fell_back(Fallback::Damaged);
             }
         }
-        self.guests[flow.key.guest as usize].retained += u64::from(flow.retained());
+        // Segments of others may have come by that were not noted.
+        flow.epoch = 0;
+        flow.flags = flow.flags & !MARKED | if flow.retained() == 0 { LEARNS } else { 0 };
+        let guest = &mut self.guests[flow.key.guest as usize];
+        guest.retained += u64::from(flow.retained());
+        guest.unsettled += u32::from(flow.is_unsettled());
         if flow.owes() {
             self.schedule(at);
         }

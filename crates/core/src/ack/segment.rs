@@ -2,7 +2,7 @@
 
 use super::sequence::Seq;
 use crate::PortId;
-use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, protocol};
+use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, get16, protocol};
 use crate::table::fold;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -99,7 +99,22 @@ impl Link {
     }
 }
 
+/// Where the length is in an untagged frame's IP header, and what is not in that length.
+const LENGTH_V4: (usize, usize) = (16, 14);
+const LENGTH_V6: (usize, usize) = (18, 54);
+
+/// Where TCP begins in an untagged frame without IP options.
+const TRANSPORT_V4: u16 = 34;
+const TRANSPORT_V6: u16 = 54;
+
+/// The bytes that are the same in untagged frames of one flow, up to TCP's ports: all but length, identification and checksum.
+const SAME_V4: [[u8; 8]; 5] =
+    [[!0; 8], [!0; 8], [0, 0, 0, 0, !0, !0, !0, !0], [0, 0, !0, !0, !0, !0, !0, !0], [!0, !0, !0, !0, !0, !0, 0, 0]];
+const SAME_V6: [[u8; 8]; 8] =
+    [[!0; 8], [!0; 8], [!0, !0, 0, 0, !0, !0, !0, !0], [!0; 8], [!0; 8], [!0; 8], [!0; 8], [!0, !0, 0, 0, 0, 0, 0, 0]];
+
 /// A TCP segment in a frame. A burst of these is kept at once, so they are small.
+#[derive(Clone, Copy)]
 pub struct Segment {
     pub key: Key,
     pub seq: Seq,
@@ -115,11 +130,25 @@ pub struct Segment {
     pub flags: TcpFlags,
     /// Whether its options can be.
     pub is_sound: bool,
+    /// Whether it stands for segments before it too, which said nothing else but data. It is no frame's then.
+    pub is_several: bool,
     /// Where the IP header begins.
     network: u16,
     /// Where the TCP header begins.
     transport: u16,
     /// Where the payload begins.
+    data: u16,
+}
+
+/// What segments of a flow that come one behind the other do not have in common.
+pub struct Numbers {
+    seq: Seq,
+    ack: Seq,
+    payload: u32,
+    value: u32,
+    echo: u32,
+    window: u16,
+    flags: TcpFlags,
     data: u16,
 }
 
@@ -174,10 +203,63 @@ impl Segment {
             window: tcp.window(),
             flags: tcp.flags(),
             is_sound,
+            is_several: false,
             network: network as u16,
             transport: transport as u16,
             data: data as u16,
         })
+    }
+
+    /// The numbers of a frame that comes behind this one, whose head was `before`, if it is of the same flow and its headers are laid
+    /// out alike. None says nothing: [`Segment::read`] tells.
+    #[inline(always)]
+    pub fn next(&self, before: &[u8], head: &[u8], len: usize) -> Option<Numbers> {
+        let (is_same, (length, before_length)) = match self.transport {
+            TRANSPORT_V4 => (is_same(before, head, &SAME_V4), LENGTH_V4),
+            TRANSPORT_V6 => (is_same(before, head, &SAME_V6), LENGTH_V6),
+            _ => return None,
+        };
+        if !is_same || self.network != 14 {
+            return None;
+        }
+        let tcp = Tcp::new_checked(&head[self.transport.into()..]).ok()?;
+        let (value, echo) = tcp.timestamps_alone()?;
+        let data = usize::from(self.transport) + tcp.header_len();
+        let end = before_length + usize::from(get16(head, length));
+        if end > len || end < data {
+            return None;
+        }
+        Some(Numbers {
+            seq: Seq(tcp.sequence()),
+            ack: Seq(tcp.acknowledgment()),
+            payload: (end - data) as u32,
+            value,
+            echo,
+            window: tcp.window(),
+            flags: tcp.flags(),
+            data: data as u16,
+        })
+    }
+
+    /// Makes this the segment that has these numbers, alone or as the last of several.
+    #[inline(always)]
+    pub fn renew(&mut self, next: Numbers, is_several: bool) {
+        let Numbers { seq, ack, payload, value, echo, window, flags, data } = next;
+        (self.seq, self.ack, self.payload) = (seq, ack, payload);
+        (self.value, self.echo, self.has_stamps, self.is_sound) = (value, echo, true, true);
+        (self.window, self.flags, self.data, self.is_several) = (window, flags, data, is_several);
+    }
+
+    /// Whether the next segment is in order and says all that this one says but for its data.
+    #[inline(always)]
+    pub fn is_covered_by(&self, next: &Numbers) -> bool {
+        let is_plain = |flags: TcpFlags| flags.without(TcpFlags::PSH) == TcpFlags::ACK;
+        is_plain(self.flags)
+            && is_plain(next.flags)
+            && (self.has_stamps, self.is_sound) == (true, true)
+            && next.seq == self.end()
+            && next.ack == self.ack
+            && next.value.wrapping_sub(self.value) as i32 >= 0
     }
 
     /// The number behind its payload, SYN and FIN.
@@ -216,6 +298,32 @@ impl Segment {
     pub fn link(&self, head: &[u8]) -> Link {
         Link::new(head, self.network.into())
     }
+}
+
+/// Whether a frame is a segment that carries nothing but data and an ACK, as far as can be told at a glance: untagged, without IP
+/// options, no fragment, and of TCP's flags only ACK, and PSH perhaps. False says nothing.
+#[inline(always)]
+pub fn carries_data_alone(head: &[u8]) -> bool {
+    let is_plain = |flags: u8| TcpFlags(flags).without(TcpFlags::PSH) == TcpFlags::ACK;
+    match head {
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, 0x45, ip @ ..] if ip.len() > 32 => {
+            ip[5] & 0x3f == 0 && ip[6] == 0 && ip[8] == protocol::TCP && is_plain(ip[32])
+        }
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, ip @ ..] if ip.len() > 53 => {
+            ip[6] == protocol::TCP && is_plain(ip[53])
+        }
+        _ => false,
+    }
+}
+
+/// Whether two heads are the same where `same` has bits.
+#[inline(always)]
+fn is_same<const WORDS: usize>(one: &[u8], other: &[u8], same: &[[u8; 8]; WORDS]) -> bool {
+    let (one, other) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
+    let (Some(one), Some(other)) = (one.first_chunk::<WORDS>(), other.first_chunk::<WORDS>()) else { return false };
+    let word = |bytes: [u8; 8]| u64::from_ne_bytes(bytes);
+    let differs = |at: usize| (word(one[at]) ^ word(other[at])) & word(same[at]);
+    (0..WORDS).map(differs).fold(0, |all, one| all | one) == 0
 }
 
 /// The VLANs of a tagged frame, as [`Key::link`] has them.

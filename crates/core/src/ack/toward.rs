@@ -10,7 +10,7 @@ impl EarlyAck<'_> {
     /// Notes a frame that was put into a guest's ring, as it was [looked at](EarlyAck::look). Returns the ACK to be sent where
     /// the frame came from, if it may be acknowledged early: at once, before what the guest sends later.
     ///
-    /// Every frame for the guest is told, once and in order; what was dropped instead is not.
+    /// Every frame of a burst in which something is to be noted is told, once and in order; what was dropped instead is not.
     pub fn delivered<F: Frame + ?Sized>(
         &mut self,
         sight: &Sight,
@@ -24,11 +24,15 @@ impl EarlyAck<'_> {
             return None;
         }
         let at = at?;
+        if self.learns(at) {
+            self.learn_toward(at, segment);
+            return None;
+        }
         let is_sound = self.note_toward(at, segment);
         let flow = &self.flows[at];
         let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
         let is_engaged = self.guests[segment.key.guest as usize].is_engaged(now);
-        if !is_sound || !takes || !is_engaged || segment.payload == 0 {
+        if !is_sound || !takes || !is_engaged || segment.payload == 0 || segment.is_several {
             return None;
         }
         let early = self.is_told_of(at, segment) || self.retain(at, segment, frame, checksum, now);
@@ -44,9 +48,12 @@ impl EarlyAck<'_> {
         let flow = &mut self.flows[at];
         let state = flow.state();
         let plausible = are_near(segment.end(), flow.guest_ack) && are_near(segment.ack, flow.guest_next);
-        if matches!(state, State::Opening | State::EndToEnd) || !plausible || !segment.flags.contains(TcpFlags::ACK) {
+        if matches!(state, State::Free | State::Opening | State::EndToEnd)
+            || !plausible
+            || !segment.flags.contains(TcpFlags::ACK)
+        {
             // A reset needs no ACK (RFC 9293, 3.5.2).
-            if segment.flags.contains(TcpFlags::RST) && state != State::Opening && plausible {
+            if segment.flags.contains(TcpFlags::RST) && state != State::Free && plausible {
                 self.fall_back(at, Fallback::Reset);
             }
             return false;
@@ -61,14 +68,10 @@ impl EarlyAck<'_> {
             (flow.sender_stamp, flow.sender_echo) = (value, echo);
         }
         if segment.flags.contains(TcpFlags::FIN) {
-            flow.flags |= FIN;
+            self.change(at, |flow| flow.flags |= FIN);
         }
-        if segment.flags.contains(TcpFlags::RST) {
-            self.fall_back(at, Fallback::Reset);
-        } else if segment.flags.contains(TcpFlags::URG) {
-            self.fall_back(at, Fallback::Urgent);
-        } else if !segment.is_sound {
-            self.fall_back(at, Fallback::Options);
+        if let Some(reason) = anomaly(segment) {
+            self.fall_back(at, reason);
         }
         true
     }
@@ -162,6 +165,15 @@ impl EarlyAck<'_> {
         };
         ack.write(&mut self.out, |_| {});
         &self.out
+    }
+}
+
+/// What about a segment for a guest leaves its flow to its ends.
+pub(super) fn anomaly(segment: &Segment) -> Option<Fallback> {
+    match segment.flags {
+        flags if flags.contains(TcpFlags::RST) => Some(Fallback::Reset),
+        flags if flags.contains(TcpFlags::URG) => Some(Fallback::Urgent),
+        _ => (!segment.is_sound).then_some(Fallback::Options),
     }
 }
 

@@ -1,18 +1,19 @@
 //! Carries a guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
 //!
-//! The form, version 2, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
+//! The form, version 3, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
 //! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
 
-use super::flow::RESET;
+use super::flow::{LEARNS, MARKED, RESET};
 use super::pool::Chain;
 use super::segment::{Key, Link};
 use super::sequence::Seq;
+use super::watch::is_old;
 use super::{EarlyAck, Flow, State, are_near, seconds};
 use crate::PortId;
 use crate::time::Nanos;
 
 /// The version of the form that is written, and the only one that is read.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 const NAME: &[u8; 5] = b"FLACK";
 
@@ -56,7 +57,7 @@ impl EarlyAck<'_> {
         out.push(VERSION);
         out.extend((self.flows.iter().filter(ours).count() as u32).to_le_bytes());
         for flow in self.flows.iter().filter(ours) {
-            write(flow, &mut out);
+            write(flow, is_old(flow, &self.guests[guest.index()]), &mut out);
             out.extend(flow.retained().to_le_bytes());
             self.pool.copy(flow.chain, flow.start, flow.retained() as usize, &mut out);
         }
@@ -99,6 +100,10 @@ impl EarlyAck<'_> {
             let mut flow = read(&mut reader, guest).map_err(|fault| fault.of(number))?;
             let len = reader.u32()?;
             let bytes = reader.take(len as usize)?;
+            if flow.has(LEARNS) {
+                // It is old, and is learned anew.
+                flow.seen = flow.seen.latest(flow.guest_ack);
+            }
             check(&flow, len).map_err(|field| ImportError::Field { flow: number, field })?;
             flow.next = flow.start.plus(len);
             (flow.deadline, flow.resend) = (now.0, flow.guest_ack);
@@ -139,8 +144,8 @@ fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Writes a flow's fields.
-fn write(flow: &Flow, out: &mut Vec<u8>) {
+/// Writes a flow's fields, and whether they are to be learned anew.
+fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     let Key { outside, inside, outside_port, inside_port, guest: _, link } = flow.key;
     out.extend(outside);
     out.extend(inside);
@@ -148,7 +153,8 @@ fn write(flow: &Flow, out: &mut Vec<u8>) {
     out.extend(inside_port.to_le_bytes());
     out.extend(link.to_le_bytes());
     out.extend([flow.state, flow.scale, flow.fallback]);
-    out.extend(flow.flags.to_le_bytes());
+    let flags = flow.flags & !MARKED | if learns { LEARNS } else { 0 };
+    out.extend(flags.to_le_bytes());
     for number in
         [flow.guest_ack, flow.acked, flow.edge, flow.start, flow.seen, flow.guest_next, flow.sender_ack, flow.recover]
     {

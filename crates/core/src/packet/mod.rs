@@ -74,7 +74,7 @@ fn fixed<'a, const N: usize>(header: &'static str, bytes: &'a [u8]) -> Result<&'
 
 /// The big-endian 16 bits at `at`.
 #[inline]
-fn get16(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn get16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(array(bytes, at))
 }
 

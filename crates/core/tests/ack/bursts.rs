@@ -2,7 +2,7 @@
 
 use crate::fixture::{GUEST, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, EarlyAck, FlowView, Mode, Sight, Stats, Verdict, Way};
+use fairlane_core::ack::{Config, EarlyAck, FlowView, Mode, Sight, State, Stats, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
@@ -26,6 +26,34 @@ fn packet() -> impl Strategy<Value = (u16, Packet)> {
     )
 }
 
+/// The frames of connections that are open, in runs of one connection: in order, nearly, as bursts are.
+fn run() -> impl Strategy<Value = Vec<(u16, Packet)>> {
+    let flags = prop_oneof![
+        12 => Just(TcpFlags::ACK),
+        4 => Just(TcpFlags::ACK.with(TcpFlags::PSH)),
+        1 => Just(TcpFlags::ACK.with(TcpFlags::FIN)),
+        1 => Just(TcpFlags::ACK.with(TcpFlags::SYN)),
+        1 => Just(TcpFlags::SYN),
+        1 => Just(TcpFlags::ACK.with(TcpFlags::URG)),
+    ];
+    // Backward at times.
+    let step = || prop_oneof![6 => Just(0u32), 3 => 0u32..3, 1 => Just(!0)];
+    let step = (flags, 0usize..4, step(), step(), step());
+    (0u16..3, 1u32..12, 1u32..12, 1u32..9, proptest::collection::vec(step, 1..8)).prop_map(
+        |(port, mut seq, mut ack, mut stamp, steps)| {
+            let packet = |(flags, payload, gap, acks, ticks): (TcpFlags, usize, u32, u32, u32)| {
+                (seq, ack, stamp) = (seq.wrapping_add(gap), ack.wrapping_add(acks), stamp.wrapping_add(ticks));
+                let payload = vec![7; payload];
+                let packet =
+                    Packet { seq, ack, flags, window: 9, stamps: Some((stamp, 1)), payload, ..Packet::default() };
+                seq = seq.wrapping_add(packet.payload.len() as u32);
+                (port, packet)
+            };
+            steps.into_iter().map(packet).collect()
+        },
+    )
+}
+
 /// Who looks at so many frames at a time, and what came of them.
 struct Looker {
     early: EarlyAck<'static>,
@@ -36,9 +64,26 @@ struct Looker {
 
 impl Looker {
     fn new(at_once: usize) -> Looker {
-        let mut early = EarlyAck::new(leaked(3, 4), Config::default());
+        let mut early = EarlyAck::new(leaked(4, 4), Config::default());
         early.attach(GUEST, Mode::Always);
         Looker { early, at_once, acks: Vec::new(), out: Vec::new() }
+    }
+
+    /// Opens three connections, both ends of which begin at 1.
+    fn connect(&mut self) {
+        for port in 0..3 {
+            let packet = |seq, ack, flags| {
+                let stamps = Some((1, u32::from(flags != TcpFlags::SYN)));
+                vec![(port, Packet { seq, ack, flags, window: 9, stamps, ..Packet::default() })]
+            };
+            self.show(Way::In, &packet(0, 0, TcpFlags::SYN), Nanos(0));
+            self.show(Way::Out, &packet(0, 1, TcpFlags::SYN.with(TcpFlags::ACK)), Nanos(0));
+            self.show(Way::In, &packet(1, 1, TcpFlags::ACK), Nanos(0));
+        }
+        assert!(self.early.flows().all(|flow| flow.state == State::Idle), "all are open");
+        // One more that stays half open: so long all segments are noted.
+        let half = Packet { seq: 0, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
+        self.show(Way::In, &[(9, half)], Nanos(0));
     }
 
     fn show(&mut self, way: Way, burst: &[(u16, Packet)], now: Nanos) {
@@ -68,6 +113,33 @@ impl Looker {
     }
 }
 
+/// Two segments that were noted as one are no frame, and not acknowledged, should the guest stall before they are shown.
+#[test]
+fn what_was_looked_at_as_one_is_not_acknowledged() {
+    let mut looker = Looker::new(1);
+    looker.connect();
+    looker.early.attach(GUEST, Mode::Auto);
+    let frame = |seq| {
+        let packet = Packet {
+            seq,
+            ack: 1,
+            flags: TcpFlags::ACK,
+            window: 9,
+            stamps: Some((1, 1)),
+            payload: vec![7],
+            ..Packet::default()
+        };
+        packet.inward(Place::default())
+    };
+    let frames = [frame(1), frame(2)];
+    let mut sights = Vec::new();
+    looker.early.look(&mut sights, GUEST, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
+    looker.early.attach(GUEST, Mode::Always);
+    for (frame, sight) in frames.iter().zip(&sights) {
+        assert_eq!(looker.early.delivered(sight, &frame[..], Checksum::Present, Nanos(1)), None);
+    }
+}
+
 proptest! {
     #[test]
     fn a_burst_is_as_its_frames(
@@ -82,5 +154,29 @@ proptest! {
             prop_assert_eq!((&alone.acks, &alone.out), (&together.acks, &together.out));
             prop_assert_eq!(alone.known(), together.known());
         }
+    }
+
+    /// What is noted of several frames as of one while nothing is acknowledged early shows when something is.
+    #[test]
+    fn a_run_is_as_its_frames(
+        bursts in proptest::collection::vec((any::<bool>(), any::<bool>(), proptest::collection::vec(run(), 1..4)), 1..12),
+    ) {
+        let (mut alone, mut together) = (Looker::new(1), Looker::new(32));
+        alone.connect();
+        together.connect();
+        for (number, (inward, always, runs)) in bursts.iter().enumerate() {
+            let way = if *inward { Way::In } else { Way::Out };
+            let now = Nanos::from_millis(1000 + number as u64);
+            let burst = runs.concat();
+            for looker in [&mut alone, &mut together] {
+                looker.early.attach(GUEST, if *always { Mode::Always } else { Mode::Auto });
+                looker.show(way, &burst, now);
+            }
+            prop_assert_eq!((&alone.acks, &alone.out), (&together.acks, &together.out));
+            prop_assert_eq!(alone.known(), together.known());
+            prop_assert_eq!(alone.early.export(GUEST), together.early.export(GUEST));
+        }
+        together.early.detach(GUEST);
+        prop_assert_eq!(together.early.flows().count(), 0);
     }
 }

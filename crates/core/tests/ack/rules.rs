@@ -354,14 +354,18 @@ fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
     fixture.observe(1, 0);
     assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what came before is the guest's to acknowledge");
     fixture.guest(&fixture.ack(1000, WINDOW));
-    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000));
-    fixture.observe(0, 3);
+    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None, "nor is the first that was noted acknowledged by it");
+    fixture.guest(&fixture.ack(2000, WINDOW));
+    assert_eq!(fixture.deliver(&fixture.data(3000, 1000)), None, "what came before is the guest's to acknowledge");
     fixture.guest(&fixture.ack(3000, WINDOW));
+    assert_eq!(fixture.deliver(&fixture.data(4000, 1000)).unwrap().ack, acks(5000));
+    fixture.observe(0, 3);
+    fixture.guest(&fixture.ack(5000, WINDOW));
     fixture.now += Nanos(LINGER.0 - 1);
-    assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "not before its senders' timers are safe");
-    fixture.guest(&fixture.ack(4000, WINDOW));
+    assert!(fixture.deliver(&fixture.data(5000, 1000)).is_some(), "not before its senders' timers are safe");
+    fixture.guest(&fixture.ack(6000, WINDOW));
     fixture.now += Nanos(1);
-    assert_eq!(fixture.deliver(&fixture.data(4000, 1000)), None, "it drains its ring");
+    assert_eq!(fixture.deliver(&fixture.data(6000, 1000)), None, "it drains its ring");
     assert!(!fixture.early.is_engaged(GUEST, fixture.now));
 }
 

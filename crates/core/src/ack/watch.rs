@@ -1,0 +1,91 @@
+//! A guest that drains its ring is let alone: nothing is to be acknowledged for it, so segments that carry nothing but data and ACKs
+//! are not noted. That is nearly all there are, and to read each and look its flow up would cost a guest that always runs more than
+//! early ack may.
+//!
+//! So what is known of a flow grows old, except for what its handshake said. Once the guest is [watched](Guest::watch) again, its
+//! numbers are learned anew, from what either end says next. They are not relied on, and nothing of the flow is retained, before the
+//! guest has acknowledged the first segment for it that was noted: its ring is first in, first out, so what was not noted is
+//! behind it then.
+
+use super::flow::{FIN, LEARNS, MARKED};
+use super::guest::Guest;
+use super::segment::Segment;
+use super::toward::anomaly;
+use super::{EarlyAck, Fallback, Flow, State};
+use crate::packet::TcpFlags;
+
+impl EarlyAck<'_> {
+    /// Whether what is known of a flow is old, and is to be learned. Never of one of which something is retained: all of it was noted
+    /// since, here or where it was imported from.
+    #[inline]
+    pub(super) fn learns(&self, at: usize) -> bool {
+        let flow = &self.flows[at];
+        let guest = &self.guests[flow.key.guest as usize];
+        let is_open = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
+        (flow.has(LEARNS) || is_old(flow, guest)) && is_open && flow.retained() == 0
+    }
+
+    /// Learns from a segment for the guest.
+    pub(super) fn learn_toward(&mut self, at: usize, segment: &Segment) {
+        self.begin_to_learn(at);
+        if let Some(reason) = anomaly(segment) {
+            return self.fall_back(at, reason);
+        }
+        if !segment.flags.contains(TcpFlags::ACK) {
+            return;
+        }
+        let flow = &mut self.flows[at];
+        (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
+        let (value, echo) = segment.timestamps().unwrap_or_default();
+        let is_later = value.wrapping_sub(flow.sender_stamp) as i32 >= 0;
+        if is_later || !flow.has(MARKED) {
+            (flow.sender_stamp, flow.sender_echo) = (value, echo);
+        }
+        if flow.has(MARKED) {
+            flow.seen = flow.seen.latest(segment.end());
+        } else {
+            (flow.seen, flow.mark) = (segment.end(), segment.end());
+            flow.flags |= MARKED;
+        }
+        if segment.flags.contains(TcpFlags::FIN) {
+            self.change(at, |flow| flow.flags |= FIN);
+        }
+    }
+
+    /// Learns from a segment of the guest.
+    pub(super) fn learn_from(&mut self, at: usize, segment: &Segment) {
+        self.begin_to_learn(at);
+        if segment.flags.contains(TcpFlags::RST) {
+            return self.fall_back(at, Fallback::Reset);
+        }
+        if !segment.is_sound {
+            return self.fall_back(at, Fallback::Options);
+        }
+        if !segment.flags.contains(TcpFlags::ACK) {
+            return;
+        }
+        let flow = &mut self.flows[at];
+        flow.stand(segment);
+        flow.set(State::Idle);
+        if flow.has(MARKED) && !segment.ack.before(flow.mark) && !segment.ack.after(flow.seen) {
+            flow.flags &= !(LEARNS | MARKED);
+        }
+        self.settle(at);
+    }
+
+    /// Forgets what is old.
+    fn begin_to_learn(&mut self, at: usize) {
+        let flow = &mut self.flows[at];
+        let guest = &self.guests[flow.key.guest as usize];
+        if is_old(flow, guest) {
+            flow.epoch = guest.epoch;
+            flow.flags = flow.flags & !MARKED | LEARNS;
+        }
+    }
+}
+
+/// Whether segments of a flow were not noted since it was heard of last.
+#[inline]
+pub(super) fn is_old(flow: &Flow, guest: &Guest) -> bool {
+    guest.skips || flow.epoch != guest.epoch
+}

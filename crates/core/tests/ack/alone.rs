@@ -1,0 +1,191 @@
+//! A guest that drains its ring is let alone, and what is known of its flows is learned anew once it does not.
+
+use crate::fixture::{FROM_GUEST, FROM_OUTSIDE, Fixture, GUEST, WINDOW, leaked};
+use crate::wire::{Packet, Place};
+use fairlane_core::ack::{Config, Fallback, LINGER, Mode, OPENING, STALL, State, Way};
+use fairlane_core::packet::TcpFlags;
+use fairlane_core::time::Nanos;
+
+/// A guest that drains its ring, with an open connection.
+fn drained(v6: bool) -> Fixture {
+    let place = Place { v6, port: 4000, ..Place::default() };
+    let mut fixture = Fixture::with(place, Mode::Auto, Config::default(), leaked(4, 64));
+    fixture.connect();
+    fixture
+}
+
+/// Whether a frame needs to be shown.
+fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> bool {
+    let frame = if way == Way::In { packet.inward(fixture.place) } else { packet.outward(fixture.place) };
+    let mut sights = Vec::new();
+    fixture.early.look(&mut sights, GUEST, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
+}
+
+/// Lets data come by that are not noted.
+fn pass_by(fixture: &mut Fixture) {
+    let data = fixture.data(0, 1000);
+    while is_noted(fixture, &data, Way::In) {}
+}
+
+/// How many of a hundred looks at a frame find that it needs to be shown.
+fn noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> usize {
+    (0..100).filter(|_| is_noted(fixture, packet, way)).count()
+}
+
+/// The guest stops draining its ring.
+fn stall(fixture: &mut Fixture) {
+    fixture.observe(1, 0);
+    fixture.now += STALL;
+    fixture.observe(1, 0);
+}
+
+/// Data and ACKs are noted now and then; whatever else is, always; and everything once the guest stalls.
+#[test]
+fn rule_9_only_what_begins_or_ends_a_flow_is_noted() {
+    for v6 in [false, true] {
+        let mut fixture = drained(v6);
+        let (data, ack) = (fixture.data(0, 100), fixture.ack(0, WINDOW));
+        for (packet, way) in [(&data, Way::In), (&ack, Way::Out)] {
+            let times = noted(&mut fixture, packet, way);
+            assert!((1..20).contains(&times), "{times} of 100");
+        }
+        for flags in [TcpFlags::FIN, TcpFlags::RST, TcpFlags::SYN, TcpFlags::URG] {
+            let packet = Packet { flags: TcpFlags::ACK.with(flags), ..data.clone() };
+            assert_eq!(noted(&mut fixture, &packet, Way::In), 100, "{flags:?}");
+        }
+        stall(&mut fixture);
+        assert_eq!((noted(&mut fixture, &data, Way::In), noted(&mut fixture, &ack, Way::Out)), (100, 100));
+    }
+}
+
+/// While a handshake or a FIN waits for its answer, all is noted; then no longer.
+#[test]
+fn rule_9_a_flow_that_opens_or_closes_is_watched() {
+    let mut fixture = drained(false);
+    let data = fixture.data(0, 100);
+    let other = Place { port: 4001, ..fixture.place };
+    let place = std::mem::replace(&mut fixture.place, other);
+    let syn = Packet { seq: 9, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
+    fixture.deliver(&syn);
+    assert_eq!(noted(&mut fixture, &data, Way::In), 100, "a handshake is under way");
+    fixture.guest(&Packet { seq: 4, ack: 10, flags: TcpFlags::SYN.with(TcpFlags::ACK), ..syn.clone() });
+    fixture.deliver(&Packet { seq: 10, ack: 5, flags: TcpFlags::ACK, ..syn });
+    fixture.place = place;
+    assert!(noted(&mut fixture, &data, Way::In) < 20, "it is complete");
+    fixture.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..fixture.data(5000, 0) });
+    assert_eq!(noted(&mut fixture, &data, Way::In), 100, "the sender's FIN is not acknowledged");
+    fixture.guest(&fixture.ack(5001, WINDOW));
+    assert_eq!(fixture.early.known(GUEST), 1, "the connection that is closed is forgotten");
+    assert!(noted(&mut fixture, &data, Way::In) < 20);
+}
+
+/// A connection that is refused, or never answered, does not keep its guest watched.
+#[test]
+fn rule_9_a_flow_that_never_opens_is_forgotten() {
+    let mut fixture = drained(false);
+    let data = fixture.data(0, 100);
+    let syn = Packet { seq: 9, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
+    let refusal = Packet { seq: 0, ack: 10, flags: TcpFlags::RST.with(TcpFlags::ACK), ..syn.clone() };
+    let place = fixture.place;
+    for refused in [true, false] {
+        fixture.place.port = 4001;
+        fixture.deliver(&syn);
+        if refused {
+            fixture.guest(&refusal);
+        }
+        fixture.place = place;
+        assert_eq!(noted(&mut fixture, &data, Way::In) < 20, refused);
+    }
+    fixture.now += Nanos::from_millis(1000 * u64::from(OPENING + 1));
+    noted(&mut fixture, &data, Way::In);
+    assert!(noted(&mut fixture, &data, Way::In) < 20, "nobody answered");
+}
+
+/// However far a connection went meanwhile, it is acknowledged early once both ends were heard again, from where the guest is now.
+#[test]
+fn rule_9_what_is_old_is_learned_before_it_is_relied_on() {
+    for far in [3000, 1 << 30, 3 << 30] {
+        let mut fixture = drained(false);
+        pass_by(&mut fixture);
+        let (mine, theirs) = (FROM_OUTSIDE.wrapping_add(far), FROM_GUEST.wrapping_add(far));
+        let data = |at: u32| Packet {
+            seq: mine.wrapping_add(at),
+            ack: theirs,
+            stamps: Some((far, 700)),
+            ..Fixture::open().data(0, 1000)
+        };
+        let ack = |at: u32| Packet {
+            seq: theirs,
+            stamps: Some((far, far)),
+            ..Fixture::open().ack(far.wrapping_add(at), WINDOW)
+        };
+        stall(&mut fixture);
+        assert_eq!(fixture.deliver(&data(1000)), None);
+        assert_eq!(fixture.guest(&ack(1000)), Some(ack(1000)), "{far}: it goes as it is");
+        assert_eq!(fixture.deliver(&data(2000)), None, "the first that was noted is not acknowledged");
+        assert_eq!(fixture.early.retained(GUEST), 0);
+        assert_eq!(fixture.guest(&ack(3000)), Some(ack(3000)));
+        let early = fixture.deliver(&data(3000)).expect("it is learned");
+        assert_eq!((early.ack, early.seq, early.stamps), (mine.wrapping_add(4000), theirs, Some((far, far))));
+    }
+}
+
+/// A guest that acknowledges more than was noted is not believed: it is heard further.
+#[test]
+fn rule_9_an_ack_beyond_what_was_noted_teaches_nothing() {
+    let mut fixture = drained(false);
+    pass_by(&mut fixture);
+    stall(&mut fixture);
+    fixture.deliver(&fixture.data(1000, 1000));
+    assert!(fixture.guest(&fixture.ack(9000, WINDOW)).is_some());
+    assert_eq!(fixture.deliver(&fixture.data(9000, 1000)), None);
+    assert_eq!((fixture.flow().state, fixture.fallbacks(Fallback::AckedUnsent)), (State::Idle, 0));
+    assert!(fixture.guest(&fixture.ack(2000, WINDOW)).is_some(), "nor is it held to what it said");
+}
+
+/// What was learned before the guest was let alone once more teaches nothing.
+#[test]
+fn rule_9_what_was_learned_grows_old_again() {
+    let mut fixture = drained(false);
+    for round in [0, 10_000] {
+        pass_by(&mut fixture);
+        stall(&mut fixture);
+        let stands = if round == 0 { 0 } else { 2000 };
+        fixture.guest(&fixture.ack(stands, WINDOW));
+        fixture.deliver(&fixture.data(round + 1000, 1000));
+        assert_eq!(fixture.early.retained(GUEST), 0, "what came before it is not known");
+        fixture.guest(&fixture.ack(round + 2000, WINDOW));
+        fixture.observe(0, 9);
+        fixture.now += LINGER;
+    }
+}
+
+/// A flow of which little is known is carried over as such.
+#[test]
+fn rule_10_what_is_old_is_old_elsewhere() {
+    let mut fixture = drained(false);
+    pass_by(&mut fixture);
+    let export = fixture.early.export(GUEST);
+    let mut other = Fixture::with(fixture.place, Mode::Always, Config::default(), leaked(4, 64));
+    assert_eq!(other.early.import(GUEST, &export, other.now), Ok(1));
+    assert_eq!(other.deliver(&other.data(1000, 1000)), None, "it is not known what came before");
+    other.guest(&other.ack(2000, WINDOW));
+    assert_eq!(other.deliver(&other.data(2000, 1000)).map(|ack| ack.ack), Some(FROM_OUTSIDE.wrapping_add(3000)));
+}
+
+/// Copies that are carried over to where a guest was let alone are kept all the same.
+#[test]
+fn rule_10_copies_are_kept_where_a_guest_was_let_alone() {
+    let mut source = Fixture::open();
+    source.deliver(&source.data(0, 1000)).expect("it is acknowledged early");
+    let mut target = drained(false);
+    target.early.detach(GUEST);
+    target.early.attach(GUEST, Mode::Auto);
+    target.place.port = 4001;
+    target.connect();
+    pass_by(&mut target);
+    assert_eq!(target.early.import(GUEST, &source.early.export(GUEST), target.now), Ok(1));
+    target.place.port = 4000;
+    target.guest(&target.ack(400, WINDOW));
+    assert_eq!(target.early.retained(GUEST), 600);
+}
