@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fairlane_load::{
-    ReceiveSpec, Received, Sample, Sent, ServeSpec, busy, delay, disk, ping, processors, tcp,
+    ReceiveSpec, Received, Sample, Sent, ServeSpec, busy, delay, digest, disk, ping, processors, tcp,
     traffic::{client, server},
     transfer, udp,
 };
@@ -55,7 +55,9 @@ pub enum Command {
     TransferSend(transfer::Spec),
     /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
     TransferServe(ServeSpec),
-    /// Hashes what [`fairlane_load::digest::Sender`] sends; [`Event::Started`]. It may be left behind.
+    /// Sends random bytes whose hash is compared, to an agent that does `DigestServe`.
+    DigestSend(digest::Spec),
+    /// Hashes what `DigestSend` sends; [`Event::Started`]. It may be left behind.
     DigestServe(ServeSpec),
     /// Serves requests; [`Event::Started`]. It may be left behind.
     RequestServe(server::Spec),

@@ -162,6 +162,7 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::DelayServe(spec) => delay::serve(&spec, started).map(|()| Outcome::Served)?,
         Command::TransferSend(spec) => Outcome::Transfers(transfer::send(&spec)?),
         Command::TransferServe(spec) => transfer::serve(&spec, started).map(|()| Outcome::Served)?,
+        Command::DigestSend(spec) => Outcome::Sent(digest::send(&spec)?),
         Command::DigestServe(spec) => digest::serve(&spec, started).map(|()| Outcome::Served)?,
         Command::RequestServe(spec) => {
             server::run(&spec, &AtomicBool::new(false), |_| say(Event::Started), |_| ()).map(|_| Outcome::Served)?

@@ -163,6 +163,8 @@ fn duration(command: &Command) -> f64 {
         Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::TransferSend(spec) => spec.seconds,
+        // As many standstills as there may be, none of which is to count as an answer that is missing.
+        Command::DigestSend(_) => 600.0,
         Command::DelayServe(spec) | Command::TransferServe(spec) | Command::DigestServe(spec) => spec.seconds,
         Command::RequestServe(spec) => spec.seconds.unwrap_or(86_400.0),
         Command::RequestSend(spec) => spec.seconds + spec.timeout,

@@ -182,7 +182,7 @@ impl XenImages {
         let toolstack = packages::files("xen-utils-4.17")?;
         let store = packages::files("xenstore-utils")?;
         let mut programs = network_programs()?;
-        for name in ["xl", "xenstored", "xenconsoled", "xen-init-dom0"] {
+        for name in ["xl", "xenstored", "xenconsoled", "xen-init-dom0", "libxl-save-helper"] {
             let name = format!("{XEN_PROGRAMS}/{name}");
             programs.push((name.clone(), toolstack.join(name)));
         }

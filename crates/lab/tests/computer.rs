@@ -1,13 +1,19 @@
 //! The emulated computer, as a Xen host, as a KVM host and with native Linux: booted, used, ended.
 
 mod hostile;
+mod restored;
 mod support;
 
-use std::{env, fs, process, time::Instant};
+use std::{
+    env, fs, process, thread,
+    time::{Duration, Instant},
+};
 
 use fairlane_agent::mpi;
+use fairlane_engine::snapshot::{Snapshot, VifState};
 use fairlane_lab::{
-    Clock, Command, Error, Event, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology, images,
+    Agent, Clock, Command, Error, Event, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology,
+    images,
     machine::{self, Backend},
 };
 use fairlane_load::{ReceiveSpec, disk, ping, tcp, udp};
@@ -90,6 +96,7 @@ fn fairlane() -> Result<(), Error> {
             dom0.output(&["fairlane", "ctl", "stop"])?;
             machine::run_fairlane(dom0).map(drop)
         })?;
+        restored::in_mid_transfer(machine)?;
         // A guest dies, and is made anew.
         dom0.output(&[XL, "destroy", "guest-2"])?;
         dom0.output(&[XL, "create", "-q", "/etc/xen/guest-2.cfg"])?;
@@ -103,6 +110,24 @@ fn fairlane() -> Result<(), Error> {
 
 /// Xen's toolstack, in dom0.
 const XL: &str = "/usr/lib/xen-4.17/bin/xl";
+
+/// What Fairlane shows of a guest's card; none if it has none.
+fn vif(dom0: &Agent, guest: Node) -> Result<Option<VifState>, Error> {
+    let shown = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
+    let shown: Snapshot = serde_json::from_str(&shown).unwrap();
+    let name = format!("{guest}/0");
+    Ok(shown.vifs.into_iter().find(|vif| vif.name == name))
+}
+
+fn await_that(what: &str, is: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
+    for _ in 0..50 {
+        if is()? {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    panic!("in vain was waited until {what}");
+}
 
 /// Has the external machine ask a guest for echoes until one comes, for as long as a guest may take to boot.
 fn ping(machine: &dyn Machine, guest: Node) -> Result<(), Error> {

@@ -7,10 +7,13 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::{ServeSpec, serve_each};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+
+use crate::{Sent, ServeSpec, about, seconds, serve_each};
 
 /// Bytes that are read at once, and by a reader that takes its time, with how long it waits then.
 const CHUNK: usize = 64 << 10;
@@ -23,8 +26,22 @@ const LATE: Duration = Duration::from_secs(3);
 /// Bytes of a hash.
 const HASH: usize = 8;
 
+/// A sender's orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The server.
+    pub to: SocketAddr,
+    /// How that reads.
+    pub reader: Reader,
+    /// Random bytes, the same each time.
+    pub bytes: u64,
+    /// The longest the connection may stand still, in seconds.
+    pub patience: f64,
+}
+
 /// How the other end reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reader {
     /// What there is.
     Quick = 0,
@@ -77,6 +94,29 @@ impl Sender {
     }
 }
 
+/// Sends random bytes, and waits until they are known to have arrived as they were sent.
+///
+/// # Errors
+/// Orders out of range; as [`Sender::connect`] and [`Sender::finish`].
+pub fn send(spec: &Spec) -> io::Result<Sent> {
+    let patience = seconds("patience", spec.patience)?;
+    let (start, mut random) = (Instant::now(), StdRng::seed_from_u64(spec.bytes));
+    let mut sent = || -> io::Result<()> {
+        let mut sender = Sender::connect(spec.to, spec.reader, patience)?;
+        let mut chunk = vec![0; CHUNK];
+        let mut left = spec.bytes;
+        while left > 0 {
+            let next = &mut chunk[..left.min(CHUNK as u64) as usize];
+            random.fill_bytes(next);
+            sender.send(next)?;
+            left -= next.len() as u64;
+        }
+        sender.finish()
+    };
+    sent().map_err(about(spec.to))?;
+    Ok(Sent { seconds: start.elapsed().as_secs_f64(), bytes: spec.bytes, ..Sent::default() })
+}
+
 /// Takes connections until the time is up, calling `started` once it can.
 ///
 /// # Errors
@@ -125,6 +165,8 @@ mod tests {
             sizes.iter().for_each(|size| sender.send(&vec![7; *size]).unwrap());
             sender.finish().unwrap();
         }
+        let spec = Spec { to, reader: Reader::Quick, bytes: 3 * CHUNK as u64 + 1, patience: 10.0 };
+        assert_eq!(send(&spec).unwrap().bytes, spec.bytes);
         let mut sender = Sender::connect(to, Reader::Quick, PATIENCE).unwrap();
         sender.send(b"this").unwrap();
         sender.stream.write_all(b" and what nobody sent").unwrap();

@@ -2,14 +2,11 @@
 //!
 //! The guest has the card served by a program of its own, `fairlane-hostile`, on real grants and event channels.
 
-use std::thread;
-use std::time::Duration;
-
-use fairlane_engine::snapshot::{PortState, Snapshot, State};
+use fairlane_engine::snapshot::{PortState, State};
 use fairlane_lab::{Agent, Command, Error, Job, Machine, Node, Outcome};
 use fairlane_load::ping;
 
-use crate::XL;
+use crate::{XL, await_that, vif};
 
 /// What it does, and the reason its card is closed with; `{}` is the reference of its page.
 const DEEDS: [(&str, &str); 6] = [
@@ -67,20 +64,7 @@ fn ask(machine: &dyn Machine, guest: Node, count: u16) -> Result<Job, Error> {
     machine.agent(Node::External).start_job(Command::Ping(spec))
 }
 
-/// What Fairlane shows of a guest's card.
+/// What Fairlane shows of a guest's port.
 fn port(dom0: &Agent, guest: Node) -> Result<PortState, Error> {
-    let shown = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
-    let shown: Snapshot = serde_json::from_str(&shown).unwrap();
-    let name = format!("{guest}/0");
-    Ok(shown.vifs.into_iter().find(|vif| vif.name == name).expect("a card of that name").port)
-}
-
-fn await_that(what: &str, is: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
-    for _ in 0..50 {
-        if is()? {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
-    panic!("in vain was waited until {what}");
+    Ok(vif(dom0, guest)?.expect("a card of that name").port)
 }

@@ -1,0 +1,79 @@
+//! A guest that Xen saves to a file and restores from it, as another domain, while bytes are sent to it.
+
+use std::time::Instant;
+
+use fairlane_engine::snapshot::FlowState;
+use fairlane_lab::{Agent, Command, Error, Job, Machine, Node, Outcome};
+use fairlane_load::ServeSpec;
+use fairlane_load::digest::{Reader, Spec};
+
+use crate::{XL, await_that, vif};
+
+const GUEST: Node = Node::Guest(2);
+/// The image's own file system has not as much room.
+const SAVED: &str = "/dev/guest.save";
+const FLOWS: &str = "/dev/guest.flows";
+
+/// Bytes that are sent: for longer than it takes until the guest is paused, even where the link is as fast as it may be.
+const BYTES: u64 = 40_000_000;
+
+/// Everything that was sent arrives, and the flow is accelerated for the new domain as it was for the old, from whose rings what lay
+/// there is lost.
+pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
+    let (dom0, guest) = (machine.agent(Node::Host), machine.agent(GUEST));
+    let (name, card) = (GUEST.to_string(), format!("{GUEST}/0"));
+    accelerate(dom0, &card)?;
+    let serving = guest.start_job(Command::DigestServe(ServeSpec { port: 5004, seconds: 600.0 }))?;
+    serving.started()?;
+    let to = (machine.address(GUEST), 5004).into();
+    let spec = Spec { to, reader: Reader::Quick, bytes: BYTES, patience: 90.0 };
+    let sending = machine.agent(Node::External).start_job(Command::DigestSend(spec))?;
+    await_that("bytes are acknowledged for the guest", || is_accelerated(dom0))?;
+
+    let begun = Instant::now();
+    dom0.output(&[XL, "save", "-p", &name, SAVED])?;
+    let owed: u32 = flows(dom0)?.iter().map(|flow| flow.owed).sum();
+    let exported = dom0.output(&["fairlane", "ctl", "flows", "export", &card, FLOWS])?;
+    dom0.output(&[XL, "destroy", &name])?;
+    await_that("its card is gone", || Ok(vif(dom0, GUEST)?.is_none()))?;
+    dom0.output(&[XL, "restore", "-p", SAVED])?;
+    accelerate(dom0, &card)?;
+    let imported = dom0.output(&["fairlane", "ctl", "flows", "import", &card, FLOWS])?;
+    assert_eq!(imported, "1 flow taken over\n");
+    assert_eq!(flows(dom0)?.iter().map(|flow| flow.owed).sum::<u32>(), owed);
+    dom0.output(&[XL, "unpause", &name])?;
+    let away = begun.elapsed().as_secs_f64();
+    let _console = attach(dom0, &name)?;
+
+    await_that("bytes are acknowledged for the guest again", || is_accelerated(dom0))?;
+    let Outcome::Hello { .. } = guest.run(Command::Hello)? else { panic!("hello") };
+    let Outcome::Sent(sent) = sending.wait()? else { panic!("sent") };
+    let early = vif(dom0, GUEST)?.and_then(|vif| vif.early_ack).expect("early ack of the restored guest's card");
+    eprintln!("{sent:?}; away for {away:.1} s with {owed} bytes owed, {}; {early:?}", exported.trim());
+    assert_eq!(early.resets, 0, "{early:?}");
+    dom0.output(&["fairlane", "ctl", "set", &card, "early_ack=false"])?;
+    Ok(())
+}
+
+/// Turns early ack on for a card, once Fairlane has found it.
+fn accelerate(dom0: &Agent, card: &str) -> Result<(), Error> {
+    let argv = ["fairlane", "ctl", "--json", "set", card, "early_ack=always"].map(str::to_owned).to_vec();
+    dom0.run(Command::Await { argv, text: "null".to_owned(), seconds: 20.0 }).map(drop)
+}
+
+/// Opens the way to the agent of a guest, which runs already and so does not say that it is ready: the job has no end.
+fn attach(dom0: &Agent, name: &str) -> Result<Job, Error> {
+    let domain = dom0.output(&[XL, "domid", name])?;
+    let console = dom0.output(&["xenstore-read", &format!("/local/domain/{}/console/tty", domain.trim())])?;
+    dom0.start_job(Command::Attach { name: name.to_owned(), console: console.trim().into() })
+}
+
+/// The flows that early ack knows.
+fn flows(dom0: &Agent) -> Result<Vec<FlowState>, Error> {
+    Ok(serde_json::from_str(&dom0.output(&["fairlane", "ctl", "--json", "show", "flows"])?).unwrap())
+}
+
+/// Whether bytes were acknowledged early in a flow that is active.
+fn is_accelerated(dom0: &Agent) -> Result<bool, Error> {
+    Ok(flows(dom0)?.iter().any(|flow| flow.state == "active" && flow.early_acks > 0))
+}
