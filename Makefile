@@ -68,9 +68,12 @@ platforms: guests all
 	status=0; \
 	for name in accept-rate http-sizes; do \
 		for machine in box kvm xen; do $(TARGET)/release/fairlane lab run $$name --machine $$machine || status=1; done; \
-		$(TARGET)/release/fairlane lab run $$name --machine xen --backend fairlane || status=1; \
+		for machine in kvm xen; do \
+			$(TARGET)/release/fairlane lab run $$name --machine $$machine --backend fairlane || status=1; \
+		done; \
 		out=out/lab/$$name; \
-		$(TARGET)/release/fairlane compare $$out-box $$out-kvm $$out-xen $$out-xen-fairlane --out $$out-compared || status=1; \
+		$(TARGET)/release/fairlane compare $$out-box $$out-kvm $$out-kvm-fairlane $$out-xen $$out-xen-fairlane \
+			--out $$out-compared || status=1; \
 		for machine in uml qemu; do \
 			for backend in netback fairlane; do \
 				$(TARGET)/release/fairlane lab run $$name --machine $$machine --backend $$backend || status=1; \

@@ -5,6 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use fairlane_load::about;
 use serde::{Deserialize, Serialize};
 
 /// The doctor's program, which lies beside the agent.
@@ -42,7 +43,7 @@ struct Report {
 /// Where the program is not there, or cannot look: its own words.
 pub fn run(spec: &Spec) -> io::Result<Vec<Finding>> {
     let program = env::current_exe()?.with_file_name(PROGRAM);
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.display()));
+    let named = |error| about(program.display())(error);
     let mut doctor = Command::new(&program);
     doctor.args(["doctor", "--json", "--seconds", &spec.seconds.to_string()]).stdin(Stdio::null());
     let output = doctor.output().map_err(named)?;
@@ -51,7 +52,7 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Finding>> {
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(named(io::Error::other(format!("{}: {words}", output.status))));
     }
-    let report: Report = serde_json::from_slice(&output.stdout).map_err(|error| named(error.into()))?;
+    let report: Report = serde_json::from_slice(&output.stdout).map_err(io::Error::from).map_err(named)?;
     Ok(report.findings)
 }
 

@@ -6,16 +6,15 @@
 
 use std::{
     env,
-    fmt::Display,
     io::{self, BufRead, BufReader, ErrorKind, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use fairlane_load::readable;
+use fairlane_load::{about, readable, seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::running::Running;
@@ -73,7 +72,7 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
         .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
         .arg(agent.with_file_name(PROGRAM))
         .args(numbers.map(|number| number.to_string()));
-    let end = Instant::now() + seconds(spec.seconds)?;
+    let end = Instant::now() + seconds("seconds", spec.seconds)?;
     let mut mpirun = Talk::begin(command, "mpirun", end, spec.seconds)?;
     let (mut times, mut words) = (Vec::new(), Vec::new());
     while let Some(line) = mpirun.hear().map_err(|error| {
@@ -89,7 +88,7 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
     let complete = |(times, size): (&Times, &usize)| times.bytes == *size && times.seconds.len() == spec.iterations;
     if times.len() != spec.sizes.len() || !times.iter().zip(&spec.sizes).all(complete) {
         let asked = format!("{} iterations each of {:?} bytes were asked for", spec.iterations, spec.sizes);
-        return Err(named(PROGRAM, format_args!("{asked}, and it measured {times:?}")));
+        return Err(io::Error::other(format!("{PROGRAM}: {asked}, and it measured {times:?}")));
     }
     Ok(times)
 }
@@ -100,8 +99,8 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
 /// # Errors
 /// A port in use, a command that fails (its own words), or the time is up before its end.
 pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
-    let end = Instant::now() + seconds(spec.seconds)?;
-    let listener = TcpListener::bind(spec.at).map_err(|error| named(&format!("TCP {}", spec.at), error))?;
+    let end = Instant::now() + seconds("seconds", spec.seconds)?;
+    let listener = TcpListener::bind(spec.at).map_err(about(format_args!("TCP {}", spec.at)))?;
     started();
     if !readable(&listener, end)? {
         return Ok(());
@@ -110,7 +109,7 @@ pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&caller).read_line(&mut line)?;
     let words = split(&line);
-    let (program, arguments) = words.split_first().ok_or_else(|| named("remote shell", "no command came"))?;
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("remote shell: no command came"))?;
     let mut command = Command::new(program);
     command.args(arguments);
     let mut daemon = Talk::begin(command, program, end, spec.seconds)?;
@@ -128,7 +127,7 @@ pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
 /// # Errors
 /// Where the node cannot be reached.
 pub fn rsh(port: u16, node: &str, command: &[String]) -> io::Result<()> {
-    let mut node = TcpStream::connect((node, port)).map_err(|error| named(node, error))?;
+    let mut node = TcpStream::connect((node, port)).map_err(about(node))?;
     writeln!(node, "{}", command.join(" "))?;
     io::copy(&mut node, &mut io::stderr()).map(|_| ())
 }
@@ -169,7 +168,7 @@ impl Talk {
         command.stdin(Stdio::null()).stdout(output.1).stderr(errors.1);
         // Open MPI looks for its programs there; a guest's agent has none itself.
         command.env("PATH", env::var_os("PATH").unwrap_or_else(|| "/bin".into()));
-        let running = Running(command.spawn().map_err(|error| named(name, error))?);
+        let running = Running(command.spawn().map_err(about(name))?);
         let (say, lines) = channel();
         for pipe in [output.0, errors.0] {
             let say = say.clone();
@@ -204,21 +203,14 @@ impl Talk {
         if status.success() {
             return Ok(());
         }
-        Err(named(&self.name, format_args!("{status}: {}", words.join("\n"))))
+        Err(io::Error::other(format!("{}: {status}: {}", self.name, words.join("\n"))))
     }
-}
-
-fn seconds(limit: f64) -> io::Result<Duration> {
-    Duration::try_from_secs_f64(limit).map_err(|error| named("seconds", error))
-}
-
-fn named(name: &str, error: impl Display) -> io::Error {
-    io::Error::other(format!("{name}: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_lines_of_the_program_are_read() {
@@ -278,7 +270,7 @@ mod tests {
         let spec = Spec { nodes, port: 9, sizes: vec![64], iterations: 10, seconds: 20.0 };
         let error = run(&spec).unwrap_err().to_string();
         assert!(error.starts_with("mpirun: exit status: ") && error.contains("/all-to-all"), "{error}");
-        let error = run(&Spec { seconds: 0.0, ..spec }).unwrap_err().to_string();
+        let error = run(&Spec { seconds: 0.001, ..spec }).unwrap_err().to_string();
         assert!(error.contains("0 of 1 sizes are done among 127.0.0.1,127.0.0.1"), "{error}");
     }
 }

@@ -1,7 +1,6 @@
 //! The agent's side of the talk: reads requests, runs each in a thread, writes messages.
 
 use std::{
-    fmt::Display,
     fs::{self, File},
     io::{self, BufRead, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -12,7 +11,7 @@ use std::{
 };
 
 use fairlane_load::{
-    Progress, busy, delay, digest, disk, ping, processors, tcp,
+    Progress, about, busy, delay, digest, disk, ping, processors, tcp,
     traffic::{client, server},
     transfer, udp,
 };
@@ -178,11 +177,9 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::Counters => Outcome::Counters(Counters::read()?),
         Command::Run { argv } => run(&argv)?,
         Command::Await { argv, text, seconds } => run_until(&argv, &text, seconds)?,
-        Command::Read { path } => {
-            Outcome::Text(fs::read_to_string(&path).map_err(|error| named(error, path.display()))?)
-        }
+        Command::Read { path } => Outcome::Text(fs::read_to_string(&path).map_err(about(path.display()))?),
         Command::Write { path, text } => {
-            fs::write(&path, text).map_err(|error| named(error, path.display()))?;
+            fs::write(&path, text).map_err(about(path.display()))?;
             Outcome::Written
         }
         Command::Mark => {
@@ -190,7 +187,7 @@ fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
             Outcome::Marked { number: mark(), counters }
         }
         Command::Symbols { table, addresses } => {
-            Outcome::Symbols(symbols::of(&table, &addresses).map_err(|error| named(error, table.display()))?)
+            Outcome::Symbols(symbols::of(&table, &addresses).map_err(about(table.display()))?)
         }
         Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
             unreachable!("served where requests are read")
@@ -203,7 +200,7 @@ fn spawn(argv: &[String]) -> io::Result<File> {
     let (program, arguments) = words(argv)?;
     let (ours, theirs) = UnixStream::pair()?;
     let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
-    let mut child = child.map_err(|error| named(error, program))?;
+    let mut child = child.map_err(about(program))?;
     // It lives as long as the socket's other end is open; its exit status tells nothing more.
     thread::spawn(move || child.wait());
     Ok(File::from(OwnedFd::from(ours)))
@@ -216,7 +213,7 @@ fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
 fn run(argv: &[String]) -> io::Result<Outcome> {
     let (program, arguments) = words(argv)?;
     let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| named(error, program))?;
+    let output = output.map_err(about(program))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
 }
@@ -236,11 +233,6 @@ fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
             _ => thread::sleep(AGAIN),
         }
     }
-}
-
-/// The error with the name of what it is about.
-fn named(error: io::Error, what: impl Display) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn hello() -> io::Result<Outcome> {

@@ -122,8 +122,11 @@ pub struct Sent {
 /// The longest a blocked socket keeps a loop from looking at its deadline.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A duration from a number of seconds, refusing what is negative, not finite or longer than a day.
-fn seconds(name: &str, value: f64) -> io::Result<Duration> {
+/// A duration from a number of seconds.
+///
+/// # Errors
+/// What is negative, not finite or longer than a day, by its name.
+pub fn seconds(name: &str, value: f64) -> io::Result<Duration> {
     if value > 0.0 && value <= 86_400.0 {
         return Ok(Duration::from_secs_f64(value));
     }
@@ -195,6 +198,6 @@ fn serve_each(
 }
 
 /// Sets an error's message to begin with whom or what it is about.
-fn about(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+pub fn about(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
