@@ -1,13 +1,15 @@
 /* Counts the instructions an emulated computer executes, by the code they belong to. A plugin of QEMU's TCG.
  *
- *   qemu-system-x86_64 -accel tcg,thread=single -icount shift=0,sleep=off -plugin path-length.so,out=FILE ...
+ *   qemu-system-x86_64 -accel tcg -plugin path-length.so,out=FILE ...
  *
  * The emulator translates code in blocks; each block, told from others by virtual address and machine page, has counters.
  * Reading registers is beyond the plugin interface of QEMU 7.2, so whose code a block is follows from these two: the
  * hypervisor has its own virtual addresses, and what two domains' kernels execute at the same virtual address lies on different
  * pages. A kernel lies in one piece, so its text's pages less the pages of their virtual addresses are one number, which tells
  * kernels apart. What else is executed, programs and modules, runs under the kernel whose text the CPU executed last; now and then
- * the hypervisor changes domains between the two, so the kernel that was found most often counts.
+ * the hypervisor changes domains between the two, so the kernel that was found most often counts. A guest that a CPU enters by
+ * VMRUN (AMD64 Architecture Programmer's Manual, volume 2, 15.5) may have its kernel anywhere in memory, a page here and a page
+ * there; but what a CPU executes from there on is the guest's, until it is back at the instruction behind.
  *
  * A mark is an instruction that moves the eight bytes "FAIRLANE" into a register. When one is executed, all counts so far are
  * written to FILE.1, FILE.2 and so on; what lies between two marks is their difference. A file has a line
@@ -15,7 +17,7 @@
  * and then a line for each block that was executed:
  *   ADDRESS PAGE KERNEL then for each CPU: EXECUTED CHARGED
  * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one, KERNEL the number
- * of the kernel whose text it is or that it runs under, modulo 2^64, and 0 if it is not known. EXECUTED are
+ * of the kernel whose text it is or that it runs under, modulo 2^64, 0 if it is not known and 1 of a guest by VMRUN. EXECUTED are
  * the block's own instructions; one that is repeated (`rep movsb`) is one, as processors count, though the emulator's clock
  * and so all that is said of time counts each repetition.
  *
@@ -24,8 +26,12 @@
  * nanosecond is an instruction, these are nanoseconds. In the midst of what the hypervisor does between leaving one domain
  * and entering another it calls the CPU the other's; just where cannot be seen from here, so each is charged with half.
  *
+ * Without -icount each CPU is a thread of the emulator's, and counts for itself. Where others go on during a mark, what they
+ * execute then is before it in part; and CHARGED means nothing, as time is not instructions.
+ *
  * Debian ships no qemu-plugin.h: what is used of version 1 of the interface is declared here. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -62,11 +68,14 @@ uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 
 enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
+enum { GUEST_BY_VMRUN = 1 }; /* no kernel's number: those are a physical page's less a far higher virtual one's */
 
 /* Code translated at one address of one page. */
 struct block {
   uint64_t address, page, length;
   uint64_t repeated; /* the address of its last instruction, if that repeats: all but the first time as a block of its own */
+  uintptr_t start;  /* where the emulator has its first instruction */
+  uintptr_t resume; /* the same of the instruction behind its last, if that enters a guest */
   bool hypervisor, text, halts;
   uint64_t kernel, votes; /* the kernel it runs under, and by how much that was found more often than others (Boyer and Moore) */
   uint64_t executed[MOST_CPUS], charged[MOST_CPUS];
@@ -75,20 +84,28 @@ struct block {
 
 /* Who has a CPU, and since when. */
 struct owner {
+  uint64_t clock; /* instructions that the CPU has executed, each repetition of one counted */
   struct block *entered;
   uint64_t since;
   uint64_t left; /* when the hypervisor took over from a domain or woke */
   uint64_t repeating; /* of the last block */
   uint64_t kernel; /* whose text was last executed */
+  uintptr_t resume; /* while a guest runs that was entered by VMRUN: where it is left */
   bool in_hypervisor, halted;
 };
 
-/* Callbacks come from one thread: with -icount the emulator runs all CPUs in turn. */
 static struct block *buckets[BUCKETS];
+static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER; /* guards the buckets */
 static struct owner owners[MOST_CPUS];
-static uint64_t clock_now; /* instructions of all CPUs so far */
 static int cpus, marks;
 static const char *out = "path-length";
+
+/* Instructions of all CPUs so far. */
+static uint64_t clock_now(void) {
+  uint64_t sum = 0;
+  for (int cpu = 0; cpu < cpus; cpu++) sum += owners[cpu].clock;
+  return sum;
+}
 
 /* Charges the CPU's time from its last change of hands to this one, and gives the CPU to a block. */
 static void hand_over(unsigned cpu, struct block *to, uint64_t when) {
@@ -108,24 +125,28 @@ static void vote(struct block *block, uint64_t kernel) {
 static void executed(unsigned cpu, void *data) {
   struct block *block = data;
   struct owner *owner = &owners[cpu];
-  if (block->hypervisor && (!owner->in_hypervisor || owner->halted)) owner->left = clock_now;
+  if (block->hypervisor && (!owner->in_hypervisor || owner->halted)) owner->left = clock_now();
   if (block->halts || (owner->in_hypervisor && !block->hypervisor)) {
+    uint64_t now = clock_now();
     uint64_t left = owner->left > owner->since ? owner->left : owner->since; /* a mark may have come between */
-    if (!owner->entered) left = clock_now; /* the hypervisor's own start is no domain's */
-    hand_over(cpu, block, left + (clock_now - left) / 2);
+    if (!owner->entered) left = now; /* the hypervisor's own start is no domain's */
+    hand_over(cpu, block, left + (now - left) / 2);
   }
-  if (block->text) owner->kernel = block->kernel;
+  if (owner->resume == block->start) owner->resume = 0;
+  if (owner->resume) block->kernel = GUEST_BY_VMRUN;
+  else if (block->text) owner->kernel = block->kernel;
   else if (!block->hypervisor) vote(block, owner->kernel);
   owner->in_hypervisor = block->hypervisor;
   owner->halted = block->halts;
   bool again = block->repeated == block->address && owner->repeating == block->address;
   if (!again) block->executed[cpu] += block->length;
   owner->repeating = block->repeated;
-  clock_now += block->length;
+  owner->clock += block->length;
+  if (block->resume) owner->resume = block->resume;
 }
 
 static void write_counts(FILE *file) {
-  fprintf(file, "clock %d %" PRIu64 "\n", cpus, clock_now);
+  fprintf(file, "clock %d %" PRIu64 "\n", cpus, clock_now());
   for (int i = 0; i < BUCKETS; i++)
     for (struct block *block = buckets[i]; block; block = block->next) {
       uint64_t all = 0;
@@ -141,13 +162,16 @@ static void write_counts(FILE *file) {
 static void marked(unsigned at, void *unused) {
   char name[4096], whole[4096];
   (void)at, (void)unused;
-  for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered, clock_now);
+  uint64_t now = clock_now();
+  for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered, now);
   marks++;
   /* Renamed when whole, so that whoever waits for the file never reads half of it. */
   snprintf(name, sizeof name, "%s.part", out);
   snprintf(whole, sizeof whole, "%s.%d", out, marks);
   FILE *file = fopen(name, "w");
+  pthread_mutex_lock(&translating);
   if (file) write_counts(file);
+  pthread_mutex_unlock(&translating);
   if (!file || ferror(file) | fclose(file) || rename(name, whole)) perror(whole);
 }
 
@@ -159,6 +183,10 @@ static bool is_mark(const struct qemu_plugin_insn *insn) {
 static bool is_halt(const struct qemu_plugin_insn *insn) {
   const uint8_t *bytes = qemu_plugin_insn_data(insn);
   return qemu_plugin_insn_size(insn) == 1 && bytes[0] == 0xf4;
+}
+
+static bool is_vmrun(const struct qemu_plugin_insn *insn) {
+  return qemu_plugin_insn_size(insn) == 3 && !memcmp(qemu_plugin_insn_data(insn), "\x0f\x01\xd8", 3);
 }
 
 /* One of the string instructions (MOVS, CMPS, STOS, LODS, SCAS, INS, OUTS) behind a REP prefix and perhaps others. */
@@ -192,12 +220,16 @@ static struct block *find_block(uint64_t address, uint64_t page, uint64_t length
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
   size_t length = qemu_plugin_tb_n_insns(tb);
-  uint64_t page = (uintptr_t)qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, 0)) >> PAGE_BITS;
-  (void)id;
-  struct block *block = find_block(qemu_plugin_tb_vaddr(tb), page, length);
-  block->halts = block->hypervisor && is_halt(qemu_plugin_tb_get_insn(tb, length - 1));
   const struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, length - 1);
+  uintptr_t start = (uintptr_t)qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, 0));
+  (void)id;
+  pthread_mutex_lock(&translating);
+  struct block *block = find_block(qemu_plugin_tb_vaddr(tb), start >> PAGE_BITS, length);
+  block->start = start;
+  block->resume = is_vmrun(last) ? (uintptr_t)qemu_plugin_insn_haddr(last) + qemu_plugin_insn_size(last) : 0;
+  block->halts = block->hypervisor && is_halt(last);
   block->repeated = is_repeated(last) ? qemu_plugin_insn_vaddr(last) : 0;
+  pthread_mutex_unlock(&translating);
   qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, QEMU_PLUGIN_CB_NO_REGS, block);
   for (size_t i = 0; i < length; i++) {
     struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);

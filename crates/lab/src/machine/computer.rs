@@ -200,7 +200,7 @@ fn start(
     let launch = Launch {
         program: find_qemu()?,
         arguments: [
-            time(clock, software.features, topology.count),
+            time(clock, software.features),
             serial_lines(clock, &log, &answers),
             cards(clock),
             memory_and_files(software, cpus, &modules),
@@ -306,18 +306,17 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// What time is on the computer, and what else would differ from run to run.
-fn time(clock: &Clock, features: &str, count: bool) -> Vec<String> {
+/// What time is on the computer, and what else would differ from run to run. On the real clock each CPU is a thread: where one
+/// thread ran all in turn, Linux would take the CPUs' clocks for good ones, and guests of its KVM would wait for ever for timers.
+fn time(clock: &Clock, features: &str) -> Vec<String> {
     const REPEATABLE: &str = "-seed 1 -rtc clock=vm,base=2026-01-01";
     // With XSAVE, programs of Xen's guests find other values in vector registers than they had there, in two of a thousand changes
     // of context under load (QEMU 7.2, Xen 4.17): a daemon in a guest died of it now and then. All systems have the same CPU.
     const CPU: &str = "-cpu max,-xsave";
-    // The plugin counts in one thread.
-    let thread = if count { "single" } else { "multi" };
     words(&match clock {
-        Clock::Wall => format!("-accel tcg,thread={thread} {CPU}{features}"),
+        Clock::Wall => format!("-accel tcg,thread=multi {CPU}{features}"),
         Clock::Rehearsal(_) => {
-            format!("-accel tcg,thread={thread} {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
+            format!("-accel tcg,thread=multi {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
         }
         Clock::Instructions(_) => {
             format!("-accel tcg,thread=single -icount shift=0,sleep=off {CPU}{features},-rdrand,-rdseed {REPEATABLE}")

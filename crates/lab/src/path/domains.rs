@@ -7,6 +7,9 @@ use super::{Code, Counts};
 /// Where the Linux kernel's own text begins, and ends where modules may begin (Linux: `Documentation/arch/x86/x86_64/mm.rst`).
 const KERNEL_TEXT: std::ops::Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_a000_0000;
 
+/// What the plugin calls the kernel of guests that the host's own system enters by VMRUN, wherever that is.
+const GUEST_BY_VMRUN: u64 = 1;
+
 /// A system on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Domain {
@@ -19,7 +22,7 @@ pub enum Domain {
 /// The kernels that are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Domains {
-    /// The numbers of guests' kernels. All others are the host's, or ran before there was a kernel.
+    /// The numbers of guests' kernels that are known by their text. All others are the host's, or ran before there was a kernel.
     guests: BTreeSet<u64>,
 }
 
@@ -39,7 +42,7 @@ impl Domains {
 
     /// Whose code it is.
     pub fn of(&self, code: &Code) -> Domain {
-        if self.guests.contains(&code.kernel) { Domain::Guest } else { Domain::Host }
+        if code.kernel == GUEST_BY_VMRUN || self.guests.contains(&code.kernel) { Domain::Guest } else { Domain::Host }
     }
 }
 
@@ -54,6 +57,12 @@ mod tests {
         let domains = Domains::learn(&before, &Counts::parse(all).unwrap());
         let of = [7, 8, 3, 9, 0].map(|kernel| domains.of(&Code { kernel, tallies: Vec::new() }));
         assert_eq!(of, [Domain::Host, Domain::Host, Domain::Guest, Domain::Host, Domain::Host]);
+    }
+
+    #[test]
+    fn what_runs_behind_vmrun_is_a_guests() {
+        let code = |kernel| Code { kernel, tallies: Vec::new() };
+        assert_eq!([1, 2].map(|kernel| Domains::default().of(&code(kernel))), [Domain::Guest, Domain::Host]);
     }
 
     #[test]
