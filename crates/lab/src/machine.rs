@@ -67,7 +67,7 @@ fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), E
         return unfit(format!("machine {kind} has the wall clock only; xen has the clock of instructions"));
     }
     if topology.count && !kind.counts() {
-        return unfit(format!("count: machine {kind} counts no instructions; box, xen and xen-pvh do"));
+        return unfit(format!("count: machine {kind} counts no instructions; box, kvm, xen and xen-pvh do"));
     }
     if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
         return unfit(format!("offload: machine {kind} cannot do without; box and xen can"));

@@ -1,4 +1,4 @@
-//! Instructions counted on native Linux, of packets and of connections: each part is somebody's.
+//! Instructions counted on native Linux and on a KVM host, of packets and of connections: each part is somebody's.
 
 mod support;
 
@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, env, fs, process, time::Instant};
 
 use fairlane_lab::experiment::{self, Experiment, Options, Watch};
 use fairlane_lab::path::Component;
-use fairlane_lab::{Error, MachineKind, images, machine};
+use fairlane_lab::{
+    Error, MachineKind, images,
+    machine::{self, Backend},
+};
 use fairlane_report::ResultFile;
 use libtest_mimic::Arguments;
 use support::guest_test;
@@ -41,10 +44,10 @@ const CONNECTIONS: &str = r#"
 name = "connections"
 source = "this test"
 figure = "What a connection takes."
-machines = ["box"]
+machines = ["box", "kvm"]
 
 [topology]
-guests = [{ cpus = [0] }]
+guests = [{ cpus = [1] }]
 
 [procedure]
 kind = "requests"
@@ -54,7 +57,7 @@ server = 1
 acceptors = "one"
 connections = 4
 sizes = [1024]
-seconds = 5
+seconds = 1
 
 [[claim]]
 text = "A rate, which is not measured where instructions are"
@@ -66,42 +69,60 @@ fn main() -> process::ExitCode {
     let tests = vec![
         guest_test("each_instruction_is_a_components", packets),
         guest_test("a_connections_instructions_are_counted", connections),
+        guest_test("a_kvm_guests_instructions_are_told_from_its_hosts", || behind_vmrun(Backend::Netback)),
+        guest_test("a_kvm_hosts_fairlane_is_its_program", || behind_vmrun(Backend::Fairlane)),
     ];
     // One computer at a time: what passes in a moment of the real clock is counted.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, tests).exit_code()
 }
 
-/// Runs an experiment on native Linux.
-fn run(experiment: &Experiment) -> Result<ResultFile, Error> {
+/// Runs an experiment.
+fn run(kind: MachineKind, experiment: &Experiment) -> Result<ResultFile, Error> {
     if !images::check().is_empty() {
         images::setup(&|what| eprintln!("{what}"))?;
     }
     let logs = env::temp_dir().join(format!("fairlane-test-{}-{}", experiment.name, process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let options = Options { machine: "box".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
+    let options = Options { machine: kind.to_string(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
     let watch = Told(Instant::now());
-    let boot =
-        |topology: &_, clock: &_| machine::boot(MachineKind::Box, topology, clock, &logs, &|what| watch.doing(what));
+    let boot = |topology: &_, clock: &_| machine::boot(kind, topology, clock, &logs, &|what| watch.doing(what));
     let result = experiment::run(experiment, &options, &boot, &watch)?;
     fs::remove_dir_all(logs).unwrap();
     Ok(result)
 }
 
-fn connections() -> Result<(), Error> {
+/// What a connection takes: all, and each component of it.
+fn bill(kind: MachineKind, backend: Backend) -> Result<(f64, [f64; 5]), Error> {
     let mut experiment = Experiment::parse("connections.toml", CONNECTIONS).unwrap();
-    experiment.count();
+    experiment.count(kind);
+    experiment.serve_by(backend, false);
     assert!(experiment.counts() && experiment.claims.is_empty());
-    let result = run(&experiment)?;
+    let result = run(kind, &experiment)?;
     let value = |name: &str| result.metrics[&format!("{name}/1024")].value;
-    let parts: f64 = Component::ALL.iter().map(|component| value(component.name())).sum();
-    eprintln!("{parts} instructions a connection");
-    assert!(value("host_kernel") > value("host_user") && (parts / value("instructions") - 1.0).abs() < 1e-9);
+    let (all, parts) = (value("instructions"), Component::ALL.map(|component| value(component.name())));
+    eprintln!("{all} instructions a connection: {parts:?}");
+    assert!((parts.iter().sum::<f64>() / all - 1.0).abs() < 1e-9);
+    Ok((all, parts))
+}
+
+fn connections() -> Result<(), Error> {
+    let (_, [_, kernel, user, _, _]) = bill(MachineKind::Box, Backend::Netback)?;
+    assert!(kernel > user && user > 0.0);
+    Ok(())
+}
+
+/// The guest's own way is about as long as native Linux's; what the host's programs do is little, unless one of them is the backend.
+fn behind_vmrun(backend: Backend) -> Result<(), Error> {
+    let (all, [hypervisor, host_kernel, host_user, guest_kernel, guest_user]) = bill(MachineKind::Kvm, backend)?;
+    assert_eq!(hypervisor, 0.0);
+    assert!(host_kernel > all / 5.0 && guest_kernel > all / 5.0 && guest_kernel > guest_user && guest_user > 0.0);
+    assert_eq!(host_user > all / 50.0, backend == Backend::Fairlane);
     Ok(())
 }
 
 fn packets() -> Result<(), Error> {
     let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
-    let result = run(&experiment)?;
+    let result = run(MachineKind::Box, &experiment)?;
     for case in ["receive", "transmit"] {
         let value = |name: &str| result.metrics[&format!("{case}/{name}")].value;
         let parts = Component::ALL.map(|component| value(component.name()));

@@ -161,7 +161,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
         return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
     }
     if args.clock == ClockName::Instructions {
-        experiment.count();
+        experiment.count(kind);
         if !(kind.keeps_time() || kind.counts() && experiment.counts()) {
             let name = &experiment.name;
             let message = format!("machine {kind} has the wall clock only for {name}; xen has that of instructions");

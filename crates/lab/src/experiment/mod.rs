@@ -105,10 +105,12 @@ impl Experiment {
         self.cases.iter_mut().for_each(|case| case.procedure.shorten());
     }
 
-    /// Has cases measure instructions instead of times, where that can be. Claims about times are not made then.
-    pub fn count(&mut self) {
+    /// Has cases measure instructions instead of times, where that can be, on a kind of machine. Claims about times are not made
+    /// then.
+    pub fn count(&mut self, kind: MachineKind) {
         for case in &mut self.cases {
-            if case.procedure.count() {
+            let kind = if case.topology.bare { kind.bare() } else { kind };
+            if case.procedure.count(kind.keeps_time()) {
                 // What the doctor executes is not to be counted.
                 case.topology = Topology { count: true, doctor: false, ..case.topology.clone() };
             }

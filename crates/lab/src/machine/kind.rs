@@ -68,10 +68,9 @@ impl MachineKind {
         matches!(self, MachineKind::Xen | MachineKind::XenPvh)
     }
 
-    /// Whether instructions can be counted: those of the emulated computer. Guests of its own KVM, which are emulated twice, do not
-    /// come up in three minutes where they are.
+    /// Whether instructions can be counted: those of the emulated computer.
     pub fn counts(self) -> bool {
-        matches!(self, MachineKind::Box | MachineKind::Xen | MachineKind::XenPvh)
+        matches!(self, MachineKind::Box | MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh)
     }
 
     /// Whether Fairlane can serve its guests' cards.

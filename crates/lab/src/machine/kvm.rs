@@ -40,6 +40,9 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     };
     let computer = Computer::start(&software, topology, &agent, clock, logs)?;
     let host = computer.host();
+    if topology.count {
+        host.run(Command::Mark)?;
+    }
     // Fairlane paces the link itself, and has one card for all guests.
     let (fairlane, link, cards) = match topology.backend {
         Backend::Netback => (None, topology.link, topology.joined()),

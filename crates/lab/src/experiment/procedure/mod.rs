@@ -34,8 +34,9 @@ pub trait Procedure: Debug {
     fn seconds(&self) -> f64;
     /// Shortens it to a trial.
     fn shorten(&mut self);
-    /// Has it measure instructions instead of times, and in short, if it can; answers whether it does.
-    fn count(&mut self) -> bool {
+    /// Has it measure instructions instead of times, if it can; answers whether it does. Where the machine `keeps_time` on the
+    /// clock of instructions, which is slow, it does so in short.
+    fn count(&mut self, _keeps_time: bool) -> bool {
         false
     }
     /// Multiplies every rate.

@@ -40,7 +40,7 @@ const LOOKED: f64 = 0.8;
 const REMOVABLE: [&str; 2] = ["acceptor", "accept-queue"];
 /// Seconds between a mark and requests before or after it, whose instructions are counted. An idle computer executes next to nothing.
 const EDGE: f64 = 0.5;
-/// Seconds of requests whose instructions are counted, at most: each is emulated.
+/// Seconds of requests on the clock of instructions, at most: it is slow, and what is idle executes nothing there.
 const COUNTED: f64 = 0.2;
 /// The unit of what is counted.
 const UNIT: &str = "instructions/connection";
@@ -282,8 +282,10 @@ impl Procedure for Requests {
         self.seconds = self.seconds.min(1.0);
     }
 
-    fn count(&mut self) -> bool {
-        self.seconds = self.seconds.min(COUNTED);
+    fn count(&mut self, keeps_time: bool) -> bool {
+        if keeps_time {
+            self.seconds = self.seconds.min(COUNTED);
+        }
         self.counted = true;
         true
     }
