@@ -62,7 +62,7 @@ lab: guests all
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
 # Connections a second and HTTP by object size on one hardware, system by system, and on guests of this computer, by both
-# backends; instructions a connection on Xen; and pages that compare them. Writes out/lab.
+# backends; instructions a connection on Xen and KVM; and pages that compare them. Writes out/lab.
 platforms: guests all
 	$(TARGET)/release/fairlane lab setup
 	status=0; \
@@ -84,6 +84,7 @@ platforms: guests all
 		$(TARGET)/release/fairlane compare $$out-qemu $$out-qemu-e1000 --out $$out-cards-compared || status=1; \
 		for backend in netback fairlane; do \
 			$(TARGET)/release/fairlane lab run $$name --machine xen --backend $$backend --clock instructions --repeats 1 || status=1; \
+			$(TARGET)/release/fairlane lab run $$name --machine kvm --backend $$backend --clock instructions || status=1; \
 		done; \
 	done; \
 	exit $$status
