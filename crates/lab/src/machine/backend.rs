@@ -15,9 +15,9 @@ use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
 const POLICY: &str = "/etc/fairlane.toml";
-/// Fairlane in dom0, and its nice value: netback's work there comes before all processes, as most of it is interrupts'.
+/// Fairlane in dom0, and its nice value: that of `deploy/xen/fairlane.service.conf`, which says why.
 const PROGRAM: &str = "/bin/fairlane";
-const PRIORITY: &str = "-20";
+const PRIORITY: &str = "-10";
 /// The name of its link.
 const LINK: &str = "lan";
 
