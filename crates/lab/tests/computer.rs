@@ -92,7 +92,7 @@ fn fairlane() -> Result<(), Error> {
         eprintln!("{shown}");
         assert!(shown.lines().any(|line| line.starts_with("guest-1/0") && line.contains(" 37 ")), "{shown}");
         // A stream lasts while one daemon ends and another begins.
-        stream(machine, Node::Guest(1), Node::External, 20.0, || {
+        stream(machine, Node::Guest(1), Node::External, 12.0, || {
             dom0.output(&["fairlane", "ctl", "stop"])?;
             machine::run_fairlane(dom0).map(drop)
         })?;

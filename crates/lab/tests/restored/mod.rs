@@ -15,7 +15,7 @@ const SAVED: &str = "/dev/guest.save";
 const FLOWS: &str = "/dev/guest.flows";
 
 /// Bytes that are sent: for longer than it takes until the guest is paused, even where the link is as fast as it may be.
-const BYTES: u64 = 40_000_000;
+const BYTES: u64 = 80_000_000;
 
 /// Everything that was sent arrives, and the flow is accelerated for the new domain as it was for the old, from whose rings what lay
 /// there is lost.
@@ -32,7 +32,9 @@ pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
 
     let begun = Instant::now();
     dom0.output(&[XL, "save", "-p", &name, SAVED])?;
-    let owed: u32 = flows(dom0)?.iter().map(|flow| flow.owed).sum();
+    let paused = flows(dom0)?;
+    let owed: u32 = paused.iter().map(|flow| flow.owed).sum();
+    assert!(owed > 0, "the guest was to be paused in mid-transfer: {paused:?}");
     let exported = dom0.output(&["fairlane", "ctl", "flows", "export", &card, FLOWS])?;
     dom0.output(&[XL, "destroy", &name])?;
     await_that("its card is gone", || Ok(vif(dom0, GUEST)?.is_none()))?;
