@@ -107,7 +107,15 @@ impl Watcher {
     /// # Errors
     /// What `epoll_ctl` says.
     pub fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
-        self.poller.add(fd.as_fd(), self.key, number, Interest::Read)
+        self.watch(fd, number, Interest::Read)
+    }
+
+    /// Watches a descriptor, under the port's own `number`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    pub fn watch(&self, fd: impl AsFd, number: u32, interest: Interest) -> io::Result<()> {
+        self.poller.add(fd.as_fd(), self.key, number, interest)
     }
 
     /// No longer watches it. Needed before it is closed where a peer holds it too: the set would go on reporting it.

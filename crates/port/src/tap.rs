@@ -88,6 +88,10 @@ pub struct Tap {
     count: usize,
     /// When to ask the tap again.
     ask: Nanos,
+    /// It was found empty, and the poller has told of nothing since.
+    drained: bool,
+    /// The worker was about to sleep until the poller tells it of something.
+    slept: bool,
     /// When to try again to write.
     retry: Nanos,
     scratch: Vec<u8>,
@@ -116,6 +120,8 @@ impl Tap {
             first: 0,
             count: 0,
             ask: Nanos(0),
+            drained: false,
+            slept: false,
             retry: Nanos(0),
             scratch: Vec::new(),
             refused: 0,
@@ -130,6 +136,10 @@ impl Tap {
 
     /// Reads until `wanted` frames wait or the tap is empty.
     fn fill(&mut self, wanted: usize, now: Nanos) {
+        if std::mem::take(&mut self.slept) && self.drained {
+            // Something else woke the worker: the poller would have told.
+            self.ask = now + PAUSE;
+        }
         while self.count < wanted.min(BURST) && now >= self.ask && self.status == Status::Up {
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
@@ -146,7 +156,7 @@ impl Tap {
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.ask = now + PAUSE;
+                    (self.ask, self.drained) = (now + PAUSE, true);
                     self.note(&error);
                 }
             }
@@ -258,9 +268,14 @@ impl Port for Tap {
     }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
-        // The poller tells of each arrival once, so it must be known that nothing arrived before.
-        self.ask = Nanos(0);
-        wanted.frames && self.waiting(Nanos(0))
+        // The poller tells of each arrival once, so it must be known that nothing arrived before: whoever found the tap empty
+        // need not ask it again.
+        if wanted.frames && !self.drained {
+            self.ask = Nanos(0);
+            self.fill(1, Nanos(0));
+        }
+        self.slept = true;
+        wanted.frames && self.count > 0
     }
 
     fn disarm(&mut self) {}
@@ -270,7 +285,7 @@ impl Port for Tap {
     }
 
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
-        self.ask = Nanos(0);
+        (self.ask, self.drained) = (Nanos(0), false);
     }
 
     fn status(&self) -> Status {

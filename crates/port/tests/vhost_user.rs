@@ -8,6 +8,7 @@ use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Port, Refusal, Room, Status, Wanted};
 use frontend::*;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -263,6 +264,29 @@ fn kicks_are_asked_for_only_before_sleep() {
     assert_eq!(flags(&frontend), [1, 0]);
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
     assert!(backend.port.arm(Wanted { frames: true, room: false }), "a frame came before anybody slept");
+}
+
+/// Each of some kicks wakes a worker once, more than a pipe would hold unread.
+fn kicks_wake(backend: &mut Backend, mut kick: impl FnMut()) {
+    let mut ready = Vec::new();
+    for _ in 0..20_000 {
+        kick();
+        backend.poller.wait(Nanos(0), &mut ready).unwrap();
+        assert_eq!(ready.len(), 1);
+        backend.port.event(ready[0].1, &backend.poller, Nanos(0));
+        backend.poller.wait(Nanos(0), &mut ready).unwrap();
+        assert_eq!(ready, [], "a kick that was heard is over");
+    }
+}
+
+#[test]
+fn kicks_come_by_eventfd_or_pipe() {
+    let (_dir, _, mut backend, frontend) = connected(RICH, 8);
+    kicks_wake(&mut backend, || frontend.kick(1));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    frontend.send_longs(SET_VRING_KICK, &[1], &[reader.as_raw_fd()]);
+    backend.settle();
+    kicks_wake(&mut backend, || writer.write_all(&1u64.to_ne_bytes()).unwrap());
 }
 
 #[test]

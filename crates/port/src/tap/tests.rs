@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
 use fairlane_core::packet::Checksum;
+use fairlane_core::time::SECOND;
 use std::net::UdpSocket;
 
 /// A tap whose interface has an address, and knows 10.9.0.2 behind it.
@@ -44,6 +45,32 @@ fn datagrams_pass_both_ways() {
             tap.consume(1);
         }
         assert!(found, "the datagram came through the tap, its checksum left to be completed");
+    });
+}
+
+#[test]
+fn an_empty_tap_is_asked_again_when_the_poller_tells_of_it() {
+    in_namespace(|| {
+        let mut tap = tap();
+        let (poller, mut ready) = (Poller::new().unwrap(), Vec::new());
+        tap.register(&poller, Key(1)).unwrap();
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let (mut burst, mut now) = (Burst::new(), Nanos(0));
+        for _ in 0..3 {
+            // Drained, as a worker does before it sleeps; the interface itself may have sent something.
+            while tap.arm(Wanted { frames: true, room: false }) {
+                let frames = tap.offer(&mut burst, ALL, now).len();
+                tap.consume(frames);
+                now += PAUSE;
+            }
+            poller.wait(Nanos(0), &mut ready).unwrap();
+            socket.send_to(&[7; 300], "10.9.0.2:9").unwrap();
+            assert!(tap.offer(&mut burst, ALL, now).is_empty(), "who was woken by something else does not ask it");
+            poller.wait(Nanos(SECOND), &mut ready).unwrap();
+            assert_eq!(ready, [(Key(1), 0)]);
+            tap.event(0, &poller, now);
+            assert!(!tap.offer(&mut burst, ALL, now).is_empty());
+        }
     });
 }
 

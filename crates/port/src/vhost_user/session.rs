@@ -6,7 +6,7 @@
 use super::announcement::Announcement;
 use super::features::{self, Features};
 use super::message::Message;
-use crate::poller::Watcher;
+use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{
     DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, UsedLog, Violation,
     used_bytes,
@@ -14,6 +14,7 @@ use crate::virtqueue::{
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
@@ -30,12 +31,19 @@ struct Vring {
     log: Option<u64>,
     /// Given, if only to say that there is none and the ring is to be polled.
     kicked: bool,
-    kick: Option<Arc<File>>,
+    kick: Option<Kick>,
     call: Option<Arc<File>>,
     error: Option<File>,
     enabled: bool,
     /// Where GET_VRING_BASE found it, while it stands.
     base: u16,
+}
+
+/// What the frontend kicks a ring by.
+struct Kick {
+    file: File,
+    /// A pipe, which fills unless it is read. An eventfd is not: the poller tells of each write to it anyhow.
+    pipe: bool,
 }
 
 /// A device in service.
@@ -59,6 +67,13 @@ pub struct Session {
     transmit: Vec<Option<Transmit>>,
     /// Why no queue may run any more.
     broken: Option<String>,
+}
+
+impl Kick {
+    fn new(file: File) -> Result<Kick, String> {
+        let info = file.metadata().map_err(|error| format!("SET_VRING_KICK: {error}"))?;
+        Ok(Kick { pipe: info.file_type().is_fifo(), file })
+    }
 }
 
 impl Session {
@@ -245,7 +260,7 @@ impl Session {
             Request::SET_VRING_KICK => {
                 let (index, file) = self.notifier(message)?;
                 self.stop(index);
-                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file.map(Arc::new));
+                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file.map(Kick::new).transpose()?);
             }
             Request::SET_VRING_CALL => {
                 let (index, file) = self.notifier(message)?;
@@ -270,9 +285,9 @@ impl Session {
     /// A kick came in: forgets it. The work it announces is found in the ring.
     pub fn kicked(&self, number: u32) {
         let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
-        if let Some(mut kick) = vring.and_then(|vring| vring.kick.as_deref()) {
+        if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()).filter(|kick| kick.pipe) {
             // It does not block, and that nothing was there is no error.
-            let _ = kick.read(&mut [0; 8]);
+            let _ = (&kick.file).read(&mut [0; 8]);
         }
     }
 
@@ -338,8 +353,9 @@ impl Session {
             let layout = Layout { size: vring.size, descriptors, available, used, event_idx: features.event_idx() };
             let ring =
                 Ring::new(layout, vring.call.clone(), used_log, &self.memory).map_err(|error| error.to_string())?;
-            if let Some(kick) = vring.kick.as_deref() {
-                let watched = self.watcher.add(kick, FIRST_KICK + index as u32);
+            if let Some(kick) = &vring.kick {
+                let interest = if kick.pipe { Interest::Read } else { Interest::Arrival };
+                let watched = self.watcher.watch(&kick.file, FIRST_KICK + index as u32, interest);
                 watched.map_err(|error| format!("the kick of ring {index}: {error}"))?;
             }
             // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
@@ -365,8 +381,8 @@ impl Session {
         ring.publish(Nanos::NEVER, true);
         let vring = &mut self.vrings[index];
         vring.base = ring.base();
-        if let Some(kick) = vring.kick.as_deref() {
-            self.watcher.remove(kick);
+        if let Some(kick) = &vring.kick {
+            self.watcher.remove(&kick.file);
         }
     }
 
