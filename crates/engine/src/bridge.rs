@@ -33,7 +33,7 @@ pub struct Round {
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
-    /// The time when it was last asked for: after the last frames were carried, before they were published.
+    /// The time when it was last asked for: after the last frames of guests were carried, before they were published.
     pub end: Nanos,
 }
 
@@ -96,7 +96,8 @@ impl Bridge {
     }
 
     /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch,
-    /// `now` the time as the caller has just read it. The clock is read again after each of these, for what it cost.
+    /// `now` the time as the caller has just read it. The clock is read again for what a service cost: after each, and before it
+    /// where the uplink was served since.
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.release(now);
@@ -112,12 +113,13 @@ impl Bridge {
                 let frames = self.serve_uplink(burst, now);
                 uplink = frames > 0;
                 round.frames += frames;
-                if uplink {
-                    now = clock.now();
-                }
             }
             match self.scheduler.next(now) {
                 Next::Serve(port, grant) => {
+                    if uplink {
+                        // The uplink's time is not this port's.
+                        now = clock.now();
+                    }
                     let service = Service { port, grant, cost: Cost::default() };
                     self.attend(service, burst, &mut round, &mut now, clock);
                 }
