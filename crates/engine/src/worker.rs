@@ -77,8 +77,8 @@ impl Work {
         }
     }
 
-    /// Sleeps until a port has something or the time has come.
-    fn sleep(&mut self, next: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
+    /// Sleeps until a port has something or the time has come. What was done since `now` makes it later by as much.
+    fn sleep(&mut self, now: Nanos, next: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
         let mut awake = false;
         for bridge in &mut self.bridges {
             awake |= bridge.arm();
@@ -86,7 +86,7 @@ impl Work {
         let timeout = match next {
             _ if awake => Nanos(0),
             Nanos::NEVER => Nanos::NEVER,
-            next => next.since(self.clock.now()),
+            next => next.since(now),
         };
         let slept = self.poller.wait(timeout, ready);
         for bridge in &mut self.bridges {
@@ -194,8 +194,8 @@ fn settle_on(cpu: Option<usize>) -> io::Result<()> {
 
 /// Rounds until told to stop. On a core of its own the worker never yields.
 ///
-/// Between two rounds the clock is read once, after whatever the worker waited for, and once more only to sleep until a certain
-/// time: to a paravirtual Xen domain each reading is a system call.
+/// Between two rounds the clock is read once, after whatever the worker waited for: to a paravirtual Xen domain each reading is a
+/// system call.
 fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
     let mut burst = Burst::new();
     let mut ready = Vec::new();
@@ -227,7 +227,7 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
         let sleeps = !busy && now.since(worked) >= linger;
         let looked = sleeps || now.since(polled) >= POLL;
         if sleeps {
-            work.sleep(due, &mut ready)?;
+            work.sleep(now, due, &mut ready)?;
         } else if looked {
             work.poller.wait(Nanos(0), &mut ready)?;
         } else if own_core {
