@@ -26,6 +26,9 @@ const OVERLAP: f64 = 0.5;
 const FIRST_PORT: u16 = 5001;
 /// Ports that a repeat may use.
 const PORTS: u16 = 20;
+/// How often a machine that is lost in a case's midst is booted anew for it. Guests of the emulated KVM host are lost now and then:
+/// the emulator's virtualization fails under its kernel.
+const LOSSES: usize = 2;
 
 /// Who looks on while an experiment runs.
 pub trait Watch: Sync {
@@ -52,7 +55,7 @@ pub struct Options {
 }
 
 /// Runs all cases of an experiment. `boot` boots a machine of the kind that is wanted; cases in a row with the same
-/// topology share one, which is booted once more, and the result says so, if it loses a guest. On the clock of instructions
+/// topology share one, which is booted anew, and the result says so, if it loses a guest. On the clock of instructions
 /// they are rehearsed first, unless they were before.
 ///
 /// # Errors
@@ -69,25 +72,15 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
     let mut cases: Vec<Finished> = Vec::new();
     let mut wide = BTreeMap::new();
     let mut boots = Vec::new();
-    let mut port = FIRST_PORT;
+    let mut runner = Runner { experiment, boot, watch, port: FIRST_PORT };
     for group in experiment.cases.chunk_by(|a, b| a.topology == b.topology) {
         let Some(Case { topology, .. }) = group.first() else { continue };
-        let (first_port, mut records, mut last) = (port, Vec::new(), Clock::Wall);
+        let (first_port, mut records, mut last) = (runner.port, Vec::new(), Clock::Wall);
         for clock in clocks(experiment, group, options)? {
-            let mut attempt = || {
-                // The same each time, as a performance asks what was asked in the rehearsal, whichever attempt that was.
-                port = first_port;
-                measure(experiment, group, boot, &clock, &mut port, watch)
-            };
-            let measured = match attempt() {
-                Err(error @ (Error::Gone { .. } | Error::Silent { .. })) => {
-                    let warning = "A guest was lost, and all that was asked of its machine was measured anew";
-                    result.warn(format!("{}{warning}: {error}", group[0].prefix()));
-                    attempt()?
-                }
-                measured => measured?,
-            };
-            boots.push(measured.boot);
+            // The same each time, as a performance asks what was asked in the rehearsal.
+            runner.port = first_port;
+            let measured = runner.measure(group, &clock, &mut |warning| _ = result.warn(warning))?;
+            boots.extend(measured.boots);
             let whose = if topology.bare { "bare machine" } else { "machine" };
             for (fact, value) in measured.facts {
                 result.settings.entry(format!("{whose}: {fact}")).or_insert(value);
@@ -140,68 +133,92 @@ fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<
 }
 
 /// What came of cases on one machine.
+#[derive(Default)]
 struct Measured {
-    /// How long the machine took to boot, in seconds.
-    boot: f64,
+    /// How long the machine took to boot, each time it was, in seconds.
+    boots: Vec<f64>,
     facts: BTreeMap<String, Value>,
     /// Each case's record, and how wide its interval still is if that is too wide.
     records: Vec<(Record, Option<f64>)>,
 }
 
-/// Boots the machine of cases that share one, and measures them.
-fn measure(
-    experiment: &Experiment,
-    group: &[Case],
-    boot: Boot,
-    clock: &Clock,
-    port: &mut u16,
-    watch: &dyn Watch,
-) -> Result<Measured, Error> {
-    let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
-    watch.doing(&format!("{}{rehearsal}booting", group[0].prefix()));
-    let booting = Instant::now();
-    let machine = boot(&group[0].topology, clock)?;
-    let boot = booting.elapsed().as_secs_f64();
-    let of_case = |case| repeat(experiment, case, machine.as_ref(), port, watch);
-    let records = group.iter().map(of_case).collect::<Result<_, _>>()?;
-    let facts = machine.facts();
-    machine.stop()?;
-    Ok(Measured { boot, facts, records })
+/// What a run needs throughout.
+struct Runner<'a> {
+    experiment: &'a Experiment,
+    boot: Boot<'a>,
+    watch: &'a dyn Watch,
+    /// Where servers of the next repeat listen.
+    port: u16,
 }
 
-/// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.
-fn repeat(
-    experiment: &Experiment,
-    case: &Case,
-    machine: &dyn Machine,
-    port: &mut u16,
-    watch: &dyn Watch,
-) -> Result<(Record, Option<f64>), Error> {
-    let at = |node| machine.address(node);
-    let mut record = Record::default();
-    let too_wide = loop {
-        watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
-        case.procedure.prepare(&case.topology, machine, &mut record)?;
-        // A server may outlast its repeat by a moment, so the next has ports of its own.
-        let plan = plan(case, &at, *port);
-        *port = if *port > u16::MAX - 2 * PORTS { FIRST_PORT } else { *port + PORTS };
-        let mut accounts = perform(&plan, |node| machine.agent(node))?;
-        accounts.truncate(accounts.len() - case.background.guests.len());
-        case.procedure.read(&case.topology, &at, &accounts, &mut record);
-        case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;
-        record.repeats += 1;
-        watch.advance(case.procedure.seconds());
-        match experiment.repeats.next(record.repeats, &record) {
-            Next::Again => {}
-            Next::Done => break None,
-            Next::TooWide(width) => break Some(width),
+impl Runner<'_> {
+    /// Measures cases that share a machine. If that loses a guest, it is booted anew for the case at hand and those that are left,
+    /// and a warning says so; on the clock of instructions for all of them, as a performance repeats its rehearsal from the
+    /// beginning.
+    fn measure(&mut self, group: &[Case], clock: &Clock, warn: &mut dyn FnMut(String)) -> Result<Measured, Error> {
+        let (first_port, mut measured, mut losses) = (self.port, Measured::default(), vec![0; group.len()]);
+        while let Err(error) = self.measure_rest(group, clock, &mut measured) {
+            // It may have been lost as it was stopped.
+            let at = measured.records.len().min(group.len() - 1);
+            if !matches!(error, Error::Gone { .. } | Error::Silent { .. }) || losses[at] == LOSSES {
+                return Err(error);
+            }
+            losses[at] += 1;
+            let anew = if *clock == Clock::Wall { &group[at] } else { &group[0] };
+            warn(format!("{}A guest was lost, and from here on it was measured anew: {error}", anew.prefix()));
+            if *clock == Clock::Wall {
+                measured.records.truncate(at);
+            } else {
+                measured.records.clear();
+                self.port = first_port;
+            }
         }
-    };
-    for (name, told) in machine.vifs()? {
-        record.say(&format!("vif {name}"), told.to_string());
+        Ok(measured)
     }
-    case.procedure.conclude(&case.topology, &mut record);
-    Ok((record, too_wide))
+
+    /// Boots the machine, and measures the cases that were not measured yet.
+    fn measure_rest(&mut self, group: &[Case], clock: &Clock, measured: &mut Measured) -> Result<(), Error> {
+        let left = &group[measured.records.len()..];
+        let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
+        self.watch.doing(&format!("{}{rehearsal}booting", left[0].prefix()));
+        let booting = Instant::now();
+        let machine = (self.boot)(&left[0].topology, clock)?;
+        measured.boots.push(booting.elapsed().as_secs_f64());
+        for case in left {
+            measured.records.push(self.repeat(case, machine.as_ref())?);
+        }
+        measured.facts = machine.facts();
+        machine.stop()
+    }
+
+    /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.
+    fn repeat(&mut self, case: &Case, machine: &dyn Machine) -> Result<(Record, Option<f64>), Error> {
+        let at = |node| machine.address(node);
+        let mut record = Record::default();
+        let too_wide = loop {
+            self.watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
+            case.procedure.prepare(&case.topology, machine, &mut record)?;
+            // A server may outlast its repeat by a moment, so the next has ports of its own.
+            let plan = plan(case, &at, self.port);
+            self.port = if self.port > u16::MAX - 2 * PORTS { FIRST_PORT } else { self.port + PORTS };
+            let mut accounts = perform(&plan, |node| machine.agent(node))?;
+            accounts.truncate(accounts.len() - case.background.guests.len());
+            case.procedure.read(&case.topology, &at, &accounts, &mut record);
+            case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;
+            record.repeats += 1;
+            self.watch.advance(case.procedure.seconds());
+            match self.experiment.repeats.next(record.repeats, &record) {
+                Next::Again => {}
+                Next::Done => break None,
+                Next::TooWide(width) => break Some(width),
+            }
+        };
+        for (name, told) in machine.vifs()? {
+            record.say(&format!("vif {name}"), told.to_string());
+        }
+        case.procedure.conclude(&case.topology, &mut record);
+        Ok((record, too_wide))
+    }
 }
 
 /// The procedure's plan, and the work in the background beside it.

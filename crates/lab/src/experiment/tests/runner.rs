@@ -197,22 +197,38 @@ fn boot_to_lose(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Erro
     Ok(Box::new(machine))
 }
 
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Watch for Told {
+    fn doing(&self, what: &str) {
+        self.0.lock().unwrap().push(what.to_owned());
+    }
+
+    fn advance(&self, _: f64) {}
+}
+
 #[test]
-fn a_machine_that_loses_a_guest_is_booted_once_more() {
+fn a_machine_that_loses_a_guest_is_booted_anew_for_the_cases_that_are_left() {
     let _ports = loopback();
-    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\nguest = 1\n\
-                sizes = [10_000]\ncount = 10\nseconds = 0.5\n";
+    let text = "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\n\
+                guest = 2\nsizes = [10_000]\ncount = 10\nseconds = 0.5\n\
+                [[case]]\nname = \"a\"\n[[case]]\nname = \"b\"\nprocedure = { guest = 1 }\n";
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let boots = AtomicUsize::new(0);
+    let (boots, told) = (AtomicUsize::new(0), Told::default());
     let once = |topology: &_, clock: &_| match boots.fetch_add(1, Ordering::Relaxed) {
         0 => boot_to_lose(topology, clock),
         _ => Loopback::boot(topology, clock),
     };
-    let result = run(&experiment, &options, &once, &Nobody).unwrap();
+    let result = run(&experiment, &options, &once, &told).unwrap();
     let warnings = &result.warnings;
-    assert!(warnings.len() == 1 && warnings[0].contains("measured anew: guest lost ended"), "{warnings:?}");
-    assert_eq!((boots.into_inner(), result.metrics["rate/10KB"].n), (2, 10));
+    assert!(warnings.len() == 1 && warnings[0].starts_with("b/"), "{warnings:?}");
+    assert!(warnings[0].contains("measured anew: guest lost ended"), "{warnings:?}");
+    assert_eq!(["a", "b"].map(|case| result.metrics[&format!("{case}/rate/10KB")].n), [10, 10]);
+    let done = ["a/booting", "a/repeat 1", "b/repeat 1", "b/booting", "b/repeat 1"];
+    assert_eq!(told.0.into_inner().unwrap(), done);
     assert!(matches!(run(&experiment, &options, &boot_to_lose, &Nobody), Err(Error::Gone { .. })));
 }
 
