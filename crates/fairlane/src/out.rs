@@ -23,3 +23,8 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
+
+/// So many of a thing, in words: `1 result`, `2 results`.
+pub fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}

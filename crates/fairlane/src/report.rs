@@ -1,8 +1,8 @@
 //! Joins results into one page.
 
-use crate::out;
+use crate::out::{counted, print};
 use anyhow::bail;
-use fairlane_report::{Error, ResultFile, find, write_page};
+use fairlane_report::{Error, ResultFile, find, write_figures, write_page};
 use std::path::PathBuf;
 
 /// Join results into one HTML page
@@ -14,6 +14,9 @@ pub struct Args {
     /// The page to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+    /// Also write each figure there, as an SVG file for a paper, slides or a README
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
 }
 
 /// Reads all results, then writes the page; says of every result that cannot be read why.
@@ -28,7 +31,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Ok(results) => results,
         Err(errors) => bail!(errors.iter().map(Error::to_string).collect::<Vec<_>>().join("\n")),
     };
-    write_page(&args.out, &results.iter().collect::<Vec<_>>())?;
-    let plural = if results.len() == 1 { "" } else { "s" };
-    out::print(&format!("{}: {} result{plural}\n", args.out.display(), results.len()))
+    let results: Vec<_> = results.iter().collect();
+    write_page(&args.out, &results)?;
+    print(&format!("{}: {}\n", args.out.display(), counted(results.len(), "result")))?;
+    if let Some(dir) = args.figures {
+        let figures = write_figures(&dir, &results)?;
+        print(&format!("{}: {}\n", dir.display(), counted(figures, "figure")))?;
+    }
+    Ok(())
 }

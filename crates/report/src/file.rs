@@ -1,5 +1,6 @@
 //! Reading and writing result files: whole or not at all, with errors that name the place.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,8 @@ use tempfile::NamedTempFile;
 
 use crate::html;
 use crate::json;
+use crate::label::file_name;
+use crate::plot::{Size, standalone};
 use crate::result::{ResultFile, SCHEMA};
 
 /// Why a result file cannot be read or written.
@@ -99,7 +102,7 @@ impl ResultFile {
     /// Each file is complete or, after an error, as it was before.
     pub fn write(&self, dir: &Path) -> Result<(), Error> {
         self.checked("result.json")?;
-        fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })?;
+        create(dir)?;
         replace(&dir.join("result.json"), &self.to_json())?;
         replace(&dir.join("report.html"), &html::page(&[self]))
     }
@@ -119,10 +122,34 @@ impl ResultFile {
 /// # Errors
 /// [`Error::Io`].
 pub fn write_page(path: &Path, results: &[&ResultFile]) -> Result<(), Error> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })?;
-    }
+    create(path.parent().unwrap_or(path))?;
     replace(path, &html::page(results))
+}
+
+/// Writes each figure of several results into `dir`, which is created if need be, as an SVG file of its own: for a paper, slides
+/// or a README. It is called after its experiment and title; of those with one name, the second ends in `-2`, and so on. Answers
+/// how many there are.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_figures(dir: &Path, results: &[&ResultFile]) -> Result<usize, Error> {
+    create(dir)?;
+    let mut namesakes = BTreeMap::new();
+    let figures = results.iter().flat_map(|result| result.figures.iter().map(move |figure| (*result, figure)));
+    for (result, figure) in figures.clone() {
+        let mut name = file_name(&format!("{} {}", result.experiment, figure.title));
+        let namesakes = namesakes.entry(name.clone()).or_insert(0);
+        *namesakes += 1;
+        if *namesakes > 1 {
+            name += &format!("-{namesakes}");
+        }
+        replace(&dir.join(name + ".svg"), &standalone(result, figure, Size::Wide))?;
+    }
+    Ok(figures.count())
+}
+
+fn create(dir: &Path) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })
 }
 
 /// Puts `text` at `path` in one step, by renaming a file written beside it.

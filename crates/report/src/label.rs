@@ -68,6 +68,14 @@ pub(crate) fn shorten(name: &str, most: usize) -> String {
     name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// A name as part of a file's: small letters and digits, `-` for whatever is between them, 80 characters at most.
+pub(crate) fn file_name(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let mut name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
+    name.truncate(80);
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +110,7 @@ mod tests {
         assert_eq!(clean("a\u{1b}[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
         assert_eq!(shorten("guest", 5), "guest");
         assert_eq!(shorten("guests", 5), "gues…");
+        assert_eq!(file_name("Fair: 30:1, ../é/x"), "fair-30-1-x");
+        assert_eq!(file_name(&"a".repeat(90)).len(), 80);
     }
 }

@@ -31,7 +31,7 @@ pub mod stats;
 pub mod steps;
 pub mod text;
 
-pub use file::{Error, write_page};
+pub use file::{Error, write_figures, write_page};
 pub use find::find;
 pub use host::Host;
 pub use label::{number, quantity};

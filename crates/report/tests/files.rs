@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use fairlane_report::{
-    About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, find, html, text, write_page,
+    About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, find, html, text, write_figures, write_page,
 };
 use proptest::prelude::*;
 
@@ -182,4 +182,21 @@ fn results_are_found_below_directories_and_joined() {
     // A file that is not there is left for reading, which names it.
     let absent = find(&[home.join("none")]).unwrap();
     assert!(ResultFile::read(&absent[0]).unwrap_err().to_string().contains("found/none"));
+}
+
+#[test]
+fn figures_are_files_of_their_own() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("figures");
+    let _ = fs::remove_dir_all(&dir);
+    let mut named = ResultFile::new("HTTP sizes");
+    for title in ["loss, %", "Loss (%)", "rate/../x"] {
+        named.series(Series::new(title, "%", Axis::time()).point(0.0, 1.0));
+        named.figure(Figure::lines(title).series([title]));
+    }
+    assert_eq!(write_figures(&dir, &[&named, &sample::demo()]).unwrap(), 3 + sample::demo().figures.len());
+    for name in ["http-sizes-loss", "http-sizes-loss-2", "http-sizes-rate-x"] {
+        let svg = fs::read_to_string(dir.join(format!("{name}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg xmlns=") && svg.contains("--paper: #ffffff"), "{name}");
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 3 + sample::demo().figures.len());
 }

@@ -1,13 +1,13 @@
 //! A summary for the terminal, in the columns that users of netperf know.
 
 use super::record::{Measure, Run, samples, sizes, spread};
+use crate::out::counted;
 use fairlane_load::traffic::{Pattern, client::Spec};
 use fairlane_report::stats::mean;
 use fairlane_report::text::table;
 
 /// What was run, in a line.
 pub fn orders(spec: &Spec) -> String {
-    let plural = |count: usize, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
     let pace = match (&spec.pattern, spec.rate) {
         (Pattern::Stream | Pattern::Maerts, _) => String::new(),
         (Pattern::Udp { .. }, None) => ", flood".to_owned(),
@@ -15,9 +15,9 @@ pub fn orders(spec: &Spec) -> String {
         (_, None) => ", closed loop".to_owned(),
         (_, Some(rate)) => format!(", open loop at {rate}/s"),
     };
-    let connections = plural(spec.connections, "connection");
+    let connections = counted(spec.connections, "connection");
     let (name, to) = (spec.pattern.name(), spec.to);
-    format!("{name} to {to}: {connections}, {}{pace}", plural(spec.threads.min(spec.connections), "thread"))
+    format!("{name} to {to}: {connections}, {}{pace}", counted(spec.threads.min(spec.connections), "thread"))
 }
 
 /// The table: a row a size.

@@ -56,9 +56,9 @@ pub(crate) fn svg(result: &ResultFile, figure: &Figure, size: Size) -> Markup {
     draw(result, figure, size, None)
 }
 
-/// A figure of the result as an SVG file that carries its own styles.
+/// A figure of the result as an SVG file that carries its own styles, paper and all.
 pub fn standalone(result: &ResultFile, figure: &Figure, size: Size) -> String {
-    let style = format!("{THEME}{STYLE}");
+    let style = format!("{THEME}{STYLE}svg {{ background: var(--paper); }}");
     draw(result, figure, size, Some(&style)).into_string()
 }
 
