@@ -9,7 +9,7 @@ mod settings;
 
 use crate::clock::Clock;
 use crate::early::Offered;
-use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK, bytes};
+use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK};
 use crate::slot::{Slot, Turn};
 use crate::snapshot::{EarlyState, PortState, VifState};
 use fairlane_core::PortId;
@@ -145,9 +145,9 @@ impl Bridge {
 
     /// Frames from the uplink are not scheduled: whoever sends them decides.
     fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
-        match &self.fabric.slots[UPLINK.index()] {
-            Some(slot) if !matches!(slot.turn, Turn::Parked(_)) => {}
-            _ => return 0,
+        let Some(slot) = self.fabric.slot(UPLINK) else { return 0 };
+        if matches!(slot.turn, Turn::Parked(_)) || !slot.has_frames(now) {
+            return 0;
         }
         let grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
         let mut service = Service { port: UPLINK, grant, cost: Cost::default() };
@@ -257,7 +257,7 @@ impl Bridge {
             };
             let blocked = self.fabric.pass(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
-            let bytes = bytes(&batch, 0..done);
+            let bytes = batch.bytes_of(0..done);
             match &mut sender.early {
                 Some(early) => early.consume(&mut *sender.port, done),
                 None => sender.port.consume(done),
@@ -267,11 +267,15 @@ impl Bridge {
             cost.frames += done as u64;
             grant.bytes = grant.bytes.saturating_sub(bytes);
             grant.frames = grant.frames.saturating_sub(done as u32);
-            if grant.bytes == 0 || grant.frames == 0 {
-                break if sender.has_frames(now) { Left::Some } else { Left::Nothing };
-            }
-            if let Some(on) = blocked {
+            let spent = grant.bytes == 0 || grant.frames == 0;
+            if let Some(on) = blocked.filter(|_| !spent) {
                 break Left::Waits(on);
+            }
+            if !sender.has_frames(now) {
+                break Left::Nothing;
+            }
+            if spent {
+                break Left::Some;
             }
         };
         if let Some(ticket) = ticket {

@@ -5,7 +5,7 @@ use fairlane_core::PortId;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::switch::{Switch, Verdict};
 use fairlane_core::time::Nanos;
-use fairlane_port::{BURST, Batch, Refusal, Status};
+use fairlane_port::{Batch, Refusal, Status};
 use std::ops::Range;
 
 /// The uplink's number on every bridge. Guests count from 1.
@@ -105,33 +105,51 @@ impl Fabric {
 
     /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
     pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
-        let mut verdicts = [Verdict::Flood; BURST];
-        let mut last = (None, Verdict::Flood);
-        for (verdict, frame) in verdicts.iter_mut().zip(sending.batch.frames()) {
-            let addresses = if sending.judged_by_ip { None } else { addresses(frame.head()) };
-            if addresses.is_none() || addresses != last.0 {
-                last = (addresses, self.switch.forward(sending.from, frame.head(), sending.now));
+        let frames = sending.batch.len();
+        let mut last = None;
+        let mut next = self.judge(sending, 0, &mut last);
+        while sending.done < frames {
+            let verdict = next;
+            let mut end = sending.done + 1;
+            while end < frames {
+                next = self.judge(sending, end, &mut last);
+                if next != verdict {
+                    break;
+                }
+                end += 1;
             }
-            *verdict = last.1;
-        }
-        if sending.suppressed != 0 {
-            let suppressed = |at: &usize| sending.suppressed & 1 << at != 0;
-            (0..BURST).filter(suppressed).for_each(|at| verdicts[at] = Verdict::Drop(DropReason::Suppressed));
-        }
-        let verdicts = &verdicts[..sending.batch.len()];
-        while let Some(&verdict) = verdicts.get(sending.done) {
-            let equal = verdicts[sending.done..].iter().take_while(|next| **next == verdict).count();
-            let run = sending.done..sending.done + equal;
             match verdict {
-                Verdict::Drop(reason) => sending.drop(run.clone(), reason),
-                Verdict::To(to) => self.deliver(sending, to, run.end),
-                Verdict::Flood => self.flood(sending, run.end),
+                Verdict::Drop(reason) => sending.drop(sending.done..end, reason),
+                Verdict::To(to) => self.deliver(sending, to, end),
+                Verdict::Flood => self.flood(sending, end),
             }
-            if sending.done < run.end {
+            if sending.done < end {
                 return Some(if let Verdict::To(to) = verdict { to } else { UPLINK });
             }
         }
         None
+    }
+
+    /// What becomes of a frame: as `last` says, if that is of a frame of the same addresses.
+    #[inline]
+    fn judge<'a>(
+        &mut self,
+        sending: &Sending<'a>,
+        frame: usize,
+        last: &mut Option<(&'a [u8; 14], Verdict)>,
+    ) -> Verdict {
+        let head = sending.batch.head(frame);
+        let addresses = if sending.judged_by_ip { None } else { addresses(head) };
+        let verdict = match (addresses, *last) {
+            (Some(addresses), Some((before, verdict))) if addresses == before => verdict,
+            _ => {
+                let verdict = self.switch.forward(sending.from, head, sending.now);
+                *last = addresses.map(|addresses| (addresses, verdict));
+                verdict
+            }
+        };
+        let suppressed = sending.suppressed & 1 << frame != 0;
+        if suppressed { Verdict::Drop(DropReason::Suppressed) } else { verdict }
     }
 
     /// Gives the frames before `end` to one port, until one must wait for room.
@@ -208,7 +226,7 @@ impl Slot {
             let put = self.port.put(&sending.batch, next..run.end, sending.now);
             if put.accepted > 0 {
                 self.counters.received_frames += put.accepted as u64;
-                self.counters.received_bytes += bytes(&sending.batch, next..next + put.accepted);
+                self.counters.received_bytes += sending.batch.bytes_of(next..next + put.accepted);
                 self.refusing = None;
                 self.touch(id, touched);
                 if let Some(early) = &mut self.early {
@@ -243,10 +261,4 @@ fn addresses(head: &[u8]) -> Option<&[u8; 14]> {
     let header = head.first_chunk::<14>()?;
     let tagged = matches!(header, [.., 0x81, 0x00] | [.., 0x88, 0xa8]);
     (!tagged).then_some(header)
-}
-
-/// Bytes of some frames of a batch.
-#[inline]
-pub(crate) fn bytes(batch: &Batch<'_>, frames: Range<usize>) -> u64 {
-    frames.map(|index| batch.bytes(index)).sum()
 }

@@ -2,6 +2,7 @@
 
 use fairlane_core::time::{Nanos, SECOND};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -71,13 +72,19 @@ impl Poller {
     /// What `epoll_pwait2` says; an interrupted wait is an empty one.
     pub fn wait(&self, timeout: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
         const EVENTS: usize = 64;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut events = [const { MaybeUninit::<libc::epoll_event>::uninit() }; EVENTS];
         let limit =
             libc::timespec { tv_sec: (timeout.0 / SECOND) as i64, tv_nsec: (timeout.0 % SECOND) as libc::c_long };
         let limit = if timeout == Nanos::NEVER { std::ptr::null() } else { &raw const limit };
         // SAFETY: `events` holds EVENTS entries, `limit` is null or points to a live timespec, no signal mask is passed.
         let count = unsafe {
-            libc::epoll_pwait2(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit, std::ptr::null())
+            libc::epoll_pwait2(
+                self.epoll.as_raw_fd(),
+                events.as_mut_ptr().cast(),
+                EVENTS as i32,
+                limit,
+                std::ptr::null(),
+            )
         };
         ready.clear();
         if count < 0 {
@@ -85,7 +92,8 @@ impl Poller {
             return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
         }
         for event in &events[..count as usize] {
-            let data = event.u64;
+            // SAFETY: the kernel wrote the first `count` entries.
+            let data = unsafe { event.assume_init() }.u64;
             ready.push((Key((data >> 32) as u32), data as u32));
         }
         Ok(())

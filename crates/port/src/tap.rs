@@ -17,6 +17,7 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -174,16 +175,16 @@ impl Tap {
             return self.file.write(&self.scratch).map(drop);
         }
         let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
-        let mut vectors = [vector(std::ptr::null(), 0); 2 + PIECES];
-        vectors[0] = vector(header.as_ptr(), HEADER);
-        vectors[1] = vector(frame.head().as_ptr(), frame.head().len());
+        let mut vectors = [const { MaybeUninit::uninit() }; 2 + PIECES];
+        vectors[0].write(vector(header.as_ptr(), HEADER));
+        vectors[1].write(vector(frame.head().as_ptr(), frame.head().len()));
         for (to, piece) in vectors[2..].iter_mut().zip(pieces) {
-            *to = vector(piece.start, piece.len as usize);
+            to.write(vector(piece.start, piece.len as usize));
         }
-        // SAFETY: the first `2 + pieces.len()` vectors are readable: the header and head are ours, and the pieces are
+        let count = (2 + pieces.len()) as libc::c_int;
+        // SAFETY: the first `count` vectors are set, and readable: the header and head are ours, and the pieces are
         // readable as long as the frame lives. The kernel only reads them, once.
-        let written =
-            unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr(), (2 + pieces.len()) as libc::c_int) };
+        let written = unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr().cast(), count) };
         if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
