@@ -228,7 +228,7 @@ impl<'a> Filler<'a> {
 fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
     if let Some(piece) = pieces.first_mut().filter(|piece| out.len() < piece.len as usize) {
         // All from one piece: for a header, of a length that the compiler knows, this is a move or two.
-        // SAFETY: as below.
+        // SAFETY: the piece is readable and longer than `out`, and they do not overlap, as guest memory is no Rust object.
         unsafe {
             std::ptr::copy_nonoverlapping(piece.start, out.as_mut_ptr(), out.len());
             piece.start = piece.start.add(out.len());
