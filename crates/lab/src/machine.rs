@@ -133,7 +133,8 @@ pub struct Topology {
     /// How guests and link are joined.
     #[serde(default)]
     pub join: Join,
-    /// The physical CPUs of the host's own system (Xen: where dom0 is pinned).
+    /// The physical CPUs of the host's own system (Xen: where dom0 is pinned). Where guests are processes of this computer, its
+    /// kernel serves them on any, and only the external machine is kept off these.
     #[serde(default = "first_cpu")]
     pub host_cpus: Vec<usize>,
     /// The hypervisor's scheduler. Hosts without a hypervisor of that kind leave it out of account and say so.

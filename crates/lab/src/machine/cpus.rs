@@ -18,7 +18,7 @@ pub fn usable() -> Result<BTreeSet<usize>, Error> {
 /// The CPUs of each node.
 #[derive(Debug, PartialEq)]
 pub struct Cpus {
-    /// The host's.
+    /// The host's: all. The kernel's cards and bridge work on the CPU of whoever sends, and what stands in their place may too.
     pub host: Vec<usize>,
     /// Those of each guest.
     pub guests: Vec<Vec<usize>>,
@@ -29,7 +29,8 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Gives each node the CPUs its topology says, out of the `usable` ones.
+    /// Gives each guest the CPUs its topology says, out of the `usable` ones, and keeps the external machine off these and off
+    /// those that it says are the host's.
     ///
     /// # Errors
     /// [`Error::Topology`] where one is not among these.
@@ -41,17 +42,16 @@ impl Cpus {
             }
             None => Ok(cpus.to_vec()),
         };
-        let host = check("host_cpus", &topology.host_cpus)?;
+        check("host_cpus", &topology.host_cpus)?;
         let guests = topology.guests.iter().zip(1..);
         let guests: Vec<_> =
             guests.map(|(plan, number)| check(&format!("guest {number}"), &plan.cpus)).collect::<Result<_, _>>()?;
-        let measured: BTreeSet<usize> = guests.iter().flatten().chain(&host).copied().collect();
-        let mut external: Vec<usize> = usable.difference(&measured).copied().collect();
+        let mut external: Vec<usize> = usable.difference(&topology.measured_cpus()).copied().collect();
         let external_shares = external.is_empty();
         if external_shares {
             external.extend(usable);
         }
-        Ok(Cpus { host, guests, external, external_shares })
+        Ok(Cpus { host: usable.iter().copied().collect(), guests, external, external_shares })
     }
 }
 
@@ -83,10 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn the_external_machine_has_what_is_left() {
+    fn the_external_machine_has_what_is_left_and_the_host_works_anywhere() {
         let usable = BTreeSet::from([0, 1, 2, 5]);
         let cpus = Cpus::assign(&topology(&[0], &[1, 1]), &usable).unwrap();
         assert_eq!((cpus.external, cpus.external_shares), (vec![2, 5], false));
+        assert_eq!((cpus.host, cpus.guests), (vec![0, 1, 2, 5], vec![vec![1], vec![1]]));
         let cpus = Cpus::assign(&topology(&[0, 5], &[1, 2]), &usable).unwrap();
         assert_eq!((cpus.external, cpus.external_shares), (vec![0, 1, 2, 5], true));
     }

@@ -227,8 +227,10 @@ impl Maker<'_> {
         for ((number, system), cpus) in (1..).zip(systems).zip(&self.cpus.guests) {
             tell(Node::Guest(number), system, cpus)?;
         }
-        let mut left_out =
-            vec![format!("scheduler {:?}: this computer has no hypervisor of its own", topology.scheduler)];
+        let mut left_out = vec![
+            format!("scheduler {:?}: this computer has no hypervisor of its own", topology.scheduler),
+            "host_cpus: the kernel's cards work on the CPU of whoever sends, and Fairlane may on any".to_owned(),
+        ];
         left_out.extend(topology.slice_ms.map(|slice| format!("slice_ms {slice}")));
         let weights = (1..).zip(&topology.guests).filter_map(|(number, guest)| Some((number, guest.weight?)));
         let spread = (1..).zip(&topology.guests).filter(|(_, guest)| guest.cpus.len() > 1);
