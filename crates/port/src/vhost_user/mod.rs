@@ -250,13 +250,9 @@ impl Port for VhostUser {
     fn flush(&mut self, now: Nanos) -> Nanos {
         let Some(peer) = &mut self.peer else { return Nanos::NEVER };
         let (receive, transmit, _) = peer.session.queues();
-        let mut again = Nanos::NEVER;
-        for queue in receive.iter_mut().flatten() {
-            again = again.min(queue.publish(now));
-        }
-        for queue in transmit.iter_mut().flatten() {
-            again = again.min(queue.publish(now));
-        }
+        let received = receive.iter_mut().flatten().map(|queue| queue.publish(now));
+        let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
+        let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
         peer.session.tell_of_log();
         if let Some(violation) = peer.session.torn().filter(|_| peer.session.broken().is_none()) {
             peer.disable(&self.name, violation);
