@@ -218,9 +218,9 @@ impl Guest {
         ready.wait().map(|_| guest).map_err(|error| {
             let reason = match error {
                 Error::Interrupted => return error,
-                Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
-                Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
-                _ => "ended before it was up".to_owned(),
+                Error::Silent { .. } => None,
+                Error::Failed { reason, .. } => Some(format!("could not prepare itself: {reason}")),
+                _ => Some("ended before it was up".to_owned()),
             };
             Error::Boot {
                 guest: name.to_owned(),

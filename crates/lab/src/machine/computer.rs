@@ -234,10 +234,10 @@ pub fn lost(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
     let printed = last_lines(log, &format!("{}: ", guest.name()));
     let reason = match error {
         Error::Interrupted => return error,
-        Error::Silent { .. } => "did not come up in time".to_owned(),
-        Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
-        Error::Gone { how, .. } => format!("ended: {how}"),
-        _ => "was lost with its host".to_owned(),
+        Error::Silent { .. } => None,
+        Error::Failed { reason, .. } => Some(format!("could not be made or prepare itself: {reason}")),
+        Error::Gone { how, .. } => Some(format!("ended: {how}")),
+        _ => Some("was lost with its host".to_owned()),
     };
     Error::Boot {
         guest: guest.name().to_owned(),

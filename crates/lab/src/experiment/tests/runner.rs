@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command as Process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -230,6 +231,39 @@ fn a_machine_that_loses_a_guest_is_booted_anew_for_the_cases_that_are_left() {
     let done = ["a/booting", "a/repeat 1", "b/repeat 1", "b/booting", "b/repeat 1"];
     assert_eq!(told.0.into_inner().unwrap(), done);
     assert!(matches!(run(&experiment, &options, &boot_to_lose, &Nobody), Err(Error::Gone { .. })));
+}
+
+#[test]
+fn a_machine_that_does_not_come_up_is_booted_anew_once_if_nothing_says_why() {
+    let _ports = loopback();
+    let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\n\
+                guest = 1\nsizes = [10_000]\ncount = 10\nseconds = 0.5\n";
+    let experiment = parse("e", &format!("{HEAD}{text}"));
+    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
+    let run_failing = |failures: usize, reason: Option<&str>| {
+        let boots = AtomicUsize::new(0);
+        let boot = |topology: &_, clock: &_| match boots.fetch_add(1, Ordering::Relaxed) {
+            failed if failed < failures => Err(Error::Boot {
+                guest: "guest1".to_owned(),
+                image: "an image".to_owned(),
+                reason: reason.map(str::to_owned),
+                log: PathBuf::new(),
+                console: "what it printed".to_owned(),
+            }),
+            _ => Loopback::boot(topology, clock),
+        };
+        let outcome = run(&experiment, &options, &boot, &Nobody);
+        (outcome, boots.into_inner())
+    };
+    let (outcome, boots) = run_failing(1, None);
+    let warnings = outcome.unwrap().warnings;
+    assert_eq!(boots, 2);
+    assert!(warnings.len() == 1 && warnings[0].ends_with("anew: guest guest1 did not come up in time"), "{warnings:?}");
+    for (reason, boots) in [(None, 2), (Some("ended"), 1)] {
+        let (outcome, done) = run_failing(9, reason);
+        assert!(matches!(outcome, Err(Error::Boot { .. })));
+        assert_eq!(done, boots);
+    }
 }
 
 #[test]
