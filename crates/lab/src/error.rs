@@ -21,16 +21,18 @@ pub enum Error {
     Topology(String),
     /// The guest did not get as far as serving requests.
     #[error(
-        "guest {guest} ({image}) {}; its console, kept in {}, ends:\n{console}",
-        reason.as_deref().unwrap_or("did not come up in time"), log.display()
+        "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",
+        log.display()
     )]
     Boot {
         /// The guest's name.
         guest: String,
-        /// What was booted.
-        image: String,
-        /// How it failed; none where all that is known is that its time ran out.
-        reason: Option<String>,
+        /// What was booted. Boxed, as results with an error should stay small.
+        image: Box<str>,
+        /// How it failed.
+        reason: String,
+        /// Whether all that is known is that its time ran out.
+        silent: bool,
         /// The console's log.
         log: PathBuf,
         /// The log's last lines.

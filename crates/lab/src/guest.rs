@@ -216,16 +216,18 @@ impl Guest {
     ) -> Result<Guest, Error> {
         let (guest, ready) = Guest::spawn(talk, name, log, agent, &machine)?;
         ready.wait().map(|_| guest).map_err(|error| {
+            let silent = matches!(error, Error::Silent { .. });
             let reason = match error {
                 Error::Interrupted => return error,
-                Error::Silent { .. } => None,
-                Error::Failed { reason, .. } => Some(format!("could not prepare itself: {reason}")),
-                _ => Some("ended before it was up".to_owned()),
+                Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
+                Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
+                _ => "ended before it was up".to_owned(),
             };
             Error::Boot {
                 guest: name.to_owned(),
-                image: format!("{}, {}", machine.system, machine.image),
+                image: format!("{}, {}", machine.system, machine.image).into(),
                 reason,
+                silent,
                 log: log.to_owned(),
                 console: last_lines(log, ""),
             }

@@ -29,7 +29,8 @@ const PORTS: u16 = 20;
 /// How often a machine that is lost in a case's midst is booted anew for it. Guests of the emulated KVM host are lost now and then:
 /// the emulator's virtualization fails under its kernel.
 const LOSSES: usize = 2;
-/// How often it is where a guest does not come up and nothing says why, as one of nine did there. That takes minutes to find out.
+/// How often it is where a guest does not come up and nothing says why, as in one of nine runs on that host. Each time takes
+/// minutes to find out.
 const SILENCES: usize = 1;
 
 /// Who looks on while an experiment runs.
@@ -164,7 +165,7 @@ impl Runner<'_> {
             let at = measured.records.len().min(group.len() - 1);
             let (bearable, how) = match &error {
                 Error::Gone { .. } | Error::Silent { .. } => (LOSSES, error.to_string()),
-                Error::Boot { guest, reason: None, .. } => (SILENCES, format!("guest {guest} did not come up in time")),
+                Error::Boot { guest, reason, silent: true, .. } => (SILENCES, format!("guest {guest} {reason}")),
                 _ => return Err(error),
             };
             if losses[at] >= bearable {

@@ -232,17 +232,19 @@ pub fn bring_up_link(host: &Agent, rate: Option<f64>) -> Result<(), Error> {
 pub fn lost(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
     // The host's agent puts a guest's name before what its kernel prints.
     let printed = last_lines(log, &format!("{}: ", guest.name()));
+    let silent = matches!(error, Error::Silent { .. });
     let reason = match error {
         Error::Interrupted => return error,
-        Error::Silent { .. } => None,
-        Error::Failed { reason, .. } => Some(format!("could not be made or prepare itself: {reason}")),
-        Error::Gone { how, .. } => Some(format!("ended: {how}")),
-        _ => Some("was lost with its host".to_owned()),
+        Error::Silent { .. } => "did not come up in time".to_owned(),
+        Error::Failed { reason, .. } => format!("could not be made or prepare itself: {reason}"),
+        Error::Gone { how, .. } => format!("ended: {how}"),
+        _ => "was lost with its host".to_owned(),
     };
     Error::Boot {
         guest: guest.name().to_owned(),
-        image: format!("{GUEST_KERNEL} and {GUEST_INITRAMFS} in {}", image.display()),
+        image: format!("{GUEST_KERNEL} and {GUEST_INITRAMFS} in {}", image.display()).into(),
         reason,
+        silent,
         log: log.to_owned(),
         console: if printed.is_empty() { last_lines(log, "") } else { printed },
     }
