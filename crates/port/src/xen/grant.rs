@@ -78,8 +78,8 @@ impl Host for Devices {
         // SAFETY: the structure and its segments are alive; that their ends are valid is what the caller promises.
         let done = unsafe { libc::ioctl(self.grants.as_raw_fd(), COPY, &mut copy) };
         if done < 0 {
-            // GNTST_general_error: the kernel turned all of them away, or stopped on the way.
-            segments.iter_mut().for_each(|segment| segment.set_status(-1));
+            // The kernel turned all of them away, or stopped on the way, for want of memory say.
+            segments.iter_mut().for_each(Segment::set_not_tried);
         }
     }
 

@@ -63,6 +63,9 @@ const FROM_GUEST: u16 = 1;
 /// GNTCOPY_dest_gref
 const TO_GUEST: u16 = 2;
 
+/// A status that is none of GNTST_*, of which all but the good one are negative.
+const NOT_TRIED: i16 = 1;
+
 /// A copy to be made: `struct gntdev_grant_copy_segment` (linux/include/uapi/xen/gntdev.h).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,17 @@ impl Segment {
     #[inline]
     pub fn done(&self) -> bool {
         self.status == 0
+    }
+
+    /// Whether the hypervisor turned it away, which is the fault of a guest whose page is at an end of it.
+    #[inline]
+    pub fn refused(&self) -> bool {
+        self.status < 0
+    }
+
+    /// Says that the call it was part of failed as a whole, which is no guest's fault.
+    pub fn set_not_tried(&mut self) {
+        self.status = NOT_TRIED;
     }
 
     /// Says what became of it: GNTST_*.

@@ -174,7 +174,9 @@ impl Remote for Landing {
         // SAFETY: each piece has a page to itself, of which it takes no more than is behind its offset.
         unsafe { self.host.copy(&mut segments) };
         for (segment, (piece, _)) in segments.iter().zip(missing()).filter(|(segment, _)| !segment.done()) {
-            self.withdraw(piece);
+            if segment.refused() {
+                self.withdraw(piece);
+            }
             // SAFETY: as above.
             unsafe { self.start(self.pieces[piece].at).write_bytes(0, segment.len().into()) };
         }

@@ -110,30 +110,26 @@ impl Receive {
     /// The rule that the frontend broke.
     pub fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, plain: &mut Plain) -> Result<Put, Violation> {
         let Range { start, end } = frames;
-        let mut next = start;
-        let mut refusal = None;
+        // Frames from `first` on are planned, those before are in the guest's pages.
+        let (mut first, mut next, mut refusal) = (start, start, None);
         while next < end && refusal.is_none() {
             let frame = batch.frame(next);
             match self.takes.flags(&frame) {
                 Some(flags) => refusal = self.plan(&frame, batch.whole(next), flags)?,
                 None => {
                     // Its bytes are in `plain`, which holds one frame at a time.
-                    let done = self.commit(batch, start..next)?;
+                    let done = self.commit(batch, first..next)?;
                     if done.refusal.is_some() {
-                        return Ok(done);
+                        return Ok(Put { accepted: first - start + done.accepted, ..done });
                     }
                     refusal = self.put_plain(&frame, plain)?;
-                    if refusal.is_some() {
-                        return Ok(Put { accepted: next - start, refusal });
-                    }
-                    let rest = self.put(batch, next + 1..end, plain)?;
-                    return Ok(Put { accepted: next + 1 - start + rest.accepted, ..rest });
+                    first = next + usize::from(refusal.is_none());
                 }
             }
             next += usize::from(refusal.is_none());
         }
-        let done = self.commit(batch, start..next)?;
-        Ok(if done.refusal.is_some() { done } else { Put { refusal, ..done } })
+        let done = self.commit(batch, first..next)?;
+        Ok(Put { accepted: first - start + done.accepted, refusal: done.refusal.or(refusal) })
     }
 
     /// Notes the copies and the responses of a frame, which may be in one place as a `whole`.
@@ -215,21 +211,32 @@ impl Receive {
         self.pieces.clear();
         let mut put = Put { accepted: good, refusal: None };
         if let Some((segment, piece)) = blame {
-            self.check(segment.to())?;
-            batch.frame(frames.start + good).withdraw(piece);
+            // Each side is tried for itself: that one holds now does not prove that the other failed.
+            if let End::Guest(place) = segment.to()
+                && self.refuses(place, true)
+            {
+                return Err(Violation::Grant(place.reference));
+            }
+            if let End::Guest(place) = segment.from()
+                && piece != OURS
+                && self.refuses(place, false)
+            {
+                batch.frame(frames.start + good).withdraw(piece);
+            }
             put.refusal = Some(Refusal::Never(DropReason::Malformed));
         }
         Ok(put)
     }
 
-    /// Finds out whether it was the guest's own page that could not be copied to.
-    fn check(&self, to: End) -> Result<(), Violation> {
-        let End::Guest(place) = to else { return Ok(()) };
+    /// Whether a guest's page cannot be copied to, or from, by itself.
+    #[cold]
+    fn refuses(&self, place: Place, to: bool) -> bool {
         let mut byte = 0u8;
-        let mut trial = [Segment::new(End::Ours(&raw mut byte), to, 1)];
-        // SAFETY: one byte of ours is read.
+        let (ours, theirs) = (End::Ours(&raw mut byte), End::Guest(place));
+        let mut trial = [if to { Segment::new(ours, theirs, 1) } else { Segment::new(theirs, ours, 1) }];
+        // SAFETY: one byte of ours is read or written.
         unsafe { self.host.copy(&mut trial) };
-        if trial[0].done() { Ok(()) } else { Err(Violation::Grant(place.reference)) }
+        trial[0].refused()
     }
 
     /// Copies what a frame comes to when nothing is left to do on it: all or nothing. Nothing is planned meanwhile.
@@ -265,12 +272,13 @@ impl Receive {
         pages.write(End::Ours(bytes.as_ptr().cast_mut()), bytes.len(), OURS);
         // SAFETY: `bytes` is readable, and copied from only.
         unsafe { self.host.copy(&mut self.segments) };
-        let failed = self.segments.iter().find(|segment| !segment.done()).map(Segment::to);
+        let failed = self.segments.iter().find(|segment| !segment.done()).map(|failed| (failed.refused(), failed.to()));
         self.segments.clear();
         self.pieces.clear();
         match failed {
-            Some(End::Guest(place)) => Err(Violation::Grant(place.reference)),
-            _ => Ok(None),
+            Some((true, End::Guest(place))) => Err(Violation::Grant(place.reference)),
+            Some(_) => Ok(Some(Refusal::Never(DropReason::Malformed))),
+            None => Ok(None),
         }
     }
 }

@@ -199,8 +199,14 @@ impl Transmit {
         // SAFETY: the segments of a frame lie within its front, one behind the other, and so many bytes of the landing are its.
         unsafe { self.host.copy(&mut self.segments) };
         if let Some(failed) = self.segments.iter().find(|segment| !segment.done()) {
-            let End::Guest(place) = failed.from() else { return Ok(()) };
-            return Err(Violation::Grant(place.reference));
+            if let (true, End::Guest(place)) = (failed.refused(), failed.from()) {
+                return Err(Violation::Grant(place.reference));
+            }
+            // No guest's fault: the frames stay in the ring and are offered again.
+            self.packets.clear();
+            self.ids.clear();
+            filler.clear();
+            return Ok(());
         }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
             // SAFETY: HEAD bytes are there on either side, and nobody copies to the landing any more.

@@ -4,7 +4,7 @@
 //! The list is that of the cases in which Linux netback disables a vif, and of grants that do not hold.
 
 use crate::netfront::*;
-use fairlane_core::packet::Offload;
+use fairlane_core::packet::{Checksum, Offload};
 use fairlane_core::stats::DropReason;
 use fairlane_port::xen::{Link, QueueSetup};
 use fairlane_port::{Port, Refusal, Status};
@@ -187,6 +187,53 @@ fn a_grant_that_is_back_before_it_is_asked_for() {
         sender.transmit(&frame(2, 300), 4096, 0, 0, None);
         assert_eq!(from.pass(&mut to).accepted, 1);
         assert_eq!(receiver.receive(), [(frame(2, 300), 0, None)]);
+    }
+}
+
+/// The same with the body of a large frame, which the hypervisor copies from the sender's page: that the receiver's page is back does
+/// not make it the sender's fault, however often it is done.
+#[test]
+fn a_receiver_that_toggles_its_grant_blames_no_sender() {
+    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
+        let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+        let mut from = Backend::connected(&sender, EVERYTHING);
+        let mut to = Backend::connected(&receiver, EVERYTHING);
+        receiver.lend(64);
+        for _ in 0..3 {
+            sender.transmit(&frame(1, 6000), 4096, 0, 0, None);
+            machine.miss(2, BUFFERS + 1);
+            assert_eq!(from.pass(&mut to).refusal, Some(Refusal::Never(DropReason::Malformed)));
+            assert_eq!([from.port.status(), to.port.status()], [Status::Up, Status::Up]);
+        }
+        sender.transmit(&frame(2, 6000), 4096, 0, 0, None);
+        assert_eq!(from.pass(&mut to).accepted, 1);
+        assert_eq!(receiver.receive(), [(frame(2, 6000), 0, None)]);
+    }
+}
+
+/// What the kernel turned away without a look at any page says nothing of a guest, on the way out of a ring or into one.
+#[test]
+fn a_copy_call_that_fails_as_a_whole_blames_nobody() {
+    for takes in [EVERYTHING, Default::default()] {
+        let machine = Arc::new(Machine::default());
+        let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+        let mut from = Backend::connected(&sender, EVERYTHING);
+        let mut to = Backend::connected(&receiver, takes);
+        receiver.lend(64);
+        sender.transmit(&tcp_frame(1000), 4096, 0, BLANK, None);
+        machine.fail(1);
+        assert!(from.take().is_empty(), "it could not be read");
+        assert_eq!(from.port.status(), Status::Up);
+        assert_eq!(from.pass(&mut to).accepted, 1, "it stayed in the ring");
+        // The copy fails, and the trials do.
+        machine.fail(3);
+        let put =
+            to.put(&tcp_frame(1000), Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: None });
+        assert_eq!(put.refusal, Some(Refusal::Never(DropReason::Malformed)));
+        machine.fail(0);
+        assert_eq!([from.port.status(), to.port.status()], [Status::Up, Status::Up]);
+        assert_eq!(to.put(&frame(3, 100), Offload::default()).accepted, 1);
+        assert_eq!(receiver.receive().len(), 2);
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Machine {
     lends: bool,
     /// A page that is not there for the next copy.
     missed: Mutex<Option<(u16, u32)>>,
+    /// Calls that fail as a whole from now on.
+    failing: AtomicU32,
 }
 
 impl Machine {
@@ -84,6 +86,11 @@ impl Machine {
     /// Has a domain take a page away until a copy missed it.
     pub fn miss(&self, domain: u16, reference: u32) {
         *self.missed.lock().unwrap() = Some((domain, reference));
+    }
+
+    /// Has so many calls fail as a whole, as for want of memory.
+    pub fn fail(&self, calls: u32) {
+        self.failing.store(calls, Ordering::Relaxed);
     }
 
     fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
@@ -105,6 +112,11 @@ impl Host for Machine {
     unsafe fn copy(&self, segments: &mut [Segment]) {
         if !segments.is_empty() {
             self.copies.fetch_add(1, Ordering::Relaxed);
+            let failing = self.failing.load(Ordering::Relaxed);
+            if failing > 0 {
+                self.fail(failing - 1);
+                return segments.iter_mut().for_each(Segment::set_not_tried);
+            }
         }
         for segment in segments {
             let end = |end: End| match end {
