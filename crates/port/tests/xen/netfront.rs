@@ -329,6 +329,41 @@ impl Frontend {
         self.publish();
     }
 
+    /// Transmits a frame in slots of these sizes, each in a page of its own.
+    pub fn transmit_slots(&mut self, frame: &[u8], sizes: &[usize]) {
+        let mut at = 0;
+        for (index, size) in sizes.iter().enumerate() {
+            let reference = self.first + PAGES + self.sent % SLOTS;
+            self.grant(reference, 0, &frame[at..at + size]);
+            at += size;
+            let more = if index + 1 < sizes.len() { MORE } else { 0 };
+            self.request(reference, 0, more, if index == 0 { frame.len() } else { *size } as u16);
+        }
+        assert_eq!(at, frame.len());
+        self.publish();
+    }
+
+    /// Writes size and id into every slot of the transmit ring, from any thread.
+    pub fn changes_size_and_id(&self) -> impl Fn(u16, u16) + Send + 'static {
+        let ring = self.tx.clone();
+        move |size, id| {
+            for slot in 0..SLOTS as usize {
+                let word = u32::from(id) | u32::from(size) << 16;
+                Frontend::word(&ring, 16 + 3 * slot + 2).store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The bytes of a slot as they are.
+    pub fn transmit_slot(&self, slot: usize) -> [u8; 12] {
+        Frontend::read(&self.tx, 64 + 12 * slot)
+    }
+
+    /// The same of the receive ring.
+    pub fn receive_slot(&self, slot: usize) -> [u8; 8] {
+        Frontend::read(&self.rx, 64 + 8 * slot)
+    }
+
     /// The transmit responses since the last time: ids and statuses.
     pub fn answers(&mut self) -> Vec<(u16, i16)> {
         let end = Frontend::word(&self.tx, 2).load(Ordering::Acquire);
