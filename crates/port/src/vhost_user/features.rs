@@ -78,6 +78,11 @@ impl Features {
         self.has(VIRTIO_RING_F_EVENT_IDX)
     }
 
+    /// A descriptor may name a table of descriptors.
+    pub fn indirect(self) -> bool {
+        self.has(VIRTIO_RING_F_INDIRECT_DESC)
+    }
+
     /// The guest completes partial checksums of what it receives.
     pub fn guest_checksum(self) -> bool {
         self.has(VIRTIO_NET_F_GUEST_CSUM)

@@ -350,7 +350,14 @@ impl Session {
             if let Some(log) = &page_log {
                 log.covers(self.memory.end(), "the guest's memory")?;
             }
-            let layout = Layout { size: vring.size, descriptors, available, used, event_idx: features.event_idx() };
+            let layout = Layout {
+                size: vring.size,
+                descriptors,
+                available,
+                used,
+                event_idx: features.event_idx(),
+                indirect: features.indirect(),
+            };
             let ring =
                 Ring::new(layout, vring.call.clone(), used_log, &self.memory).map_err(|error| error.to_string())?;
             if let Some(kick) = &vring.kick {

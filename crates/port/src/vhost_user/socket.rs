@@ -1,6 +1,7 @@
 //! The socket at which frontend and backend meet: one listens, the other connects.
 
 use crate::poller::Watcher;
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -52,11 +53,18 @@ impl Socket {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
         let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
         if stale {
-            if UnixStream::connect(path).is_ok() {
-                let why = format!("socket {} is in use by another process; end it or name another", path.display());
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            match connect(path) {
+                // Nobody listens there, and nobody will: the one proof that it was left behind.
+                Err(Errno::ECONNREFUSED) => std::fs::remove_file(path).map_err(at)?,
+                // Somebody does, if perhaps with a full queue.
+                Ok(_) | Err(Errno::EAGAIN) => {
+                    let why = format!("socket {} is in use by another process; end it or name another", path.display());
+                    return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+                }
+                // It went in the meantime.
+                Err(Errno::ENOENT) => {}
+                Err(error) => return Err(at(error.into())),
             }
-            std::fs::remove_file(path).map_err(at)?;
         }
         directory_of(path).map_err(at)?;
         let listener = UnixListener::bind(path).map_err(at)?;

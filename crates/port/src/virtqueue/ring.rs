@@ -77,6 +77,8 @@ pub struct Layout {
     pub used: u64,
     /// VIRTIO_RING_F_EVENT_IDX
     pub event_idx: bool,
+    /// VIRTIO_RING_F_INDIRECT_DESC
+    pub indirect: bool,
 }
 
 /// Bytes of a used ring of so many entries, with the event field (virtio 1.2, section 2.7).
@@ -91,6 +93,7 @@ pub struct Ring {
     available: *const u16,
     used: *mut u16,
     event_idx: bool,
+    indirect: bool,
     /// First available entry that is not completed yet, and so also the next used entry to write.
     next: u16,
     /// The driver's index as last read.
@@ -140,13 +143,14 @@ impl Ring {
         let descriptors = part("descriptor table", layout.descriptors, 16 * entries, 16)?.cast::<Descriptor>();
         let available = part("available ring", layout.available, 6 + 2 * entries, 2)?.cast::<u16>();
         let used = part("used ring", layout.used, used_bytes(size), 4)?.cast::<u16>();
-        let event_idx = layout.event_idx;
+        let Layout { event_idx, indirect, .. } = layout;
         let mut ring = Ring {
             mask: size - 1,
             descriptors,
             available,
             used,
             event_idx,
+            indirect,
             next: 0,
             available_index: 0,
             published: 0,
@@ -254,7 +258,8 @@ impl Ring {
 
     /// Walks a chain and gives each buffer's place to `buffer`, which answers whether it wants more.
     ///
-    /// Every descriptor is read once. A buffer that crosses from one memory region into the next comes in pieces.
+    /// Every descriptor is read once. A buffer that crosses from one memory region into the next comes in pieces. None is without
+    /// bytes, so who bounds the pieces that it takes bounds the descriptors that are walked.
     ///
     /// # Errors
     /// What the chain breaks, or what `buffer` says.
@@ -286,6 +291,9 @@ impl Ring {
             let descriptor = unsafe { table.add(index as usize).read_unaligned() };
             let Descriptor { address, len, flags, next } = descriptor;
             if flags & INDIRECT != 0 {
+                if !self.indirect {
+                    return Err(Violation::NotNegotiated);
+                }
                 if indirect || flags & NEXT != 0 || len == 0 || !len.is_multiple_of(16) || len / 16 > MAX_SIZE.into() {
                     return Err(Violation::Indirect { flags, len });
                 }
@@ -298,6 +306,9 @@ impl Ring {
             }
             if (flags & WRITE != 0) != (direction == Direction::Write) {
                 return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
+            }
+            if len == 0 {
+                return Err(Violation::EmptyBuffer);
             }
             let (mut at, mut rest) = (address, len);
             while rest > 0 {

@@ -61,6 +61,12 @@ pub enum Violation {
         /// Bytes.
         len: u32,
     },
+    /// Virtio 1.2, section 2.7.5.3.1.
+    #[error("an indirect table, but VIRTIO_RING_F_INDIRECT_DESC was not negotiated")]
+    NotNegotiated,
+    /// A descriptor that holds nothing costs time and shows in no count of bytes or pieces. QEMU refuses it as well.
+    #[error("a descriptor of 0 bytes; a buffer has 1 at least")]
+    EmptyBuffer,
     /// A buffer outside the guest's memory.
     #[error("a buffer of {len} bytes at {address:#x} is not in shared memory")]
     Buffer {

@@ -53,16 +53,17 @@ pub const INDIRECT: u16 = 4;
 pub const HEADER: usize = 12;
 pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
 
-/// Bits of the features: VERSION_1, protocol features, LOG_ALL, MRG_RXBUF, all guest and host offloads.
+/// Bits of the features: VERSION_1, protocol features, LOG_ALL, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, all guest and host offloads.
 pub const F_VERSION_1: u64 = 1 << 32;
 pub const F_PROTOCOL: u64 = 1 << 30;
 pub const F_LOG_ALL: u64 = 1 << 26;
 pub const F_EVENT_IDX: u64 = 1 << 29;
+pub const F_INDIRECT: u64 = 1 << 28;
 pub const F_MRG_RXBUF: u64 = 1 << 15;
 pub const F_GUEST_OFFLOADS: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9;
 pub const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
 pub const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
-pub const RICH: u64 = PLAIN | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
+pub const RICH: u64 = PLAIN | F_INDIRECT | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
 
 /// Bytes of a log that has a bit for each page below the end of the guest's memory.
 pub const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;

@@ -1,0 +1,159 @@
+//! What a frontend can have the backend do at most: descriptors walked for a frame, files held, time waited for a socket.
+
+mod frontend;
+
+use fairlane_core::packet::Offload;
+use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::{Port, Status};
+use frontend::*;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+use std::os::fd::AsRawFd;
+
+/// A device with rings of 8 that took `features`.
+fn set_up(features: u64) -> (tempfile::TempDir, Backend, Frontend) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(features, 2);
+    backend.until_up();
+    (dir, backend, frontend)
+}
+
+#[track_caller]
+fn is_disabled_by(backend: &Backend, reason: &str) {
+    let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
+    assert!(why.contains(reason), "the reason is: {why}");
+}
+
+/// An indirect table of as many descriptors as there may be, with no byte among them.
+fn table_without_bytes(frontend: &Frontend, flags: u16) {
+    let table: Vec<u8> =
+        (0..32_768u32).flat_map(|at| descriptor(GUEST + BUFFERS, 0, flags | NEXT, (at + 1) as u16)).collect();
+    frontend.write(BUFFERS + (4 << 20), &table);
+}
+
+#[test]
+fn receive_chains_without_bytes_are_not_walked() {
+    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    table_without_bytes(&frontend, WRITE);
+    for index in 0..8 {
+        frontend.descriptor(0, index, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
+        frontend.push(0, index);
+    }
+    backend.put(&frame(0, 100), Offload::default());
+    is_disabled_by(&backend, "a descriptor of 0 bytes");
+}
+
+#[test]
+fn transmit_chains_without_bytes_are_not_walked() {
+    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    table_without_bytes(&frontend, 0);
+    frontend.descriptor(1, 0, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
+    frontend.push(1, 0);
+    assert!(backend.take().is_empty());
+    is_disabled_by(&backend, "a descriptor of 0 bytes");
+}
+
+#[test]
+fn a_header_in_descriptors_of_its_own_is_served_and_an_empty_one_before_it_is_not() {
+    // CVE-2022-2132: a header that spans descriptors, and chains of many buffers.
+    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    let bytes = frame(3, 60);
+    frontend.write(BUFFERS, &NO_HEADER);
+    frontend.write(BUFFERS + HEADER as u64, &bytes);
+    frontend.descriptor(1, 0, BUFFERS, 5, NEXT, 1);
+    frontend.descriptor(1, 1, BUFFERS + 5, 7, NEXT, 2);
+    frontend.descriptor(1, 2, BUFFERS + 12, 60, 0, 0);
+    frontend.push(1, 0);
+    assert_eq!(backend.take(), [(bytes, Offload::default())]);
+    frontend.descriptor(1, 3, BUFFERS, 0, NEXT, 0);
+    frontend.push(1, 3);
+    assert!(backend.take().is_empty());
+    is_disabled_by(&backend, "a descriptor of 0 bytes");
+}
+
+#[test]
+fn an_indirect_table_that_was_not_negotiated() {
+    for queue in [0, 1] {
+        let (_dir, mut backend, mut frontend) = set_up(RICH & !F_INDIRECT);
+        let flags = if queue == 0 { WRITE } else { 0 };
+        frontend.write(BUFFERS, &descriptor(GUEST + BUFFERS + 4096, 2048, flags, 0));
+        frontend.descriptor(queue, 0, BUFFERS, 16, INDIRECT, 0);
+        frontend.push(queue, 0);
+        backend.put(&frame(0, 100), Offload::default());
+        backend.take();
+        is_disabled_by(&backend, "VIRTIO_RING_F_INDIRECT_DESC was not negotiated");
+    }
+}
+
+/// How many of this process's descriptors are this file.
+fn held(file: &tempfile::NamedTempFile) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    open.filter(|entry| std::fs::read_link(entry.as_ref().unwrap().path()).is_ok_and(|to| to == file.path())).count()
+}
+
+#[test]
+fn descriptors_that_are_too_many_are_closed() {
+    // CVE-2020-10726, CVE-2022-0669.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    let mut backend = Backend::listen(&path, 1);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for count in [33, 64, 253] {
+        for _ in 0..5 {
+            let frontend = Frontend::connect(&path, 8);
+            frontend.send_longs(SET_OWNER, &[], &vec![file.as_raw_fd(); count]);
+            for _ in 0..4 {
+                backend.settle();
+            }
+            drop(frontend);
+            backend.settle();
+        }
+    }
+    assert_eq!(held(&file), 1, "our own is the only one");
+}
+
+#[test]
+fn a_socket_whose_owner_is_slow_to_accept_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    let address = UnixAddr::new(&path).unwrap();
+    let stream = || socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
+    let owner = stream();
+    bind(owner.as_raw_fd(), &address).unwrap();
+    listen(&owner, Backlog::new(0).unwrap()).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let caller = stream();
+        match connect(caller.as_raw_fd(), &address) {
+            Ok(()) => waiting.push(caller),
+            Err(error) => break assert_eq!(error, nix::errno::Errno::EAGAIN, "its queue is full"),
+        }
+    }
+    let error = VhostUser::listen("test", &path, 1).err().unwrap().to_string();
+    assert!(error.contains("is in use by another process"), "{error}");
+    assert!(path.exists());
+    // Once nobody listens it was left behind, and is replaced.
+    drop((owner, waiting));
+    VhostUser::listen("test", &path, 1).unwrap();
+}
+
+#[test]
+fn guests_memory_is_in_no_core_dump() {
+    let (_dir, _backend, _frontend) = set_up(RICH);
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    // Other tests of this program map memory of this name at the same time, and all are to be kept out.
+    let mut mapped = 0;
+    let mut is_guest = false;
+    for line in maps.lines() {
+        if line.contains("-") && line.split(' ').next().is_some_and(|range| !range.ends_with(':')) {
+            is_guest = line.contains("/memfd:guest");
+        } else if is_guest && let Some(flags) = line.strip_prefix("VmFlags:") {
+            // dd: do not include the area in a core dump (proc(5)).
+            assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+            mapped += 1;
+        }
+    }
+    assert!(mapped > 0);
+}
