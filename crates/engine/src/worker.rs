@@ -4,7 +4,7 @@
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Interest, Key, Poller};
@@ -14,8 +14,10 @@ use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Without work for this long, the worker sleeps if it knows when there will be some.
 const SPIN: Nanos = Nanos::from_micros(50);
@@ -106,10 +108,23 @@ pub struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A worker that does not answer: its thread ended.
-#[derive(Debug, thiserror::Error)]
-#[error("the worker of {0} has ended")]
-pub struct Gone(String);
+/// How long an order is waited for. A round takes microseconds; who holds a worker for so long (a frontend's pipe, a disk) holds
+/// neither control clients nor the end of the process with it.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What the process ends with when a worker does: EX_SOFTWARE of `sysexits.h`.
+const FAILED: i32 = 70;
+
+/// A worker that does not answer, by the names of its links.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Gone {
+    /// Its thread was ended.
+    #[error("the worker of {0} has ended")]
+    Ended(String),
+    /// Its thread is held by something. The order stands, and is carried out if it goes on.
+    #[error("the worker of {} has not answered for {} s; it may yet do what it was told", .0, ANSWER.as_secs())]
+    Silent(String),
+}
 
 impl Worker {
     /// Starts the thread, on one core if given, and has all ports wake it.
@@ -130,15 +145,23 @@ impl Worker {
         }
         let (orders, received) = unbounded();
         let (started, outcome) = bounded(1);
-        let ring = bell.clone();
+        let (ring, links) = (bell.clone(), name.clone());
         let linger = cpu.is_some() || std::thread::available_parallelism()?.get() > 1;
         let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
             let settled = settle_on(cpu);
             let failed = settled.is_err();
             // The receiver waits for it.
             let _ = started.send(settled);
-            if !failed && let Err(error) = run(work, &received, &ring, cpu.is_some(), linger) {
-                tracing::error!(%error, "a worker ended");
+            if !failed {
+                let ended = catch_unwind(AssertUnwindSafe(|| run(work, &received, &ring, cpu.is_some(), linger)));
+                match ended {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => tracing::error!(%error, "the worker of {links} cannot go on"),
+                    Err(_) => tracing::error!("the worker of {links} panicked"),
+                }
+                // Its guests would have no network, and nobody would know. Who manages the process starts it anew, frontends
+                // reconnect, and what was acknowledged early is resumed.
+                std::process::exit(FAILED);
             }
         })?;
         outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
@@ -148,27 +171,31 @@ impl Worker {
     /// Has the worker run a function between two rounds, and waits for its answer.
     ///
     /// # Errors
-    /// [`Gone`] if the thread ended.
+    /// [`Gone`] if the thread ended, or does not answer for ten seconds.
     pub fn ask<R: Send + 'static>(&self, order: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
         let (answer, answered) = bounded(1);
         let order: Order = Box::new(move |work| {
             // Who asked waits below; nobody else can miss the answer.
             let _ = answer.send(order(work));
         });
-        let gone = || Gone(self.name.clone());
-        self.orders.send(order).map_err(|_| gone())?;
-        self.bell.write(1).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())
+        let ended = || Gone::Ended(self.name.clone());
+        self.orders.send(order).map_err(|_| ended())?;
+        self.bell.write(1).map_err(|_| ended())?;
+        answered.recv_timeout(ANSWER).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => ended(),
+            RecvTimeoutError::Timeout => Gone::Silent(self.name.clone()),
+        })
     }
 
-    /// Ends the thread and closes its ports. Frames that were not taken stay in their rings.
+    /// Ends the thread and closes its ports. Frames that were not taken stay in their rings. A thread that does not answer is left
+    /// to the end of the process.
     pub fn end(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // If it ended by itself there is nothing to stop.
-            let _ = self.ask(|work| work.stop = true);
-            if thread.join().is_err() {
-                tracing::error!(worker = self.name, "a worker panicked");
+            match self.ask(|work| work.stop = true) {
+                Err(silent @ Gone::Silent(_)) => tracing::error!("{silent}: it is not waited for"),
+                // A thread that panics ends the process, so there is no panic to be told of.
+                Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
             }
         }
     }

@@ -6,9 +6,11 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Monotonic;
-use fairlane_engine::worker::Worker;
+use fairlane_engine::worker::{Gone, Worker};
 use fairlane_port::memory::{self, Peer};
 use fairlane_port::{Port, wire};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A worker of one link with one guest.
 fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (Worker, Peer) {
@@ -53,4 +55,43 @@ fn a_core_that_is_not_there_is_an_error() {
     let bridge = Bridge::new("lan", Config::default(), Turns::of(32));
     let error = Worker::start(vec![bridge], Monotonic::new(), Some(1000)).err().unwrap().to_string();
     assert!(error.contains("cpu 1000"), "{error}");
+}
+
+/// Runs this test program again for one test, which finds `variable` set, and answers what it ended with.
+fn alone(test: &str, variable: &str) -> Option<i32> {
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", test]).env(variable, "1").stdout(Stdio::null()).stderr(Stdio::null());
+    again.status().unwrap().code()
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_process() {
+    const ALONE: &str = "FAIRLANE_A_WORKER_PANICS";
+    if std::env::var_os(ALONE).is_none() {
+        assert_eq!(alone("worker::a_worker_that_panics_ends_the_process", ALONE), Some(70));
+        return;
+    }
+    let (_, uplink) =
+        wire::pair(wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true }).unwrap();
+    let (worker, _peer) = worker("near", 1, Box::new(uplink), Monotonic::new());
+    let outcome = worker.ask(|_| panic!("on purpose"));
+    // The process ends between the panic and here, or while this waits.
+    std::thread::sleep(Duration::from_secs(60));
+    unreachable!("the process lives, and the answer was {outcome:?}");
+}
+
+#[test]
+fn a_worker_that_is_held_holds_nobody_who_asks() {
+    let (_, uplink) =
+        wire::pair(wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true }).unwrap();
+    let (worker, _peer) = worker("held", 1, Box::new(uplink), Monotonic::new());
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let silent = worker.ask(move |_| held.recv()).unwrap_err();
+    assert_eq!(silent, Gone::Silent("held".to_owned()));
+    assert!(silent.to_string().contains("the worker of held has not answered for 10 s"), "{silent}");
+    // It goes on with what it was told meanwhile.
+    let_go.send(()).unwrap();
+    assert_eq!(worker.ask(|_| 7), Ok(7));
+    worker.end();
+    assert_eq!(worker.ask(|_| 7), Err(Gone::Ended("held".to_owned())));
 }
