@@ -6,8 +6,12 @@ use fairlane_core::packet::Offload;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Port, Status};
 use frontend::*;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
 /// A device with rings of 8 that took `features`.
 fn set_up(features: u64) -> (tempfile::TempDir, Backend, Frontend) {
@@ -85,6 +89,73 @@ fn an_indirect_table_that_was_not_negotiated() {
         backend.take();
         is_disabled_by(&backend, "VIRTIO_RING_F_INDIRECT_DESC was not negotiated");
     }
+}
+
+#[test]
+fn a_sparse_file_takes_no_more_address_space_than_a_guest_may_have() {
+    let sparse = memory_of("sparse", 4 << 40, MFdFlags::empty());
+    let file = sparse.as_raw_fd();
+    let (most, half) = (1 << 40, 1 << 39);
+    // As one region, by its place in the file, and by two.
+    let tables: [&[u64]; 3] = [
+        &[1, GUEST, most + 4096, USER, 0],
+        &[1, GUEST, 4096, USER, most],
+        &[2, 0, half, USER, 0, half, half + 4096, USER + half, 0],
+    ];
+    for table in tables {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vif.sock");
+        let mut backend = Backend::listen(&path, 1);
+        let frontend = Frontend::connect(&path, 8);
+        frontend.set_up(RICH, 0);
+        frontend.send_longs(SET_MEM_TABLE, table, &vec![file; table[0] as usize]);
+        let why = backend.until_disabled();
+        assert!(why.contains("more than 1024 GiB of files would be mapped"), "{why}");
+    }
+}
+
+#[test]
+fn huge_pages_that_go_away_break_their_own_port_and_are_unmapped() {
+    const HUGE: u64 = 2 << 20;
+    let pages = "/proc/sys/vm/nr_hugepages";
+    let reserved: u64 = std::fs::read_to_string(pages).unwrap().trim().parse().unwrap();
+    if reserved < 8
+        && let Err(error) = std::fs::write(pages, "8")
+    {
+        // Past the test harness, which shows only what failed.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: this test needs 8 huge pages (root reserves them): {error}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    let mut backend = Backend::listen(&path, 1);
+    let memory = memory_of("huge", 4 * HUGE, MFdFlags::MFD_HUGETLB);
+    let frontend = Frontend::over(UnixStream::connect(&path).unwrap(), memory.try_clone().unwrap(), 8);
+    frontend.send_longs(SET_OWNER, &[], &[]);
+    frontend.send_longs(SET_FEATURES, &[RICH], &[]);
+    frontend.send_longs(SET_PROTOCOL_FEATURES, &[1 << 3 | 1 << 15], &[]);
+    // A region that ends inside a page.
+    let table = [1, GUEST, 4 * HUGE - 4096, USER, 0];
+    frontend.send_longs(SET_MEM_TABLE, &table, &[memory.as_raw_fd()]);
+    (0..2).for_each(|queue| frontend.set_up_ring(queue));
+    backend.until_up();
+    memory.set_len(0).unwrap();
+    assert!(backend.take().is_empty());
+    is_disabled_by(&backend, "truncated its guest's memory");
+    drop((frontend, memory));
+    backend.settle();
+    drop(backend);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!maps.contains("/memfd:huge"), "nothing stays mapped");
+    if reserved < 8 {
+        std::fs::write(pages, reserved.to_string()).unwrap();
+    }
+}
+
+fn memory_of(name: &str, len: u64, flags: MFdFlags) -> File {
+    let file = File::from(memfd_create(name, flags).unwrap());
+    file.set_len(len).unwrap();
+    file
 }
 
 /// How many of this process's descriptors are this file.

@@ -4,7 +4,7 @@
 //! So mapped ranges stand in a table, and the signal's handler puts empty pages where a range broke and marks it torn.
 //! The port notices and disables itself. A fault anywhere else takes its usual course.
 
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Ranges of all guests of this process at most.
@@ -19,7 +19,8 @@ struct Range {
 
 static TABLE: [Range; RANGES] =
     [const { Range { start: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } }; RANGES];
-static INSTALL: Once = Once::new();
+/// The handler that was there before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// An entry of the table, freed when dropped. Drop it before the range is unmapped or reused.
 pub struct Guard(&'static Range);
@@ -27,7 +28,7 @@ pub struct Guard(&'static Range);
 impl Guard {
     /// Guards a mapped range. `None` if the table is full.
     pub fn over(start: usize, len: usize) -> Option<Guard> {
-        INSTALL.call_once(install);
+        BEFORE.get_or_init(install);
         let free = |range: &&Range| {
             // The length is published by the start: a handler sees both or a free entry.
             range.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -52,13 +53,17 @@ impl Drop for Guard {
     }
 }
 
-fn install() {
-    // SAFETY: the handler only uses async-signal-safe calls and atomics, and has the signature SA_SIGINFO asks for.
+/// Answers what was done on the signal before: Rust's own report of a stack that overflows, or whatever a program set.
+fn install() -> libc::sigaction {
+    // SAFETY: the handler only uses async-signal-safe calls and atomics, and has the signature SA_SIGINFO asks for. It runs on the
+    // stack that Rust gives each thread for signals.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &action, &mut before);
+        before
     }
 }
 
@@ -68,11 +73,13 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
     for range in &TABLE {
         let start = range.start.load(Ordering::Acquire);
         let len = range.len.load(Ordering::Relaxed);
-        if start > 1 && address.wrapping_sub(start) < len {
+        // An entry that was freed and taken again meanwhile has another start, and the length is of that.
+        let is_whole = range.start.load(Ordering::Acquire) == start;
+        if start > 1 && is_whole && address.wrapping_sub(start) < len {
             range.torn.store(true, Ordering::Relaxed);
             // SAFETY: the range is a mapping of a guest's memory that its owner still holds (it frees the entry before it
             // unmaps); empty pages take its place, and every pointer into it stays readable and writable.
-            unsafe {
+            let replaced = unsafe {
                 libc::mmap(
                     start as *mut libc::c_void,
                     len,
@@ -80,11 +87,20 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
                     -1,
                     0,
-                );
+                )
+            };
+            if replaced != libc::MAP_FAILED {
+                return;
             }
-            return;
+            // No memory for the table of pages, say: to return would be to fault for ever.
+            break;
         }
     }
-    // SAFETY: restoring the default action; the instruction faults again and ends the process as it should.
-    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    // SAFETY: what was there before takes over, or the default action while it is not known; the instruction faults again.
+    unsafe {
+        match BEFORE.get() {
+            Some(before) => _ = libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()),
+            None => _ = libc::signal(libc::SIGBUS, libc::SIG_DFL),
+        }
+    }
 }

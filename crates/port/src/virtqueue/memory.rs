@@ -3,6 +3,7 @@
 //! Everything in it may change at any moment. So it is only reached through raw pointers that were checked against a
 //! region, never as a Rust slice, and each thing that a decision rests on is read once.
 
+use super::budget::GUEST_MOST;
 use super::log::DirtyLog;
 use super::shared::Shared;
 use std::fs::File;
@@ -53,6 +54,14 @@ impl GuestMemory {
         };
         if self.mappings.iter().any(overlaps) {
             return refuse("it overlaps another region");
+        }
+        let have: u64 = self.mappings.iter().map(|other| other.region.offset + other.region.len).sum();
+        let wanted = region.offset.checked_add(region.len).and_then(|end| end.checked_add(have));
+        if wanted.is_some_and(|wanted| wanted > GUEST_MOST) {
+            let most = GUEST_MOST >> 30;
+            return refuse(&format!(
+                "with it more than {most} GiB of files would be mapped for a guest, which is the most"
+            ));
         }
         let bytes = Shared::map(file, region.offset, region.len).map_err(|why| refused(&why))?;
         self.mappings.push(Mapping { region, bytes });

@@ -1,5 +1,6 @@
 //! Split virtqueues: guest memory, the ring itself, and a burst of frames out of one or into one.
 
+mod budget;
 mod guard;
 mod log;
 mod memory;

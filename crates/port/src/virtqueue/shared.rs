@@ -1,7 +1,9 @@
 //! A part of a file that a frontend shares: mapped, and guarded against being truncated.
 
+use super::budget::{ALL, GUEST_MOST, Part};
 use super::guard::Guard;
 use crate::map::Map;
+use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use std::fs::File;
 
 /// A mapped part of a frontend's file.
@@ -11,6 +13,7 @@ pub struct Shared {
     /// Dropped before `_map`, as it must not outlive the range.
     guard: Guard,
     _map: Map,
+    _part: Part,
 }
 
 // SAFETY: the pointer is to memory that this value owns and that any thread may use.
@@ -31,16 +34,23 @@ impl Shared {
         if info.is_file() && info.len() < end {
             return Err(format!("its file has {} bytes and it ends at {end}", info.len()));
         }
-        let Ok(mapped) = usize::try_from(end) else {
-            return Err("it is larger than this machine's address space".into());
-        };
+        let too_large = || "it is larger than this machine's address space".to_owned();
+        let mapped = usize::try_from(end).ok().and_then(|end| end.checked_next_multiple_of(page_of(file)));
+        let mapped = mapped.ok_or_else(too_large)?;
+        if mapped as u64 > GUEST_MOST {
+            return Err(format!(
+                "with what is before it in its file more than {} GiB would be mapped",
+                GUEST_MOST >> 30
+            ));
+        }
+        let part = ALL.take(mapped as u64)?;
         // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
         let map = Map::of(file, mapped).map_err(|error| format!("mmap: {error}"))?;
         let guard = Guard::over(map.start() as usize, mapped);
         let guard = guard.ok_or("this process serves as many mappings as it can guard already")?;
         // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
         let start = unsafe { map.start().add(offset as usize) };
-        Ok(Shared { start, guard, _map: map })
+        Ok(Shared { start, guard, _map: map, _part: part })
     }
 
     /// The part's first byte. As many as were mapped are readable and writable while `self` lives, whatever becomes of the file.
@@ -53,5 +63,13 @@ impl Shared {
     #[inline]
     pub fn torn(&self) -> bool {
         self.guard.torn()
+    }
+}
+
+/// Bytes of a page of a mapping of this file. A mapping of huge pages cannot be replaced or unmapped in parts of one.
+fn page_of(file: &File) -> usize {
+    match fstatfs(file) {
+        Ok(system) if system.filesystem_type() == HUGETLBFS_MAGIC => usize::try_from(system.block_size()).unwrap_or(1),
+        _ => 1,
     }
 }
