@@ -8,10 +8,11 @@ use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Flow, LAYOUT, Memory, Mode};
 use fairlane_core::time::Nanos;
 use nix::fcntl::posix_fallocate;
+use nix::unistd::geteuid;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The guest's number in its own early ack.
@@ -44,17 +45,28 @@ impl Kept {
     /// Goes on with what is in a file, or begins with an empty one. The directory is made where there is none.
     ///
     /// # Errors
-    /// What the system says: the file is used by a running process, no memory is left, it may not be written.
+    /// What the system says: the file is used by a running process, no memory is left, it may not be written. Or a sentence: the
+    /// directory or the file may be another's doing, or the file holds what another version of this program kept.
     pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Kept> {
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            is_ours_alone(directory)?;
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(path)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::new(io::ErrorKind::ResourceBusy, "a running process uses it"),
             TryLockError::Error(error) => error,
         })?;
-        let goes_on = says(&file)? == Some(title());
+        let found = says(&file)?;
+        let goes_on = found == title() && file.metadata()?.len() == LEN as u64;
+        if !goes_on && found.starts_with(KIND) {
+            // Senders were told that what is in it arrived.
+            let why = "another version of fairlane kept it, and this one cannot read it: run that one until `fairlane ctl flows` \
+                       shows nothing retained, or remove the file, which loses what was acknowledged";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         if !goes_on {
             file.set_len(0)?;
             posix_fallocate(&file, 0, LEN as i64)?;
@@ -104,9 +116,13 @@ impl Kept {
     }
 }
 
+/// What each such file begins with, of whatever version.
+const KIND: &[u8; 8] = b"FLKEPT\0\0";
+
 /// What the file begins with: its kind, and everything that the meaning of its bytes depends on.
 fn title() -> [u8; 24] {
-    let mut title = *b"FLKEPT\0\0................";
+    let mut title = [0; 24];
+    title[..8].copy_from_slice(KIND);
     let numbers = [LAYOUT, size_of::<Flow>() as u32, FLOWS as u32, BLOCKS as u32];
     for (place, number) in title[8..].chunks_exact_mut(4).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
@@ -114,14 +130,27 @@ fn title() -> [u8; 24] {
     title
 }
 
-/// What a file begins with; none if it is of another length.
-fn says(file: &File) -> io::Result<Option<[u8; 24]>> {
+/// What a file begins with; zeros where it is too short.
+fn says(file: &File) -> io::Result<[u8; 24]> {
     let mut title = [0; 24];
-    if file.metadata()?.len() != LEN as u64 {
-        return Ok(None);
+    if file.metadata()?.len() >= title.len() as u64 {
+        file.read_exact_at(&mut title, 0)?;
     }
-    file.read_exact_at(&mut title, 0)?;
-    Ok(Some(title))
+    Ok(title)
+}
+
+/// Sees that nobody else can put a file or a link into a directory.
+fn is_ours_alone(directory: &Path) -> io::Result<()> {
+    let (info, me) = (directory.symlink_metadata()?, geteuid().as_raw());
+    let why = match (info.is_dir(), info.uid()) {
+        (false, _) => "is a link; it must be a directory itself".to_owned(),
+        (true, owner) if owner != me => format!("belongs to user {owner}; it must belong to {me}, who runs this"),
+        _ if info.mode() & 0o022 != 0 => {
+            format!("has mode {:o}; nobody but its owner may write there", info.mode() & 0o777)
+        }
+        _ => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("the directory {} {why}", directory.display())))
 }
 
 #[cfg(test)]
@@ -152,6 +181,46 @@ mod tests {
             let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
             assert_eq!(kept.with(|early| early.flows().count()), 0);
         }
+    }
+
+    #[test]
+    fn what_another_version_kept_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web");
+        drop(Kept::open(&path, Mode::Auto, Nanos(0)).unwrap());
+        let ours = std::fs::read(&path).unwrap();
+        // Another layout in as many bytes, and in more.
+        for (place, extra) in [(8, 0), (16, 4096)] {
+            let mut theirs = ours.clone();
+            theirs[place] ^= 1;
+            theirs.resize(LEN + extra, 7);
+            std::fs::write(&path, &theirs).unwrap();
+            let refused = Kept::open(&path, Mode::Auto, Nanos(0)).err().unwrap().to_string();
+            assert!(refused.contains("another version of fairlane kept it"), "{refused}");
+            assert!(std::fs::read(&path).unwrap() == theirs, "its debts are there for who can read them");
+        }
+    }
+
+    #[test]
+    fn neither_links_nor_directories_that_others_write_are_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("target"), directory.path().join("web"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(Kept::open(&link, Mode::Auto, Nanos(0)).is_err());
+        assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+        let refused = Kept::open(&open.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        assert!(refused.contains("has mode 777; nobody but its owner may write there"), "{refused}");
+        assert!(!open.join("web").exists());
+
+        let elsewhere = directory.path().join("elsewhere");
+        std::os::unix::fs::symlink(&open, &elsewhere).unwrap();
+        let refused = Kept::open(&elsewhere.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        assert!(refused.contains("is a link"), "{refused}");
     }
 
     #[test]
