@@ -152,17 +152,17 @@ impl Worker {
             let failed = settled.is_err();
             // The receiver waits for it.
             let _ = started.send(settled);
-            if !failed {
-                let ended = catch_unwind(AssertUnwindSafe(|| run(work, &received, &ring, cpu.is_some(), linger)));
-                match ended {
-                    Ok(Ok(())) => return,
-                    Ok(Err(error)) => tracing::error!(%error, "the worker of {links} cannot go on"),
-                    Err(_) => tracing::error!("the worker of {links} panicked"),
-                }
-                // Its guests would have no network, and nobody would know. Who manages the process starts it anew, frontends
-                // reconnect, and what was acknowledged early is resumed.
-                std::process::exit(FAILED);
+            if failed {
+                return;
             }
+            match catch_unwind(AssertUnwindSafe(|| run(work, &received, &ring, cpu.is_some(), linger))) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => tracing::error!(%error, "the worker of {links} cannot go on"),
+                Err(_) => tracing::error!("the worker of {links} panicked"),
+            }
+            // Its guests would have no network, and nobody would know. Who manages the process starts it anew, frontends reconnect,
+            // and what was acknowledged early is resumed.
+            std::process::exit(FAILED);
         })?;
         outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
         Ok(Worker { name, orders, bell, thread: Mutex::new(Some(thread)) })

@@ -63,8 +63,8 @@ impl Kept {
         let goes_on = found == title() && file.metadata()?.len() == LEN as u64;
         if !goes_on && found.starts_with(KIND) {
             // Senders were told that what is in it arrived.
-            let why = "another version of fairlane kept it, and this one cannot read it: run that one until `fairlane ctl flows` \
-                       shows nothing retained, or remove the file, which loses what was acknowledged";
+            let why = "another version of fairlane kept it, and this one cannot read it: run that one with early_ack = false until \
+                       the file is gone, or remove the file, which loses what was acknowledged";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         if !goes_on {

@@ -11,22 +11,6 @@ use frontend::*;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
-    (dir, path)
-}
-
-fn connected(features: u64, size: u16) -> (tempfile::TempDir, PathBuf, Backend, Frontend) {
-    let (dir, path) = place();
-    let mut backend = Backend::listen(&path, 1);
-    let frontend = Frontend::connect(&path, size);
-    frontend.set_up(features, 2);
-    backend.until_up();
-    (dir, path, backend, frontend)
-}
 
 #[test]
 fn offers_what_it_serves() {

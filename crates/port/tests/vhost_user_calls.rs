@@ -13,14 +13,9 @@ use tempfile::TempDir;
 /// What `HOLD` of the queues is.
 const HOLD: Nanos = Nanos::from_micros(200);
 
+/// The same device, whose calls at the start were heard.
 fn connected(features: u64, size: u16) -> (TempDir, Backend, Frontend) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("socket");
-    let mut backend = Backend::listen(&path, 1);
-    let frontend = Frontend::connect(&path, size);
-    frontend.set_up(features, 2);
-    backend.until_up();
-    // The calls at the start.
+    let (dir, _, backend, frontend) = frontend::connected(features, size);
     (0..2).for_each(|queue| assert_eq!(calls(&frontend, queue), 1));
     (dir, backend, frontend)
 }

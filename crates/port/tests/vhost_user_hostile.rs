@@ -14,8 +14,7 @@ use proptest::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
 
 fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
+    let (dir, path) = place();
     let backend = Backend::listen(&path, 1);
     (dir, path, backend)
 }
@@ -31,8 +30,7 @@ fn disabled_by(features: u64, reason: &str, wrong: impl FnOnce(&mut Frontend)) {
     wrong(&mut frontend);
     assert!(backend.take().is_empty(), "nothing of a broken ring is passed on");
     backend.put(&frame(0, 1000), Offload::default());
-    let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
-    assert!(why.contains(reason), "the reason is: {why}");
+    backend.assert_disabled(reason);
     let down = backend.put(&frame(0, 100), Offload::default());
     assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
     assert!(backend.take().is_empty());

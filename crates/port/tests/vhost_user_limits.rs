@@ -4,31 +4,12 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Port, Status};
 use frontend::*;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::memfd::MFdFlags;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
-use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-
-/// A device with rings of 8 that took `features`.
-fn set_up(features: u64) -> (tempfile::TempDir, Backend, Frontend) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
-    let mut backend = Backend::listen(&path, 1);
-    let frontend = Frontend::connect(&path, 8);
-    frontend.set_up(features, 2);
-    backend.until_up();
-    (dir, backend, frontend)
-}
-
-#[track_caller]
-fn is_disabled_by(backend: &Backend, reason: &str) {
-    let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
-    assert!(why.contains(reason), "the reason is: {why}");
-}
 
 /// An indirect table of as many descriptors as there may be, with no byte among them.
 fn table_without_bytes(frontend: &Frontend, flags: u16) {
@@ -39,30 +20,30 @@ fn table_without_bytes(frontend: &Frontend, flags: u16) {
 
 #[test]
 fn receive_chains_without_bytes_are_not_walked() {
-    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     table_without_bytes(&frontend, WRITE);
     for index in 0..8 {
         frontend.descriptor(0, index, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
         frontend.push(0, index);
     }
     backend.put(&frame(0, 100), Offload::default());
-    is_disabled_by(&backend, "a descriptor of 0 bytes");
+    backend.assert_disabled("a descriptor of 0 bytes");
 }
 
 #[test]
 fn transmit_chains_without_bytes_are_not_walked() {
-    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     table_without_bytes(&frontend, 0);
     frontend.descriptor(1, 0, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
     frontend.push(1, 0);
     assert!(backend.take().is_empty());
-    is_disabled_by(&backend, "a descriptor of 0 bytes");
+    backend.assert_disabled("a descriptor of 0 bytes");
 }
 
 #[test]
 fn a_header_in_descriptors_of_its_own_is_served_and_an_empty_one_before_it_is_not() {
     // CVE-2022-2132: a header that spans descriptors, and chains of many buffers.
-    let (_dir, mut backend, mut frontend) = set_up(RICH);
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     let bytes = frame(3, 60);
     frontend.write(BUFFERS, &NO_HEADER);
     frontend.write(BUFFERS + HEADER as u64, &bytes);
@@ -74,26 +55,26 @@ fn a_header_in_descriptors_of_its_own_is_served_and_an_empty_one_before_it_is_no
     frontend.descriptor(1, 3, BUFFERS, 0, NEXT, 0);
     frontend.push(1, 3);
     assert!(backend.take().is_empty());
-    is_disabled_by(&backend, "a descriptor of 0 bytes");
+    backend.assert_disabled("a descriptor of 0 bytes");
 }
 
 #[test]
 fn an_indirect_table_that_was_not_negotiated() {
     for queue in [0, 1] {
-        let (_dir, mut backend, mut frontend) = set_up(RICH & !F_INDIRECT);
+        let (_dir, _, mut backend, mut frontend) = connected(RICH & !F_INDIRECT, 8);
         let flags = if queue == 0 { WRITE } else { 0 };
         frontend.write(BUFFERS, &descriptor(GUEST + BUFFERS + 4096, 2048, flags, 0));
         frontend.descriptor(queue, 0, BUFFERS, 16, INDIRECT, 0);
         frontend.push(queue, 0);
         backend.put(&frame(0, 100), Offload::default());
         backend.take();
-        is_disabled_by(&backend, "VIRTIO_RING_F_INDIRECT_DESC was not negotiated");
+        backend.assert_disabled("VIRTIO_RING_F_INDIRECT_DESC was not negotiated");
     }
 }
 
 #[test]
 fn a_sparse_file_takes_no_more_address_space_than_a_guest_may_have() {
-    let sparse = memory_of("sparse", 4 << 40, MFdFlags::empty());
+    let sparse = file_of("sparse", 4 << 40, MFdFlags::empty());
     let file = sparse.as_raw_fd();
     let (most, half) = (1 << 40, 1 << 39);
     // As one region, by its place in the file, and by two.
@@ -103,8 +84,7 @@ fn a_sparse_file_takes_no_more_address_space_than_a_guest_may_have() {
         &[2, 0, half, USER, 0, half, half + 4096, USER + half, 0],
     ];
     for table in tables {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("vif.sock");
+        let (_dir, path) = place();
         let mut backend = Backend::listen(&path, 1);
         let frontend = Frontend::connect(&path, 8);
         frontend.set_up(RICH, 0);
@@ -126,10 +106,9 @@ fn huge_pages_that_go_away_break_their_own_port_and_are_unmapped() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: this test needs 8 huge pages (root reserves them): {error}");
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
+    let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
-    let memory = memory_of("huge", 4 * HUGE, MFdFlags::MFD_HUGETLB);
+    let memory = file_of("huge", 4 * HUGE, MFdFlags::MFD_HUGETLB);
     let frontend = Frontend::over(UnixStream::connect(&path).unwrap(), memory.try_clone().unwrap(), 8);
     frontend.send_longs(SET_OWNER, &[], &[]);
     frontend.send_longs(SET_FEATURES, &[RICH], &[]);
@@ -141,7 +120,7 @@ fn huge_pages_that_go_away_break_their_own_port_and_are_unmapped() {
     backend.until_up();
     memory.set_len(0).unwrap();
     assert!(backend.take().is_empty());
-    is_disabled_by(&backend, "truncated its guest's memory");
+    backend.assert_disabled("truncated its guest's memory");
     drop((frontend, memory));
     backend.settle();
     drop(backend);
@@ -150,12 +129,6 @@ fn huge_pages_that_go_away_break_their_own_port_and_are_unmapped() {
     if reserved < 8 {
         std::fs::write(pages, reserved.to_string()).unwrap();
     }
-}
-
-fn memory_of(name: &str, len: u64, flags: MFdFlags) -> File {
-    let file = File::from(memfd_create(name, flags).unwrap());
-    file.set_len(len).unwrap();
-    file
 }
 
 /// How many of this process's descriptors are this file.
@@ -167,8 +140,7 @@ fn held(file: &tempfile::NamedTempFile) -> usize {
 #[test]
 fn descriptors_that_are_too_many_are_closed() {
     // CVE-2020-10726, CVE-2022-0669.
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
+    let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
     let file = tempfile::NamedTempFile::new().unwrap();
     for count in [33, 64, 253] {
@@ -187,8 +159,7 @@ fn descriptors_that_are_too_many_are_closed() {
 
 #[test]
 fn a_socket_whose_owner_is_slow_to_accept_is_not_taken() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
+    let (_dir, path) = place();
     let address = UnixAddr::new(&path).unwrap();
     let stream = || socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
     let owner = stream();
@@ -212,13 +183,13 @@ fn a_socket_whose_owner_is_slow_to_accept_is_not_taken() {
 
 #[test]
 fn guests_memory_is_in_no_core_dump() {
-    let (_dir, _backend, _frontend) = set_up(RICH);
+    let (_dir, _, _backend, _frontend) = connected(RICH, 8);
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     // Other tests of this program map memory of this name at the same time, and all are to be kept out.
     let mut mapped = 0;
     let mut is_guest = false;
     for line in maps.lines() {
-        if line.contains("-") && line.split(' ').next().is_some_and(|range| !range.ends_with(':')) {
+        if line.split(' ').next().is_some_and(|first| !first.ends_with(':')) {
             is_guest = line.contains("/memfd:guest");
         } else if is_guest && let Some(flags) = line.strip_prefix("VmFlags:") {
             // dd: do not include the area in a core dump (proc(5)).

@@ -25,12 +25,7 @@ const PARTS: [u64; 3] = [0, BUFFERS, BUFFERS + (1 << 20)];
 const PART: usize = 0x20000;
 
 fn connected(features: u64) -> (TempDir, Backend, Frontend) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vif.sock");
-    let mut backend = Backend::listen(&path, 1);
-    let frontend = Frontend::connect(&path, SIZE);
-    frontend.set_up(features, 2);
-    backend.until_up();
+    let (dir, _, backend, frontend) = frontend::connected(features, SIZE);
     (dir, backend, frontend)
 }
 

@@ -1,7 +1,7 @@
 //! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
 
 use super::protocol::{Call, LINE, Reply, Request};
-use fairlane_port::vhost_user::directory_of;
+use fairlane_port::vhost_user::{directory_of, is_left_behind};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -74,11 +74,11 @@ fn clear(path: &Path) -> Result<(), String> {
         Ok(found) if !found.file_type().is_socket() => {
             Err(format!("control socket {shown} exists and is not a socket: remove it or name another path"))
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+        Ok(_) => match is_left_behind(path) {
+            Ok(true) => std::fs::remove_file(path)
                 .map_err(|error| format!("cannot remove stale control socket {shown}: {error}")),
             Err(error) => Err(format!("control socket {shown} cannot be tried: {error}")),
-            Ok(_) => {
+            Ok(false) => {
                 Err(format!("control socket {shown} is in use by a running process: stop it or name another path"))
             }
         },

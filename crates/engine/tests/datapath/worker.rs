@@ -22,6 +22,12 @@ fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (
     (Worker::start(vec![bridge], clock, None).unwrap(), peer)
 }
 
+/// A worker whose link leads nowhere.
+fn alone(name: &str) -> (Worker, Peer) {
+    let options = wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true };
+    worker(name, 1, Box::new(wire::pair(options).unwrap().1), Monotonic::new())
+}
+
 #[test]
 fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
     let clock = Monotonic::new();
@@ -58,22 +64,20 @@ fn a_core_that_is_not_there_is_an_error() {
 }
 
 /// Runs this test program again for one test, which finds `variable` set, and answers what it ended with.
-fn alone(test: &str, variable: &str) -> Option<i32> {
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", test]).env(variable, "1").stdout(Stdio::null()).stderr(Stdio::null());
-    again.status().unwrap().code()
+fn again(test: &str, variable: &str) -> Option<i32> {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test]).env(variable, "1").stdout(Stdio::null()).stderr(Stdio::null());
+    program.status().unwrap().code()
 }
 
 #[test]
 fn a_worker_that_panics_ends_the_process() {
-    const ALONE: &str = "FAIRLANE_A_WORKER_PANICS";
-    if std::env::var_os(ALONE).is_none() {
-        assert_eq!(alone("worker::a_worker_that_panics_ends_the_process", ALONE), Some(70));
+    const AGAIN: &str = "FAIRLANE_A_WORKER_PANICS";
+    if std::env::var_os(AGAIN).is_none() {
+        assert_eq!(again("worker::a_worker_that_panics_ends_the_process", AGAIN), Some(70));
         return;
     }
-    let (_, uplink) =
-        wire::pair(wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true }).unwrap();
-    let (worker, _peer) = worker("near", 1, Box::new(uplink), Monotonic::new());
+    let (worker, _peer) = alone("near");
     let outcome = worker.ask(|_| panic!("on purpose"));
     // The process ends between the panic and here, or while this waits.
     std::thread::sleep(Duration::from_secs(60));
@@ -82,9 +86,7 @@ fn a_worker_that_panics_ends_the_process() {
 
 #[test]
 fn a_worker_that_is_held_holds_nobody_who_asks() {
-    let (_, uplink) =
-        wire::pair(wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true }).unwrap();
-    let (worker, _peer) = worker("held", 1, Box::new(uplink), Monotonic::new());
+    let (worker, _peer) = alone("held");
     let (let_go, held) = std::sync::mpsc::channel::<()>();
     let silent = worker.ask(move |_| held.recv()).unwrap_err();
     assert_eq!(silent, Gone::Silent("held".to_owned()));

@@ -17,8 +17,9 @@ const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
-/// Descriptors that one message can carry (SCM_MAX_FD of the kernel's `include/net/scm.h`). With room for all of them none is cut off,
-/// and so each has an owner who closes it: of what is cut off, those that came are in this process and nobody knows their numbers.
+/// Descriptors that one message can carry (SCM_MAX_FD of the kernel's `include/net/scm.h`). With room for all of them each has an owner
+/// who closes it. Where the kernel cuts their number short all the same, as this process has no place for more, those that came are
+/// here and nobody knows their numbers.
 const MOST_FILES: usize = 253;
 
 /// One message of a frontend.

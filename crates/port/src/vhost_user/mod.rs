@@ -25,7 +25,7 @@ use features::Features;
 use message::Channel;
 use session::{FIRST_KICK, Session};
 use socket::Socket;
-pub use socket::directory_of;
+pub use socket::{directory_of, is_left_behind};
 use std::io;
 use std::ops::Range;
 use std::path::Path;

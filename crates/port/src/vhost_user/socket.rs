@@ -38,6 +38,20 @@ pub fn directory_of(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether nobody listens at a socket, and nobody will: only a refused connection proves that. It does not wait for who is slow to
+/// accept.
+///
+/// # Errors
+/// What the system says: it cannot be tried.
+pub fn is_left_behind(path: &Path) -> io::Result<bool> {
+    match connect(path) {
+        Err(Errno::ECONNREFUSED) => Ok(true),
+        // With a full queue there is somebody as well.
+        Ok(_) | Err(Errno::EAGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// A listening socket, removed when dropped, or the place of one to connect to.
 pub struct Socket {
     path: PathBuf,
@@ -53,17 +67,15 @@ impl Socket {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
         let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
         if stale {
-            match connect(path) {
-                // Nobody listens there, and nobody will: the one proof that it was left behind.
-                Err(Errno::ECONNREFUSED) => std::fs::remove_file(path).map_err(at)?,
-                // Somebody does, if perhaps with a full queue.
-                Ok(_) | Err(Errno::EAGAIN) => {
+            match is_left_behind(path) {
+                Ok(true) => std::fs::remove_file(path).map_err(at)?,
+                Ok(false) => {
                     let why = format!("socket {} is in use by another process; end it or name another", path.display());
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
                 }
                 // It went in the meantime.
-                Err(Errno::ENOENT) => {}
-                Err(error) => return Err(at(error.into())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(at(error)),
             }
         }
         directory_of(path).map_err(at)?;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes mapped of one guest's memory at most, each region counted from its file's first byte.
+/// Bytes mapped for a table of a guest's memory, or for its dirty log, at most, counted from the first byte of each file.
 pub const GUEST_MOST: u64 = 1 << 40;
 
 /// For all guests together: half of what a process has on x86-64 (47 bits, `Documentation/arch/x86/x86_64/mm.rst`).
@@ -43,6 +43,13 @@ impl Budget {
 pub struct Part {
     budget: &'static Budget,
     bytes: u64,
+}
+
+impl Part {
+    /// How much it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Drop for Part {

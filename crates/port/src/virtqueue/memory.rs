@@ -55,15 +55,8 @@ impl GuestMemory {
         if self.mappings.iter().any(overlaps) {
             return refuse("it overlaps another region");
         }
-        let have: u64 = self.mappings.iter().map(|other| other.region.offset + other.region.len).sum();
-        let wanted = region.offset.checked_add(region.len).and_then(|end| end.checked_add(have));
-        if wanted.is_some_and(|wanted| wanted > GUEST_MOST) {
-            let most = GUEST_MOST >> 30;
-            return refuse(&format!(
-                "with it more than {most} GiB of files would be mapped for a guest, which is the most"
-            ));
-        }
-        let bytes = Shared::map(file, region.offset, region.len).map_err(|why| refused(&why))?;
+        let room = GUEST_MOST - self.mappings.iter().map(|other| other.bytes.mapped()).sum::<u64>();
+        let bytes = Shared::map(file, region.offset, region.len, room).map_err(|why| refused(&why))?;
         self.mappings.push(Mapping { region, bytes });
         Ok(())
     }

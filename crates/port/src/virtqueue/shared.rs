@@ -13,7 +13,7 @@ pub struct Shared {
     /// Dropped before `_map`, as it must not outlive the range.
     guard: Guard,
     _map: Map,
-    _part: Part,
+    part: Part,
 }
 
 // SAFETY: the pointer is to memory that this value owns and that any thread may use.
@@ -22,11 +22,11 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `len` bytes of a file from `offset` on.
+    /// Maps `len` bytes of a file from `offset` on, where its owner may have `room` bytes more mapped.
     ///
     /// # Errors
     /// The end of a sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
-    pub fn map(file: &File, offset: u64, len: u64) -> Result<Shared, String> {
+    pub fn map(file: &File, offset: u64, len: u64, room: u64) -> Result<Shared, String> {
         let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
             return Err("it is empty or ends past the end of its address space".into());
         };
@@ -34,13 +34,12 @@ impl Shared {
         if info.is_file() && info.len() < end {
             return Err(format!("its file has {} bytes and it ends at {end}", info.len()));
         }
-        let too_large = || "it is larger than this machine's address space".to_owned();
         let mapped = usize::try_from(end).ok().and_then(|end| end.checked_next_multiple_of(page_of(file)));
-        let mapped = mapped.ok_or_else(too_large)?;
-        if mapped as u64 > GUEST_MOST {
+        let mapped = mapped.ok_or("it is larger than this machine's address space")?;
+        if mapped as u64 > room {
+            let most = GUEST_MOST >> 30;
             return Err(format!(
-                "with what is before it in its file more than {} GiB would be mapped",
-                GUEST_MOST >> 30
+                "with it more than {most} GiB of files would be mapped for a guest, which is the most"
             ));
         }
         let part = ALL.take(mapped as u64)?;
@@ -50,13 +49,18 @@ impl Shared {
         let guard = guard.ok_or("this process serves as many mappings as it can guard already")?;
         // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
         let start = unsafe { map.start().add(offset as usize) };
-        Ok(Shared { start, guard, _map: map, _part: part })
+        Ok(Shared { start, guard, _map: map, part })
     }
 
     /// The part's first byte. As many as were mapped are readable and writable while `self` lives, whatever becomes of the file.
     #[inline]
     pub fn start(&self) -> *mut u8 {
         self.start
+    }
+
+    /// Bytes that are mapped for it: those in front of the part in its file as well, and the rest of the last page.
+    pub fn mapped(&self) -> u64 {
+        self.part.bytes()
     }
 
     /// Whether the frontend took bytes away under us (truncated the file); what is read since is zeros.

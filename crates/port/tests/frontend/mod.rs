@@ -15,8 +15,9 @@ use std::io::{IoSlice, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::TempDir;
 
 pub const GET_FEATURES: u32 = 1;
 pub const SET_FEATURES: u32 = 2;
@@ -117,6 +118,13 @@ impl Backend {
         reason
     }
 
+    /// Checks that it is disabled by now, and why.
+    #[track_caller]
+    pub fn assert_disabled(&self, reason: &str) {
+        let Status::Disabled(why) = self.port.status() else { panic!("it is {:?}", self.port.status()) };
+        assert!(why.contains(reason), "the reason is: {why}");
+    }
+
     /// Handles what is there now. What a frontend of this process has sent is there.
     pub fn settle(&mut self) {
         let mut ready = Vec::new();
@@ -177,9 +185,7 @@ pub struct Frontend {
 impl Frontend {
     /// Connects, with memory of its own and rings of this size.
     pub fn connect(path: &Path, size: u16) -> Frontend {
-        let memory = File::from(memfd_create("guest", MFdFlags::empty()).unwrap());
-        memory.set_len(MEMORY).unwrap();
-        Frontend::over(UnixStream::connect(path).unwrap(), memory, size)
+        Frontend::over(UnixStream::connect(path).unwrap(), file_of("guest", MEMORY, MFdFlags::empty()), size)
     }
 
     pub fn over(stream: UnixStream, memory: File, size: u16) -> Frontend {
@@ -347,9 +353,31 @@ impl Frontend {
 
 /// A file for a log, all of its bits clear.
 pub fn log_file(len: u64) -> File {
-    let file = File::from(memfd_create("log", MFdFlags::empty()).unwrap());
+    file_of("log", len, MFdFlags::empty())
+}
+
+/// A file in memory, all zeros.
+pub fn file_of(name: &str, len: u64, flags: MFdFlags) -> File {
+    let file = File::from(memfd_create(name, flags).unwrap());
     file.set_len(len).unwrap();
     file
+}
+
+/// A place for a socket, gone with its directory.
+pub fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vif.sock");
+    (dir, path)
+}
+
+/// A device that is up, with rings of `size`, and the frontend that took `features` of it.
+pub fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Frontend) {
+    let (dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let frontend = Frontend::connect(&path, size);
+    frontend.set_up(features, 2);
+    backend.until_up();
+    (dir, path, backend, frontend)
 }
 
 /// Where a queue's three parts are in the memory.

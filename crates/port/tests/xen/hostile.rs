@@ -171,44 +171,36 @@ fn a_receivers_bad_grant_is_not_the_senders_fault() {
     assert_eq!(from.port.status(), Status::Up);
 }
 
-/// A page that is gone when a frame is copied to it, and back when it is asked whose fault that was: the frame is lost, and no vif.
-#[test]
-fn a_grant_that_is_back_before_it_is_asked_for() {
-    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
-        let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
-        let mut from = Backend::connected(&sender, EVERYTHING);
-        let mut to = Backend::connected(&receiver, EVERYTHING);
-        receiver.lend(16);
-        sender.transmit(&frame(1, 300), 4096, 0, 0, None);
-        machine.miss(2, BUFFERS);
-        let put = from.pass(&mut to);
-        assert_eq!((put.accepted, put.refusal), (0, Some(Refusal::Never(DropReason::Malformed))));
-        assert_eq!([from.port.status(), to.port.status()], [Status::Up, Status::Up]);
-        sender.transmit(&frame(2, 300), 4096, 0, 0, None);
-        assert_eq!(from.pass(&mut to).accepted, 1);
-        assert_eq!(receiver.receive(), [(frame(2, 300), 0, None)]);
-    }
-}
-
-/// The same with the body of a large frame, which the hypervisor copies from the sender's page: that the receiver's page is back does
-/// not make it the sender's fault, however often it is done.
-#[test]
-fn a_receiver_that_toggles_its_grant_blames_no_sender() {
+/// A page of the receiver's that is gone when a frame of `len` bytes is copied to it, and back when it is asked whose fault that was:
+/// the frame is lost, and no vif, however often it is done.
+fn a_page_that_comes_back_costs_its_frame_alone(len: usize, page: u32) {
     for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
         let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
         let mut from = Backend::connected(&sender, EVERYTHING);
         let mut to = Backend::connected(&receiver, EVERYTHING);
         receiver.lend(64);
         for _ in 0..3 {
-            sender.transmit(&frame(1, 6000), 4096, 0, 0, None);
-            machine.miss(2, BUFFERS + 1);
-            assert_eq!(from.pass(&mut to).refusal, Some(Refusal::Never(DropReason::Malformed)));
+            sender.transmit(&frame(1, len), 4096, 0, 0, None);
+            machine.miss(2, page);
+            let put = from.pass(&mut to);
+            assert_eq!((put.accepted, put.refusal), (0, Some(Refusal::Never(DropReason::Malformed))));
             assert_eq!([from.port.status(), to.port.status()], [Status::Up, Status::Up]);
         }
-        sender.transmit(&frame(2, 6000), 4096, 0, 0, None);
+        sender.transmit(&frame(2, len), 4096, 0, 0, None);
         assert_eq!(from.pass(&mut to).accepted, 1);
-        assert_eq!(receiver.receive(), [(frame(2, 6000), 0, None)]);
+        assert_eq!(receiver.receive(), [(frame(2, len), 0, None)]);
     }
+}
+
+#[test]
+fn a_grant_that_is_back_before_it_is_asked_for() {
+    a_page_that_comes_back_costs_its_frame_alone(300, BUFFERS);
+}
+
+/// The body of a large frame is copied from the sender's page: that the receiver's is back does not make it the sender's fault.
+#[test]
+fn a_receiver_that_toggles_its_grant_blames_no_sender() {
+    a_page_that_comes_back_costs_its_frame_alone(6000, BUFFERS + 1);
 }
 
 /// What the kernel turned away without a look at any page says nothing of a guest, on the way out of a ring or into one.
