@@ -18,13 +18,13 @@ pub struct Table<V> {
     /// A power of two, twice the entries or more.
     slots: Box<[Slot<V>]>,
     used: usize,
-    seed: u64,
+    secrets: Secrets<4>,
 }
 
 impl<V: Copy + Default> Table<V> {
     /// An empty table. Whoever knows the seed can make it slow.
     pub fn new(seed: u64) -> Table<V> {
-        Table { slots: vec![Slot::default(); 16].into(), used: 0, seed }
+        Table { slots: vec![Slot::default(); 16].into(), used: 0, secrets: Secrets::new(seed) }
     }
 
     /// Makes room for `entries` in all.
@@ -117,8 +117,25 @@ impl<V: Copy + Default> Table<V> {
     /// Where a key would best be.
     #[inline]
     fn home(&self, key: u64) -> usize {
-        let mixed = fold(key ^ self.seed, 0x9e37_79b9_7f4a_7c15);
-        fold(mixed ^ self.seed.rotate_left(32), 0xd6e8_feb8_6659_fd93) as usize & (self.slots.len() - 1)
+        let [a, b, c, d] = self.secrets.0;
+        fold(fold(key ^ a, b) ^ c, d) as usize & (self.slots.len() - 1)
+    }
+}
+
+/// Numbers that nobody outside knows: what goes into each factor of a keyed hash.
+#[derive(Clone, Copy)]
+pub struct Secrets<const COUNT: usize>(pub [u64; COUNT]);
+
+impl<const COUNT: usize> Secrets<COUNT> {
+    /// All of one seed, by SplitMix64 (Steele, Lea, Flood, OOPSLA'14). They are odd, so none is zero.
+    pub fn new(seed: u64) -> Secrets<COUNT> {
+        let mut state = seed;
+        Secrets(std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31 | 1
+        }))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Early ack at a guest's port: what the port gives and takes is shown to [`fairlane_core::ack`], and its verdicts are obeyed.
 //!
 //! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
-//! and the switch, at its expense. So nothing else of the datapath need know of them.
+//! and the switch, at its expense. So nothing else of the datapath need know of them. They are written when it is the guest's turn, and
+//! say all that is to be said then: of each flow one waits at most, and none gives way to another's.
 
-use fairlane_core::ack::{FlowView, Frame, Mode, Send, Sight, Stats, Verdict, Way, supersedes};
+use fairlane_core::ack::{FlowView, Frame, Mode, Send, Sight, Stats, Verdict, Way};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -13,9 +14,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// ACKs that wait for the guest's turn at most. Those behind say what those before say, and more.
-const ACKS: usize = 256;
 
 /// Where a vif's early ack is kept: in a directory beside the control socket, so that backends do not meet there.
 pub(crate) fn file(control: &Path, vif: &str) -> PathBuf {
@@ -30,7 +28,7 @@ pub(crate) fn file(control: &Path, vif: &str) -> PathBuf {
 pub(crate) struct Early {
     kept: Kept,
     mode: Mode,
-    /// Frames sent for the guest, first to last.
+    /// Frames sent for the guest that are shown and not taken yet, first to last.
     acks: VecDeque<Short>,
     judged: Judged,
     /// The frames being shown.
@@ -43,6 +41,14 @@ pub(crate) struct Early {
 struct Short {
     len: u8,
     bytes: [u8; HEAD],
+}
+
+impl Short {
+    fn new(frame: &[u8]) -> Short {
+        let mut bytes = [0; HEAD];
+        bytes[..frame.len()].copy_from_slice(frame);
+        Short { len: frame.len() as u8, bytes }
+    }
 }
 
 /// What is to be passed on, with a bit for each frame that is to be dropped.
@@ -62,7 +68,7 @@ impl Early {
         Ok(Early {
             kept: Kept::open(path, mode, now)?,
             mode,
-            acks: VecDeque::with_capacity(ACKS),
+            acks: VecDeque::with_capacity(BURST),
             judged: Judged::default(),
             sights: Vec::with_capacity(BURST),
             from_ring: true,
@@ -88,7 +94,7 @@ impl Early {
     /// Whether frames wait that were sent for the guest.
     #[inline]
     pub fn waiting(&self) -> bool {
-        !self.acks.is_empty()
+        !self.acks.is_empty() || self.kept.look(|early| early.has_acks())
     }
 
     /// Shows what is to be passed on next: frames of the ring that were judged already, then ACKs, then more of the ring.
@@ -99,8 +105,16 @@ impl Early {
         grant: Grant,
         now: Nanos,
     ) -> Offered<'a> {
-        self.from_ring = self.acks.is_empty() || !self.judged.is_empty();
+        self.from_ring = !self.waiting() || !self.judged.is_empty();
         if !self.from_ring {
+            let Early { kept, acks, .. } = self;
+            kept.with(|early| {
+                while acks.len() < BURST
+                    && let Some(ack) = early.next_ack()
+                {
+                    acks.push_back(Short::new(ack));
+                }
+            });
             let mut filler = burst.fill();
             let mut bytes = 0;
             for ack in self.acks.iter().take(grant.frames as usize) {
@@ -140,16 +154,14 @@ impl Early {
 
     /// Notes frames that were put into the guest's ring.
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
-        let Early { kept, acks, sights, .. } = self;
+        let Early { kept, sights, .. } = self;
         kept.with(|early| {
             if !early.look(sights, GUEST, Way::In, shown(batch, frames.clone()), now) {
                 return;
             }
             for (index, sight) in frames.zip(sights.iter()) {
                 let checksum = batch.offload(index).checksum;
-                if let Some(ack) = early.delivered(sight, &Put { batch, index }, checksum, now) {
-                    push(acks, ack);
-                }
+                early.delivered(sight, &Put { batch, index }, checksum, now);
             }
         });
     }
@@ -157,20 +169,18 @@ impl Early {
     /// Notes how the ring stands, and sends what is due. Returns whether something was put into the ring, and when it is to be
     /// called again at the latest.
     pub fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
-        let Early { kept, acks, .. } = self;
-        kept.with(|early| {
+        self.kept.with(|early| {
             early.observe(GUEST, port.ring(), now);
             let mut put = false;
             while early.poll_timeout() <= now
-                && let Some(Send { to_guest, frame, .. }) = early.on_timeout(now)
+                && let Some(Send { frame, .. }) = early.on_timeout(now)
             {
-                if to_guest {
-                    let mut filler = burst.fill();
-                    filler.push(frame, Offload::default());
-                    // One that finds no room comes again.
-                    put |= port.put(&filler.done(), 0..1, now).accepted > 0;
+                let mut filler = burst.fill();
+                filler.push(frame, Offload::default());
+                if port.put(&filler.done(), 0..1, now).accepted > 0 {
+                    put = true;
                 } else {
-                    push(acks, frame);
+                    early.refused(now);
                 }
             }
             (put, early.poll_timeout())
@@ -182,9 +192,9 @@ impl Early {
         self.kept.with(|early| early.observe(GUEST, port.ring(), now))
     }
 
-    /// The flows, with their copies, as another backend takes them over.
-    pub fn export(&self) -> Vec<u8> {
-        self.kept.look(|early| early.export(GUEST))
+    /// The flows, with their copies, as another backend takes them over. They stand still here from now on.
+    pub fn export(&mut self) -> Vec<u8> {
+        self.kept.with(|early| early.export(GUEST))
     }
 
     /// Takes over flows from another backend. Returns how many.
@@ -243,21 +253,6 @@ impl Frame for Put<'_> {
 /// What is looked at of frames.
 fn shown<'b>(batch: &'b Batch<'_>, frames: Range<usize>) -> impl Iterator<Item = (&'b [u8], usize)> {
     frames.map(|index| (batch.head(index), batch.bytes(index) as usize))
-}
-
-/// Has a frame sent for the guest, in the place of one that it supersedes: of a burst of segments only the last is acknowledged, as
-/// TCP itself does for segments that come merged.
-fn push(acks: &mut VecDeque<Short>, frame: &[u8]) {
-    let mut bytes = [0; HEAD];
-    let Some(place) = bytes.get_mut(..frame.len()) else { return };
-    place.copy_from_slice(frame);
-    if acks.back().is_some_and(|last| supersedes(frame, &last.bytes[..last.len.into()])) {
-        acks.pop_back();
-    }
-    if acks.len() == ACKS {
-        acks.pop_front();
-    }
-    acks.push_back(Short { len: frame.len() as u8, bytes });
 }
 
 /// Frames at the front of the ring that were judged, and not taken since, because there was no room for them.
@@ -323,39 +318,5 @@ impl Judged {
     fn pass(&mut self, frames: usize) {
         self.left.start = (self.left.start + frames).min(self.left.end);
         self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fairlane_core::packet::{Compose, TcpFlags};
-
-    fn ack(port: u16, acknowledgment: u32) -> Vec<u8> {
-        let ack = Compose {
-            link: &[2; 12],
-            source: ([10, 0, 0, 1].into(), 80),
-            destination: ([10, 0, 0, 2].into(), port),
-            sequence: 1,
-            acknowledgment,
-            flags: TcpFlags::ACK,
-            window: 1000,
-            timestamps: Some((1, acknowledgment)),
-        };
-        let mut frame = Vec::new();
-        ack.write(&mut frame, |_| {});
-        frame
-    }
-
-    /// A later ACK of the flow takes the place of the one before; a repeated one, an older one and another flow's stand beside it.
-    #[test]
-    fn an_ack_takes_the_place_of_what_it_supersedes() {
-        let mut acks = VecDeque::new();
-        for (port, acknowledgment) in [(1, 10), (1, 20), (1, 15), (1, 30), (1, 30), (2, 40), (1, 31), (1, 32)] {
-            push(&mut acks, &ack(port, acknowledgment));
-        }
-        let frames: Vec<&[u8]> = acks.iter().map(|ack| &ack.bytes[..ack.len.into()]).collect();
-        let left = [(1, 20), (1, 30), (1, 30), (2, 40), (1, 32)].map(|(port, ack_of)| ack(port, ack_of));
-        assert_eq!(frames, left);
     }
 }

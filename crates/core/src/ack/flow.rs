@@ -5,6 +5,7 @@ use super::segment::{Key, Link, Segment};
 use super::sequence::Seq;
 use super::stats::Fallback;
 use std::fmt;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Where a flow's machine is. [`crate::ack`] has the diagram and the source of each edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +96,16 @@ pub const LEARNS: u16 = 2048;
 /// A segment from outside was noted since it learns.
 pub const MARKED: u16 = 4096;
 
+/// An early ACK or a reset for outside [waits](super::EarlyAck::next_ack).
+pub const PENDING: u16 = 8192;
+/// The sender asked for an answer that it did not get yet.
+pub const ASKED: u16 = 16384;
+/// It was exported, and the guest was not heard of since.
+pub const FROZEN: u16 = 32768;
+
+/// What a flow that is taken up from memory or an export does not go on with.
+pub const PASSING: u16 = MARKED | PENDING | ASKED;
+
 /// A flow. Like a [`super::Block`] it lies in the caller's memory, and is numbers and bytes alone. What each frame needs
 /// is in its first 128 bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,11 +133,12 @@ pub struct Flow {
     pub(super) seen: Seq,
     /// The number behind all that the guest sent.
     pub(super) guest_next: Seq,
-    /// Latest timestamp values of guest and sender, and the sender's echo.
+    /// The guest's latest timestamp.
     pub(super) guest_stamp: u32,
+    /// The sender's latest timestamp: as the guest echoes it, or, while something is retained, as a verified segment had it.
     pub(super) sender_stamp: u32,
+    /// What a verified segment had beside it: copies have these numbers, so they mean something only while there are any.
     pub(super) sender_echo: u32,
-    /// The sender's latest ACK and window.
     pub(super) sender_ack: Seq,
     pub(super) sender_window: u16,
     /// Payload bytes of a segment the guest takes.
@@ -156,6 +168,9 @@ pub struct Flow {
     pub(super) retransmissions: u32,
     /// While it learns, the number behind the first segment that was noted.
     pub(super) mark: Seq,
+    /// Bytes of the largest window that the sender gave the guest, and how far its windows are shifted.
+    pub(super) largest_window: u32,
+    pub(super) sender_scale: u8,
 }
 
 const _: () = assert!(std::mem::offset_of!(Flow, recover) == 128, "what each frame needs is before it");
@@ -182,13 +197,13 @@ impl Flow {
         self.flags & flags == flags
     }
 
-    /// Whether its handshake is not complete, or the sender's FIN waits for the guest's ACK.
+    /// Whether its handshake is not complete, the sender's FIN waits for the guest's ACK, or its ends are being reset.
     #[inline]
     pub(super) fn is_unsettled(&self) -> bool {
         match self.state() {
             State::Opening => true,
             State::Free | State::EndToEnd => false,
-            _ => self.has(FIN),
+            _ => self.has(FIN) || self.has(RESET),
         }
     }
 
@@ -197,11 +212,40 @@ impl Flow {
     pub(super) fn stand(&mut self, segment: &Segment) {
         let ack = segment.ack;
         self.guest_next = segment.end();
-        self.guest_stamp = segment.timestamps().map_or(0, |(value, _)| value);
-        (self.guest_ack, self.acked, self.start, self.next) = (ack, ack, ack, ack);
+        (self.guest_stamp, self.sender_stamp) = segment.timestamps().unwrap_or_default();
+        self.begin_at(ack);
         self.edge = ack.plus(u32::from(segment.window) << self.scale);
         self.told = self.edge;
         (self.tries, self.duplicates) = (0, 0);
+    }
+
+    /// Notes that the guest has everything before `ack`, and that nothing is retained.
+    #[inline]
+    pub(super) fn begin_at(&mut self, ack: Seq) {
+        self.guest_ack = ack;
+        // A process that ends here leaves no flow that owes what was never retained.
+        compiler_fence(Ordering::Release);
+        (self.acked, self.start, self.next) = (ack, ack, ack);
+    }
+
+    /// Whether the guest takes data under this ACK: one of what it sent, and not so old that it is challenged. The bound is RFC
+    /// 5961's, 5.2, but behind what was sent instead of what is unacknowledged, and so not wider.
+    #[inline]
+    pub(super) fn takes_ack(&self, ack: Seq) -> bool {
+        self.guest_next.since(ack) <= self.largest_window
+    }
+
+    /// Whether a segment is in the guest's window, or at its beginning or end (RFC 9293, 3.10.7.4).
+    #[inline]
+    pub(super) fn is_in_window(&self, segment: &Segment) -> bool {
+        !segment.seq.after(self.edge) && !segment.end().before(self.guest_ack)
+    }
+
+    /// Whether the sender wants an answer to a segment: it repeats what was acknowledged, or probes a window that it was told is closed
+    /// (RFC 9293, 3.8.4 and 3.8.6.1).
+    #[inline]
+    pub(super) fn is_probe(&self, segment: &Segment) -> bool {
+        segment.seq.before(self.acked) || (segment.payload > 0 && !self.told.after(self.acked))
     }
 
     /// Whether both ends agreed on timestamps (RFC 7323, 3.2).

@@ -1,7 +1,7 @@
 //! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
 
-use super::flow::FIN;
-use super::segment::{Segment, Way};
+use super::flow::{ASKED, FIN, RESET};
+use super::segment::Segment;
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
 use crate::PortId;
@@ -29,15 +29,6 @@ struct Said {
     moves: bool,
 }
 
-/// Whether an ACK of a guest says all that an earlier one of the same flow says, and more. Both are whole frames; a repeated ACK says
-/// something by being repeated, and supersedes none (RFC 5681, section 2).
-pub fn supersedes(later: &[u8], earlier: &[u8]) -> bool {
-    let [later, earlier] = [later, earlier].map(|frame| Segment::read(PortId(0), Way::Out, frame, frame.len()));
-    let (Some(later), Some(earlier)) = (later, earlier) else { return false };
-    let bare = |segment: &Segment| segment.payload == 0 && segment.flags == TcpFlags::ACK;
-    later.key == earlier.key && bare(&later) && bare(&earlier) && later.ack.after(earlier.ack)
-}
-
 impl EarlyAck<'_> {
     /// Judges a frame that a guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
     /// guest; `checksum` says whether the one in it is complete.
@@ -56,6 +47,9 @@ impl EarlyAck<'_> {
         }
         if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
+        }
+        if self.flows[at].has(RESET) {
+            return self.reset_guest_again(at, segment, now);
         }
         if self.learns(at) {
             self.learn_from(at, segment);
@@ -85,17 +79,24 @@ impl EarlyAck<'_> {
         if !segment.flags.contains(TcpFlags::ACK) {
             return Verdict::Pass;
         }
+        let is_beyond = segment.ack.after(flow.edge);
         if !segment.is_sound {
             self.fall_back(at, Fallback::Options);
         } else if segment.ack.after(flow.seen) {
             self.fall_back(at, Fallback::AckedUnsent);
-            return Verdict::Pass;
+            // It may have what went past us, but no more than it had room for.
+            if is_beyond {
+                return Verdict::Pass;
+            }
         }
         let flow = &mut self.flows[at];
-        if let Some((value, _)) = segment.timestamps()
-            && value.wrapping_sub(flow.guest_stamp) as i32 > 0
-        {
-            flow.guest_stamp = value;
+        if let Some((value, echo)) = segment.timestamps() {
+            if value.wrapping_sub(flow.guest_stamp) as i32 > 0 {
+                flow.guest_stamp = value;
+            }
+            if flow.retained() == 0 || echo.wrapping_sub(flow.sender_stamp) as i32 > 0 {
+                flow.sender_stamp = echo;
+            }
         }
         let plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let said = Said {
@@ -111,6 +112,16 @@ impl EarlyAck<'_> {
         let verdict = self.answer(at, segment, &said, head, checksum);
         self.settle(at);
         verdict
+    }
+
+    /// Notes a frame that the guest sends and that is no segment. A fragment's ACK cannot be raised, so its flow is left to its ends.
+    #[cold]
+    pub(super) fn note_fragment(&mut self, guest: PortId, head: &[u8]) {
+        if let Some(key) = Segment::fragment(guest, head)
+            && let Some(at) = self.find(&key)
+        {
+            self.fall_back(at, Fallback::Fragment);
+        }
     }
 
     /// Notes how far the guest is, and what it takes.
@@ -157,11 +168,13 @@ impl EarlyAck<'_> {
         let is_old = ack.before(flow.acked);
         let repeats = is_old || (ack == flow.acked && moves);
         let says_blocks = blocks.is_some() && !stale;
-        if pure && repeats && !says_blocks && !is_news(flow, told) {
+        let says_nothing = pure && repeats && !says_blocks && !is_news(flow, told);
+        if says_nothing && !flow.has(ASKED) {
             flow.suppressed = flow.suppressed.wrapping_add(1);
             self.stats.suppressed += 1;
             return Verdict::Drop;
         }
+        flow.flags &= !ASKED;
         if !is_old {
             flow.acked = ack;
             flow.told = edge;

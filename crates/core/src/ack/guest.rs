@@ -62,6 +62,10 @@ pub struct Guest {
     pub skips: bool,
     /// Grows when all are noted again: what is known of its flows from before is old.
     pub epoch: u32,
+    /// Whether its flows were exported, and it was not heard of since.
+    pub frozen: bool,
+    /// How its ring stood when that was seen first.
+    frozen_at: Option<Ring>,
     /// Bursts that were looked at.
     looks: u32,
     ring: Ring,
@@ -83,6 +87,16 @@ impl Guest {
             self.epoch = self.epoch.wrapping_add(1);
         }
         watched
+    }
+
+    /// Notes that its flows are exported now.
+    pub fn freeze(&mut self) {
+        (self.frozen, self.frozen_at) = (true, None);
+    }
+
+    /// Whether it took something since its flows were exported: it runs on here.
+    pub fn is_alive(&mut self, ring: Ring) -> bool {
+        self.frozen && self.frozen_at.get_or_insert(ring).taken != ring.taken
     }
 
     /// Notes the ring as it is now. Returns when it is to be looked at again at the latest.
@@ -108,6 +122,7 @@ impl Guest {
     #[inline]
     pub fn is_engaged(&self, now: Nanos) -> bool {
         match self.mode {
+            _ if self.frozen => false,
             Mode::Off => false,
             Mode::Auto => now < self.engaged_until || self.stalls(now),
             Mode::Always => true,

@@ -1,16 +1,18 @@
 //! The handshake: a flow begins with it, or stays end-to-end. What both ends agree on is said in it and never again.
 
 use super::flow::{
-    BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS, SENDER_SYN,
+    BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, RESET, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS,
+    SENDER_SYN,
 };
 use super::segment::Segment;
 use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
 use crate::PortId;
 use crate::packet::TcpFlags;
 use crate::time::Nanos;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// The largest window scale (RFC 7323, 2.3).
-const SCALE: u8 = 14;
+pub(super) const SCALE: u8 = 14;
 
 /// Bytes that timestamps take of every segment (RFC 7323, appendix A; RFC 6691 has them taken off the payload).
 const STAMPS: u16 = 12;
@@ -29,10 +31,13 @@ impl EarlyAck<'_> {
             let Some(at) = self.find(&segment.key) else { return };
             let flow = &mut self.flows[at];
             if flow.state() == State::Opening && flow.has(GUEST_SYN) && segment.ack == flow.guest_next {
+                if segment.wants_more(head) {
+                    return self.fall_back(at, Fallback::Options);
+                }
                 sender_syn(flow, segment, head);
                 agree(flow);
             }
-        } else if let Some(at) = self.open(segment, GUEST_SYN, SENDER_SYN, now) {
+        } else if let Some(at) = self.open(segment, head, GUEST_SYN, SENDER_SYN, now) {
             sender_syn(&mut self.flows[at], segment, head);
         }
     }
@@ -42,24 +47,33 @@ impl EarlyAck<'_> {
         if segment.flags.contains(TcpFlags::ACK) {
             let Some(at) = self.find(&segment.key) else { return };
             let flow = &mut self.flows[at];
+            let is_repeated = segment.ack == flow.guest_ack && segment.end() == flow.guest_next;
+            if flow.state() != State::Opening && !is_repeated {
+                // The guest accepts another connection of the same ports: what was owed to the one before it does not want.
+                return self.remove(at);
+            }
             if flow.state() == State::Opening && flow.has(SENDER_SYN) && segment.ack == flow.seen {
+                if segment.wants_more(head) {
+                    return self.fall_back(at, Fallback::Options);
+                }
                 guest_syn(flow, segment, head);
                 agree(flow);
                 // The window of a SYN is never scaled (RFC 7323, 2.2).
                 flow.edge = segment.ack.plus(segment.window.into());
                 begin(flow, segment);
             }
-        } else if let Some(at) = self.open(segment, SENDER_SYN, GUEST_SYN, now) {
+        } else if let Some(at) = self.open(segment, head, SENDER_SYN, GUEST_SYN, now) {
             guest_syn(&mut self.flows[at], segment, head);
         }
     }
 
     /// The flow of a first SYN: a new one, or the one that it is a retransmission of. `theirs` is the flag of the other end's
     /// SYN, `own` of this end's.
-    fn open(&mut self, segment: &Segment, theirs: u16, own: u16, now: Nanos) -> Option<usize> {
+    fn open(&mut self, segment: &Segment, head: &[u8], theirs: u16, own: u16, now: Nanos) -> Option<usize> {
         if let Some(at) = self.find(&segment.key) {
             let flow = &self.flows[at];
-            if flow.owes() {
+            // What the sender was told of is the guest's all the same, until the guest begins anew itself.
+            if flow.owes() && own == SENDER_SYN && !flow.has(RESET) {
                 self.fall_back(at, Fallback::Reopened);
                 return None;
             }
@@ -75,7 +89,7 @@ impl EarlyAck<'_> {
         if !wanted || segment.payload > 0 || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST)) {
             return None;
         }
-        if !segment.is_sound {
+        if !segment.is_sound || segment.wants_more(head) {
             self.stats.fell_back(Fallback::Options);
             return None;
         }
@@ -91,7 +105,6 @@ impl EarlyAck<'_> {
         let flow = &mut self.flows[at];
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
         if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
-            flow.sender_ack = segment.ack;
             self.opened(at);
         }
     }
@@ -114,6 +127,8 @@ impl EarlyAck<'_> {
     /// The handshake is complete, all of which was noted.
     fn opened(&mut self, at: usize) {
         let epoch = self.guests[self.flows[at].key.guest as usize].epoch;
+        self.opening.remove(at as u32);
+        compiler_fence(Ordering::Release);
         self.change(at, |flow| {
             flow.epoch = epoch;
             flow.set(State::Idle);
@@ -128,8 +143,8 @@ fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     flow.flags |= if options.window_scale.is_some() { SENDER_SCALES } else { 0 };
     flow.flags |= if options.timestamps.is_some() { SENDER_STAMPS } else { 0 };
     flow.flags |= if options.sack_permitted { SENDER_SACKS } else { 0 };
-    (flow.sender_stamp, flow.sender_echo) = options.timestamps.unwrap_or_default();
-    (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
+    flow.sender_scale = options.window_scale.unwrap_or(0);
+    flow.largest_window = segment.window.into();
     flow.seen = segment.end();
     flow.toward = segment.link(head);
 }
@@ -150,13 +165,15 @@ fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
 
 /// Both SYNs are known: what one end alone offered does not hold.
 fn agree(flow: &mut Flow) {
-    flow.scale = if flow.has(GUEST_SCALES | SENDER_SCALES) { flow.scale.min(SCALE) } else { 0 };
+    let [guest, sender] = [flow.scale, flow.sender_scale].map(|scale| scale.min(SCALE));
+    (flow.scale, flow.sender_scale) = if flow.has(GUEST_SCALES | SENDER_SCALES) { (guest, sender) } else { (0, 0) };
     flow.mss -= if flow.stamps() { STAMPS } else { 0 };
 }
 
 /// The guest's first ACK: nothing is retained before it.
 fn begin(flow: &mut Flow, segment: &Segment) {
-    (flow.guest_ack, flow.acked, flow.start, flow.next) = (segment.ack, segment.ack, segment.ack, segment.ack);
+    flow.begin_at(segment.ack);
+    flow.sender_stamp = segment.timestamps().map_or(0, |(_, echo)| echo);
     flow.told = flow.edge;
     flow.flags |= BEGUN;
 }

@@ -7,23 +7,27 @@
 //!
 //! The caller has a burst [looked at](EarlyAck::look), shows every frame of it, if any has something to note, that it
 //! [put into a guest's ring](EarlyAck::delivered) or that a guest [sends](EarlyAck::from_guest), says how the ring
-//! [stands](EarlyAck::observe), and asks at its [time](EarlyAck::poll_timeout) for what is [due](EarlyAck::on_timeout).
-//! Answers are verdicts and frames; the caller sends.
+//! [stands](EarlyAck::observe), takes the [ACKs](EarlyAck::next_ack) that wait, before the guest's next frames, and asks at its
+//! [time](EarlyAck::poll_timeout) for what the guest is [due](EarlyAck::on_timeout). Answers are verdicts and frames; the caller sends.
 //!
 //! # Rules
-//! 1. Acknowledged early is only what is in the guest's ring, verified, and retained.
+//! 1. Acknowledged early is only what is in the guest's ring, verified, and retained, and what the guest will take: its sequence
+//!    and ACK numbers are as RFC 9293, 3.10.7.4, and RFC 5961, 5.2, ask, its timestamp is not old (RFC 7323, 5). No number of
+//!    a segment is believed before.
 //! 2. Never beyond the right edge of the guest's window, as it said last; the window in an early ACK ends at that edge.
 //! 3. ACKs never go back. A segment of the guest's with an older ACK has it raised (RFC 9293, 3.10.7.4: a window is taken with
 //!    an ACK that is not older; RFC 5961, 5.2: one far too old is challenged). One that says nothing new then is dropped.
 //! 4. The timestamp of an early ACK is the guest's last, never extrapolated (RFC 7323, 5.3), its echo the segment's.
-//! 5. No early SACK (RFC 2018, 8: it may be taken back). None for SYN, FIN, RST, URG, probes of a closed window, or data
-//!    out of order.
+//! 5. No early SACK (RFC 2018, 8: it may be taken back). None for SYN, FIN, RST, URG, data out of order or beyond the window, or
+//!    marked as congested (RFC 3168: the guest is to echo that). A probe for which there is none is answered by the guest.
 //! 6. An early ACK has the sequence number of what the guest sent last, and goes out before what it sends next.
 //! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
 //!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
-//! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, the sender is reset.
+//! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, both ends are reset, as
+//!    often as either says something more.
 //! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]). Else it is [let alone](watch).
-//! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]).
+//! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]). What was
+//!     exported stands still here, and nothing more is acknowledged, until the guest is heard of again.
 //! 11. Off unless turned on.
 //!
 //! # The machine
@@ -41,7 +45,7 @@
 //!                                          └─────────────┴───────────────────────────────────┘
 //!
 //!      any of these, anomaly (g) ──> draining ── nothing owed (h) ──> end-to-end
-//!                                       └─────── given up (i) ──────> reset, (none)
+//!                                       └─────── given up (i) ──────> reset, and again; later (none)
 //! ```
 //! - (a), (b) Window scale, timestamps and SACK are said in the SYN alone (RFC 7323, 2.2 and 3.2; RFC 2018, 2), so a flow whose
 //!   handshake was not seen is not known, and so end-to-end.
@@ -71,7 +75,6 @@ mod transfer;
 mod watch;
 
 pub use flow::{Flow, FlowView, State};
-pub use from::supersedes;
 pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT, Send};
@@ -82,13 +85,17 @@ pub use transfer::{ImportError, VERSION};
 
 use crate::PortId;
 use crate::sched::heap::Heap;
+use crate::table::Secrets;
 use crate::time::{Nanos, SECOND};
-use flow::FIN;
+use flow::{FIN, RESET};
 use guest::Guest;
 use index::Index;
 use pool::{Chain, Pool};
+use resend::Attempt;
 use segment::Key;
 use sequence::Seq;
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Seconds after which a flow that nobody hears of is forgotten, if nothing of it is retained: it is end-to-end then.
 /// RFC 5382, section 5 has the same for address translators.
@@ -97,8 +104,11 @@ pub const AGEING: u32 = 2 * 3600 + 240;
 /// Seconds after which a handshake that is not completed is forgotten (RFC 5382, section 5), and a flow that is end-to-end.
 pub const OPENING: u32 = 240;
 
+/// One in so many flows of the table can be in a handshake.
+const HANDSHAKES: usize = 4;
+
 /// The number that changes with the meaning of [`Flow`] and [`Block`]. Memory of another layout is not resumed.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// Bytes of a frame at most, with its headers: what IP can say, and Ethernet with two tags.
 const FRAME: usize = 65_535 + 22;
@@ -167,6 +177,7 @@ pub enum Verdict {
 /// Early ack for the guests of one worker.
 pub struct EarlyAck<'m> {
     config: Config,
+    secrets: Secrets<6>,
     flows: &'m mut [Flow],
     index: Index,
     /// Grows with every flow that comes in or goes: what was looked up before may be another now.
@@ -178,6 +189,12 @@ pub struct EarlyAck<'m> {
     pool: Pool<'m>,
     guests: Vec<Guest>,
     timers: Heap,
+    /// Flows whose handshake is not complete, by the time they began.
+    opening: Heap,
+    /// Flows for which a frame waits to go out.
+    pending: VecDeque<u32>,
+    /// The copy that was sent last, and how its flow stood before.
+    attempt: Option<Attempt>,
     stats: Stats,
     /// The frame being retained, in one piece.
     whole: Vec<u8>,
@@ -199,10 +216,12 @@ impl<'m> EarlyAck<'m> {
     fn empty(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
         let usable = memory.flows.len().min(pool::NONE as usize);
         let flows = &mut memory.flows[..usable];
-        let mut timers = Heap::default();
+        let (mut timers, mut opening) = (Heap::default(), Heap::default());
         timers.grow(usable);
+        opening.grow(usable);
         EarlyAck {
             config,
+            secrets: Secrets::new(config.seed),
             index: Index::new(usable),
             changes: 0,
             free: Vec::with_capacity(usable),
@@ -211,6 +230,9 @@ impl<'m> EarlyAck<'m> {
             pool: Pool::new(memory.blocks),
             guests: Vec::new(),
             timers,
+            opening,
+            pending: VecDeque::new(),
+            attempt: None,
             stats: Stats::default(),
             whole: Vec::with_capacity(FRAME),
             out: Vec::with_capacity(FRAME),
@@ -251,6 +273,9 @@ impl<'m> EarlyAck<'m> {
     /// Notes how a guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
     /// wait any more. Returns when it is to tell it again at the latest: a guest that waits for its CPU gives no other occasion.
     pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) -> Nanos {
+        if self.guests.get_mut(guest.index()).is_some_and(|guest| guest.is_alive(ring)) {
+            self.thaw(guest, now);
+        }
         self.guests.get_mut(guest.index()).map_or(Nanos::NEVER, |guest| guest.observe(ring, now))
     }
 
@@ -292,7 +317,7 @@ impl<'m> EarlyAck<'m> {
     /// The number of a flow.
     #[inline]
     fn find(&self, key: &Key) -> Option<usize> {
-        self.index.find(key.hash(self.config.seed), |at| self.flows[at].key == *key)
+        self.index.find(key.hash(&self.secrets), |at| self.flows[at].key == *key)
     }
 
     /// Takes in a flow that is not there yet, if there is room.
@@ -300,33 +325,56 @@ impl<'m> EarlyAck<'m> {
         // Two flows are looked at for each that comes: all are, in the time in which the table fills.
         self.age(now);
         self.age(now);
+        let opens = flow.state() == State::Opening;
+        if opens {
+            self.make_room_for_a_handshake();
+        }
         let Some(at) = self.free.pop() else {
             self.stats.fell_back(Fallback::TableFull);
             return None;
         };
         let at = at as usize;
-        self.index.insert(flow.key.hash(self.config.seed), at);
+        self.index.insert(flow.key.hash(&self.secrets), at);
         self.changes += 1;
-        self.flows[at] = Flow { heard: seconds(now), ..flow };
         let guest = &mut self.guests[flow.key.guest as usize];
         guest.flows += 1;
         guest.unsettled += u32::from(flow.is_unsettled());
-        self.flows[at].epoch = guest.epoch;
+        let place = &mut self.flows[at];
+        *place = Flow { heard: seconds(now), epoch: guest.epoch, state: State::Free as u8, ..flow };
+        // It is a flow when all of it is there.
+        compiler_fence(Ordering::Release);
+        place.state = flow.state;
+        if opens {
+            self.opening.push(at as u32, now);
+        }
         self.stats.flows += 1;
         Some(at)
     }
 
+    /// Handshakes that are not completed have a part of the table, in which the oldest gives way: senders who begin and never go on
+    /// keep nobody else out.
+    fn make_room_for_a_handshake(&mut self) {
+        if self.opening.len() >= (self.flows.len() / HANDSHAKES).max(1)
+            && let Some((_, oldest)) = self.opening.peek()
+        {
+            self.stats.fell_back(Fallback::TableFull);
+            self.remove(oldest as usize);
+        }
+    }
+
     /// Forgets a flow and its copies.
     fn remove(&mut self, at: usize) {
-        self.give_up_copies(at);
         self.change(at, |flow| flow.set(State::Free));
+        compiler_fence(Ordering::Release);
+        self.give_up_copies(at);
         let flow = &self.flows[at];
-        self.index.remove(flow.key.hash(self.config.seed), at);
+        self.index.remove(flow.key.hash(&self.secrets), at);
         self.changes += 1;
         let guest = &mut self.guests[flow.key.guest as usize];
         guest.flows -= 1;
         debug_assert!(guest.flows > 0 || guest.unsettled == 0, "no flow opens or closes where there is none");
         self.timers.remove(at as u32);
+        self.opening.remove(at as u32);
         self.free.push(at as u32);
     }
 
@@ -342,10 +390,10 @@ impl<'m> EarlyAck<'m> {
     /// Looks at the next flow's age.
     fn age(&mut self, now: Nanos) {
         let Some(flow) = self.flows.get(self.hand) else { return };
-        let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd);
+        let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd) || flow.has(RESET);
         let limit = if is_nothing_to_us { OPENING } else { AGEING };
         let quiet = seconds(now).saturating_sub(flow.heard) > limit;
-        if flow.state() != State::Free && quiet && !flow.owes() {
+        if flow.state() != State::Free && quiet && (is_nothing_to_us || !flow.owes()) {
             self.remove(self.hand);
         }
         self.hand = (self.hand + 1) % self.flows.len();
@@ -358,6 +406,7 @@ impl<'m> EarlyAck<'m> {
             return;
         }
         flow.fallback = reason.number();
+        self.opening.remove(at as u32);
         self.change(at, |flow| flow.set(State::Draining));
         self.stats.fell_back(reason);
         self.settle(at);
@@ -383,6 +432,8 @@ impl<'m> EarlyAck<'m> {
     fn release(&mut self, at: usize, ack: Seq) {
         let flow = &mut self.flows[at];
         flow.guest_ack = ack;
+        // First: nothing before it is owed from now on, and what is not owed may be freed.
+        compiler_fence(Ordering::Release);
         if !ack.after(flow.start) {
             return;
         }

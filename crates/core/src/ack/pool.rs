@@ -1,8 +1,8 @@
 //! Retained copies: the bytes of each flow in a chain of blocks of one size.
 //!
 //! The memory is the caller's, so that it may outlive the process. Blocks name each other by number, never by address, and
-//! all that is in one is a number or a byte: whatever is found there has a meaning, which [`Pool::check`] holds against what
-//! the flow says of itself.
+//! all that is in one is a number or a byte. A block says whose it is and which bytes it has, and that is true after every single store
+//! (the fences keep their order), so the chains of a process that was killed are [made anew](Pool::join) from the blocks alone.
 
 use super::sequence::Seq;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -65,7 +65,7 @@ pub struct Pool<'m> {
 }
 
 impl<'m> Pool<'m> {
-    /// A pool none of whose blocks is used yet, whatever is in them. Those to be kept are [taken](Pool::check) next, and then
+    /// A pool none of whose blocks is used yet, whatever is in them. Those to be kept are [joined](Pool::join) next, and then
     /// the rest is [freed](Pool::sweep).
     pub fn new(blocks: &'m mut [Block]) -> Pool<'m> {
         let usable = blocks.len().min(NONE as usize);
@@ -89,6 +89,7 @@ impl<'m> Pool<'m> {
     fn put_free(&mut self, index: u32) {
         let block = &mut self.blocks[index as usize];
         block.owner = NONE;
+        compiler_fence(Ordering::Release);
         block.next = self.free;
         self.free = index;
         self.count += 1;
@@ -113,6 +114,7 @@ impl<'m> Pool<'m> {
             // A process that ends here has copied bytes that nobody counts yet.
             compiler_fence(Ordering::Release);
             block.len = (filled + take) as u32;
+            compiler_fence(Ordering::Release);
             seq = seq.plus(take as u32);
             bytes = &bytes[take..];
         }
@@ -125,7 +127,10 @@ impl<'m> Pool<'m> {
         let block = &mut self.blocks[index as usize];
         self.free = block.next;
         self.count -= 1;
-        (block.next, block.owner, block.sequence, block.len) = (NONE, owner, sequence, 0);
+        (block.next, block.sequence, block.len) = (NONE, sequence, 0);
+        // A block with an owner has as many bytes of its as it says, at any moment.
+        compiler_fence(Ordering::Release);
+        block.owner = owner;
         compiler_fence(Ordering::Release);
         if chain.last == NONE {
             chain.first = index;
@@ -177,40 +182,46 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// Whether a chain that was found in memory holds the bytes from `start` to `end`: every block is the flow's, used once,
-    /// and begins where the one before it ends. Marks the blocks in `kept` if so. What it holds behind `end`, because the
-    /// process ended between copying and counting, is cut off; returns the chain without it.
-    pub fn check(&mut self, owner: u32, chain: Chain, start: Seq, end: Seq, kept: &mut [bool]) -> Option<Chain> {
-        if start == end {
-            return Some(Chain::EMPTY);
-        }
-        let (mut index, mut expected, mut last) = (chain.first, None, NONE);
-        // A chain has no more blocks than there are; a loop would.
-        for _ in 0..self.blocks.len() {
-            let block = self.blocks.get(index as usize)?;
-            let begins = match expected {
-                Some(expected) => block.sequence == expected,
-                None => !block.sequence.after(start) && block.end().after(start),
-            };
-            let sound = block.len > 0 && block.len as usize <= BLOCK && block.owner == owner;
-            if !begins || !sound || kept[index as usize] {
-                return None;
-            }
-            (expected, last) = (Some(block.end()), index);
-            if !block.end().before(end) {
+    /// The blocks that were found in memory with an owner, by owner: (owner, block).
+    pub fn owned(&self) -> Vec<(u32, u32)> {
+        let owner = |(index, block): (usize, &Block)| (block.owner != NONE).then_some((block.owner, index as u32));
+        let mut owned: Vec<_> = self.blocks.iter().enumerate().filter_map(owner).collect();
+        owned.sort_unstable();
+        owned
+    }
+
+    /// Makes a chain of a flow's blocks that were found in memory: of those that have bytes behind `from` the first, and what
+    /// goes on where it ends. Returns it and the numbers where its bytes begin and end.
+    pub fn join(&mut self, owned: &[(u32, u32)], from: Seq) -> Option<(Chain, Seq, Seq)> {
+        let block = |&(_, index): &(u32, u32)| (&self.blocks[index as usize], index);
+        let is_sound = |(block, _): &(&Block, u32)| (1..=BLOCK as u32).contains(&block.len) && block.end().after(from);
+        let mut found: Vec<(Seq, Seq, u32)> = owned
+            .iter()
+            .map(block)
+            .filter(is_sound)
+            .map(|(block, index)| (block.sequence, block.end(), index))
+            .collect();
+        found.sort_unstable_by_key(|(begin, ..)| begin.since(from).cast_signed());
+        let &(start, mut end, first) = found.first()?;
+        let mut last = first;
+        for &(begin, until, index) in &found[1..] {
+            if begin != end {
                 break;
             }
-            index = block.next;
+            self.blocks[last as usize].next = index;
+            (end, last) = (until, index);
         }
-        expected.filter(|expected| !expected.before(end))?;
-        let block = &mut self.blocks[last as usize];
-        (block.len, block.next) = (end.since(block.sequence), NONE);
+        self.blocks[last as usize].next = NONE;
+        Some((Chain { first, last }, start, end))
+    }
+
+    /// Marks the blocks of a chain in `kept`.
+    pub fn keep(&self, chain: Chain, kept: &mut [bool]) {
         let mut index = chain.first;
         while index != NONE {
             kept[index as usize] = true;
             index = self.blocks[index as usize].next;
         }
-        Some(Chain { first: chain.first, last })
     }
 }
 
@@ -250,13 +261,16 @@ mod tests {
                 prop_assert_eq!(&out, &model);
                 let used = pool.len() - pool.count;
                 prop_assert!(used * BLOCK < model.len() + 2 * BLOCK);
+                // A process that ends here leaves all that is needed to find them again.
                 let mut kept = [false; 16];
-                let end = begin.plus(model.len() as u32);
-                prop_assert!(pool.check(3, chain, begin, end, &mut kept).is_some());
-                if !model.is_empty() {
-                    prop_assert_eq!(pool.check(4, chain, begin, end, &mut [false; 16]), None);
-                    prop_assert_eq!(pool.check(3, chain, begin, end.plus(1), &mut [false; 16]), None);
-                    prop_assert_eq!(pool.check(3, chain, begin, end, &mut kept), None, "its blocks are used already");
+                let owned = pool.owned();
+                let found = pool.join(&owned, begin);
+                prop_assert_eq!(found.is_some(), !model.is_empty());
+                if let Some((found, from, to)) = found {
+                    prop_assert_eq!((found, to), (chain, begin.plus(model.len() as u32)));
+                    prop_assert!(!from.after(begin));
+                    pool.keep(found, &mut kept);
+                    prop_assert_eq!(kept.iter().filter(|kept| **kept).count(), used);
                 }
             }
             pool.free(chain, Chain::EMPTY);

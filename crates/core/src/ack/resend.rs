@@ -1,7 +1,9 @@
 //! Brings to the guest what was acknowledged for it and did not stay: by a timer, and on the guest's equal ACKs.
 
 use super::flow::RESET;
-use super::{EarlyAck, Fallback, State};
+use super::segment::Segment;
+use super::sequence::Seq;
+use super::{EarlyAck, Fallback, State, Verdict};
 use crate::PortId;
 use crate::packet::{Compose, TcpFlags};
 use crate::time::Nanos;
@@ -20,15 +22,28 @@ pub const GIVE_UP: u16 = 10;
 /// Segments of one round.
 const ROUND: u32 = 2;
 
-/// A frame to be sent.
+/// How often both ends are reset unasked; they are again whenever they say something.
+const RESETS: u16 = 5;
+
+/// How long after the first reset the second goes; each further one waits twice as long.
+const RESET_AGAIN: Nanos = Nanos::from_millis(1_000);
+
+/// A frame to be put into a guest's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send<'a> {
-    /// The guest whose flow it is.
+    /// The guest.
     pub guest: PortId,
-    /// Whether it goes into the guest's ring; else it goes where the guest's frames go.
-    pub to_guest: bool,
     /// The frame, all its checksums complete.
     pub frame: &'a [u8],
+}
+
+/// A flow before a frame of it was sent to the guest.
+#[derive(Clone, Copy)]
+pub struct Attempt {
+    at: u32,
+    resend: Seq,
+    recover: Seq,
+    tries: u16,
 }
 
 impl EarlyAck<'_> {
@@ -37,16 +52,18 @@ impl EarlyAck<'_> {
         self.timers.peek().map_or(Nanos::NEVER, |(at, _)| at)
     }
 
-    /// The next frame that is due; none if nothing is, or nothing more. It need not be delivered: it comes again.
+    /// The next frame for a guest that is due; none if nothing is, or nothing more. If the ring has no room for it, that is to be
+    /// [said](EarlyAck::refused).
     pub fn on_timeout(&mut self, now: Nanos) -> Option<Send<'_>> {
         while let Some((_, at)) = self.timers.pop_until(now) {
             let at = at as usize;
             let flow = &mut self.flows[at];
+            self.attempt =
+                Some(Attempt { at: at as u32, resend: flow.resend, recover: flow.recover, tries: flow.tries });
             if flow.has(RESET) {
                 let guest = PortId(flow.key.guest);
-                self.write_reset(at, true);
-                self.remove(at);
-                return Some(Send { guest, to_guest: true, frame: &self.out });
+                self.reset_both(at, now);
+                return Some(Send { guest, frame: &self.out });
             }
             if !flow.owes() {
                 continue;
@@ -60,16 +77,25 @@ impl EarlyAck<'_> {
                 self.timers.push(at as u32, deadline);
                 continue;
             }
-            let to_guest = flow.tries < GIVE_UP && flow.holds();
-            if to_guest {
-                self.retransmit(at, now)
-            } else {
-                self.give_up(at, now)
+            if flow.tries >= GIVE_UP || !flow.holds() {
+                self.give_up(at, now);
+                continue;
             }
+            self.retransmit(at, now);
             self.timers.push(at as u32, Nanos(self.flows[at].deadline));
-            return Some(Send { guest, to_guest, frame: &self.out });
+            return Some(Send { guest, frame: &self.out });
         }
         None
+    }
+
+    /// The last frame found no room in the guest's ring: it was no try, and goes again later.
+    pub fn refused(&mut self, now: Nanos) {
+        let Some(Attempt { at, resend, recover, tries }) = self.attempt.take() else { return };
+        let flow = &mut self.flows[at as usize];
+        (flow.resend, flow.recover, flow.tries) = (resend, recover, tries);
+        flow.deadline = (now + RETRANSMIT).0;
+        self.timers.remove(at);
+        self.timers.push(at, Nanos(flow.deadline));
     }
 
     /// Has the timer of a flow run out at its deadline, or before: it is looked at again then.
@@ -128,28 +154,73 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Resets the sender, who was told that its data arrived: a clear failure, not a silent one.
+    /// Resets both ends, as the sender was told that its data arrived: a clear failure, not a silent one. The flow stays for a while,
+    /// as either may not hear of it at once.
     fn give_up(&mut self, at: usize, now: Nanos) {
-        let flow = &mut self.flows[at];
-        flow.fallback = Fallback::GaveUp.number();
-        flow.flags |= RESET;
-        flow.set(State::Draining);
-        flow.deadline = now.0;
+        self.change(at, |flow| {
+            flow.fallback = Fallback::GaveUp.number();
+            flow.flags |= RESET;
+            flow.set(State::Draining);
+            flow.tries = 0;
+            flow.deadline = now.0;
+            // Just the number that the sender expects, unless it says another.
+            flow.sender_ack = flow.guest_next;
+        });
+        self.give_up_copies(at);
         self.stats.fell_back(Fallback::GaveUp);
         self.stats.resets += 1;
-        self.write_reset(at, false);
+        self.schedule(at);
     }
 
-    fn write_reset(&mut self, at: usize, to_guest: bool) {
+    /// Resets both ends, and later once more.
+    fn reset_both(&mut self, at: usize, now: Nanos) {
+        self.pend(at);
+        self.write_reset(at, true);
+        let flow = &mut self.flows[at];
+        flow.tries += 1;
+        if flow.tries < RESETS {
+            flow.deadline = (now + Nanos(RESET_AGAIN.0 << (flow.tries - 1))).0;
+            self.schedule(at);
+        }
+    }
+
+    /// The sender goes on after it was reset, and is reset again: it did not hear, or did not believe it (RFC 5961, 3.2).
+    #[cold]
+    pub(super) fn reset_again(&mut self, at: usize, segment: &Segment) {
+        if segment.flags.contains(TcpFlags::RST) {
+            return;
+        }
+        if segment.flags.contains(TcpFlags::ACK) {
+            self.flows[at].sender_ack = segment.ack;
+        }
+        self.pend(at);
+    }
+
+    /// The guest goes on after it was reset, and is reset again. Nothing of it goes out but a reset of its own.
+    #[cold]
+    pub(super) fn reset_guest_again(&mut self, at: usize, segment: &Segment, now: Nanos) -> Verdict {
+        if segment.flags.contains(TcpFlags::RST) {
+            return Verdict::Pass;
+        }
+        let flow = &mut self.flows[at];
+        if segment.flags.contains(TcpFlags::ACK) {
+            flow.guest_ack = segment.ack;
+        }
+        (flow.tries, flow.deadline) = (RESETS - 1, now.0);
+        self.schedule(at);
+        Verdict::Drop
+    }
+
+    /// Writes a reset with just the number that is expected, or it is not believed (RFC 5961, 3.2).
+    pub(super) fn write_reset(&mut self, at: usize, to_guest: bool) {
         let flow = &self.flows[at];
         let (link, source, destination) = if to_guest {
             (flow.toward.bytes(), flow.key.outside(), flow.key.inside())
         } else {
             (flow.from.bytes(), flow.key.inside(), flow.key.outside())
         };
-        // Just the number that is expected, or it is not believed (RFC 5961, 3.2).
         let (sequence, acknowledgment) =
-            if to_guest { (flow.guest_ack, flow.sender_ack) } else { (flow.guest_next, flow.acked) };
+            if to_guest { (flow.guest_ack, flow.guest_next) } else { (flow.sender_ack, flow.acked) };
         let reset = Compose {
             link,
             source,

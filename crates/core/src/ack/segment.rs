@@ -3,7 +3,7 @@
 use super::sequence::Seq;
 use crate::PortId;
 use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, get16, protocol};
-use crate::table::fold;
+use crate::table::{Secrets, fold};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -63,15 +63,30 @@ impl Key {
         if self.is_v6() { bytes.into() } else { [a, b, c, d].into() }
     }
 
-    /// The hash by which flows are found. Who knows the seed can find flows with equal ones; they are told apart.
+    /// The hash by which flows are found. Both factors of every product have a secret of their own: a sender who could make one of
+    /// them zero would have found flows with equal hashes. Who knows the secrets can; flows are told apart all the same.
     #[inline]
-    pub fn hash(&self, seed: u64) -> u32 {
+    pub fn hash(&self, secrets: &Secrets<6>) -> u32 {
+        let [a, b, c, d, e, f] = secrets.0;
         let half = |bytes: &[u8; 16], at: usize| u64::from_le_bytes(array(bytes, at));
         let ports = u64::from(self.outside_port) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.guest);
-        let outside = fold(half(&self.outside, 0) ^ seed, half(&self.outside, 8) ^ 0xa076_1d64_78bd_642f);
-        let inside = fold(half(&self.inside, 0) ^ seed, half(&self.inside, 8) ^ 0xe703_7ed1_a0b4_28db);
-        let rest = fold(ports ^ outside, (u64::from(self.link) ^ 0x8ebc_6af0_9c88_c6e3) ^ inside.rotate_left(17));
-        fold(rest ^ seed, inside ^ 0x5899_65cc_7537_4cc3) as u32
+        let outside = fold(half(&self.outside, 0) ^ a, half(&self.outside, 8) ^ b);
+        let inside = fold(half(&self.inside, 0) ^ c, half(&self.inside, 8) ^ d);
+        fold(ports ^ outside ^ e, u64::from(self.link) ^ inside ^ f) as u32
+    }
+
+    /// The flow that a frame of TCP between these ports is of.
+    #[inline(always)]
+    fn of(guest: PortId, way: Way, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
+        let (source, destination) = ends(ip);
+        let (outside, inside, outside_port, inside_port) = match way {
+            Way::In => (source, destination, from, to),
+            Way::Out => (destination, source, to, from),
+        };
+        let tags = if frame.header_len() == 14 { 0 } else { tags(head, frame) };
+        let link = tags | u32::from(matches!(ip, Ip::V6(_))) << 31;
+        let (outside, inside) = (outside.to_le_bytes(), inside.to_le_bytes());
+        Key { outside, inside, outside_port, inside_port, guest: guest.0, link }
     }
 }
 
@@ -107,6 +122,9 @@ const LENGTH_V6: (usize, usize) = (18, 54);
 const TRANSPORT_V4: u16 = 34;
 const TRANSPORT_V6: u16 = 54;
 
+/// Bytes of IPv6's header without extensions.
+const LEAST_V6: usize = 40;
+
 /// The bytes that are the same in untagged frames of one flow, up to TCP's ports: all but length, identification and checksum.
 const SAME_V4: [[u8; 8]; 5] =
     [[!0; 8], [!0; 8], [0, 0, 0, 0, !0, !0, !0, !0], [0, 0, !0, !0, !0, !0, !0, !0], [!0, !0, !0, !0, !0, !0, 0, 0]];
@@ -128,7 +146,7 @@ pub struct Segment {
     /// Unscaled.
     pub window: u16,
     pub flags: TcpFlags,
-    /// Whether its options can be.
+    /// Whether its options can be, and are none that early ACKs could not carry.
     pub is_sound: bool,
     /// Whether it stands for segments before it too, which said nothing else but data. It is no frame's then.
     pub is_several: bool,
@@ -166,6 +184,10 @@ impl Segment {
         if upper.protocol != protocol::TCP || upper.fragment {
             return None;
         }
+        if matches!(ip, Ip::V6(_)) && upper.offset != LEAST_V6 {
+            // An authentication header may be among the others, and an early ACK would have none (RFC 4302).
+            return None;
+        }
         let tcp = Tcp::new_checked(upper.payload).ok()?;
         let network = frame.header_len();
         let transport = network + upper.offset;
@@ -174,26 +196,12 @@ impl Segment {
         if end > len || end < data {
             return None;
         }
-        let (source, destination) = ends(&ip);
-        let (from, to) = (tcp.source_port(), tcp.destination_port());
-        let (outside, inside, outside_port, inside_port) = match way {
-            Way::In => (source, destination, from, to),
-            Way::Out => (destination, source, to, from),
-        };
-        let link = if network == 14 { 0 } else { tags(head, &frame) } | u32::from(matches!(ip, Ip::V6(_))) << 31;
         let (value, echo, has_stamps, is_sound) = match tcp.timestamps_alone() {
             Some((value, echo)) => (value, echo, true, true),
             None => unusual(&tcp),
         };
         Some(Segment {
-            key: Key {
-                outside: outside.to_le_bytes(),
-                inside: inside.to_le_bytes(),
-                outside_port,
-                inside_port,
-                guest: guest.0,
-                link,
-            },
+            key: Key::of(guest, way, head, &frame, &ip, (tcp.source_port(), tcp.destination_port())),
             seq: Seq(tcp.sequence()),
             ack: Seq(tcp.acknowledgment()),
             payload: (end - data) as u32,
@@ -208,6 +216,25 @@ impl Segment {
             transport: transport as u16,
             data: data as u16,
         })
+    }
+
+    /// The flow of which a frame of the guest is a fragment, if it is the first, which has the ports.
+    #[cold]
+    pub fn fragment(guest: PortId, head: &[u8]) -> Option<Key> {
+        let frame = Ethernet::new_checked(head).ok()?;
+        let ip = Ip::of(&frame).ok()??;
+        let upper = ip.upper().ok()?;
+        // Where the fragment's offset is: RFC 791, 3.1, and RFC 8200, 4.5.
+        let (offset, bits) = match ip {
+            Ip::V4(_) => (6, 0x1fff),
+            Ip::V6(_) => (upper.offset.checked_sub(6)?, 0xfff8),
+        };
+        let is_first = get16(frame.payload().get(offset..offset + 2)?, 0) & bits == 0;
+        if !upper.fragment || !is_first || upper.protocol != protocol::TCP || upper.payload.len() < 4 {
+            return None;
+        }
+        let ports = (get16(upper.payload, 0), get16(upper.payload, 2));
+        Some(Key::of(guest, Way::Out, head, &frame, &ip, ports))
     }
 
     /// The numbers of a frame that comes behind this one, whose head was `before`, if it is of the same flow and its headers are laid
@@ -293,6 +320,26 @@ impl Segment {
         data..data + self.payload as usize
     }
 
+    /// Whether routers marked it as congested (CE: RFC 3168, 5).
+    pub fn is_marked(&self, head: &[u8]) -> bool {
+        let ip = usize::from(self.network);
+        let class = if self.key.is_v6() { head[ip + 1] >> 4 } else { head[ip + 1] };
+        class & 3 == 3
+    }
+
+    /// Whether a SYN offers or agrees to what early ACKs could not carry: such options, or accurate ECN by its flag (RFC 9768, 3.1).
+    pub fn wants_more(&self, head: &[u8]) -> bool {
+        let accurate = head[usize::from(self.transport) + 12] & 1 != 0;
+        accurate || self.options(head).is_some_and(|options| options.needs_ends)
+    }
+
+    /// Whether it has nothing but data and an ACK. What else there may be is rare, and not believed unverified.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let congestion = TcpFlags::ECE.with(TcpFlags::CWR);
+        self.is_sound && self.flags.without(congestion.with(TcpFlags::PSH)) == TcpFlags::ACK
+    }
+
     /// The Ethernet addresses and tags of its frame.
     #[inline]
     pub fn link(&self, head: &[u8]) -> Link {
@@ -334,13 +381,13 @@ fn tags(head: &[u8], frame: &Ethernet<'_>) -> u32 {
     (count as u32) << 24 | u32::from(frame.vlan()) << 12 | inner
 }
 
-/// Timestamps among other options, whether there are any, and whether all options can be.
+/// Timestamps among other options, whether there are any, and whether the options are sound.
 #[inline(never)]
 fn unusual(tcp: &Tcp<'_>) -> (u32, u32, bool, bool) {
     let options = tcp.options();
     let stamps = options.ok().and_then(|options| options.timestamps);
     let (value, echo) = stamps.unwrap_or_default();
-    (value, echo, stamps.is_some(), options.is_ok())
+    (value, echo, stamps.is_some(), options.is_ok_and(|options| !options.needs_ends))
 }
 
 /// Source and destination, as [`Key`] has them, little-endian.
@@ -362,4 +409,27 @@ fn ends(ip: &Ip<'_>) -> (u128, u128) {
 #[inline(always)]
 fn mapped(address: &[u8]) -> u128 {
     0xffff << 80 | u128::from(u32::from_le_bytes(array(address, 0))) << 96
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// A sender chooses half an address, whatever the seed: no choice of it may take the rest of the key out of the hash.
+    #[test]
+    fn no_interface_identifier_makes_all_prefixes_alike() {
+        // The constants that a hash with public factors has there.
+        for chosen in [0u64, !0, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3] {
+            let hashes: HashSet<u32> = (0..1000u64)
+                .map(|prefix| {
+                    let mut key = Key { link: 1 << 31, ..Key::default() };
+                    key.outside[..8].copy_from_slice(&prefix.to_le_bytes());
+                    key.outside[8..].copy_from_slice(&chosen.to_le_bytes());
+                    key.hash(&Secrets::new(7))
+                })
+                .collect();
+            assert!(hashes.len() > 990, "{chosen:x}: {} hashes of 1000", hashes.len());
+        }
+    }
 }

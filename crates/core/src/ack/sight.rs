@@ -85,12 +85,18 @@ impl EarlyAck<'_> {
                 }
             } else {
                 let segment = Segment::read(guest, way, head, len);
+                if segment.is_none() && way == Way::Out {
+                    self.note_fragment(guest, head);
+                }
                 last = segment.is_some().then_some(at);
                 sights.push(Sight(segment.map(|segment| self.unknown(segment))));
             }
             before = head;
         }
         self.guests[guest.index()].skips |= skipped > 0;
+        if way == Way::Out && noted + skipped > 0 && self.guests[guest.index()].frozen {
+            self.thaw(guest, now);
+        }
         if noted == 0 {
             return false;
         }
@@ -119,7 +125,7 @@ impl EarlyAck<'_> {
     /// A segment whose flow is to be looked up.
     #[inline]
     fn unknown(&self, segment: Segment) -> Seen {
-        let hash = segment.key.hash(self.config.seed);
+        let hash = segment.key.hash(&self.secrets);
         Seen { segment, hash, first: Slot::EMPTY, flow: NONE, follows: false, changes: self.changes }
     }
 

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Fallback {
-    /// The table of flows is full; the flow never came in.
+    /// The table of flows is full; the flow never came in, or its handshake gave way to a later one.
     TableFull,
     /// The guest's early ack was turned off.
     TurnedOff,
@@ -18,8 +18,10 @@ pub enum Fallback {
     Urgent,
     /// The guest acknowledged what was not delivered to it.
     AckedUnsent,
-    /// TCP options that cannot be.
+    /// TCP options that cannot be, or that early ACKs could not carry.
     Options,
+    /// The guest sent a fragment of a segment.
+    Fragment,
     /// The memory of an ended process held no sound copy of what was acknowledged.
     Damaged,
     /// The guest did not take retained bytes in spite of all retransmissions; the sender was reset.
@@ -28,7 +30,7 @@ pub enum Fallback {
 
 impl Fallback {
     /// Every reason.
-    pub const ALL: [Fallback; 10] = [
+    pub const ALL: [Fallback; 11] = [
         Fallback::TableFull,
         Fallback::TurnedOff,
         Fallback::SimultaneousOpen,
@@ -37,6 +39,7 @@ impl Fallback {
         Fallback::Urgent,
         Fallback::AckedUnsent,
         Fallback::Options,
+        Fallback::Fragment,
         Fallback::Damaged,
         Fallback::GaveUp,
     ];
@@ -52,6 +55,7 @@ impl Fallback {
             Fallback::Urgent => "urgent",
             Fallback::AckedUnsent => "acked_unsent",
             Fallback::Options => "options",
+            Fallback::Fragment => "fragment",
             Fallback::Damaged => "damaged",
             Fallback::GaveUp => "gave_up",
         }

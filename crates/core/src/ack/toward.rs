@@ -1,73 +1,91 @@
 //! What was put into a guest's ring: noted, retained, acknowledged early.
 
-use super::flow::FIN;
+use super::flow::{ASKED, FIN, PENDING, RESET};
 use super::segment::Segment;
 use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State, are_near};
 use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
 impl EarlyAck<'_> {
-    /// Notes a frame that was put into a guest's ring, as it was [looked at](EarlyAck::look). Returns the ACK to be sent where
-    /// the frame came from, if it may be acknowledged early: at once, before what the guest sends later.
+    /// Notes a frame that was put into a guest's ring, as it was [looked at](EarlyAck::look). If it may be acknowledged early,
+    /// that is what [`EarlyAck::next_ack`] has next: for outside, at once, before what the guest sends later.
     ///
     /// Every frame of a burst in which something is to be noted is told, once and in order; what was dropped instead is not.
-    pub fn delivered<F: Frame + ?Sized>(
-        &mut self,
-        sight: &Sight,
-        frame: &F,
-        checksum: Checksum,
-        now: Nanos,
-    ) -> Option<&[u8]> {
-        let (segment, at) = self.recall(sight)?;
+    pub fn delivered<F: Frame + ?Sized>(&mut self, sight: &Sight, frame: &F, checksum: Checksum, now: Nanos) {
+        let Some((segment, at)) = self.recall(sight) else { return };
         if segment.flags.contains(TcpFlags::SYN) {
-            self.syn_toward(segment, frame.head(), now);
-            return None;
+            return self.syn_toward(segment, frame.head(), now);
         }
-        let at = at?;
-        if self.learns(at) {
-            self.learn_toward(at, segment);
-            return None;
+        let Some(at) = at else { return };
+        if self.flows[at].has(RESET) {
+            return self.reset_again(at, segment);
         }
-        let is_sound = self.note_toward(at, segment);
-        let flow = &self.flows[at];
-        let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
         let is_engaged = self.guests[segment.key.guest as usize].is_engaged(now);
-        if !is_sound || !takes || !is_engaged || segment.payload == 0 || segment.is_several {
-            return None;
+        let is_verified = is_engaged || self.flows[at].retained() > 0 || !segment.is_plain();
+        if is_verified && !self.verify(frame, checksum) {
+            return self.note_end(at, segment);
         }
-        let early = self.is_told_of(at, segment) || self.retain(at, segment, frame, checksum, now);
-        early.then(|| self.early_ack(at, segment))
-    }
-
-    /// Notes what a segment says of its sender, and what is wrong with it. Whether it can be of this connection.
-    fn note_toward(&mut self, at: usize, segment: &Segment) -> bool {
-        let flow = &mut self.flows[at];
-        if flow.state() == State::Opening {
+        if self.learns(at) {
+            return self.learn_toward(at, segment);
+        }
+        if self.flows[at].state() == State::Opening {
             self.opened_toward(at, segment);
         }
+        self.note_end(at, segment);
+        if is_verified && self.note_toward(at, segment) && is_engaged {
+            self.acknowledge(at, segment, frame.head(), now);
+        }
+    }
+
+    /// Notes where a segment ends that the guest may take, so that its ACK of it is none of what was never sent. Some take a segment
+    /// whole that only begins in their window.
+    fn note_end(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
-        let state = flow.state();
-        let plausible = are_near(segment.end(), flow.guest_ack) && are_near(segment.ack, flow.guest_next);
-        if matches!(state, State::Free | State::Opening | State::EndToEnd)
-            || !plausible
-            || !segment.flags.contains(TcpFlags::ACK)
-        {
-            // A reset needs no ACK (RFC 9293, 3.5.2).
-            if segment.flags.contains(TcpFlags::RST) && state != State::Free && plausible {
-                self.fall_back(at, Fallback::Reset);
-            }
+        let is_open = !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd);
+        let (end, most) = (segment.end(), flow.edge.plus(FRAME as u32));
+        // Nothing comes behind a FIN.
+        if is_open && are_near(end, flow.guest_ack) && !flow.has(FIN) {
+            flow.seen = flow.seen.latest(if end.after(most) { most } else { end });
+        }
+    }
+
+    /// Reads a frame in one piece. Whether its checksums are right, as far as they are there.
+    fn verify<F: Frame + ?Sized>(&mut self, frame: &F, checksum: Checksum) -> bool {
+        if frame.len() > FRAME {
             return false;
         }
-        flow.seen = flow.seen.latest(segment.end());
-        if !segment.ack.before(flow.sender_ack) {
+        self.whole.clear();
+        frame.append_to(&mut self.whole);
+        checksum != Checksum::Present || checksum::verify(&self.whole) == Ok(true)
+    }
+
+    /// Notes what a verified segment says of its sender, and what is wrong with it. Whether the guest takes what is in it.
+    fn note_toward(&mut self, at: usize, segment: &Segment) -> bool {
+        let flow = &mut self.flows[at];
+        if matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) || !flow.is_in_window(segment) {
+            return false;
+        }
+        if segment.flags.contains(TcpFlags::RST) {
+            // It needs no ACK (RFC 9293, 3.5.2).
+            self.fall_back(at, Fallback::Reset);
+            return false;
+        }
+        if !segment.flags.contains(TcpFlags::ACK) || !flow.takes_ack(segment.ack) {
+            return false;
+        }
+        flow.largest_window = flow.largest_window.max(u32::from(segment.window) << flow.sender_scale);
+        if flow.retained() == 0 || !segment.ack.before(flow.sender_ack) {
             (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
         }
+        // The guest's latest is of what comes in order (RFC 7323, 4.3), and so is ours.
         if let Some((value, echo)) = segment.timestamps()
+            && !segment.seq.after(flow.next)
             && value.wrapping_sub(flow.sender_stamp) as i32 >= 0
         {
             (flow.sender_stamp, flow.sender_echo) = (value, echo);
         }
-        if segment.flags.contains(TcpFlags::FIN) {
+        if segment.flags.contains(TcpFlags::FIN) && !flow.has(FIN) {
+            flow.seen = segment.end();
             self.change(at, |flow| flow.flags |= FIN);
         }
         if let Some(reason) = anomaly(segment) {
@@ -76,22 +94,28 @@ impl EarlyAck<'_> {
         true
     }
 
+    /// Has a segment acknowledged, now or when the guest did so with what comes before it; or notes that its sender waits for an answer.
+    fn acknowledge(&mut self, at: usize, segment: &Segment, head: &[u8], now: Nanos) {
+        let flow = &self.flows[at];
+        let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
+        let is_probe = flow.is_probe(segment);
+        let has_data = segment.payload > 0 && !segment.is_several;
+        if takes && (self.is_told_of(at, segment) || (has_data && self.retain(at, segment, head, now))) {
+            self.pend(at);
+        } else if is_probe {
+            self.flows[at].flags |= ASKED;
+        }
+    }
+
     /// Whether all of a segment was acknowledged early already, and is retained yet: then the ACK was lost, and is said again.
     fn is_told_of(&self, at: usize, segment: &Segment) -> bool {
         let flow = &self.flows[at];
         let end = segment.seq.plus(segment.payload);
-        flow.owes() && !segment.seq.before(flow.guest_ack) && !end.after(flow.acked)
+        flow.owes() && !segment.seq.before(flow.guest_ack) && segment.seq.before(flow.acked) && !end.after(flow.acked)
     }
 
-    /// Retains the data of a segment, if they may be acknowledged one day. Whether they may be now.
-    fn retain<F: Frame + ?Sized>(
-        &mut self,
-        at: usize,
-        segment: &Segment,
-        frame: &F,
-        checksum: Checksum,
-        now: Nanos,
-    ) -> bool {
+    /// Retains the data of a segment that was just verified, if they may be acknowledged one day. Whether they may be now.
+    fn retain(&mut self, at: usize, segment: &Segment, head: &[u8], now: Nanos) -> bool {
         let flow = &mut self.flows[at];
         let guest = &mut self.guests[flow.key.guest as usize];
         let end = segment.seq.plus(segment.payload);
@@ -103,20 +127,15 @@ impl EarlyAck<'_> {
         }
         // A first copy is of what the guest waits for, or of what nothing delivered comes behind.
         let fits = is_chain || begin == flow.guest_ack || end == flow.seen;
-        if segment.seq.after(next) || !fits || !is_current(flow, segment) {
+        if segment.seq.after(next) || !fits || !is_current(flow, segment) || segment.is_marked(head) {
             flow.set(State::UnexpectedSequence);
             return false;
         }
         let bytes = end.since(next);
         let full = flow.retained() + bytes > self.config.flow_bytes
             || guest.retained + u64::from(bytes) > self.config.guest_bytes;
-        if end.after(flow.edge) || full || frame.len() > FRAME {
+        if end.after(flow.edge) || full {
             flow.set(State::NoBuffer);
-            return false;
-        }
-        self.whole.clear();
-        frame.append_to(&mut self.whole);
-        if checksum == Checksum::Present && checksum::verify(&self.whole) != Ok(true) {
             return false;
         }
         let data = &self.whole[segment.body()][next.since(segment.seq) as usize..];
@@ -128,7 +147,7 @@ impl EarlyAck<'_> {
             flow.start = next;
         }
         flow.next = end;
-        flow.toward = segment.link(frame.head());
+        flow.toward = segment.link(head);
         guest.retained += u64::from(bytes);
         // What came before the first copy is the guest's to acknowledge.
         if flow.start != flow.guest_ack || flow.next.after(flow.edge) {
@@ -145,14 +164,52 @@ impl EarlyAck<'_> {
         true
     }
 
+    /// Has a frame go out for a flow: one, however often it is asked for until it goes.
+    pub(super) fn pend(&mut self, at: usize) {
+        let flow = &mut self.flows[at];
+        if !flow.has(PENDING) {
+            flow.flags |= PENDING;
+            self.pending.push_back(at as u32);
+        }
+    }
+
+    /// Whether frames wait to go out.
+    #[inline]
+    pub fn has_acks(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The next frame for outside: an early ACK of all that may be acknowledged by now, or a reset. It is a flow's only one, so
+    /// none displaces another's.
+    pub fn next_ack(&mut self) -> Option<&[u8]> {
+        while let Some(at) = self.pending.pop_front() {
+            let flow = &mut self.flows[at as usize];
+            let waits = flow.has(PENDING);
+            flow.flags &= !PENDING;
+            match flow.state() {
+                State::Free | State::EndToEnd => {}
+                _ if !waits => {}
+                _ if flow.has(RESET) => {
+                    self.write_reset(at as usize, false);
+                    return Some(&self.out);
+                }
+                _ => {
+                    self.write_ack(at as usize);
+                    return Some(&self.out);
+                }
+            }
+        }
+        None
+    }
+
     /// Writes the ACK of all that was acknowledged early.
-    fn early_ack(&mut self, at: usize, segment: &Segment) -> &[u8] {
+    fn write_ack(&mut self, at: usize) {
         let flow = &mut self.flows[at];
         let window = flow.window(flow.acked, flow.edge);
         flow.told = flow.acked.plus(u32::from(window) << flow.scale);
         flow.early_acks = flow.early_acks.wrapping_add(1);
+        flow.flags &= !ASKED;
         self.stats.early_acks += 1;
-        let echo = segment.timestamps().map_or(0, |(value, _)| value);
         let ack = Compose {
             link: flow.from.bytes(),
             source: flow.key.inside(),
@@ -161,10 +218,9 @@ impl EarlyAck<'_> {
             acknowledgment: flow.acked.0,
             flags: TcpFlags::ACK,
             window,
-            timestamps: flow.stamps().then_some((flow.guest_stamp, echo)),
+            timestamps: flow.stamps().then_some((flow.guest_stamp, flow.sender_stamp)),
         };
         ack.write(&mut self.out, |_| {});
-        &self.out
     }
 }
 
@@ -177,7 +233,7 @@ pub(super) fn anomaly(segment: &Segment) -> Option<Fallback> {
     }
 }
 
-/// Whether a segment is no old duplicate, by its timestamp (RFC 7323, 5.2; stricter: beside the latest that was seen).
+/// Whether a segment is no old duplicate, by its timestamp (RFC 7323, 5.2).
 fn is_current(flow: &super::Flow, segment: &Segment) -> bool {
     match segment.timestamps() {
         Some((value, _)) => !flow.stamps() || value.wrapping_sub(flow.sender_stamp) as i32 >= 0,

@@ -1,19 +1,20 @@
 //! Carries a guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
 //!
-//! The form, version 3, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
+//! The form, version 4, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
 //! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
 
-use super::flow::{LEARNS, MARKED, RESET};
+use super::flow::{FROZEN, LEARNS, PASSING, RESET};
+use super::handshake::SCALE;
 use super::pool::Chain;
 use super::segment::{Key, Link};
 use super::sequence::Seq;
 use super::watch::is_old;
-use super::{EarlyAck, Flow, State, are_near, seconds};
+use super::{EarlyAck, Flow, State, are_near};
 use crate::PortId;
 use crate::time::Nanos;
 
 /// The version of the form that is written, and the only one that is read.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 const NAME: &[u8; 5] = b"FLACK";
 
@@ -47,8 +48,10 @@ pub enum ImportError {
 
 impl EarlyAck<'_> {
     /// Writes all flows of a guest that are ours to look after. The guest must be paused by now, and be
-    /// [detached](EarlyAck::detach) here once it runs elsewhere.
-    pub fn export(&self, guest: PortId) -> Vec<u8> {
+    /// [detached](EarlyAck::detach) here once it runs elsewhere. What arrives meanwhile is not acknowledged early: it would be in
+    /// no export. If the guest runs on here after all, that ends with its first sign of life.
+    pub fn export(&mut self, guest: PortId) -> Vec<u8> {
+        self.freeze(guest);
         let ours = |flow: &&Flow| {
             let left = matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) || flow.has(RESET);
             flow.key.guest == guest.0 && !left
@@ -62,6 +65,34 @@ impl EarlyAck<'_> {
             self.pool.copy(flow.chain, flow.start, flow.retained() as usize, &mut out);
         }
         out
+    }
+
+    /// Has a guest's flows stand still. Each says so itself too, for a process that takes them up.
+    fn freeze(&mut self, guest: PortId) {
+        for at in 0..self.flows.len() {
+            if self.is_of(at, guest) {
+                self.flows[at].flags |= FROZEN;
+                self.timers.remove(at as u32);
+            }
+        }
+        if let Some(guest) = self.guests.get_mut(guest.index()) {
+            guest.freeze();
+        }
+    }
+
+    /// Has a guest's flows go on.
+    #[cold]
+    pub(super) fn thaw(&mut self, guest: PortId, now: Nanos) {
+        self.guests[guest.index()].frozen = false;
+        for at in 0..self.flows.len() {
+            if self.is_of(at, guest) {
+                self.flows[at].flags &= !FROZEN;
+                if self.flows[at].owes() {
+                    self.flows[at].deadline = self.flows[at].deadline.max(now.0);
+                    self.schedule(at);
+                }
+            }
+        }
     }
 
     /// Takes over flows that were exported elsewhere, for a guest that is attached here. Returns how many.
@@ -113,14 +144,18 @@ impl EarlyAck<'_> {
             if self.find(&flow.key).is_some() || retained > self.config.guest_bytes {
                 return Err(ImportError::Full(number));
             }
-            let at = self.insert(Flow { next: flow.start, ..flow }, now).ok_or(ImportError::Full(number))?;
+            // It owes nothing before its copies are here.
+            let begun = Flow { next: flow.start, acked: flow.guest_ack, ..flow };
+            let at = self.insert(begun, now).ok_or(ImportError::Full(number))?;
             taken.push(at);
             let mut chain = Chain::EMPTY;
             if !self.pool.append(at as u32, &mut chain, flow.start, bytes) {
                 return Err(ImportError::Full(number));
             }
             self.guests[guest.index()].retained = retained;
-            self.flows[at] = Flow { chain, heard: seconds(now), ..flow };
+            let place = &mut self.flows[at];
+            (place.chain, place.next) = (chain, flow.next);
+            place.acked = flow.acked;
             if flow.owes() {
                 self.schedule(at);
             }
@@ -152,15 +187,15 @@ fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     out.extend(outside_port.to_le_bytes());
     out.extend(inside_port.to_le_bytes());
     out.extend(link.to_le_bytes());
-    out.extend([flow.state, flow.scale, flow.fallback]);
-    let flags = flow.flags & !MARKED | if learns { LEARNS } else { 0 };
+    out.extend([flow.state, flow.scale, flow.sender_scale, flow.fallback]);
+    let flags = flow.flags & !(PASSING | FROZEN) | if learns { LEARNS } else { 0 };
     out.extend(flags.to_le_bytes());
     for number in
         [flow.guest_ack, flow.acked, flow.edge, flow.start, flow.seen, flow.guest_next, flow.sender_ack, flow.recover]
     {
         out.extend(number.0.to_le_bytes());
     }
-    for number in [flow.guest_stamp, flow.sender_stamp, flow.sender_echo] {
+    for number in [flow.guest_stamp, flow.sender_stamp, flow.sender_echo, flow.largest_window] {
         out.extend(number.to_le_bytes());
     }
     out.extend(flow.sender_window.to_le_bytes());
@@ -181,12 +216,13 @@ fn read(reader: &mut Reader<'_>, guest: PortId) -> Result<Flow, Fault> {
         guest: guest.0,
         link: reader.u32()?,
     };
-    let [state, scale, fallback] = reader.array()?;
+    let [state, scale, sender_scale, fallback] = reader.array()?;
     let state = State::from_number(state).filter(|state| !matches!(state, State::Opening | State::EndToEnd));
     let mut flow = Flow::new(key);
     flow.set(state.ok_or(Fault::Field("its state"))?);
-    (flow.scale, flow.fallback, flow.flags) = (scale, fallback, reader.u16()?);
-    if scale > 14 {
+    (flow.scale, flow.sender_scale, flow.fallback) = (scale, sender_scale, fallback);
+    flow.flags = reader.u16()? & !(PASSING | FROZEN);
+    if scale.max(sender_scale) > SCALE {
         return Err(Fault::Field("its window scale"));
     }
     for number in [
@@ -201,7 +237,7 @@ fn read(reader: &mut Reader<'_>, guest: PortId) -> Result<Flow, Fault> {
     ] {
         *number = Seq(reader.u32()?);
     }
-    for number in [&mut flow.guest_stamp, &mut flow.sender_stamp, &mut flow.sender_echo] {
+    for number in [&mut flow.guest_stamp, &mut flow.sender_stamp, &mut flow.sender_echo, &mut flow.largest_window] {
         *number = reader.u32()?;
     }
     (flow.sender_window, flow.mss) = (reader.u16()?, reader.u16()?);

@@ -25,7 +25,7 @@ impl EarlyAck<'_> {
         (flow.has(LEARNS) || is_old(flow, guest)) && is_open && flow.retained() == 0
     }
 
-    /// Learns from a segment for the guest.
+    /// Learns from a segment for the guest, which is verified if it is not [plain](Segment::is_plain).
     pub(super) fn learn_toward(&mut self, at: usize, segment: &Segment) {
         self.begin_to_learn(at);
         if let Some(reason) = anomaly(segment) {
@@ -35,12 +35,6 @@ impl EarlyAck<'_> {
             return;
         }
         let flow = &mut self.flows[at];
-        (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
-        let (value, echo) = segment.timestamps().unwrap_or_default();
-        let is_later = value.wrapping_sub(flow.sender_stamp) as i32 >= 0;
-        if is_later || !flow.has(MARKED) {
-            (flow.sender_stamp, flow.sender_echo) = (value, echo);
-        }
         if flow.has(MARKED) {
             flow.seen = flow.seen.latest(segment.end());
         } else {

@@ -66,6 +66,9 @@ pub struct TcpOptions {
     pub sack_permitted: bool,
     /// Timestamp value and echo reply.
     pub timestamps: Option<(u32, u32)>,
+    /// Whether there is an option that only the ends can write: MD5 (RFC 2385), TCP-AO (RFC 5925), MPTCP (RFC 8684), accurate ECN
+    /// (RFC 9768).
+    pub needs_ends: bool,
 }
 
 /// A TCP header.
@@ -184,6 +187,7 @@ impl<'a> Tcp<'a> {
                         right: "the option's own",
                     });
                 }
+                (19 | 29 | 30 | 172 | 174, _) => options.needs_ends = true,
                 _ => {}
             }
             rest = &rest[len..];
@@ -212,7 +216,13 @@ mod tests {
     fn options() {
         let list = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8, 1, 3, 3, 7, 254, 3, 1, 0];
         let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"");
-        let all = TcpOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps: Some((9, 8)) };
+        let all = TcpOptions {
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps: Some((9, 8)),
+            needs_ends: false,
+        };
         assert_eq!(Tcp::new_checked(&bytes).unwrap().options(), Ok(all));
         assert_eq!(Tcp::new_checked(&bytes).unwrap().timestamps_alone(), None);
         for (list, stamps) in

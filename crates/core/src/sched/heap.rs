@@ -23,6 +23,11 @@ impl Heap {
         }
     }
 
+    /// How many ports are in the heap.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// The earliest port.
     #[inline]
     pub fn peek(&self) -> Option<(Nanos, u32)> {

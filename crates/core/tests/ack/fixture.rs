@@ -39,7 +39,8 @@ pub fn delivered<'e>(
 ) -> Option<&'e [u8]> {
     let mut sights = Vec::new();
     early.look(&mut sights, guest, Way::In, iter::once((frame, frame.len())), now);
-    early.delivered(&sights[0], frame, checksum, now)
+    early.delivered(&sights[0], frame, checksum, now);
+    early.next_ack()
 }
 
 /// Shows a frame that the guest sends, alone.
@@ -153,7 +154,10 @@ impl Fixture {
         let mut sent = Vec::new();
         while let Some(send) = self.early.on_timeout(self.now) {
             assert_eq!(send.guest, GUEST);
-            sent.push((send.to_guest, Packet::read(send.frame)));
+            sent.push((true, Packet::read(send.frame)));
+        }
+        while let Some(frame) = self.early.next_ack() {
+            sent.push((false, Packet::read(frame)));
         }
         sent
     }

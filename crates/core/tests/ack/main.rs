@@ -4,6 +4,7 @@ mod alone;
 mod bursts;
 mod ends;
 mod fixture;
+mod hostile;
 mod model;
 mod moves;
 mod rules;

@@ -227,10 +227,12 @@ impl Model {
         } else if early.poll_timeout() <= self.now {
             while let Some(send) = early.on_timeout(self.now) {
                 let packet = Packet::read(send.frame);
-                assert!(send.to_guest, "the guest takes everything in the end");
+                assert!(!packet.flags.contains(TcpFlags::RST), "the guest takes everything in the end");
                 self.retransmissions += 1;
                 if self.ring.len() < RING {
                     self.ring.push(packet);
+                } else {
+                    early.refused(self.now);
                 }
             }
         } else if self.runs() && !self.ring.is_empty() {
@@ -277,7 +279,8 @@ impl Model {
         let mut sights = Vec::new();
         early.look(&mut sights, PORT, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), self.now);
         for (frame, sight) in frames.iter().zip(&sights) {
-            if let Some(ack) = early.delivered(sight, &frame[..], Checksum::Present, self.now) {
+            early.delivered(sight, &frame[..], Checksum::Present, self.now);
+            if let Some(ack) = early.next_ack() {
                 let ack = Packet::read(ack);
                 self.early_acks += 1;
                 self.onlooker.goes_out(&ack, true);

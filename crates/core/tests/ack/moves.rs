@@ -4,7 +4,7 @@ use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, delivered,
 use crate::wire::{Packet, Place};
 use fairlane_core::PortId;
 use fairlane_core::ack::{
-    AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, State, VERSION, Verdict,
+    AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, Ring, State, VERSION, Verdict,
 };
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
@@ -181,12 +181,12 @@ fn a_flow_whose_copies_are_lost_resets_its_sender() {
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
     let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], Nanos(5));
     assert_eq!(early.stats().fallbacks(Fallback::Damaged), 1);
-    let mut ways = Vec::new();
-    while let Some(sent) = early.on_timeout(Nanos(5)) {
-        assert!(Packet::read(sent.frame).flags.contains(TcpFlags::RST));
-        ways.push(sent.to_guest);
+    let inside = early.on_timeout(Nanos(5)).map(|send| Packet::read(send.frame)).expect("the guest is reset");
+    let outside = early.next_ack().map(Packet::read).expect("its sender is reset");
+    for reset in [inside, outside] {
+        assert!(reset.flags.contains(TcpFlags::RST));
     }
-    assert_eq!((ways, early.flows().count(), early.retained(GUEST)), (vec![false, true], 0, 0));
+    assert_eq!(early.retained(GUEST), 0);
 }
 
 #[test]
@@ -264,4 +264,64 @@ fn ends_that_both_begin_are_left_alone() {
     fixture.guest(&Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, ..Packet::default() });
     fixture.deliver(&Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, ..Packet::default() });
     assert_eq!((fixture.flow().state, fixture.fallbacks(Fallback::SimultaneousOpen)), (State::EndToEnd, 1));
+}
+
+/// Senders who begin and never go on take a part of the table, in which the oldest gives way; whoever goes on has the rest.
+#[test]
+fn handshakes_that_are_never_completed_keep_nobody_out() {
+    let mut fixture = Fixture::with(Place::default(), Mode::Always, Config::default(), leaked(16, 8));
+    for port in 100..1000 {
+        fixture.place.port = port;
+        let syn = Packet { seq: 99, flags: TcpFlags::SYN, window: 1000, ..Packet::default() };
+        assert_eq!(fixture.deliver(&syn), None);
+        assert!(fixture.early.flows().count() <= 4);
+    }
+    for port in 1..=12 {
+        fixture.place.port = port;
+        fixture.connect();
+    }
+    let open = fixture.early.flows().filter(|flow| flow.state == State::Idle).count();
+    assert_eq!((open, fixture.early.flows().count()), (12, 15));
+}
+
+/// A sender goes on for a while after its guest's flows were exported, and before the guest is gone: in the guest's ring, and in no
+/// export.
+#[test]
+fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
+    let (mut flows, mut blocks) = memory(4, 8);
+    left_behind(&mut flows, &mut blocks);
+    let mut later = Nanos(5);
+    for _ in 0..2 {
+        // Also by a process that is started then.
+        let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+        let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], later);
+        let fixture = Fixture::open();
+        early.observe(GUEST, Ring { waiting: 1, taken: 7 }, later);
+        early.export(GUEST);
+        let next = fixture.data(5000, 1000).inward(fixture.place);
+        for _ in 0..100 {
+            assert_eq!(delivered(&mut early, GUEST, &next, Checksum::Present, later), None);
+            assert_eq!(early.poll_timeout(), Nanos::NEVER, "nor is its sender reset because it stands still");
+            later += Nanos::from_millis(10_000);
+            early.observe(GUEST, Ring { waiting: 2, taken: 7 }, later);
+        }
+        assert_eq!(early.retained(GUEST), 5000);
+    }
+    // It was not ended after all.
+    for speaks in [false, true] {
+        let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+        let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], later);
+        let fixture = Fixture::open();
+        early.observe(GUEST, Ring { waiting: 2, taken: 7 }, later);
+        assert_eq!(early.poll_timeout(), Nanos::NEVER);
+        if speaks {
+            from_guest(&mut early, GUEST, &mut fixture.ack(0, WINDOW).outward(fixture.place), later);
+        } else {
+            early.observe(GUEST, Ring { waiting: 1, taken: 8 }, later);
+        }
+        assert!(early.poll_timeout() <= later, "what it lacks is due");
+        let next = fixture.data(5000, 1000).inward(fixture.place);
+        assert!(delivered(&mut early, GUEST, &next, Checksum::Present, later).is_some());
+        early.export(GUEST);
+    }
 }
