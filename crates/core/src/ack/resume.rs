@@ -46,7 +46,8 @@ impl<'m> EarlyAck<'m> {
         (flow.heard, flow.deadline) = (seconds(now), now.0);
         (flow.scale, flow.sender_scale) = (flow.scale.min(SCALE), flow.sender_scale.min(SCALE));
         flow.mss = flow.mss.clamp(1, 8960);
-        flow.acked = flow.acked.latest(flow.guest_ack);
+        let begins = flow.state() == State::Opening;
+        flow.acked = if begins { flow.guest_ack } else { flow.acked.latest(flow.guest_ack) };
         flow.resend = flow.guest_ack;
         // What was judged last may not have gone out, and is judged again: it is news once more.
         flow.told = flow.acked;
