@@ -232,9 +232,8 @@ impl Bridge {
         let Service { port: from, grant, cost } = service;
         let Some(mut sender) = self.fabric.slots[from.index()].take() else { return Left::Nothing };
         let before = *cost;
-        let ticket = sender.ticket.filter(|ticket| ticket.called);
-        let called_by = ticket.map(|ticket| ticket.on);
-        let taken = called_by.map_or(0, |guest| self.fabric.received_bytes(guest));
+        let mut ticket = sender.ticket.filter(|ticket| ticket.called);
+        let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
         let left = loop {
             let Offered { batch, suppressed } = match &mut sender.early {
                 Some(early) => early.offer(&mut *sender.port, burst, *grant, now),
@@ -249,7 +248,7 @@ impl Bridge {
                 batch,
                 judged_by_ip,
                 now,
-                called_by,
+                ticket: ticket.as_mut(),
                 suppressed,
                 done: 0,
                 drops,
@@ -338,11 +337,15 @@ impl Bridge {
     }
 
     /// When those who wait for a port should try again: at once if it has room or is gone.
+    ///
+    /// That a guest has more room is no progress yet: it may not be enough for any frame that waits.
     fn opening(&mut self, on: PortId, now: Nanos) -> Nanos {
         let Some(slot) = self.fabric.slot(on) else { return now };
         let room = match slot.port.room(now) {
             Room::Now => {
-                slot.refusing = None;
+                if on == UPLINK {
+                    slot.refusing = None;
+                }
                 return now;
             }
             Room::At(time) => time,
@@ -351,6 +354,10 @@ impl Bridge {
         };
         if on == UPLINK {
             return room;
+        }
+        if slot.refusing.is_none() && !slot.waiters.is_empty() {
+            // Who was called took the last room, and nobody has asked for any since.
+            slot.refusing = Some(now);
         }
         let stalled = slot.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
         let impatient = if slot.waiters.contains(UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
@@ -362,7 +369,8 @@ impl Bridge {
     fn call(&mut self, on: PortId, now: Nanos) -> bool {
         let Some(slot) = self.fabric.slot(on) else { return false };
         let uplink_waits = slot.waiters.remove(UPLINK);
-        let called = slot.waiters.call(on);
+        let waited = slot.refusing.map_or(Nanos(0), |since| now.since(since));
+        let called = slot.waiters.call(on, waited);
         if uplink_waits && let Some(uplink) = self.fabric.slot(UPLINK) {
             uplink.turn = Turn::Idle;
             self.fabric.patience.end(now);

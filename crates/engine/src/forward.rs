@@ -1,6 +1,7 @@
 //! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver says.
 
 use crate::slot::Slot;
+use crate::waiters::Ticket;
 use fairlane_core::PortId;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::switch::{Switch, Verdict};
@@ -69,8 +70,8 @@ pub(crate) struct Sending<'a> {
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
     pub now: Nanos,
-    /// The guest that called the sender, ahead of others that wait for it.
-    pub called_by: Option<PortId>,
+    /// That of the guest that called the sender, ahead of others that wait for it.
+    pub ticket: Option<&'a mut Ticket>,
     /// A bit for each frame that early ack has dropped.
     pub suppressed: u32,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
@@ -161,7 +162,7 @@ impl Fabric {
         // given away, the uplink's by the scheduler and a guest's by its waiters. What the uplink brings is in no such order.
         let promised = match to {
             UPLINK => slot.refusing.is_some(),
-            guest => sending.from != UPLINK && sending.called_by != Some(guest) && !slot.waiters.is_empty(),
+            guest => sending.from != UPLINK && !sending.is_called_by(guest) && !slot.waiters.is_empty(),
         };
         if promised && slot.port.status() == Status::Up {
             return;
@@ -175,7 +176,8 @@ impl Fabric {
             return;
         }
         let now = sending.now;
-        let refusing = *slot.refusing.get_or_insert(now);
+        let waited = sending.ticket.as_ref().filter(|ticket| ticket.on == to).map_or(Nanos(0), |ticket| ticket.waited);
+        let refusing = *slot.refusing.get_or_insert(now - waited);
         if slot.port.status() != Status::Up {
             sending.drop(sending.done..end, DropReason::ReceiverDown);
         } else if to != UPLINK {
@@ -211,6 +213,11 @@ impl Fabric {
 }
 
 impl Sending<'_> {
+    /// Whether it is a guest's turn for the sender.
+    fn is_called_by(&self, guest: PortId) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.on == guest)
+    }
+
     /// Drops frames; the next one to deal with is the one behind them.
     fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
         self.drops.add(reason, frames.len() as u64);
@@ -227,7 +234,7 @@ impl Slot {
             if put.accepted > 0 {
                 self.counters.received_frames += put.accepted as u64;
                 self.counters.received_bytes += sending.batch.bytes_of(next..next + put.accepted);
-                self.refusing = None;
+                self.progress(sending.ticket.as_deref_mut().filter(|ticket| ticket.on == id));
                 self.touch(id, touched);
                 if let Some(early) = &mut self.early {
                     early.delivered(&sending.batch, next..next + put.accepted, sending.now);
@@ -243,6 +250,19 @@ impl Slot {
             }
         }
         next
+    }
+
+    /// Notes that it took something, of whom it called if there is a `ticket`. While others wait, what comes past them (from the uplink,
+    /// and copies for all) ends no wait: a little room now and then, and a small frame that finds it, would hold a larger one for ever.
+    #[inline]
+    fn progress(&mut self, ticket: Option<&mut Ticket>) {
+        let called = ticket.is_some();
+        if let Some(ticket) = ticket {
+            ticket.waited = Nanos(0);
+        }
+        if called || self.waiters.is_empty() {
+            self.refusing = None;
+        }
     }
 
     /// Has the port flushed at the end of the round.

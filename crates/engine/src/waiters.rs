@@ -6,6 +6,7 @@
 //! are what its tag grows by. Whoever comes uncalled while others wait has to wait as well.
 
 use fairlane_core::PortId;
+use fairlane_core::time::Nanos;
 
 /// The ports that wait for one guest.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub(crate) struct Ticket {
     start: u64,
     /// Whether the port was called, and not served since.
     pub called: bool,
+    /// How long the guest had taken nothing of those who wait when it called.
+    pub waited: Nanos,
 }
 
 impl Ticket {
@@ -60,8 +63,8 @@ impl Waiters {
         index.map(|index| self.waiting.swap_remove(index)).is_some()
     }
 
-    /// Takes out the port whose turn it is, and gives it a ticket for the guest `on`.
-    pub fn call(&mut self, on: PortId) -> Option<(PortId, Ticket)> {
+    /// Takes out the port whose turn it is, and gives it a ticket for the guest `on`, which says how long was `waited`.
+    pub fn call(&mut self, on: PortId, waited: Nanos) -> Option<(PortId, Ticket)> {
         let ahead = |index: &usize| {
             let (port, start) = self.waiting[*index];
             (start.wrapping_sub(self.virtual_time) as i64, port)
@@ -69,6 +72,6 @@ impl Waiters {
         let next = (0..self.waiting.len()).min_by_key(ahead)?;
         let (port, start) = self.waiting.swap_remove(next);
         self.virtual_time = start;
-        Some((port, Ticket { on, start, called: true }))
+        Some((port, Ticket { on, start, called: true, waited }))
     }
 }

@@ -1,6 +1,6 @@
 //! The way of frames through a bridge, in virtual time.
 
-use crate::support::{BROADCAST, Link, Turns, frame, mac, weight};
+use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
@@ -164,6 +164,78 @@ fn a_slow_guest_makes_other_guests_wait_without_a_drop() {
         link.clock.advance(Nanos(PATIENCE.0 - 1));
     }
     assert_eq!(link.counters(1).drops.total(), 0);
+}
+
+/// A receiver that lends `drop` bytes each 150 ms. Returns for how long guest 1 was held by a frame for it, with what each step besides
+/// does to the link.
+fn held_by_drops(drop: u64, mut besides: impl FnMut(&mut Link, u64)) -> Nanos {
+    let mut link = Link::new(Turns::of(8), 2, 100);
+    let receiver = Dripping::default();
+    link.add_receiver(3, Box::new(receiver.clone()));
+    link.peers[1].send(&frame(mac(3), mac(1), 1, 1500), Offload::default());
+    link.send(1, 0, 2);
+    let start = link.clock.now();
+    for step in 0..400 {
+        // The worker sleeps until then if nothing else comes.
+        link.send(2, 0, 100 + step);
+        besides(&mut link, step);
+        link.settle();
+        let arrived = link.received(0);
+        assert!(arrived.contains(&(100 + step)), "who sends elsewhere is held up");
+        if arrived.contains(&2) {
+            assert_eq!(link.counters(1).drops.iter().collect::<Vec<_>>(), [(DropReason::ReceiverStalled, 1)]);
+            return link.clock.now().since(start);
+        }
+        link.clock.advance(Nanos::from_millis(10));
+        if step % 15 == 14 {
+            receiver.lend(drop);
+        }
+    }
+    Nanos::NEVER
+}
+
+/// Room that is too little for any frame that waits is no progress.
+#[test]
+fn a_guest_that_lends_by_the_drop_holds_its_sender_no_longer_than_one_that_lends_nothing() {
+    assert_eq!(held_by_drops(0, |_, _| {}), PATIENCE);
+    assert_eq!(held_by_drops(1, |_, _| {}), PATIENCE);
+}
+
+/// Nor is a small frame that comes past those who wait, from the uplink or as a copy for all, and finds that room.
+#[test]
+fn drops_that_others_use_up_hold_nobody_longer() {
+    assert_eq!(held_by_drops(60, |link, step| link.send(0, 3, step)), PATIENCE);
+    let broadcast = |from: u32| {
+        move |link: &mut Link, step| {
+            link.peers[from as usize].send(&frame(BROADCAST, mac(from), 1000 + step, 60), Offload::default());
+        }
+    };
+    assert_eq!(held_by_drops(60, broadcast(0)), PATIENCE);
+    assert_eq!(held_by_drops(60, broadcast(2)), PATIENCE);
+}
+
+/// Guest 2 waits behind guest 1, whose last frame takes the last room: nobody was refused since, and yet it waits no longer than
+/// others.
+#[test]
+fn who_waits_behind_the_last_frame_that_found_room_waits_a_bounded_time() {
+    let mut link = Link::new(Turns::of(8), 2, 100);
+    let receiver = Dripping::default();
+    link.add_receiver(3, Box::new(receiver.clone()));
+    link.send(1, 3, 1);
+    link.settle();
+    link.send(2, 3, 2);
+    link.send(2, 0, 3);
+    link.settle();
+    link.clock.advance(Nanos::from_millis(10));
+    receiver.lend(60);
+    link.settle();
+    assert_eq!((link.peers[1].unsent(), link.counters(1).drops.total()), (0, 0));
+    let round = link.round();
+    assert_eq!((round.busy, round.next), (false, link.clock.now() + PATIENCE));
+    link.clock.advance(PATIENCE);
+    link.settle();
+    assert_eq!(link.received(0), [3]);
+    assert_eq!(link.counters(2).drops.iter().collect::<Vec<_>>(), [(DropReason::ReceiverStalled, 1)]);
 }
 
 #[test]

@@ -8,8 +8,12 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Burst, Port};
+use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
 use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Serves active ports in turn, some frames each.
 pub struct Turns {
@@ -76,6 +80,62 @@ pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
 /// Every station.
 pub const BROADCAST: Mac = Mac([0xff; 6]);
 
+/// A guest that sends nothing and lends room by the byte. Any more than there was at its last refusal is room, as in a ring.
+#[derive(Clone, Default)]
+pub struct Dripping {
+    lent: Arc<AtomicU64>,
+    /// What was lent and was not enough.
+    short: u64,
+}
+
+impl Dripping {
+    /// Lends more.
+    pub fn lend(&self, bytes: u64) {
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Port for Dripping {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, _grant: Grant, _now: Nanos) -> Batch<'a> {
+        burst.fill().done()
+    }
+    fn consume(&mut self, _frames: usize) {}
+    fn waiting(&mut self, _now: Nanos) -> bool {
+        false
+    }
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        let mut accepted = 0;
+        for frame in frames {
+            let lent = self.lent.load(Ordering::Relaxed);
+            if batch.bytes(frame) > lent {
+                self.short = lent;
+                return Put { accepted, refusal: Some(Refusal::Full) };
+            }
+            self.lent.fetch_sub(batch.bytes(frame), Ordering::Relaxed);
+            self.short = 0;
+            accepted += 1;
+        }
+        Put { accepted, refusal: None }
+    }
+    fn room(&mut self, _now: Nanos) -> Room {
+        if self.lent.load(Ordering::Relaxed) > self.short { Room::Now } else { Room::Unknown }
+    }
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        Nanos::NEVER
+    }
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        wanted.room && self.room(Nanos(0)) == Room::Now
+    }
+    fn disarm(&mut self) {}
+    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
+        Ok(())
+    }
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+    fn status(&self) -> Status {
+        Status::Up
+    }
+}
+
 /// A link whose guests 1.. and uplink (0) are memory ports; all are known to the switch.
 pub struct Link {
     pub bridge: Bridge,
@@ -110,6 +170,13 @@ impl Link {
         let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, pins, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
         self.peers.push(peer);
+    }
+
+    /// Adds a guest that only receives, at this port.
+    pub fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
+        let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
+        let id = self.bridge.add(&format!("guest{number}"), port, weight(1), pins, Nanos(0));
+        assert_eq!(id, Ok(PortId(number)));
     }
 
     /// Lets the switch hear everyone once, and forgets that.
