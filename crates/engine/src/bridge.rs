@@ -7,6 +7,7 @@
 mod early;
 mod settings;
 
+use crate::bill::Worked;
 use crate::clock::Clock;
 use crate::early::Offered;
 use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK};
@@ -55,6 +56,7 @@ pub struct Bridge {
     resumed: Vec<Service>,
     /// When parts of the link were last worked out.
     marked: Nanos,
+    worked: Worked,
 }
 
 /// A service that the scheduler asked for, and what it took so far.
@@ -92,6 +94,7 @@ impl Bridge {
             held: Vec::new(),
             resumed: Vec::new(),
             marked: Nanos(0),
+            worked: Worked::default(),
         }
     }
 
@@ -100,6 +103,7 @@ impl Bridge {
     /// where the uplink was served since.
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
+        self.worked.refresh(now, clock);
         self.release(now);
         if !self.accelerated.is_empty() {
             round.next = round.next.min(self.tend_early(burst, now));
@@ -196,10 +200,19 @@ impl Bridge {
     ) {
         let (port, before) = (service.port, service.cost.frames);
         let left = self.serve(&mut service, burst, *now);
-        let end = clock.now();
+        let mut end = clock.now();
         let frames = service.cost.frames - before;
         let nanos = end.since(*now).0;
-        service.cost.nanos += self.fabric.slot(port).map_or(nanos, |slot| slot.own_time(nanos, frames));
+        if let Some(slot) = self.fabric.slot(port) {
+            let served = end;
+            service.cost.nanos += slot.frame_time.own(nanos, frames, || {
+                let worked = self.worked.take(served, clock);
+                // To ask is at its expense.
+                end = clock.now();
+                worked
+            });
+            service.cost.nanos += end.since(served).0;
+        }
         *now = end;
         round.frames += frames;
         if frames > 0

@@ -8,6 +8,9 @@ use std::cell::Cell;
 pub trait Clock {
     /// The time.
     fn now(&self) -> Nanos;
+
+    /// The time that the calling thread has worked, less what others had its core: a system call.
+    fn worked(&self) -> Nanos;
 }
 
 /// The system's monotonic clock, counted from when it was made. Copies agree.
@@ -20,7 +23,7 @@ pub struct Monotonic {
 impl Monotonic {
     /// A clock that starts at zero.
     pub fn new() -> Monotonic {
-        Monotonic { start: system() }
+        Monotonic { start: read(ClockId::CLOCK_MONOTONIC) }
     }
 }
 
@@ -33,15 +36,19 @@ impl Default for Monotonic {
 impl Clock for Monotonic {
     #[inline]
     fn now(&self) -> Nanos {
-        system() - self.start
+        read(ClockId::CLOCK_MONOTONIC) - self.start
+    }
+
+    fn worked(&self) -> Nanos {
+        read(ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
 }
 
-/// What the system's clock says. An `Instant`, and the `Duration` between two, take twice the instructions: a worker that has
+/// What a clock of the system's says. An `Instant`, and the `Duration` between two, take twice the instructions: a worker that has
 /// a frame at a time reads it as often as it serves.
 #[inline]
-fn system() -> Nanos {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has had this clock since 2.6");
+fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock).expect("Linux has had these clocks since 2.6");
     Nanos(time.tv_sec() as u64 * SECOND + time.tv_nsec() as u64)
 }
 
@@ -59,5 +66,26 @@ impl Manual {
 impl Clock for Manual {
     fn now(&self) -> Nanos {
         self.0.get()
+    }
+
+    /// All of the time.
+    fn worked(&self) -> Nanos {
+        self.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_sleeps_does_not_work() {
+        let clock = Monotonic::new();
+        let (now, worked) = (clock.now(), clock.worked());
+        std::thread::sleep(Duration::from_millis(50));
+        let slept = clock.worked();
+        assert!(slept - worked < Nanos::from_millis(50) && clock.now() - now >= Nanos::from_millis(50));
+        while clock.worked() == slept {}
     }
 }

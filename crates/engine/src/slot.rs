@@ -1,5 +1,6 @@
 //! A port as its bridge keeps it: the port, its counters, and what it waits for.
 
+use crate::bill::FrameTime;
 use crate::early::Early;
 use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
@@ -110,19 +111,9 @@ pub(crate) struct Slot {
     pub marked: u64,
     /// Whether something is to be flushed.
     pub touched: bool,
-    /// Backend time that one of its frames takes, in nanoseconds: a moving average.
-    frame_time: u64,
+    /// The worker's time that one of its frames takes.
+    pub frame_time: FrameTime,
 }
-
-/// Backend time of a port's first frame at most, in nanoseconds.
-const FIRST_FRAME: u64 = 10_000;
-
-/// Backend time of a frame at least, in nanoseconds, whatever was measured: a clock may stand still for a while (Linux's on Xen does where it
-/// is behind that of another CPU), and an average of nothing would let nothing be charged ever after.
-const LEAST_FRAME: u64 = 10;
-
-/// How much longer than on average a port's frames may take in one service.
-const SURPRISE: u64 = 8;
 
 impl Slot {
     pub fn new(name: String, port: Box<dyn Port>, share: Share) -> Slot {
@@ -144,7 +135,7 @@ impl Slot {
             part: 0.0,
             marked: 0,
             touched: false,
-            frame_time: 0,
+            frame_time: FrameTime::default(),
         }
     }
 }
@@ -171,51 +162,11 @@ impl Slot {
     pub fn sends_for_guest(&self) -> bool {
         self.early.as_ref().is_some_and(|early| early.waiting())
     }
-
-    /// The part of the `nanos` that a service of `frames` frames took that is the port's own doing.
-    ///
-    /// The clock runs on while the system lets others use the core, some milliseconds at a time; no port shall pay for
-    /// that. So time far above what its frames took before is not charged, though the average follows what lasts.
-    pub fn own_time(&mut self, nanos: u64, frames: u64) -> u64 {
-        let frames = frames.max(1);
-        let most = if self.frame_time == 0 { FIRST_FRAME } else { self.frame_time * SURPRISE };
-        let own = nanos.min(most * frames);
-        self.frame_time = (if self.frame_time == 0 { own / frames } else { (7 * self.frame_time + own / frames) / 8 })
-            .max(LEAST_FRAME);
-        own
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlane_port::memory;
-
-    #[test]
-    fn time_that_was_others_is_not_charged() {
-        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
-        let mut slot = Slot::new("a".to_owned(), Box::new(memory::pair(1).0), share);
-        assert_eq!(slot.own_time(4_000_000, 1), FIRST_FRAME, "nothing is known yet");
-        for _ in 0..100 {
-            slot.own_time(3_200, 32);
-        }
-        assert_eq!(slot.own_time(3_200, 32), 3_200);
-        assert_eq!(slot.own_time(4_000_000, 32), 100 * SURPRISE * 32);
-        // Frames that really take longer are charged in full before long.
-        for _ in 0..100 {
-            slot.own_time(320_000, 32);
-        }
-        assert_eq!(slot.own_time(320_000, 32), 320_000);
-    }
-
-    #[test]
-    fn a_clock_that_stood_still_is_forgotten() {
-        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
-        let mut slot = Slot::new("a".to_owned(), Box::new(memory::pair(1).0), share);
-        (0..100).for_each(|_| _ = slot.own_time(0, 32));
-        (0..100).for_each(|_| _ = slot.own_time(320_000, 32));
-        assert_eq!(slot.own_time(320_000, 32), 320_000);
-    }
 
     #[test]
     fn waits_fall_into_their_buckets() {

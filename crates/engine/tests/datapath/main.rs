@@ -1,5 +1,6 @@
 //! Frames on their way: through a bridge in virtual time, and through workers on real threads.
 
+mod bill;
 mod bridge;
 mod early;
 mod fairness;

@@ -1,0 +1,175 @@
+//! What guests are charged of the worker's time, whatever their frames cost, on a clock that runs as frames are carried.
+
+use crate::support::{Link, Turns, frame, mac, weight};
+use fairlane_core::PortId;
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::switch::Config;
+use fairlane_core::time::Nanos;
+use fairlane_engine::Bridge;
+use fairlane_engine::clock::Clock;
+use fairlane_port::sink::Sink;
+use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted, memory};
+use proptest::prelude::*;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Time and the worker's part of it.
+#[derive(Clone, Default)]
+struct Busy(Arc<[AtomicU64; 2]>);
+
+impl Busy {
+    /// The worker works, or others have its core.
+    fn spend(&self, work: u64, others: u64) {
+        self.0[0].fetch_add(work + others, Relaxed);
+        self.0[1].fetch_add(work, Relaxed);
+    }
+}
+
+impl Clock for Busy {
+    fn now(&self) -> Nanos {
+        Nanos(self.0[0].load(Relaxed))
+    }
+    fn worked(&self) -> Nanos {
+        Nanos(self.0[1].load(Relaxed))
+    }
+}
+
+/// An uplink that takes as long for each frame as the frame says: work first, then what others take.
+struct Slow {
+    clock: Busy,
+    sink: Sink,
+}
+
+impl Port for Slow {
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        for frame in frames.clone() {
+            let word = |at: usize| u64::from_be_bytes(batch.head(frame)[at..at + 8].try_into().unwrap());
+            self.clock.spend(word(14), word(22));
+        }
+        self.sink.put(batch, frames, now)
+    }
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        self.sink.offer(burst, grant, now)
+    }
+    fn consume(&mut self, frames: usize) {
+        self.sink.consume(frames)
+    }
+    fn waiting(&mut self, now: Nanos) -> bool {
+        self.sink.waiting(now)
+    }
+    fn room(&mut self, now: Nanos) -> Room {
+        self.sink.room(now)
+    }
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        self.sink.flush(now)
+    }
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        self.sink.arm(wanted)
+    }
+    fn disarm(&mut self) {}
+    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
+        self.sink.register(poller, key)
+    }
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+    fn status(&self) -> Status {
+        Status::Up
+    }
+}
+
+/// Adds up what it is told.
+struct Ledger {
+    turns: Box<dyn Scheduler>,
+    charged: Arc<AtomicU64>,
+}
+
+impl Scheduler for Ledger {
+    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
+        self.turns.configure(port, share, now)
+    }
+    fn remove(&mut self, port: PortId) {
+        self.turns.remove(port)
+    }
+    fn activate(&mut self, port: PortId, now: Nanos) {
+        self.turns.activate(port, now)
+    }
+    fn next(&mut self, now: Nanos) -> Next {
+        self.turns.next(now)
+    }
+    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        self.charged.fetch_add(cost.nanos, Relaxed);
+        self.turns.charge(port, cost, after, now)
+    }
+    fn defer(&mut self, port: PortId, now: Nanos) {
+        self.turns.defer(port, now)
+    }
+}
+
+/// Carries frames of a guest that cost so much work and take others' time, `burst` a service. Returns what the guest was charged.
+fn charged(burst: u32, frames: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+    let (clock, charged) = (Busy::default(), Arc::new(AtomicU64::new(0)));
+    let ledger = Ledger { turns: Turns::of(burst), charged: charged.clone() };
+    let uplink = Slow { clock: clock.clone(), sink: Sink::new() };
+    let Link { mut bridge, peers, .. } = {
+        let config = Config { isolate: true, seed: 1 };
+        let mut link = Link::with_uplink(config, Box::new(ledger), Box::new(uplink), memory::pair(0).1);
+        link.add(1, weight(1), 10);
+        link
+    };
+    let mut scratch = Burst::new();
+    let mut round = |bridge: &mut Bridge| bridge.round(&mut scratch, clock.now(), &clock).frames;
+    for (work, others) in frames {
+        let mut bytes = frame(mac(0), mac(1), work, 60);
+        bytes[22..30].copy_from_slice(&others.to_be_bytes());
+        peers[1].send(&bytes, Offload::default());
+        if peers[1].unsent() as u32 == burst {
+            while round(&mut bridge) > 0 {}
+        }
+    }
+    while round(&mut bridge) > 0 {}
+    charged.load(Relaxed)
+}
+
+/// Frames of many cheap ones and a dear one, again and again: an average follows slowly.
+#[test]
+fn who_alternates_cheap_and_dear_frames_pays_for_both() {
+    for cheap in [1, 10, 100, 1000] {
+        let frames: Vec<(u64, u64)> = (0..20_000).map(|at| (if at % cheap == 0 { 50_000 } else { 100 }, 0)).collect();
+        let work = frames.iter().map(|(work, _)| work).sum::<u64>();
+        assert_eq!(charged(1, frames), work, "one dear frame in {cheap}");
+    }
+}
+
+/// Three microseconds a frame, and each 30 ms another has the core for 4 ms.
+#[test]
+fn who_is_carried_when_the_worker_is_preempted_pays_little_for_it() {
+    let frames: Vec<(u64, u64)> =
+        (0..100_000).map(|at| (3_000, if at % 10_000 == 5_000 { 4_000_000 } else { 0 })).collect();
+    let charged = charged(1, frames);
+    // Ten times a millisecond at most, of forty.
+    assert!((300_000_000..310_100_000).contains(&charged), "{charged}");
+}
+
+/// A frame's work: from nothing to ten milliseconds, in orders of magnitude.
+fn work() -> impl Strategy<Value = u64> {
+    (0..8u32, 0..10u64).prop_map(|(order, digit)| digit * 10u64.pow(order))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// All work is charged, whatever its order and whoever else has the core meanwhile; and never more than the time that passed.
+    #[test]
+    fn no_order_of_frames_hides_work(
+        pattern in prop::collection::vec((work(), prop_oneof![9 => Just(0), 1 => work()]), 1..40),
+        times in 1..20usize, burst in 1..33u32,
+    ) {
+        let frames: Vec<(u64, u64)> = pattern.iter().copied().cycle().take(pattern.len() * times).collect();
+        let [work, others] = [0, 1].map(|of| frames.iter().map(|frame| [frame.0, frame.1][of]).sum::<u64>());
+        let charged = charged(burst, frames);
+        prop_assert!(charged >= work, "{charged} of {work}");
+        prop_assert!(charged <= work + others, "{charged} of {work} and {others}");
+    }
+}
