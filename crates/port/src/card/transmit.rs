@@ -6,7 +6,7 @@ use crate::burst::{Frame, HEAD};
 use crate::interface::check;
 use crate::vnet;
 use fairlane_core::time::Nanos;
-use libc::{TP_STATUS_AVAILABLE, TP_STATUS_SEND_REQUEST, TP_STATUS_WRONG_FORMAT};
+use libc::{TP_STATUS_AVAILABLE, TP_STATUS_SEND_REQUEST, TP_STATUS_SENDING, TP_STATUS_WRONG_FORMAT};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
@@ -18,8 +18,11 @@ const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 /// Bytes of the largest frame.
 pub const LARGEST: usize = SLOT - DATA - HEADER;
 
-/// A frame that the interface's own queue drops again and again for so long is given up. That it drops a frame for want of
-/// room is no loss, as the frame stays in the ring; but a filter there would drop it for ever.
+/// A frame that the interface's own queue drops again and again for so long is given up, whatever is under way.
+///
+/// That it drops a frame for want of room is no loss, as the frame stays in the ring; but a filter there drops it for ever, and the kernel
+/// says the same of both. As long as frames of ours are under way, they may be what fills the queue, and the frame waits. When none is, it
+/// is tried once more, at once, and given up then: a guest could hold everyone up with frames that are filtered otherwise.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// The ring of what is to be sent. Numbers of slots only grow.
@@ -86,6 +89,7 @@ impl Transmit {
     /// # Errors
     /// What the system says: ENETDOWN or ENXIO if the interface is down or gone.
     pub fn send(&mut self, socket: BorrowedFd<'_>, now: Nanos) -> io::Result<()> {
+        let mut tried = false;
         while self.waiting() > 0 {
             let before = self.sent;
             // SAFETY: nothing is passed: the frames are in the ring.
@@ -95,7 +99,7 @@ impl Transmit {
             let said = check(sent.clamp(-1, 0) as libc::c_int);
             self.advance();
             if self.sent > before {
-                self.dropped = None;
+                (self.dropped, tried) = (None, false);
             }
             if self.waiting() > 0 && self.slots.status(self.sent) == TP_STATUS_WRONG_FORMAT {
                 self.give_up();
@@ -104,15 +108,28 @@ impl Transmit {
             let Err(error) = said else { return Ok(()) };
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
-                Some(libc::ENOBUFS) if now.since(*self.dropped.get_or_insert(now)) >= PATIENCE => {
-                    self.dropped = None;
-                    self.give_up();
+                Some(libc::ENOBUFS) => {
+                    let alone = !self.is_under_way();
+                    if (alone && tried) || now.since(*self.dropped.get_or_insert(now)) >= PATIENCE {
+                        (self.dropped, tried) = (None, false);
+                        self.give_up();
+                    } else if alone {
+                        tried = true;
+                    } else {
+                        return Ok(());
+                    }
                 }
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Ok(()),
+                Some(libc::EAGAIN | libc::ENOMEM) => return Ok(()),
                 _ => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel took frames that are not sent yet.
+    fn is_under_way(&self) -> bool {
+        (self.filled.saturating_sub(self.slots.count())..self.sent)
+            .any(|number| self.slots.status(number) == TP_STATUS_SENDING)
     }
 
     /// Goes on to the first slot that the kernel has not taken.
@@ -130,9 +147,9 @@ impl Transmit {
         for number in self.sent..self.filled - 1 {
             let len = self.slots.header(number + 1).tp_len as usize;
             // SAFETY: slots that wait are the process's while the kernel is not told of them.
-            let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].to_vec() };
-            // SAFETY: as above.
-            unsafe { self.slots.bytes_mut(number)[DATA..DATA + len].copy_from_slice(&from) };
+            let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].as_ptr() };
+            // SAFETY: as above; they are two slots.
+            unsafe { from.copy_to_nonoverlapping(self.slots.bytes_mut(number)[DATA..DATA + len].as_mut_ptr(), len) };
             self.slots.set_len(number, len as u32);
             self.slots.give(number, TP_STATUS_SEND_REQUEST);
         }
