@@ -3,7 +3,9 @@
 mod frontend;
 
 use fairlane_core::packet::Offload;
+use fairlane_core::stats::DropReason;
 use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::{Port, Put, Refusal, Status};
 use frontend::*;
 use nix::sys::memfd::MFdFlags;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
@@ -70,6 +72,29 @@ fn an_indirect_table_that_was_not_negotiated() {
         backend.take();
         backend.assert_disabled("VIRTIO_RING_F_INDIRECT_DESC was not negotiated");
     }
+}
+
+/// Buffers of 400 pieces of next to nothing, for a driver that has large frames cut: each segment is walked, and their sum is bounded.
+#[test]
+fn a_frame_that_is_cut_is_bounded_as_a_whole() {
+    const PIECES: u16 = 400;
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_INDIRECT | F_MRG_RXBUF, 8);
+    let piece = |at: u16| {
+        let last = at == PIECES - 1;
+        let (len, flags) = if last { (4096, WRITE) } else { (1, WRITE | NEXT) };
+        descriptor(GUEST + BUFFERS + (1 << 20) + u64::from(at), len, flags, at + 1)
+    };
+    let table: Vec<u8> = (0..PIECES).flat_map(piece).collect();
+    frontend.write(BUFFERS, &table);
+    for index in 0..8 {
+        frontend.descriptor(0, index, BUFFERS, table.len() as u32, INDIRECT, 0);
+        frontend.push(0, index);
+    }
+    let refused = Put { accepted: 0, refusal: Some(Refusal::Never(DropReason::TooLarge)) };
+    assert_eq!(backend.put(&tcp_frame(5000), tcp_offload(Some(1000))), refused);
+    assert_eq!(backend.put(&tcp_frame(2000), tcp_offload(Some(1000))), Put { accepted: 1, refusal: None });
+    assert_eq!(backend.port.status(), Status::Up);
+    assert_eq!(frontend.completed(0), [(0, 1066), (1, 1066)], "the first frame used nothing up");
 }
 
 #[test]

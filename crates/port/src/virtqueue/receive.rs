@@ -13,7 +13,8 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::sync::Arc;
 
-/// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame.
+/// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame. Of one that is cut, all
+/// segments together.
 const MAX_PIECES: usize = 1024;
 
 /// The frame is larger than all buffers that the queue can hold.
@@ -109,7 +110,8 @@ impl Receive {
         plain: &mut Plain,
     ) -> Result<Option<Refusal>, Violation> {
         let start = self.ring.base();
-        let outcome = plain.each(frame, |bytes| match self.put_bytes(memory, bytes) {
+        let mut left = MAX_PIECES;
+        let outcome = plain.each(frame, |bytes| match self.put_bytes(memory, bytes, &mut left) {
             Ok(None) => Ok(()),
             Ok(Some(refusal)) => Err(Ok(refusal)),
             Err(violation) => Err(Err(violation)),
@@ -128,11 +130,20 @@ impl Receive {
         if self.short == self.ring.size() { Ok(TOO_LARGE) } else { Ok(Some(refusal)) }
     }
 
-    /// Copies a frame of ours, nothing left to do on it, into the guest's buffers.
-    fn put_bytes(&mut self, memory: &GuestMemory, frame: &[u8]) -> Result<Option<Refusal>, Violation> {
+    /// Copies a frame of ours, nothing left to do on it, into the guest's buffers, of which so many pieces are `left`.
+    fn put_bytes(
+        &mut self,
+        memory: &GuestMemory,
+        frame: &[u8],
+        left: &mut usize,
+    ) -> Result<Option<Refusal>, Violation> {
         let bytes = (HEADER + frame.len()) as u32;
         if let Some(refusal) = self.gather(memory, bytes)? {
             return Ok(Some(refusal));
+        }
+        match left.checked_sub(self.pieces.len()) {
+            Some(fewer) => *left = fewer,
+            None => return Ok(TOO_LARGE),
         }
         let mut writer = Writer { pieces: &self.pieces, used: 0 };
         let header = vnet::encode(Offload::default(), self.chains.len() as u16);
