@@ -7,8 +7,10 @@
 //! Where the sender's memory is not mapped here (a Xen guest's grants), a body is a [`Remote`]'s: a receiver that can name
 //! such memory copies from there ([`Batch::whole`], [`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
 
+use crate::Refusal;
 use crate::xen::End;
 use fairlane_core::packet::Offload;
+use fairlane_core::stats::DropReason;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -30,8 +32,9 @@ pub(crate) trait Remote {
     /// Where a piece is.
     fn place(&self, piece: usize) -> End;
 
-    /// Brings pieces to where [`Piece::start`] points, those that are not there yet.
-    fn fetch(&self, pieces: Range<usize>);
+    /// Brings pieces to where [`Piece::start`] points, those that are not there yet. Answers the first that could not be brought: zeros
+    /// are in its place.
+    fn fetch(&self, pieces: Range<usize>) -> Option<usize>;
 
     /// Notes that a piece could not be copied from where it is.
     fn withdraw(&self, piece: usize);
@@ -345,13 +348,24 @@ impl<'a> Batch<'a> {
         self.burst.metas[..self.frames][frames].iter().map(|meta| u64::from(meta.len)).sum()
     }
 
-    /// Says that the bytes of these frames will be asked for, so that those that are elsewhere come all at once.
+    /// Has the bytes of these frames brought here, where they are elsewhere all at once. Answers which of them are here, from the first
+    /// on, and why the next is not to be passed on.
     #[inline]
-    pub(crate) fn fetch(&self, frames: Range<usize>) {
-        if let (Some(remote), Some(last)) = (self.remote, frames.clone().next_back()) {
-            let (first, last) = (self.burst.metas[frames.start], self.burst.metas[last]);
-            remote.fetch(first.first.into()..usize::from(last.first + last.pieces));
+    pub(crate) fn fetch(&self, frames: Range<usize>) -> (Range<usize>, Option<Refusal>) {
+        match self.remote {
+            Some(remote) if !frames.is_empty() => self.fetch_from(remote, frames),
+            _ => (frames, None),
         }
+    }
+
+    fn fetch_from(&self, remote: &dyn Remote, frames: Range<usize>) -> (Range<usize>, Option<Refusal>) {
+        let metas = &self.burst.metas[frames.clone()];
+        let end = |meta: &Meta| usize::from(meta.first + meta.pieces);
+        let Some(lost) = remote.fetch(metas[0].first.into()..end(&metas[metas.len() - 1])) else {
+            return (frames, None);
+        };
+        let here = metas.iter().take_while(|meta| end(meta) <= lost).count();
+        (frames.start..frames.start + here, Some(Refusal::Never(DropReason::Malformed)))
     }
 
     /// All frames in order.

@@ -198,7 +198,7 @@ impl Port for Card {
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let mut accepted = 0;
-        batch.fetch(frames.clone());
+        let (frames, lost) = batch.fetch(frames);
         for index in frames {
             let frame = batch.frame(index);
             let refusal = if self.status != Status::Up {
@@ -217,7 +217,7 @@ impl Port for Card {
             };
             return Put { accepted, refusal: Some(refusal) };
         }
-        Put { accepted, refusal: None }
+        Put { accepted, refusal: lost }
     }
 
     fn room(&mut self, now: Nanos) -> Room {

@@ -231,6 +231,7 @@ impl<P: Port> Port for Faulty<P> {
     }
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        let (frames, lost) = batch.fetch(frames);
         let mut accepted = 0;
         for index in frames {
             if self.room(now) != Room::Now {
@@ -241,7 +242,7 @@ impl<P: Port> Port for Faulty<P> {
             }
             accepted += 1;
         }
-        Put { accepted, refusal: None }
+        Put { accepted, refusal: lost }
     }
 
     fn room(&mut self, now: Nanos) -> Room {

@@ -99,6 +99,7 @@ impl Port for Memory {
     }
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        let (frames, lost) = batch.fetch(frames);
         let mut queues = self.queues();
         let mut accepted = 0;
         for index in frames {
@@ -111,7 +112,7 @@ impl Port for Memory {
             queues.received.push_back((bytes, frame.offload()));
             accepted += 1;
         }
-        Put { accepted, refusal: None }
+        Put { accepted, refusal: lost }
     }
 
     fn room(&mut self, _now: Nanos) -> Room {

@@ -59,6 +59,7 @@ impl Port for Sink {
     }
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
+        let (frames, refusal) = batch.fetch(frames);
         let accepted = frames.len();
         let mut bytes = 0;
         for index in frames {
@@ -69,7 +70,7 @@ impl Port for Sink {
         // Relaxed, and no read-modify-write: counters that order nothing, with one writer.
         self.taken.frames.store(self.taken.frames() + accepted as u64, Ordering::Relaxed);
         self.taken.bytes.store(self.taken.bytes() + bytes as u64, Ordering::Relaxed);
-        Put { accepted, refusal: None }
+        Put { accepted, refusal }
     }
 
     fn room(&mut self, _now: Nanos) -> Room {

@@ -238,7 +238,7 @@ impl Port for Tap {
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let mut accepted = 0;
-        batch.fetch(frames.clone());
+        let (frames, lost) = batch.fetch(frames);
         for index in frames {
             if let Err(error) = self.write(&batch.frame(index)) {
                 self.note(&error);
@@ -256,7 +256,7 @@ impl Port for Tap {
             }
             accepted += 1;
         }
-        Put { accepted, refusal: None }
+        Put { accepted, refusal: lost }
     }
 
     fn room(&mut self, now: Nanos) -> Room {

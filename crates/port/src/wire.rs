@@ -131,7 +131,7 @@ impl Port for End {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         self.seen = self.seen.max(now);
         let mut accepted = 0;
-        let mut refusal = None;
+        let (frames, mut refusal) = batch.fetch(frames);
         for index in frames {
             let frame = batch.frame(index);
             if frame.bytes() > FRAME {

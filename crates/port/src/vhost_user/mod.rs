@@ -198,11 +198,10 @@ impl Port for VhostUser {
 
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         const DOWN: Option<Refusal> = Some(Refusal::Never(DropReason::ReceiverDown));
-        let Range { start, end } = frames;
         let Some(peer) = &mut self.peer else { return Put { accepted: 0, refusal: DOWN } };
         let features = peer.session.features();
         let (receive, _, memory) = peer.session.queues();
-        batch.fetch(start..end);
+        let (Range { start, end }, lost) = batch.fetch(frames);
         for index in start..end {
             let frame = batch.frame(index);
             let accepted = index - start;
@@ -227,7 +226,7 @@ impl Port for VhostUser {
                 }
             }
         }
-        Put { accepted: end - start, refusal: None }
+        Put { accepted: end - start, refusal: lost }
     }
 
     fn room(&mut self, _now: Nanos) -> Room {

@@ -3,8 +3,8 @@
 //! A frame of up to half a page comes as a whole, as a page that is copied from twice is looked up twice. From here it goes to
 //! another Xen guest by one more copy, or to any other receiver. Of a larger frame only the head comes. A receiver that can name
 //! grants itself (another Xen guest) has the hypervisor copy the body from where it is to its own pages; every other asks for
-//! the bytes, and they are copied here once, all it asks for in one call. What a guest takes away meanwhile reads as zeros, and
-//! its port is disabled for that.
+//! the bytes, and they are copied here once, all it asks for in one call. A frame whose bytes cannot be had goes to nobody:
+//! it is dropped, and where its sender took them away, that one's port is disabled.
 
 use super::host::{End, Host, Lent, PAGE, Packing, Place, Segment};
 use crate::burst::{BURST, HEAD, PIECES, Remote};
@@ -158,12 +158,12 @@ impl Remote for Landing {
         }
     }
 
-    fn fetch(&self, pieces: Range<usize>) {
+    fn fetch(&self, pieces: Range<usize>) -> Option<usize> {
         let mut landed = self.landed.borrow_mut();
         if pieces.is_empty() || (landed.start <= pieces.start && pieces.end <= landed.end) {
-            return;
+            return None;
         }
-        *landed = pieces.clone();
+        let mut lost = None;
         let missing = || pieces.clone().filter_map(|piece| Some((piece, self.pieces[piece].from?)));
         let mut segments = self.segments.borrow_mut();
         segments.clear();
@@ -179,6 +179,9 @@ impl Remote for Landing {
             }
             // SAFETY: as above.
             unsafe { self.start(self.pieces[piece].at).write_bytes(0, segment.len().into()) };
+            lost = lost.or(Some(piece));
         }
+        *landed = pieces.start..lost.unwrap_or(pieces.end);
+        lost
     }
 }

@@ -122,7 +122,8 @@ impl Receive {
                     if done.refusal.is_some() {
                         return Ok(Put { accepted: first - start + done.accepted, ..done });
                     }
-                    refusal = self.put_plain(&frame, plain)?;
+                    let (_, lost) = batch.fetch(next..next + 1);
+                    refusal = if lost.is_some() { lost } else { self.put_plain(&frame, plain)? };
                     first = next + usize::from(refusal.is_none());
                 }
             }

@@ -4,10 +4,11 @@
 //! The list is that of the cases in which Linux netback disables a vif, and of grants that do not hold.
 
 use crate::netfront::*;
-use fairlane_core::packet::{Checksum, Offload};
+use fairlane_core::packet::{Checksum, Offload, checksum};
 use fairlane_core::stats::DropReason;
-use fairlane_port::xen::{Link, QueueSetup};
-use fairlane_port::{Port, Refusal, Status};
+use fairlane_core::time::Nanos;
+use fairlane_port::xen::{Link, QueueSetup, Takes};
+use fairlane_port::{Burst, Port, Put, Refusal, Status, memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -227,6 +228,63 @@ fn a_copy_call_that_fails_as_a_whole_blames_nobody() {
         assert_eq!(to.put(&frame(3, 100), Offload::default()).accepted, 1);
         assert_eq!(receiver.receive().len(), 2);
     }
+}
+
+/// The same of a large frame's body on its way to any other receiver: it goes to nobody, is the only one that is lost, and blames nobody.
+#[test]
+fn a_body_that_cannot_be_copied_is_not_delivered() {
+    const LOST: Option<Refusal> = Some(Refusal::Never(DropReason::Malformed));
+    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
+        let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
+        let mut from = Backend::connected(&sender, EVERYTHING);
+        // Another Xen guest's frames are read here where something is left to do on them.
+        let mut plain = Backend::connected(&receiver, Takes { pieces: true, ..Takes::default() });
+        receiver.lend(64);
+        let (mut other, peer) = memory::pair(10);
+        for to in [&mut other as &mut dyn Port, &mut plain.port] {
+            sender.transmit(&frame(1, 100), 4096, 0, 0, None);
+            (0..3).for_each(|_| sender.transmit(&tcp_frame(5000), 4096, 0, BLANK, None));
+            let mut burst = Burst::new();
+            let batch = from.port.offer(&mut burst, ALL_FRAMES, Nanos(0));
+            machine.fail(0);
+            assert_eq!(to.put(&batch, 0..2, Nanos(0)), Put { accepted: 2, refusal: None });
+            machine.fail(1);
+            assert_eq!(to.put(&batch, 2..4, Nanos(0)), Put { accepted: 0, refusal: LOST });
+            assert_eq!(to.put(&batch, 3..4, Nanos(0)), Put { accepted: 1, refusal: None });
+            to.flush(Nanos(0));
+            from.port.consume(4);
+            assert_eq!(from.port.status(), Status::Up);
+        }
+        let delivered: Vec<Vec<u8>> = std::iter::from_fn(|| peer.receive()).map(|(bytes, _)| bytes).collect();
+        assert_eq!(delivered, [frame(1, 100), tcp_frame(5000), tcp_frame(5000)]);
+        let received = receiver.receive();
+        assert_eq!(received.len(), 3);
+        for (bytes, ..) in &received[1..] {
+            assert_eq!((checksum::verify(bytes), &bytes[54..]), (Ok(true), &tcp_frame(5000)[54..]));
+        }
+    }
+}
+
+/// What its sender takes away before it is read goes to nobody either, and that one is to blame.
+#[test]
+fn a_body_that_was_taken_away_is_not_delivered() {
+    let machine = Arc::new(Machine::default());
+    let mut sender = Frontend::new(&machine, 1);
+    let mut from = Backend::connected(&sender, EVERYTHING);
+    let (mut to, peer) = memory::pair(10);
+    sender.transmit(&frame(1, 100), 4096, 0, 0, None);
+    sender.grant(PAGES + 50, 0, &frame(0, 1000));
+    sender.request(PAGES + 50, 0, MORE, 3000);
+    sender.request(78, 0, 0, 500);
+    sender.publish();
+    let mut burst = Burst::new();
+    let batch = from.port.offer(&mut burst, ALL_FRAMES, Nanos(0));
+    let put = to.put(&batch, 0..2, Nanos(0));
+    assert_eq!((put.accepted, put.refusal), (1, Some(Refusal::Never(DropReason::Malformed))));
+    from.port.consume(2);
+    assert!(matches!(from.port.status(), Status::Disabled(why) if why.contains("grant reference 78")));
+    assert_eq!(peer.receive().map(|(bytes, _)| bytes), Some(frame(1, 100)));
+    assert!(peer.receive().is_none());
 }
 
 /// Packets that no driver sends but that break no rule are dropped and answered with an error; the vif goes on.
