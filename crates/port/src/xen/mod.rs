@@ -47,6 +47,9 @@ use violation::Violation;
 const ORDERS: u32 = 0;
 const EVENTS: u32 = 1;
 
+/// When to read frames again after the kernel would not copy them.
+const RETRY: Nanos = Nanos::from_millis(1);
+
 /// What a plug has the port do.
 enum Order {
     Connect(Link),
@@ -68,6 +71,8 @@ pub struct Xen {
     limit: Option<Limit>,
     /// Among transmit queues.
     turn: Turn,
+    /// When its frames are read again, as they could not be. None if they could.
+    retry: Option<Nanos>,
     /// The receive queue that found too little room last: another's room is of no use to who waits.
     full: usize,
     /// Where frames are completed for a guest that left it to us.
@@ -133,6 +138,7 @@ impl Xen {
             broken: None,
             limit: None,
             turn: Turn::default(),
+            retry: None,
             full: 0,
             plain: Plain::default(),
         };
@@ -170,6 +176,7 @@ impl Xen {
 
     /// Lets go of the frontend: everything is published, its pages are unmapped and its channels closed.
     fn unplug(&mut self) {
+        self.retry = None;
         if let Some(mut link) = self.link.take() {
             link.flush();
             if let Some(watcher) = &self.watcher {
@@ -192,15 +199,18 @@ impl Xen {
 }
 
 impl Port for Xen {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(link) = &mut self.link else { return filler.done() };
         let waiting = |index: usize| link.queues[index].transmit.waiting();
         let Some(index) = self.turn.next(link.queues.len(), waiting) else { return filler.done() };
-        if let Err(violation) = link.queues[index].transmit.offer(&mut filler, grant) {
-            filler.clear();
-            self.disable(violation);
-            return filler.done();
+        match link.queues[index].transmit.offer(&mut filler, grant) {
+            Ok(read) => self.retry = (!read).then_some(now + RETRY),
+            Err(violation) => {
+                filler.clear();
+                self.disable(violation);
+                return filler.done();
+            }
         }
         self.turn.offered(index, filler.len());
         match &self.link {
@@ -217,7 +227,11 @@ impl Port for Xen {
         }
     }
 
-    fn waiting(&mut self, _now: Nanos) -> bool {
+    fn waiting(&mut self, now: Nanos) -> bool {
+        if self.retry.is_some_and(|retry| now < retry) {
+            return false;
+        }
+        self.retry = None;
         self.link.as_ref().is_some_and(|link| link.queues.iter().any(|queue| queue.transmit.waiting()))
     }
 
@@ -272,13 +286,17 @@ impl Port for Xen {
     fn arm(&mut self, wanted: Wanted) -> bool {
         let Some(link) = &mut self.link else { return false };
         let mut there = false;
-        if wanted.frames {
+        if wanted.frames && self.retry.is_none() {
             link.queues.iter_mut().for_each(|queue| there |= queue.transmit.arm());
         }
         if wanted.room {
             there |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.arm());
         }
         there
+    }
+
+    fn next_event(&self) -> Nanos {
+        self.retry.unwrap_or(Nanos::NEVER)
     }
 
     /// Nothing: wishes stand where the frontend passes them once.

@@ -69,11 +69,11 @@ impl Transmit {
         self.ring.publish()
     }
 
-    /// Fills a burst with the frames that wait, as far as the grant goes.
+    /// Fills a burst with the frames that wait, as far as the grant goes. False if they could not be read now, which is nobody's fault.
     ///
     /// # Errors
     /// The rule that the frontend broke; the burst is of no use then.
-    pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Grant) -> Result<(), Violation> {
+    pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Grant) -> Result<bool, Violation> {
         self.packets.clear();
         self.ids.clear();
         self.segments.clear();
@@ -194,26 +194,26 @@ impl Transmit {
         true
     }
 
-    /// Copies the fronts of all frames, takes the heads from there, and sets what was left to do on each.
-    fn copy_fronts(&mut self, filler: &mut Filler<'_>) -> Result<(), Violation> {
+    /// Copies the fronts of all frames, takes the heads from there, and sets what was left to do on each. False as [`Transmit::offer`].
+    fn copy_fronts(&mut self, filler: &mut Filler<'_>) -> Result<bool, Violation> {
         // SAFETY: the segments of a frame lie within its front, one behind the other, and so many bytes of the landing are its.
         unsafe { self.host.copy(&mut self.segments) };
         if let Some(failed) = self.segments.iter().find(|segment| !segment.done()) {
             if let (true, End::Guest(place)) = (failed.refused(), failed.from()) {
                 return Err(Violation::Grant(place.reference));
             }
-            // No guest's fault: the frames stay in the ring and are offered again.
+            // The frames stay in the ring and are offered again.
             self.packets.clear();
             self.ids.clear();
             filler.clear();
-            return Ok(());
+            return Ok(false);
         }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
             // SAFETY: HEAD bytes are there on either side, and nobody copies to the landing any more.
             unsafe { std::ptr::copy_nonoverlapping(self.landing.head(index), filler.heads().add(index * HEAD), HEAD) };
             packet.good = filler.decide(index, |len, head| netif::offload(packet.flags, packet.gso, len, head));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Answers the first `frames` frames of the last offer.

@@ -8,7 +8,7 @@ use fairlane_core::packet::{Checksum, Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::xen::{Link, QueueSetup, Takes};
-use fairlane_port::{Burst, Port, Put, Refusal, Status, memory};
+use fairlane_port::{Burst, Port, Put, Refusal, Status, Wanted, memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -230,7 +230,33 @@ fn a_copy_call_that_fails_as_a_whole_blames_nobody() {
     }
 }
 
-/// The same of a large frame's body on its way to any other receiver: it goes to nobody, is the only one that is lost, and blames nobody.
+/// Frames that cannot be read are not asked for all the time: the worker is told when, and sleeps until then.
+#[test]
+fn frames_that_cannot_be_read_let_the_worker_sleep() {
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    guest.transmit(&frame(1, 300), 4096, 0, 0, None);
+    machine.fail(3);
+    let (frames, mut now) = (Wanted { frames: true, room: false }, Nanos(5));
+    for _ in 0..3 {
+        assert!(backend.port.waiting(now));
+        assert!(backend.port.offer(&mut Burst::new(), ALL_FRAMES, now).is_empty());
+        assert!(!backend.port.waiting(now) && !backend.port.arm(frames));
+        let again = backend.port.next_event();
+        assert!(again > now && again < now + Nanos::from_millis(10));
+        now = again;
+    }
+    assert!(backend.port.waiting(now));
+    assert_eq!(backend.port.next_event(), Nanos::NEVER);
+    assert_eq!(backend.take(), [(frame(1, 300), Offload::default())]);
+    assert!(!backend.port.arm(frames));
+    guest.transmit(&frame(2, 300), 4096, 0, 0, None);
+    assert!(backend.port.arm(frames));
+}
+
+/// A large frame's body that cannot be copied on its way to any other receiver: the frame goes to nobody, is the only one that is lost, and
+/// blames nobody.
 #[test]
 fn a_body_that_cannot_be_copied_is_not_delivered() {
     const LOST: Option<Refusal> = Some(Refusal::Never(DropReason::Malformed));
