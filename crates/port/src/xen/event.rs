@@ -21,6 +21,8 @@ const NOTIFY: libc::Ioctl = request::<u32>(4);
 /// Channels of one opened device, unbound when it is closed.
 pub struct Channels {
     device: File,
+    /// The numbers of those that had an event, as they were read: each stays masked until its number is written back.
+    silent: Vec<u8>,
 }
 
 impl Channels {
@@ -28,7 +30,7 @@ impl Channels {
     pub fn open() -> io::Result<Channels> {
         let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
         let device = device.map_err(|error| io::Error::new(error.kind(), format!("{DEVICE}: {error}")))?;
-        Ok(Channels { device })
+        Ok(Channels { device, silent: Vec::new() })
     }
 }
 
@@ -46,12 +48,18 @@ impl Events for Channels {
         unsafe { libc::ioctl(self.device.as_raw_fd(), NOTIFY, &mut port) };
     }
 
-    fn take(&self) {
-        // Ports as 32-bit words; each stays masked until its number is written back.
+    fn take(&mut self) {
         let mut ports = [0; 64];
-        if let Ok(read) = (&self.device).read(&mut ports) {
+        if let Ok(read) = self.device.read(&mut ports) {
+            self.silent.extend_from_slice(&ports[..read]);
+        }
+    }
+
+    fn listen(&mut self) {
+        if !self.silent.is_empty() {
             // Those that are bound are all ours, so this fails for none.
-            let _ = (&self.device).write(&ports[..read]);
+            let _ = self.device.write(&self.silent);
+            self.silent.clear();
         }
     }
 

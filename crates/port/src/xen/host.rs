@@ -255,8 +255,12 @@ pub trait Events: Send {
     /// Tells the other end.
     fn notify(&self, channel: u32);
 
-    /// Takes the events that came, so that the descriptor is no longer ready until the next comes.
-    fn take(&self);
+    /// Takes the events that came, so that the descriptor is no longer ready. Channels that had one are silent until
+    /// [`Events::listen`].
+    fn take(&mut self);
+
+    /// Listens to all channels again. The descriptor is ready at once if an event came meanwhile.
+    fn listen(&mut self);
 
     /// Readable when an event came.
     fn descriptor(&self) -> BorrowedFd<'_>;

@@ -86,8 +86,13 @@ impl Link {
         }
     }
 
-    pub(super) fn take_events(&self) {
+    pub(super) fn take_events(&mut self) {
         self.events.take();
+    }
+
+    /// Has its events wake the worker again.
+    pub(super) fn listen(&mut self) {
+        self.events.listen();
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -283,8 +283,11 @@ impl Port for Xen {
         Nanos::NEVER
     }
 
+    /// Events are listened to from here until the first of a channel: to a worker that looks by itself they say nothing, however many
+    /// a frontend sends.
     fn arm(&mut self, wanted: Wanted) -> bool {
         let Some(link) = &mut self.link else { return false };
+        link.listen();
         let mut there = false;
         if wanted.frames && self.retry.is_none() {
             link.queues.iter_mut().for_each(|queue| there |= queue.transmit.arm());
@@ -311,7 +314,7 @@ impl Port for Xen {
     }
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
-        match (number, &self.link) {
+        match (number, &mut self.link) {
             (ORDERS, _) => self.obey(),
             (_, Some(link)) => link.take_events(),
             (_, None) => {}

@@ -2,7 +2,7 @@
 
 use crate::netfront::*;
 use fairlane_core::packet::{Gso, GsoKind, Offload};
-use fairlane_port::{Port, Status};
+use fairlane_port::{Port, Status, Wanted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +64,28 @@ fn xsa_216_responses_leak_no_memory() {
     assert_eq!(guest.receive_slot(0), [0, 0, 0, 0, 11, 0, 6, 8], "id, offset, flags, bytes");
     assert_eq!(guest.receive_slot(1), [1, 0, 5, 4, 1, 0, 0, 0], "all of the extra info");
     assert_eq!(guest.receive_slot(2), [2, 0, 0, 0, 0xea, 3, 0, 0], "the next request");
+}
+
+/// XSA-332: events as fast as a frontend can send them. Between two sleeps of the worker one is heard; those that come while it works
+/// cost nothing, and the last of them is not lost.
+#[test]
+fn xsa_332_a_storm_of_events_is_heard_once_a_sleep() {
+    const EVERYTHING_WANTED: Wanted = Wanted { frames: true, room: true };
+    let machine = Arc::new(Machine::default());
+    let mut guest = Frontend::new(&machine, 1);
+    let mut backend = Backend::connected(&guest, EVERYTHING);
+    for round in 0..100 {
+        let heard: usize = (0..100).map(|_| (machine.ring(), backend.settle()).1).sum();
+        assert_eq!(heard, 1, "the worker is busy");
+        // A frame whose event came while none was heard.
+        guest.transmit(&frame(round, 100), 4096, 0, 0, None);
+        machine.ring();
+        assert_eq!(backend.take().len(), 1);
+        assert!(!backend.port.arm(EVERYTHING_WANTED));
+        assert_eq!(backend.settle(), 1, "what came meanwhile wakes the worker");
+        assert!(!backend.port.arm(EVERYTHING_WANTED));
+        assert_eq!(backend.settle(), 0, "it sleeps");
+    }
 }
 
 /// XSA-423, 432 and 448: headers in pieces of a few bytes and over slots' ends, and slots without a byte, first, between and last. The

@@ -69,6 +69,8 @@ pub struct Machine {
     pub copies: AtomicU32,
     pub ours: AtomicU32,
     pub notified: Arc<AtomicU32>,
+    /// The channels that were opened last.
+    line: Mutex<Arc<Line>>,
     /// Whether there is memory to lend.
     lends: bool,
     /// A page that is not there for the next copy.
@@ -91,6 +93,11 @@ impl Machine {
     /// Has so many calls fail as a whole, as for want of memory.
     pub fn fail(&self, calls: u32) {
         self.failing.store(calls, Ordering::Relaxed);
+    }
+
+    /// Sends an event by the channel that was opened last.
+    pub fn ring(&self) {
+        self.line.lock().unwrap().ring();
     }
 
     fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
@@ -160,11 +167,39 @@ impl Host for Machine {
     }
 
     fn events(&self) -> io::Result<Box<dyn Events>> {
-        Ok(Box::new(Bell(self.notified.clone(), EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?)))
+        let line = Arc::new(Line::default());
+        *self.line.lock().unwrap() = line.clone();
+        Ok(Box::new(Bell(self.notified.clone(), line)))
     }
 }
 
-struct Bell(Arc<AtomicU32>, EventFd);
+/// An event channel: once it rang it is silent until it is listened to.
+pub struct Line {
+    descriptor: EventFd,
+    /// Whether it is silent, and whether it rang meanwhile.
+    state: Mutex<[bool; 2]>,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        let descriptor = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+        Line { descriptor, state: Mutex::default() }
+    }
+}
+
+impl Line {
+    fn ring(&self) {
+        let [silent, rang] = &mut *self.state.lock().unwrap();
+        if *silent {
+            *rang = true;
+        } else {
+            *silent = true;
+            self.descriptor.write(1).unwrap();
+        }
+    }
+}
+
+struct Bell(Arc<AtomicU32>, Arc<Line>);
 
 impl Events for Bell {
     fn bind(&self, _domain: u16, remote: u32) -> io::Result<u32> {
@@ -173,11 +208,17 @@ impl Events for Bell {
     fn notify(&self, _channel: u32) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-    fn take(&self) {
-        let _ = self.1.read();
+    fn take(&mut self) {
+        let _ = self.1.descriptor.read();
+    }
+    fn listen(&mut self) {
+        let [_, rang] = std::mem::take(&mut *self.1.state.lock().unwrap());
+        if rang {
+            self.1.ring();
+        }
     }
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.1.as_fd()
+        self.1.descriptor.as_fd()
     }
 }
 
@@ -480,12 +521,14 @@ impl Backend {
         self.plug.as_ref().unwrap()
     }
 
-    pub fn settle(&mut self) {
+    /// Handles the events that came, and answers how many.
+    pub fn settle(&mut self) -> usize {
         let mut ready = Vec::new();
         self.poller.wait(Nanos(0), &mut ready).unwrap();
-        for (_, number) in ready {
-            self.port.event(number, &self.poller, Nanos(0));
+        for (_, number) in &ready {
+            self.port.event(*number, &self.poller, Nanos(0));
         }
+        ready.len()
     }
 
     /// Takes and consumes what the guest transmitted.
