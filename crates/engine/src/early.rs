@@ -245,8 +245,8 @@ impl Frame for Put<'_> {
     fn len(&self) -> usize {
         self.batch.bytes(self.index) as usize
     }
-    fn append_to(&self, out: &mut Vec<u8>) {
-        self.batch.frame(self.index).read(out);
+    fn append_to(&self, out: &mut Vec<u8>) -> bool {
+        self.batch.read(self.index, out)
     }
 }
 

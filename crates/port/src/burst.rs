@@ -368,6 +368,15 @@ impl<'a> Batch<'a> {
         (frames.start..frames.start + here, Some(Refusal::Never(DropReason::Malformed)))
     }
 
+    /// Appends a whole frame to `out`. False if its bytes, which are elsewhere, can be had no more: then nothing is appended.
+    pub fn read(&self, frame: usize, out: &mut Vec<u8>) -> bool {
+        let is_here = self.fetch(frame..frame + 1).1.is_none();
+        if is_here {
+            self.frame(frame).read(out);
+        }
+        is_here
+    }
+
     /// All frames in order.
     #[inline]
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + '_ {

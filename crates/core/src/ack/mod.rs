@@ -149,8 +149,8 @@ pub trait Frame {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Appends all bytes, the head as [`Frame::head`] has it.
-    fn append_to(&self, out: &mut Vec<u8>);
+    /// Appends all bytes, the head as [`Frame::head`] has it. False if they cannot be had any more.
+    fn append_to(&self, out: &mut Vec<u8>) -> bool;
 }
 
 impl Frame for [u8] {
@@ -160,8 +160,9 @@ impl Frame for [u8] {
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
-    fn append_to(&self, out: &mut Vec<u8>) {
+    fn append_to(&self, out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(self);
+        true
     }
 }
 

@@ -55,8 +55,7 @@ impl EarlyAck<'_> {
             return false;
         }
         self.whole.clear();
-        frame.append_to(&mut self.whole);
-        checksum != Checksum::Present || checksum::verify(&self.whole) == Ok(true)
+        frame.append_to(&mut self.whole) && (checksum != Checksum::Present || checksum::verify(&self.whole) == Ok(true))
     }
 
     /// Notes what a verified segment says of its sender, and what is wrong with it. Whether the guest takes what is in it.
