@@ -94,9 +94,9 @@ impl Guest {
         (self.frozen, self.frozen_at) = (true, None);
     }
 
-    /// Whether it took something since its flows were exported: it runs on here.
+    /// Whether it took something since its flows were exported: it runs on here. Where it is gone, its ring is as one never used.
     pub fn is_alive(&mut self, ring: Ring) -> bool {
-        self.frozen && self.frozen_at.get_or_insert(ring).taken != ring.taken
+        self.frozen && ring != Ring::default() && self.frozen_at.get_or_insert(ring).taken != ring.taken
     }
 
     /// Notes the ring as it is now. Returns when it is to be looked at again at the latest.

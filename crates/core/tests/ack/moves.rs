@@ -304,6 +304,8 @@ fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
             assert_eq!(early.poll_timeout(), Nanos::NEVER, "nor is its sender reset because it stands still");
             later += Nanos::from_millis(10_000);
             early.observe(GUEST, Ring { waiting: 2, taken: 7 }, later);
+            // Its rings are gone with it.
+            early.observe(GUEST, Ring::default(), later);
         }
         assert_eq!(early.retained(GUEST), 5000);
     }
