@@ -13,7 +13,9 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
+use tracing::error;
 
 /// A bridge for a link, without ports.
 pub(crate) fn bridge(policy: &Policy, link: &Link) -> Bridge {
@@ -30,7 +32,7 @@ pub(crate) fn pins(vif: &Vif) -> Pins {
 /// Gives a new port early ack, if it is to have it, or is owed something from an earlier time.
 ///
 /// # Errors
-/// A sentence: where its memory cannot be had.
+/// With a sentence: where its memory cannot be had.
 pub(crate) fn accelerate(
     bridge: &mut Bridge,
     port: PortId,
@@ -38,13 +40,30 @@ pub(crate) fn accelerate(
     vif: &str,
     mode: Mode,
     now: Nanos,
-) -> Result<(), String> {
+) -> io::Result<()> {
     let file = early::file(control, vif);
     if mode != Mode::Off || file.exists() {
-        let said = |error| format!("vif `{vif}`: cannot keep early ack in {}: {error}", file.display());
+        let said = |error: io::Error| {
+            let sentence = format!("vif `{vif}`: cannot keep early ack in {}: {error}", file.display());
+            io::Error::new(error.kind(), sentence)
+        };
         bridge.accelerate(port, &file, mode, now).map_err(said)?;
     }
     Ok(())
+}
+
+/// Has a new vif served without early ack if all that is missing is memory: one vif's want stops no other.
+///
+/// # Errors
+/// A sentence: what else is wrong.
+pub(crate) fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
+    accelerated.or_else(|error| match error.kind() {
+        io::ErrorKind::StorageFull => {
+            error!("{error}; it is served without; `fairlane ctl set` its early_ack to false and back to try again");
+            Ok(())
+        }
+        _ => Err(error.to_string()),
+    })
 }
 
 impl Work {
@@ -96,7 +115,8 @@ impl Work {
                 if let Some((bridge, port)) = self.vif(&vif)
                     && !self.bridges[bridge].set_early(port, mode)
                 {
-                    accelerate(&mut self.bridges[bridge], port, &policy.control, &vif, mode, now)?;
+                    let bridge = &mut self.bridges[bridge];
+                    accelerate(bridge, port, &policy.control, &vif, mode, now).map_err(|error| error.to_string())?;
                 }
             }
             // Links that share a worker are the two ends of a wire, and the rate is the wire's.
@@ -130,7 +150,8 @@ impl Work {
                 let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(&vif), now);
                 let port = added.map_err(|error| said(&error))?;
                 self.register(bridge, port).map_err(|error| said(&error))?;
-                accelerate(&mut self.bridges[bridge], port, &policy.control, &vif.name, vif.early_ack, now)?;
+                let bridge = &mut self.bridges[bridge];
+                or_without(accelerate(bridge, port, &policy.control, &vif.name, vif.early_ack, now))?;
             }
         }
         Ok(())

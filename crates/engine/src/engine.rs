@@ -79,7 +79,9 @@ impl Engine {
                     let port = ports::vif(vif)?;
                     let added = bridge.add(&vif.name, port, vif.share, change::pins(vif), clock.now());
                     let port = added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
-                    change::accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now())?;
+                    let now = clock.now();
+                    let on = change::accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, now);
+                    change::or_without(on)?;
                 }
                 places.insert(link.name.clone(), workers.len());
                 bridges.push(bridge);

@@ -1,9 +1,12 @@
 //! A policy at work, asked and told through its sockets.
 
+use fairlane_core::ack::Mode;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::snapshot::State;
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, unshare};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -294,4 +297,25 @@ fn refuses_metrics_for_the_world() {
     let error = Engine::start(policy).err().unwrap().to_string();
     assert!(error.contains("loopback"), "{error}");
     assert!(!place.control().exists());
+}
+
+/// There is memory for the early ack of some vifs, and not of all: every one of them is served.
+#[test]
+fn a_vif_without_memory_for_early_ack_stops_no_other() {
+    let place = Place::new();
+    // This thread's alone, and of those that it starts.
+    unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
+    let nothing = None::<&str>;
+    mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
+    mount(Some("tmpfs"), place.0.path(), Some("tmpfs"), MsFlags::empty(), Some("size=300k,mode=700")).unwrap();
+    let mut policy = place.policy(TWO);
+    for vif in &mut policy.vifs {
+        vif.early_ack = Mode::Auto;
+    }
+    let engine = Engine::start(policy).expect("both are served");
+    let vifs = engine.snapshot().unwrap().vifs;
+    let with: Vec<bool> = vifs.iter().map(|vif| vif.early_ack.is_some()).collect();
+    assert_eq!((with.len(), with.iter().filter(|with| **with).count()), (2, 1), "{with:?}");
+    drop(engine);
+    umount(place.0.path()).unwrap();
 }

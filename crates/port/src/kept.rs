@@ -1,11 +1,12 @@
 //! A guest's early ack in memory that outlives the process: a file that only its owner may read, mapped.
 //!
-//! The file begins with a page that says what is in it; flows and blocks follow. It is locked while it is used, and its bytes
-//! are allocated when it is made: memory that is short is an error then, and no signal later.
+//! The file begins with a page that says what is in it; flows and blocks follow. It is locked while it is used. Its bytes are allocated
+//! before they are used, some at first and more when these are nearly all taken: a guest takes memory as it uses it, and memory that is
+//! short is an error then, and no signal later.
 
 use crate::map::Map;
 use fairlane_core::PortId;
-use fairlane_core::ack::{Block, Config, EarlyAck, Flow, LAYOUT, Memory, Mode};
+use fairlane_core::ack::{Block, Config, EarlyAck, Extent, Flow, LAYOUT, Memory, Mode};
 use fairlane_core::time::Nanos;
 use nix::fcntl::posix_fallocate;
 use nix::unistd::geteuid;
@@ -14,6 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tracing::warn;
 
 /// The guest's number in its own early ack.
 pub const GUEST: PortId = PortId(0);
@@ -23,6 +25,12 @@ const FLOWS: usize = 16 << 10;
 
 /// Blocks for a guest's copies, of 2 KiB each.
 const BLOCKS: usize = 8 << 10;
+
+/// Flows and blocks that are allocated at first: 192 KiB. Each grows to twice as many when less than a quarter is free.
+const FIRST: Extent = Extent { flows: 256, blocks: 64 };
+
+/// Where the first page says how much is allocated, behind the [title].
+const EXTENT_AT: u64 = 24;
 
 /// Where flows begin, a page behind what the file says of itself.
 const FLOWS_AT: usize = 4096;
@@ -38,7 +46,9 @@ pub struct Kept {
     _map: Map,
     path: PathBuf,
     /// Locked.
-    _file: File,
+    file: File,
+    /// Whether there was no memory to grow into: it is not tried again, as each time would cost the guest's neighbours something.
+    is_stuck: bool,
 }
 
 impl Kept {
@@ -67,10 +77,14 @@ impl Kept {
                        the file is gone, or remove the file, which loses what was acknowledged";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
+        let extent = if goes_on { allocated(&file)? } else { FIRST };
         if !goes_on {
             file.set_len(0)?;
-            posix_fallocate(&file, 0, LEN as i64)?;
+            file.set_len(LEN as u64)?;
         }
+        // What goes on may have lost bytes that were zero, to a copy that leaves them out.
+        allocate(&file, 0, FLOWS_AT + extent.flows * size_of::<Flow>())?;
+        allocate(&file, BLOCKS_AT, extent.blocks * size_of::<Block>())?;
         let map = Map::of(&file, LEN)?;
         // SAFETY: the mapping has these bytes in front of `BLOCKS_AT` and `LEN`, aligned (a mapping begins at a page, and the
         // constants are multiples of the types' alignments); every pattern of bits is a flow and a block, as both are made
@@ -85,23 +99,56 @@ impl Kept {
                 blocks: std::slice::from_raw_parts_mut(blocks, BLOCKS),
             }
         };
-        let config = Config { seed: RandomState::new().hash_one(path), ..Config::default() };
+        let config = Config { seed: RandomState::new().hash_one(path), extent, ..Config::default() };
         let early = if goes_on {
             EarlyAck::resume(memory, config, &[(GUEST, mode)], now)
         } else {
             let mut early = EarlyAck::new(memory, config);
             early.attach(GUEST, mode);
             // Last: a process that ends before has begun nothing.
+            note(&file, extent)?;
             file.write_all_at(&title(), 0)?;
             early
         };
-        Ok(Kept { early, _map: map, path: path.to_owned(), _file: file })
+        Ok(Kept { early, _map: map, path: path.to_owned(), file, is_stuck: false })
+    }
+
+    /// Takes more memory into use, if little of what there is is free.
+    #[cold]
+    fn grow(&mut self) {
+        let Extent { flows, blocks } = self.early.extent();
+        let (short_of_flows, short_of_blocks) = self.early.is_short();
+        let next = Extent {
+            flows: if short_of_flows { (2 * flows).min(FLOWS) } else { flows },
+            blocks: if short_of_blocks { (2 * blocks).min(BLOCKS) } else { blocks },
+        };
+        if next == self.early.extent() {
+            return;
+        }
+        let room = allocate(&self.file, FLOWS_AT + flows * size_of::<Flow>(), (next.flows - flows) * size_of::<Flow>())
+            .and_then(|()| {
+                let from = BLOCKS_AT + blocks * size_of::<Block>();
+                allocate(&self.file, from, (next.blocks - blocks) * size_of::<Block>())
+            })
+            .and_then(|()| note(&self.file, next));
+        match room {
+            Ok(()) => self.early.grow(next),
+            Err(error) => {
+                warn!("early ack in {} goes on with {flows} flows and {blocks} blocks: {error}", self.path.display());
+                self.is_stuck = true;
+            }
+        }
     }
 
     /// The early ack. What it lends lives as long as the call: hence a function of any lifetime.
     #[inline]
     pub fn with<R>(&mut self, work: impl for<'m> FnOnce(&mut EarlyAck<'m>) -> R) -> R {
-        work(&mut self.early)
+        let result = work(&mut self.early);
+        let (short_of_flows, short_of_blocks) = self.early.is_short();
+        if (short_of_flows || short_of_blocks) && !self.is_stuck {
+            self.grow();
+        }
+        result
     }
 
     /// The same, to look at.
@@ -139,6 +186,25 @@ fn says(file: &File) -> io::Result<[u8; 24]> {
     Ok(title)
 }
 
+/// Allocates bytes of a file.
+fn allocate(file: &File, from: usize, len: usize) -> io::Result<()> {
+    if len > 0 { Ok(posix_fallocate(file, from as i64, len as i64)?) } else { Ok(()) }
+}
+
+/// Notes how much of a file is allocated.
+fn note(file: &File, extent: Extent) -> io::Result<()> {
+    let numbers = [extent.flows as u32, extent.blocks as u32].map(u32::to_le_bytes);
+    file.write_all_at(numbers.as_flattened(), EXTENT_AT)
+}
+
+/// How much of a file is allocated, as it says.
+fn allocated(file: &File) -> io::Result<Extent> {
+    let mut numbers = [[0; 4]; 2];
+    file.read_exact_at(numbers.as_flattened_mut(), EXTENT_AT)?;
+    let [flows, blocks] = numbers.map(|number| u32::from_le_bytes(number) as usize);
+    Ok(Extent { flows: flows.clamp(FIRST.flows, FLOWS), blocks: blocks.clamp(FIRST.blocks, BLOCKS) })
+}
+
 /// Sees that nobody else can put a file or a link into a directory.
 fn is_ours_alone(directory: &Path) -> io::Result<()> {
     let (info, me) = (directory.symlink_metadata()?, geteuid().as_raw());
@@ -156,6 +222,10 @@ fn is_ours_alone(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlane_core::ack::Way;
+    use fairlane_core::packet::{Checksum, Compose, TcpFlags};
+    use nix::mount::{MsFlags, mount, umount};
+    use nix::sched::{CloneFlags, unshare};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -221,6 +291,69 @@ mod tests {
         std::os::unix::fs::symlink(&open, &elsewhere).unwrap();
         let refused = Kept::open(&elsewhere.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
         assert!(refused.contains("is a link"), "{refused}");
+    }
+
+    /// Has a sender begin so many connections, and the guest accept each.
+    fn connect(kept: &mut Kept, ports: std::ops::Range<u16>) {
+        let mut sights = Vec::new();
+        let mut out = Vec::new();
+        let mut show = |kept: &mut Kept, way: Way, port: u16, sequence, acknowledgment, flags| {
+            let (outside, inside) = (([10, 0, 0, 1].into(), port), ([10, 0, 0, 2].into(), 80));
+            let (source, destination) = if way == Way::In { (outside, inside) } else { (inside, outside) };
+            let (link, window, timestamps) = (&[2; 12][..], 9000, None);
+            Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
+                .write(&mut out, |_| {});
+            kept.with(|early| {
+                early.look(&mut sights, GUEST, way, std::iter::once((&out[..], out.len())), Nanos(1));
+                if way == Way::In {
+                    early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
+                } else {
+                    early.from_guest(&sights[0], &mut out, Checksum::Present, Nanos(1));
+                }
+            });
+        };
+        for port in ports {
+            show(kept, Way::In, port, 0, 0, TcpFlags::SYN);
+            show(kept, Way::Out, port, 0, 1, TcpFlags::SYN.with(TcpFlags::ACK));
+            show(kept, Way::In, port, 1, 1, TcpFlags::ACK);
+        }
+    }
+
+    #[test]
+    fn memory_is_taken_as_it_is_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web");
+        let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        assert!(allocated() < 256 << 10, "{}", allocated());
+        let count = |kept: &Kept| kept.look(|early| early.flows().count());
+        connect(&mut kept, 1..1001);
+        assert_eq!(count(&kept), 1000);
+        assert!((256 << 10..1 << 20).contains(&allocated()), "{}", allocated());
+        drop(kept);
+        let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        assert_eq!(count(&kept), 1000);
+        connect(&mut kept, 1001..20_001);
+        assert_eq!(count(&kept), FLOWS);
+    }
+
+    /// Where memory is short a guest's early ack goes on with what it has; one that has none yet is refused.
+    #[test]
+    fn short_memory_is_an_error_and_no_signal() {
+        let directory = tempfile::tempdir().unwrap();
+        // This thread's alone.
+        unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
+        let nothing = None::<&str>;
+        mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
+        mount(Some("tmpfs"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some("size=256k,mode=700")).unwrap();
+        let mut kept = Kept::open(&directory.path().join("web"), Mode::Auto, Nanos(0)).unwrap();
+        connect(&mut kept, 1..1001);
+        let count = kept.look(|early| early.flows().count());
+        assert!((FIRST.flows..1000).contains(&count), "{count}");
+        let refused = Kept::open(&directory.path().join("batch"), Mode::Auto, Nanos(0)).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        drop(kept);
+        umount(directory.path()).unwrap();
     }
 
     #[test]

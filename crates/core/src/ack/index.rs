@@ -31,6 +31,17 @@ impl Index {
         Index { slots: vec![Slot::EMPTY; (2 * flows).next_power_of_two()].into() }
     }
 
+    /// Makes room for so many flows.
+    pub fn grow(&mut self, flows: usize) {
+        let larger = Index::new(flows);
+        if larger.slots.len() > self.slots.len() {
+            let old = std::mem::replace(self, larger);
+            for slot in old.slots.iter().filter(|slot| slot.flow != NONE) {
+                self.insert(slot.hash, slot.flow as usize);
+            }
+        }
+    }
+
     /// What stands where a flow with this hash would be best: the first of the slots where it can be.
     #[inline]
     pub fn first(&self, hash: u32) -> Slot {

@@ -58,6 +58,7 @@
 //!
 //! A flow is forgotten with its last copy after the sender's FIN, with a reset of the guest's, or when it grows [old](AGEING).
 
+mod extent;
 mod flow;
 mod from;
 mod guest;
@@ -74,6 +75,7 @@ mod toward;
 mod transfer;
 mod watch;
 
+pub use extent::Extent;
 pub use flow::{Flow, FlowView, State};
 pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
@@ -87,6 +89,7 @@ use crate::PortId;
 use crate::sched::heap::Heap;
 use crate::table::Secrets;
 use crate::time::{Nanos, SECOND};
+use extent::Part;
 use flow::{FIN, RESET};
 use guest::Guest;
 use index::Index;
@@ -130,12 +133,14 @@ pub struct Config {
     pub guest_bytes: u64,
     /// A random number that guests do not know: it keys the table's hash.
     pub seed: u64,
+    /// How much of the memory is used until it [grows](EarlyAck::grow).
+    pub extent: Extent,
 }
 
 impl Default for Config {
-    /// 1 MiB a flow, 16 MiB a guest, and a seed that everyone knows.
+    /// 1 MiB a flow, 16 MiB a guest, a seed that everyone knows, and all of the memory.
     fn default() -> Config {
-        Config { flow_bytes: 1 << 20, guest_bytes: 16 << 20, seed: 0 }
+        Config { flow_bytes: 1 << 20, guest_bytes: 16 << 20, seed: 0, extent: Extent::ALL }
     }
 }
 
@@ -179,7 +184,7 @@ pub enum Verdict {
 pub struct EarlyAck<'m> {
     config: Config,
     secrets: Secrets<6>,
-    flows: &'m mut [Flow],
+    flows: Part<'m, Flow>,
     index: Index,
     /// Grows with every flow that comes in or goes: what was looked up before may be another now.
     changes: u64,
@@ -206,8 +211,8 @@ pub struct EarlyAck<'m> {
 impl<'m> EarlyAck<'m> {
     /// Starts with no flow, whatever is in the memory.
     pub fn new(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
-        memory.flows.fill(Flow::default());
         let mut early = EarlyAck::empty(memory, config);
+        early.flows.fill(Flow::default());
         early.pool.sweep(&[]);
         early.free.extend((0..early.flows.len() as u32).rev());
         early
@@ -215,8 +220,8 @@ impl<'m> EarlyAck<'m> {
 
     /// Everything but the lists of what is free.
     fn empty(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
-        let usable = memory.flows.len().min(pool::NONE as usize);
-        let flows = &mut memory.flows[..usable];
+        let flows = Part::new(memory.flows, config.extent.flows.min(pool::NONE as usize));
+        let usable = flows.len();
         let (mut timers, mut opening) = (Heap::default(), Heap::default());
         timers.grow(usable);
         opening.grow(usable);
@@ -228,7 +233,7 @@ impl<'m> EarlyAck<'m> {
             free: Vec::with_capacity(usable),
             flows,
             hand: 0,
-            pool: Pool::new(memory.blocks),
+            pool: Pool::new(memory.blocks, config.extent.blocks),
             guests: Vec::new(),
             timers,
             opening,
@@ -238,6 +243,31 @@ impl<'m> EarlyAck<'m> {
             whole: Vec::with_capacity(FRAME),
             out: Vec::with_capacity(FRAME),
         }
+    }
+
+    /// How much of the memory is used.
+    pub fn extent(&self) -> Extent {
+        Extent { flows: self.flows.len(), blocks: self.pool.len() }
+    }
+
+    /// Whether little of that is free: it is time to [grow](EarlyAck::grow), before something is turned away. Each by itself.
+    #[inline]
+    pub fn is_short(&self) -> (bool, bool) {
+        (self.free.len() < self.flows.len() / 4, self.pool.free_blocks() < self.pool.len() / 4)
+    }
+
+    /// Takes more of the memory into use, up to `extent` in all.
+    pub fn grow(&mut self, extent: Extent) {
+        let before = self.flows.grow(extent.flows.min(pool::NONE as usize));
+        let now = self.flows.len();
+        self.flows[before..].fill(Flow::default());
+        self.free.extend((before as u32..now as u32).rev());
+        self.timers.grow(now);
+        self.opening.grow(now);
+        self.index.grow(now);
+        self.pool.grow(extent.blocks);
+        // What was looked up is where it was, but where it is to be looked for has changed.
+        self.changes += 1;
     }
 
     /// Sets whether a guest's flows are acknowledged early. Turned off, its flows are left to their ends, each as soon as

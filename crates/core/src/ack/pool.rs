@@ -4,6 +4,7 @@
 //! all that is in one is a number or a byte. A block says whose it is and which bytes it has, and that is true after every single store
 //! (the fences keep their order), so the chains of a process that was killed are [made anew](Pool::join) from the blocks alone.
 
+use super::extent::Part;
 use super::sequence::Seq;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -59,7 +60,7 @@ impl Default for Chain {
 
 /// All blocks.
 pub struct Pool<'m> {
-    blocks: &'m mut [Block],
+    blocks: Part<'m, Block>,
     free: u32,
     count: usize,
 }
@@ -67,9 +68,22 @@ pub struct Pool<'m> {
 impl<'m> Pool<'m> {
     /// A pool none of whose blocks is used yet, whatever is in them. Those to be kept are [joined](Pool::join) next, and then
     /// the rest is [freed](Pool::sweep).
-    pub fn new(blocks: &'m mut [Block]) -> Pool<'m> {
-        let usable = blocks.len().min(NONE as usize);
-        Pool { blocks: &mut blocks[..usable], free: NONE, count: 0 }
+    pub fn new(blocks: &'m mut [Block], usable: usize) -> Pool<'m> {
+        Pool { blocks: Part::new(blocks, usable.min(NONE as usize)), free: NONE, count: 0 }
+    }
+
+    /// Takes more blocks into use, up to `usable` in all.
+    pub fn grow(&mut self, usable: usize) {
+        let before = self.blocks.grow(usable.min(NONE as usize));
+        for index in (before..self.blocks.len()).rev() {
+            self.put_free(index as u32);
+        }
+    }
+
+    /// Blocks that are free.
+    #[inline]
+    pub fn free_blocks(&self) -> usize {
+        self.count
     }
 
     /// Frees every block that `kept` does not say is a flow's.
@@ -234,7 +248,7 @@ mod tests {
         #[test]
         fn a_chain_is_a_queue_of_bytes(start: u32, steps in proptest::collection::vec((any::<bool>(), 0usize..5000), 1..60)) {
             let mut memory = vec![Block::FREE; 16];
-            let mut pool = Pool::new(&mut memory);
+            let mut pool = Pool::new(&mut memory, 16);
             pool.sweep(&[]);
             let (mut chain, mut begin, mut model) = (Chain::EMPTY, Seq(start), Vec::new());
             for (step, (append, len)) in steps.into_iter().enumerate() {

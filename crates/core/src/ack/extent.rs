@@ -1,0 +1,54 @@
+//! Memory that is taken into use piece by piece. What was not yet is not so much as read: it may not be allocated.
+
+use std::ops::{Deref, DerefMut};
+
+/// How much of its memory early ack uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Flows, from the first on.
+    pub flows: usize,
+    /// Blocks, from the first on.
+    pub blocks: usize,
+}
+
+impl Extent {
+    /// All that there is.
+    pub const ALL: Extent = Extent { flows: usize::MAX, blocks: usize::MAX };
+}
+
+/// The part of a slice that is in use.
+pub struct Part<'m, T> {
+    all: &'m mut [T],
+    len: usize,
+}
+
+impl<'m, T> Part<'m, T> {
+    /// The first `len`, or all there are.
+    pub fn new(all: &'m mut [T], len: usize) -> Part<'m, T> {
+        let len = len.min(all.len());
+        Part { all, len }
+    }
+
+    /// Takes more into use, up to `len` in all. Returns how many there were before.
+    pub fn grow(&mut self, len: usize) -> usize {
+        let before = self.len;
+        self.len = len.clamp(before, self.all.len());
+        before
+    }
+}
+
+impl<T> Deref for Part<'_, T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.all[..self.len]
+    }
+}
+
+impl<T> DerefMut for Part<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.all[..self.len]
+    }
+}
