@@ -15,6 +15,7 @@ mod interface;
 pub mod kept;
 mod map;
 pub mod memory;
+mod notifier;
 pub mod paced;
 pub mod plain;
 mod poller;

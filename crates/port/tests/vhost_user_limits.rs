@@ -4,14 +4,20 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Port, Put, Refusal, Status};
 use frontend::*;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// An indirect table of as many descriptors as there may be, with no byte among them.
 fn table_without_bytes(frontend: &Frontend, flags: u16) {
@@ -223,4 +229,73 @@ fn guests_memory_is_in_no_core_dump() {
         }
     }
     assert!(mapped > 0);
+}
+
+/// The descriptions of its eventfds are the frontend's as well: it can have a write to them wait, for as long as it likes.
+#[test]
+fn eventfds_that_are_full_and_wait_hold_no_worker() {
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    let error = EventFd::from_flags(EfdFlags::empty()).unwrap();
+    frontend.send_longs(SET_VRING_ERR, &[0], &[error.as_raw_fd()]);
+    backend.settle();
+    for event in frontend.calls.iter().chain([&error]) {
+        fcntl(event, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+        event.write(u64::MAX - 1 - poll_value(event)).unwrap();
+    }
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        frontend.lend(0, 4096);
+        assert_eq!(backend.put(&frame(0, 100), Offload::default()).accepted, 1);
+        frontend.transmit(0, NO_HEADER, &frame(1, 60));
+        assert_eq!(backend.take().len(), 1);
+        // And one that is told of its own error.
+        frontend.descriptor(1, 1, BUFFERS, 0, 0, 0);
+        frontend.push(1, 1);
+        backend.take();
+        backend.assert_disabled("a descriptor of 0 bytes");
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(Duration::from_secs(30)).expect("the worker waits for its frontend, or failed");
+}
+
+/// What an eventfd counts, without taking it.
+fn poll_value(event: &EventFd) -> u64 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", event.as_raw_fd())).unwrap();
+    let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:")).unwrap();
+    u64::from_str_radix(count.trim(), 16).unwrap()
+}
+
+/// The end that is closed is told of once, not for as long as it is closed; and kicks that pile up are forgotten.
+#[test]
+fn a_kick_whose_other_end_is_closed_wakes_nobody_for_ever() {
+    let (pipe_read, pipe_write) = std::io::pipe().unwrap();
+    let (socket_read, socket_write) = UnixStream::pair().unwrap();
+    let kicks: [(OwnedFd, Box<dyn Write>); 2] =
+        [(pipe_read.into(), Box::new(pipe_write)), (socket_read.into(), Box::new(socket_write))];
+    let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
+    for (index, (read, mut write)) in kicks.into_iter().enumerate() {
+        frontend.send_longs(SET_VRING_KICK, &[1], &[read.as_raw_fd()]);
+        backend.settle();
+        drop(read);
+        // More often than a pipe has places, if nobody reads it.
+        for _ in 0..100 {
+            write.write_all(&[0; 8]).unwrap();
+            backend.settle();
+        }
+        frontend.transmit(index as u16, NO_HEADER, &frame(index as u8, 60));
+        write.write_all(&[0; 8]).unwrap();
+        backend.settle();
+        assert_eq!(backend.take().len(), 1);
+        drop(write);
+        let (mut ready, mut wakes) = (Vec::new(), 0);
+        for _ in 0..100 {
+            backend.poller.wait(Nanos(0), &mut ready).unwrap();
+            wakes += ready.len();
+            for (_, number) in ready.drain(..) {
+                backend.port.event(number, &backend.poller, Nanos(0));
+            }
+        }
+        assert!(wakes < 5, "{wakes} wakes");
+        assert_eq!(backend.port.status(), Status::Up);
+    }
 }

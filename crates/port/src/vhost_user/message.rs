@@ -4,9 +4,8 @@
 //! Nothing here blocks. A payload may be longer than its request needs (User-Mode Linux sends whole unions); a shorter one
 //! is an error.
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
@@ -17,10 +16,19 @@ const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
-/// Descriptors that one message can carry (SCM_MAX_FD of the kernel's `include/net/scm.h`). With room for all of them each has an owner
-/// who closes it. Where the kernel cuts their number short all the same, as this process has no place for more, those that came are
-/// here and nobody knows their numbers.
-const MOST_FILES: usize = 253;
+/// Descriptors that one message can carry (SCM_MAX_FD of the kernel's `include/net/scm.h`).
+const MOST_FILES: u32 = 253;
+
+/// Bytes of control messages with all of them. With room for all each has an owner who closes it, whatever is wrong with the message.
+// SAFETY: it is arithmetic.
+const CONTROL: usize = unsafe { libc::CMSG_SPACE(MOST_FILES * size_of::<RawFd>() as u32) } as usize;
+
+/// Room for control messages, aligned as their headers are.
+#[repr(C)]
+union Control {
+    _header: libc::cmsghdr,
+    bytes: [u8; CONTROL],
+}
 
 /// One message of a frontend.
 pub struct Message {
@@ -119,24 +127,29 @@ impl Channel {
 
     /// Reads at most `wanted` bytes. False if there are none now.
     fn read(&mut self, wanted: usize) -> io::Result<bool> {
-        let mut buffer = [0; HEADER + MAX_MSG_SIZE];
-        let mut space = nix::cmsg_space!([RawFd; MOST_FILES]);
-        let mut parts = [IoSliceMut::new(&mut buffer[..wanted])];
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let len = match recvmsg::<()>(self.stream.as_raw_fd(), &mut parts, Some(&mut space), flags) {
-            Ok(message) => {
-                for control in message.cmsgs()? {
-                    let ControlMessageOwned::ScmRights(fds) = control else { continue };
-                    for fd in fds {
-                        // SAFETY: the kernel just gave us this descriptor, and it has no other owner.
-                        self.files.push(File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
-                    }
-                }
-                message.bytes
-            }
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
+        let mut buffer = [0u8; HEADER + MAX_MSG_SIZE];
+        let mut control = Control { bytes: [0; CONTROL] };
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: wanted.min(buffer.len()) };
+        // SAFETY: zeros are a header that names nothing.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+        (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: the header names memory that is there, as much of it as it says.
+        let len = unsafe { libc::recvmsg(self.stream.as_raw_fd(), &raw mut header, flags) };
+        if len < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+                _ => Err(error),
+            };
+        }
+        self.own(&header);
+        if header.msg_flags & libc::MSG_CTRUNC != 0 {
+            return Err(invalid(
+                "descriptors of a message are lost: this process has as many open as it may".to_owned(),
+            ));
+        }
         if len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -146,8 +159,28 @@ impl Channel {
                 "{came} descriptors came with a message; {MAX_ATTACHED_FD_ENTRIES} is the most"
             )));
         }
-        self.partial.extend_from_slice(&buffer[..len]);
+        self.partial.extend_from_slice(&buffer[..len as usize]);
         Ok(true)
+    }
+
+    /// Gives all descriptors that came an owner, also where there are fewer than were sent.
+    fn own(&mut self, header: &libc::msghdr) {
+        // SAFETY: the kernel wrote the header and the control messages that it names, each of the length that it says; descriptors in
+        // them were just given to us and have no other owner.
+        unsafe {
+            let mut control = libc::CMSG_FIRSTHDR(header);
+            while !control.is_null() {
+                let said = &*control;
+                if (said.cmsg_level, said.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                    let fds = libc::CMSG_DATA(control).cast::<RawFd>();
+                    let count = (said.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                    for at in 0..count {
+                        self.files.push(File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned())));
+                    }
+                }
+                control = libc::CMSG_NXTHDR(header, control);
+            }
+        }
     }
 
     /// Answers a request.

@@ -6,6 +6,7 @@
 use super::announcement::Announcement;
 use super::features::{self, Features};
 use super::message::Message;
+use crate::notifier::Notifier;
 use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{
     DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, UsedLog, Violation,
@@ -13,8 +14,6 @@ use crate::virtqueue::{
 };
 use fairlane_core::time::Nanos;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
@@ -31,19 +30,12 @@ struct Vring {
     log: Option<u64>,
     /// Given, if only to say that there is none and the ring is to be polled.
     kicked: bool,
-    kick: Option<Kick>,
-    call: Option<Arc<File>>,
-    error: Option<File>,
+    kick: Option<Notifier>,
+    call: Option<Arc<Notifier>>,
+    error: Option<Notifier>,
     enabled: bool,
     /// Where GET_VRING_BASE found it, while it stands.
     base: u16,
-}
-
-/// What the frontend kicks a ring by.
-struct Kick {
-    file: File,
-    /// A pipe, which fills unless it is read. An eventfd is not: the poller tells of each write to it anyhow.
-    pipe: bool,
 }
 
 /// A device in service.
@@ -56,7 +48,7 @@ pub struct Session {
     /// Where the frontend looks for pages that were written, once it has moved a guest.
     log: Option<Arc<DirtyLog>>,
     /// Written to when the log changed.
-    log_call: Option<File>,
+    log_call: Option<Notifier>,
     /// The guest's, when it was moved here.
     pub announcement: Announcement,
     vrings: Vec<Vring>,
@@ -67,13 +59,6 @@ pub struct Session {
     transmit: Vec<Option<Transmit>>,
     /// Why no queue may run any more.
     broken: Option<String>,
-}
-
-impl Kick {
-    fn new(file: File) -> Result<Kick, String> {
-        let info = file.metadata().map_err(|error| format!("SET_VRING_KICK: {error}"))?;
-        Ok(Kick { pipe: info.file_type().is_fifo(), file })
-    }
 }
 
 impl Session {
@@ -135,11 +120,10 @@ impl Session {
     /// Tells the frontend that the log changed, if it did and the frontend wants to know.
     #[inline]
     pub fn tell_of_log(&self) {
-        if let Some(mut call) = self.log_call.as_ref()
+        if let Some(call) = &self.log_call
             && self.log.as_ref().is_some_and(|log| log.changed())
         {
-            // It does not block, and one that was not read yet says the same.
-            let _ = call.write(&1u64.to_ne_bytes());
+            call.notify();
         }
     }
 
@@ -153,10 +137,7 @@ impl Session {
         self.stop_all();
         self.announcement = Announcement::default();
         self.broken = Some(reason);
-        for mut error in self.vrings.iter().filter_map(|vring| vring.error.as_ref()) {
-            // It does not block; a frontend that does not listen is none the worse.
-            let _ = error.write(&1u64.to_ne_bytes());
-        }
+        self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Notifier::notify);
     }
 
     /// Carries out a message. The answer is the payload of a reply, where the request has one of its own.
@@ -224,7 +205,7 @@ impl Session {
             }
             Request::SET_LOG_FD => {
                 let file = message.files.into_iter().next().ok_or("SET_LOG_FD without a descriptor")?;
-                self.log_call = Some(event("SET_LOG_FD", file)?);
+                self.log_call = Some(Notifier::new("SET_LOG_FD", file)?);
             }
             Request::SEND_RARP => self.announcement.announce(message.bytes(0)?),
             Request::SET_VRING_NUM => {
@@ -260,7 +241,7 @@ impl Session {
             Request::SET_VRING_KICK => {
                 let (index, file) = self.notifier(message)?;
                 self.stop(index);
-                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file.map(Kick::new).transpose()?);
+                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file);
             }
             Request::SET_VRING_CALL => {
                 let (index, file) = self.notifier(message)?;
@@ -285,9 +266,8 @@ impl Session {
     /// A kick came in: forgets it. The work it announces is found in the ring.
     pub fn kicked(&self, number: u32) {
         let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
-        if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()).filter(|kick| kick.pipe) {
-            // It does not block, and that nothing was there is no error.
-            let _ = (&kick.file).read(&mut [0; 8]);
+        if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()) {
+            kick.forget();
         }
     }
 
@@ -298,7 +278,7 @@ impl Session {
     }
 
     /// The ring that a kick, call or error descriptor is for, and the descriptor if there is one.
-    fn notifier(&self, message: Message) -> Result<(usize, Option<File>), String> {
+    fn notifier(&self, message: Message) -> Result<(usize, Option<Notifier>), String> {
         /// VHOST_USER_VRING_NOFD_MASK
         const NO_FD: u64 = 1 << 8;
         let word = message.long(0)?;
@@ -308,7 +288,7 @@ impl Session {
             return Ok((index, None));
         }
         let file = file.ok_or_else(|| format!("{:?} for ring {index} without a descriptor", message.request))?;
-        Ok((index, Some(event(&format!("{:?} for ring {index}", message.request), file)?)))
+        Ok((index, Some(Notifier::new(&format!("{:?} for ring {index}", message.request), file)?)))
     }
 
     fn set_memory(&mut self, message: &Message) -> Result<(), String> {
@@ -361,8 +341,8 @@ impl Session {
             let ring =
                 Ring::new(layout, vring.call.clone(), used_log, &self.memory).map_err(|error| error.to_string())?;
             if let Some(kick) = &vring.kick {
-                let interest = if kick.pipe { Interest::Read } else { Interest::Arrival };
-                let watched = self.watcher.watch(&kick.file, FIRST_KICK + index as u32, interest);
+                // Once for each kick, and once if the frontend closes its end.
+                let watched = self.watcher.watch(kick, FIRST_KICK + index as u32, Interest::Arrival);
                 watched.map_err(|error| format!("the kick of ring {index}: {error}"))?;
             }
             // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
@@ -389,7 +369,7 @@ impl Session {
         let vring = &mut self.vrings[index];
         vring.base = ring.base();
         if let Some(kick) = &vring.kick {
-            self.watcher.remove(&kick.file);
+            self.watcher.remove(kick);
         }
     }
 
@@ -407,18 +387,6 @@ impl Session {
             *vring = Vring { base: vring.base, error: vring.error.take(), ..Vring::default() };
         }
     }
-}
-
-/// Makes sure of a descriptor that is to be read or written as an event: a worker must never wait for a frontend.
-fn event(what: &str, file: File) -> Result<File, String> {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    let info = file.metadata().map_err(|error| format!("{what}: {error}"))?;
-    if info.is_file() || info.is_dir() {
-        return Err(format!("{what} with a file; it must be an eventfd or a pipe"));
-    }
-    let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK | OFlag::O_RDWR);
-    fcntl(&file, flags).map_err(|error| format!("{what}: {error}"))?;
-    Ok(file)
 }
 
 /// A region's description at byte `at` of a message.

@@ -6,10 +6,9 @@
 use super::log::UsedLog;
 use super::memory::GuestMemory;
 use super::violation::Violation;
+use crate::notifier::Notifier;
 use fairlane_core::ack::Ring as Standing;
 use fairlane_core::time::Nanos;
-use std::fs::File;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
@@ -102,7 +101,7 @@ pub struct Ring {
     published: u16,
     /// Notifications are wanted from the driver.
     armed: bool,
-    call: Option<Arc<File>>,
+    call: Option<Arc<Notifier>>,
     /// Where writes to the used ring are logged, while the guest is moved.
     log: Option<UsedLog>,
     /// Up to where the driver was called or did not wish to be.
@@ -122,7 +121,7 @@ impl Ring {
     /// A size, an alignment or a place that the specification forbids.
     pub fn new(
         layout: Layout,
-        call: Option<Arc<File>>,
+        call: Option<Arc<Notifier>>,
         log: Option<UsedLog>,
         memory: &GuestMemory,
     ) -> Result<Ring, Violation> {
@@ -418,9 +417,8 @@ impl Ring {
 
     /// Calls the driver whatever it wants.
     pub fn call(&self) {
-        if let Some(mut call) = self.call.as_deref() {
-            // It does not block: where the driver let calls pile up, it is called already.
-            let _ = call.write(&1u64.to_ne_bytes());
+        if let Some(call) = &self.call {
+            call.notify();
         }
     }
 

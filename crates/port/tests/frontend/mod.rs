@@ -31,6 +31,7 @@ pub const SET_VRING_BASE: u32 = 10;
 pub const GET_VRING_BASE: u32 = 11;
 pub const SET_VRING_KICK: u32 = 12;
 pub const SET_VRING_CALL: u32 = 13;
+pub const SET_VRING_ERR: u32 = 14;
 pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const GET_QUEUE_NUM: u32 = 17;

@@ -1,0 +1,38 @@
+//! A process that has as many descriptors open as it may: what a message brings beyond that is lost, and what it brought is closed.
+//!
+//! The limit is the process's, so this is a test program of its own.
+
+mod frontend;
+
+use frontend::*;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::os::fd::AsRawFd;
+
+fn open() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn descriptors_that_find_no_place_take_none() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let mut after = Vec::new();
+    for _ in 0..20 {
+        let frontend = Frontend::connect(&path, 8);
+        frontend.set_up(RICH, 0);
+        backend.settle();
+        let file = log_file(4096);
+        // The next five numbers are to be had.
+        let lowest = file.try_clone().unwrap().as_raw_fd() as u64;
+        frontend.send_longs(SET_MEM_TABLE, &[8, 0, 4096, 0, 0], &[file.as_raw_fd(); 30]);
+        setrlimit(Resource::RLIMIT_NOFILE, lowest + 5, hard).unwrap();
+        let why = backend.until_disabled();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(why.contains("descriptors of a message are lost"), "{why}");
+        drop((frontend, file));
+        backend.settle();
+        after.push(open());
+    }
+    assert_eq!(after[1], after[19], "{after:?}");
+}
