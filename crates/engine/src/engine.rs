@@ -257,7 +257,6 @@ impl Shared {
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
-        let policy = self.policy();
         let mut uplinks = HashMap::new();
         let mut vifs = Vec::new();
         for worker in &self.workers {
@@ -271,6 +270,8 @@ impl Shared {
                 vifs.extend(seen);
             }
         }
+        // Only now: a worker that is slow to answer holds nobody who wants the policy.
+        let policy = self.policy();
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod bill;
 pub mod bridge;
 mod change;

@@ -1,4 +1,8 @@
-//! Prometheus metrics over HTTP: each scrape takes a snapshot.
+//! Prometheus metrics: a snapshot as a page, and who serves it over HTTP.
+
+mod server;
+
+pub use server::Server;
 
 use crate::slot::Waiting;
 use crate::snapshot::{EarlyState, PortState, Snapshot, VifState};
@@ -7,79 +11,13 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use tiny_http::{Header, Method, Response};
-
-/// The media type of OpenMetrics text.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Shorter waits share a bucket: 2^10 ns is a microsecond.
 const FIRST_BUCKET: usize = 10;
 
 /// Where snapshots come from: one, or a sentence that says why there is none.
 pub type Source = Arc<dyn Fn() -> Result<Snapshot, String> + Send + Sync>;
-
-/// An HTTP server that answers `GET /metrics` until it is dropped.
-pub struct Server {
-    address: SocketAddr,
-    http: Arc<tiny_http::Server>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    /// Listens on a loopback address; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// A sentence: not loopback, or in use.
-    pub fn start(address: SocketAddr, source: Source) -> Result<Server, String> {
-        if !address.ip().is_loopback() {
-            return Err(format!("metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"));
-        }
-        let said = |error: &dyn fmt::Display| format!("cannot serve metrics on {address}: {error}");
-        let http = Arc::new(tiny_http::Server::http(address).map_err(|error| said(&error))?);
-        let address = http.server_addr().to_ip().unwrap_or(address);
-        let served = http.clone();
-        let thread = std::thread::Builder::new().name("fairlane-metrics".to_owned());
-        let thread = thread.spawn(move || serve(&served, &source)).map_err(|error| said(&error))?;
-        Ok(Server { address, http, thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.http.unblock();
-        if let Some(thread) = self.thread.take() {
-            // It only panics if there was a defect, and was reported then.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn serve(http: &tiny_http::Server, source: &Source) {
-    for request in http.incoming_requests() {
-        let response = match (request.method(), request.url()) {
-            (Method::Get, "/metrics") => match source() {
-                Ok(snapshot) => Response::from_string(page(snapshot)).with_header(open_metrics()),
-                Err(sentence) => Response::from_string(sentence).with_status_code(503),
-            },
-            (Method::Get, _) => Response::from_string("metrics are at /metrics\n").with_status_code(404),
-            _ => Response::from_string("only GET is answered\n").with_status_code(405),
-        };
-        // A client that left is nobody's error.
-        let _ = request.respond(response);
-    }
-}
-
-fn open_metrics() -> Header {
-    Header::from_bytes("Content-Type", OPEN_METRICS).expect("a header of plain ASCII")
-}
 
 /// A snapshot as OpenMetrics text.
 pub fn page(snapshot: Snapshot) -> String {

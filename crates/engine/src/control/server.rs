@@ -1,6 +1,7 @@
 //! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
 
 use super::protocol::{Call, LINE, Reply, Request};
+use crate::accept;
 use fairlane_port::vhost_user::{directory_of, is_left_behind};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,7 +11,7 @@ use nix::sys::stat::{Mode, fchmod};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl Server {
         let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
         let bell = server.bell.clone();
         let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
-        let thread = thread.spawn(move || accept(&listener, &bell, &answer)).map_err(|error| said(&error))?;
+        let thread = thread.spawn(move || meet(&listener, &bell, &answer)).map_err(|error| said(&error))?;
         server.thread = Some(thread);
         Ok(server)
     }
@@ -95,26 +96,23 @@ fn listen_privately(path: &Path) -> Result<UnixListener, Errno> {
 }
 
 /// Meets clients until the bell rings, and sends them away then.
-fn accept(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
-    let clients = Arc::new(Clients::default());
-    for number in 0.. {
+fn meet(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
+    let clients = Clients::default();
+    loop {
         let mut ready =
             [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Err(Errno::EINTR) => continue,
-            Err(error) => return tracing::error!(%error, "the control socket is no longer served"),
+        let met = match poll(&mut ready, PollTimeout::NONE) {
             Ok(_) if ready[1].any() == Some(true) => break,
-            Ok(_) => {}
-        }
-        let Ok((stream, _)) = listener.accept() else { continue };
-        let (clients, answer) = (clients.clone(), answer.clone());
-        let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
-        let spawned = thread.spawn(move || {
-            // A client that leaves is nobody's error.
-            let _ = clients.serve(number, &stream, &answer);
-        });
-        if let Err(error) = spawned {
+            Ok(_) => listener.accept().and_then(|(stream, _)| clients.take_in(stream, answer)),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = met
+            && !accept::is_of_the_client(&error)
+        {
             tracing::warn!(%error, "a control client could not be served");
+            // Rings at once, should it be time to end. An error of this poll is one of the next.
+            let mut bell = [PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut bell, PollTimeout::try_from(accept::PAUSE).unwrap_or(PollTimeout::ZERO));
         }
     }
     for stream in clients.open().values() {
@@ -123,30 +121,34 @@ fn accept(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
     }
 }
 
-/// The clients that are connected now.
-#[derive(Default)]
-struct Clients(Mutex<HashMap<u64, UnixStream>>);
+/// The clients that are connected now, by the descriptors of their connections.
+#[derive(Clone, Default)]
+struct Clients(Arc<Mutex<HashMap<RawFd, Arc<UnixStream>>>>);
 
 impl Clients {
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, UnixStream>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<UnixStream>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves a client until it leaves, if there is a place for it.
-    fn serve(&self, number: u64, stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    /// Has a thread serve a client until it leaves, if there is a place for it.
+    fn take_in(&self, stream: UnixStream, answer: &Answer) -> io::Result<()> {
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
-        {
-            let mut open = self.open();
-            if open.len() == CONNECTIONS {
-                drop(open);
-                return reply(stream, Err(format!("{CONNECTIONS} clients are connected already; try again later")));
-            }
-            open.insert(number, stream.try_clone()?);
+        let (number, stream) = (stream.as_raw_fd(), Arc::new(stream));
+        if self.open().len() == CONNECTIONS {
+            // It has room for a sentence, as nothing was written yet; one that left needs none.
+            let _ = reply(&stream, Err(format!("{CONNECTIONS} clients are connected already; try again later")));
+            return Ok(());
         }
-        let served = converse(stream, answer);
-        self.open().remove(&number);
-        served
+        self.open().insert(number, stream.clone());
+        let (clients, answer) = (self.clone(), answer.clone());
+        let spawned = std::thread::Builder::new().name("fairlane-control".to_owned()).spawn(move || {
+            // A client that leaves is nobody's error.
+            let _ = converse(&stream, &answer);
+            // Its descriptor is open until then, and so nobody else's.
+            clients.open().remove(&number);
+        });
+        spawned.map(drop).inspect_err(|_| drop(self.open().remove(&number)))
     }
 }
 

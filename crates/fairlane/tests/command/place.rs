@@ -115,10 +115,24 @@ impl Place {
 
     /// Starts a backend and waits until it serves.
     pub fn up(&self) -> Backend {
-        let mut child = self.command("up policy.toml").stderr(Stdio::piped()).spawn().unwrap();
+        self.started(self.command("up policy.toml"))
+    }
+
+    /// The same, of a process that may have so many descriptors.
+    pub fn up_with_descriptors(&self, most: u32) -> Backend {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {most}; exec {} up policy.toml", env!("CARGO_BIN_EXE_fairlane"));
+        command.args(["-c", &script]).env_remove("RUST_LOG").current_dir(self.0.path()).stdin(Stdio::null());
+        self.started(command)
+    }
+
+    fn started(&self, mut command: Command) -> Backend {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let mut backend = Backend { child, log: Some(log) };
-        backend.logs("serving ");
+        let mut backend = Backend { child, log: Some(log), metrics: None };
+        let said = backend.logs("serving ");
+        let metrics = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
+        backend.metrics = metrics.map(|(address, _)| address.to_owned());
         backend
     }
 }
@@ -127,6 +141,8 @@ impl Place {
 pub struct Backend {
     child: Child,
     log: Option<BufReader<ChildStderr>>,
+    /// Where it serves metrics.
+    pub metrics: Option<String>,
 }
 
 impl Backend {
@@ -146,6 +162,18 @@ impl Backend {
     /// Reads the log no longer, so that it cannot be written.
     pub fn close_log(&mut self) {
         self.log = None;
+    }
+
+    /// The processor time it took, in hundredths of a second.
+    pub fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let numbers = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        numbers.skip(11).take(2).map(|number| number.parse::<u64>().unwrap()).sum()
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     pub fn signal(&self, signal: Signal) {

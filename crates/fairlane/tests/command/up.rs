@@ -2,7 +2,10 @@
 
 use crate::place::{POLICY, Place, assert_done, assert_refused};
 use nix::sys::signal::Signal;
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 #[test]
 fn a_wrong_policy_starts_nothing() {
@@ -119,4 +122,32 @@ fn a_log_filter_is_checked() {
     let ran = place.run("up --log fairlane=loud policy.toml");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("--log"), "{}", ran.err);
+}
+
+#[test]
+fn without_descriptors_nobody_is_met_and_nothing_spins() {
+    let place = Place::new();
+    place.write("policy.toml", &format!("metrics = \"127.0.0.1:0\"\n{POLICY}"));
+    let needed = {
+        let backend = place.up();
+        backend.descriptors()
+    };
+    let mut backend = place.up_with_descriptors(needed as u32 + 2);
+    let address = backend.metrics.clone().unwrap();
+    let clients: Vec<UnixStream> = (0..8).map(|_| UnixStream::connect(place.path("control.sock")).unwrap()).collect();
+    let scrapers: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    backend.logs("a control client could not be served");
+    let before = backend.ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    let taken = backend.ticks() - before;
+    assert!(taken < 20, "{taken} hundredths of a second in half a second of waiting");
+    drop((clients, scrapers));
+    assert_eq!(place.ctl("show").code, Some(0));
+    let mut scraper = TcpStream::connect(&address).unwrap();
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    scraper.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    backend.signal(Signal::SIGTERM);
+    assert_eq!(backend.ends(), Some(0));
 }

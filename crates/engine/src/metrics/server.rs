@@ -1,0 +1,301 @@
+//! Answers `GET /metrics` over HTTP/1.1: one thread, a bounded number of connections, one request each.
+//!
+//! Every local user may connect. So nobody is waited for: a client that says or reads nothing holds one of a few places for a few
+//! seconds, less if others want it, and the page is made anew once a second at most, however often it is asked for.
+
+use super::{Source, page};
+use crate::accept;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections at a time.
+const PLACES: usize = 16;
+
+/// Bytes of a request's head at most.
+const HEAD: usize = 8 << 10;
+
+/// How long a client may take to say what it wants, and then to take another part of the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long nobody has to give way to others: longer than a request is behind its connection.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// How old a page may be.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The media type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// An HTTP server that answers `GET /metrics` until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    bell: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on a loopback address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// A sentence: not loopback, or in use.
+    pub fn start(address: SocketAddr, source: Source) -> Result<Server, String> {
+        if !address.ip().is_loopback() {
+            return Err(format!("metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"));
+        }
+        let said = |error: &dyn fmt::Display| format!("cannot serve metrics on {address}: {error}");
+        let listener = TcpListener::bind(address).map_err(|error| said(&error))?;
+        listener.set_nonblocking(true).map_err(|error| said(&error))?;
+        let address = listener.local_addr().map_err(|error| said(&error))?;
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?);
+        let rung = bell.clone();
+        let mut desk = Desk { listener, connections: Vec::new(), pages: Pages { source, last: None }, refused: None };
+        let thread = std::thread::Builder::new().name("fairlane-metrics".to_owned());
+        let thread = thread.spawn(move || while desk.turn(&rung) {}).map_err(|error| said(&error))?;
+        Ok(Server { address, bell, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let (Ok(_), Some(thread)) = (self.bell.write(1), self.thread.take()) {
+            // It only panics if there was a defect, and was reported then.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where connections are met and answered.
+struct Desk {
+    listener: TcpListener,
+    connections: Vec<Connection>,
+    pages: Pages,
+    /// When the system last refused a connection.
+    refused: Option<Instant>,
+}
+
+impl Desk {
+    /// Waits until something happens and deals with it. False once the bell rings.
+    fn turn(&mut self, bell: &EventFd) -> bool {
+        let now = Instant::now();
+        let meets = self.meets_from();
+        let due =
+            self.connections.iter().map(|connection| connection.since + PATIENCE).chain(meets.filter(|at| *at > now));
+        let timeout = due.min().map_or(PollTimeout::NONE, |due| {
+            // Rounded up, or the last part of a millisecond would be spent in turns.
+            PollTimeout::try_from(due.saturating_duration_since(now) + Duration::from_millis(1))
+                .unwrap_or(PollTimeout::MAX)
+        });
+        let waited_for =
+            self.connections.iter().map(|connection| PollFd::new(connection.stream.as_fd(), connection.wants()));
+        let mut ready = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
+        ready.extend(waited_for);
+        if meets.is_none_or(|at| at <= now) {
+            ready.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut ready, timeout) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return true,
+            // No memory, at most: as for who asks.
+            Err(_) => std::thread::sleep(accept::PAUSE),
+        }
+        let mut ready = ready.iter().map(|fd| fd.any() == Some(true)).collect::<Vec<_>>().into_iter();
+        if ready.next() == Some(true) {
+            return false;
+        }
+        let (now, pages) = (Instant::now(), &mut self.pages);
+        self.connections.retain_mut(|connection| match ready.next() {
+            Some(true) => connection.goes_on(pages),
+            _ => now < connection.since + PATIENCE,
+        });
+        if ready.next() == Some(true) {
+            self.meet();
+        }
+        true
+    }
+
+    /// When the next client may be met, if not at any time: once the system was asked to spare a descriptor some time ago, and
+    /// somebody may be sent away for it.
+    fn meets_from(&self) -> Option<Instant> {
+        let spared = self.refused.map(|refused| refused + accept::PAUSE);
+        let free = self.first_to_go().map(|place| self.connections[place].since + GRACE);
+        spared.max(free)
+    }
+
+    /// Who gives way to the next client, where all places are taken: the one that has said nothing for the longest, or else has
+    /// read nothing.
+    fn first_to_go(&self) -> Option<usize> {
+        let places = 0..self.connections.len();
+        let first = places.min_by_key(|place| {
+            let connection = &self.connections[*place];
+            (connection.answer.is_some(), connection.since)
+        });
+        first.filter(|_| self.connections.len() == PLACES)
+    }
+
+    fn meet(&mut self) {
+        match self.listener.accept().and_then(|(stream, _)| Connection::new(stream)) {
+            Ok(connection) => {
+                if let Some(place) = self.first_to_go() {
+                    self.connections.remove(place);
+                }
+                self.connections.push(connection);
+                self.refused = None;
+            }
+            Err(error) if accept::is_of_the_client(&error) => {}
+            Err(error) => {
+                if self.refused.is_none() {
+                    tracing::warn!(%error, "no client of the metrics can be met for now");
+                }
+                self.refused = Some(Instant::now());
+            }
+        }
+    }
+}
+
+/// A client, from when it came to the end of its answer.
+struct Connection {
+    stream: TcpStream,
+    /// When it came, or last took a part of the answer.
+    since: Instant,
+    request: Vec<u8>,
+    answer: Option<Answer>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> io::Result<Connection> {
+        stream.set_nonblocking(true)?;
+        Ok(Connection { stream, since: Instant::now(), request: Vec::new(), answer: None })
+    }
+
+    fn wants(&self) -> PollFlags {
+        if self.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN }
+    }
+
+    /// Reads and writes as much as there is. False when nothing is left to do.
+    fn goes_on(&mut self, pages: &mut Pages) -> bool {
+        let step = if self.answer.is_none() { self.hears(pages) } else { Ok(true) };
+        // A client that left is nobody's error.
+        let answers = matches!(step, Ok(true)).then(|| self.answers());
+        match (step, answers) {
+            (_, Some(Ok(done))) => !done,
+            (Ok(false), _) => self.since.elapsed() < PATIENCE,
+            _ => false,
+        }
+    }
+
+    /// Reads. True if there is an answer to be given.
+    fn hears(&mut self, pages: &mut Pages) -> io::Result<bool> {
+        let mut part = [0; HEAD];
+        match self.stream.read(&mut part[self.request.len()..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => self.request.extend(&part[self.request.len()..][..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let whole = self.request.windows(4).any(|bytes| bytes == b"\r\n\r\n");
+        if whole {
+            self.answer = Some(pages.answer(&self.request));
+        } else if self.request.len() == HEAD {
+            self.answer =
+                Some(Answer::refusal("431 Request Header Fields Too Large", "a request's head has at most 8 KiB\n"));
+        }
+        self.since = if self.answer.is_some() { Instant::now() } else { self.since };
+        Ok(self.answer.is_some())
+    }
+
+    /// Writes. True if all is written.
+    fn answers(&mut self) -> io::Result<bool> {
+        let Some(answer) = &mut self.answer else { return Ok(false) };
+        while let Some(part) = answer.rest() {
+            match self.stream.write(part) {
+                Ok(bytes) => {
+                    answer.written += bytes;
+                    self.since = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// An answer on its way. Those that are given at one time share the page.
+struct Answer {
+    head: String,
+    body: Arc<str>,
+    written: usize,
+}
+
+impl Answer {
+    fn new(status: &str, kind: &str, body: Arc<str>) -> Answer {
+        let allow = if status.starts_with("405") { "Allow: GET\r\n" } else { "" };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
+        );
+        Answer { head, body, written: 0 }
+    }
+
+    fn refusal(status: &str, sentence: &str) -> Answer {
+        Answer::new(status, "text/plain; charset=utf-8", sentence.into())
+    }
+
+    /// What is to be written next.
+    fn rest(&self) -> Option<&[u8]> {
+        let (head, body) = (self.head.as_bytes(), self.body.as_bytes());
+        let rest = head.get(self.written..).filter(|rest| !rest.is_empty());
+        rest.or_else(|| body.get(self.written - head.len()..)).filter(|rest| !rest.is_empty())
+    }
+}
+
+/// The page, and when it was made.
+struct Pages {
+    source: Source,
+    last: Option<(Instant, Result<Arc<str>, Arc<str>>)>,
+}
+
+impl Pages {
+    fn answer(&mut self, request: &[u8]) -> Answer {
+        let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let mut words = line.split(|byte| *byte == b' ');
+        let (method, target) = (words.next(), words.next().unwrap_or_default());
+        match (method, target.split(|byte| *byte == b'?').next()) {
+            (Some(b"GET"), Some(b"/metrics")) => match self.page() {
+                Ok(page) => Answer::new("200 OK", OPEN_METRICS, page),
+                Err(sentence) => Answer::refusal("503 Service Unavailable", &sentence),
+            },
+            (Some(b"GET"), _) => Answer::refusal("404 Not Found", "metrics are at /metrics\n"),
+            _ => Answer::refusal("405 Method Not Allowed", "only GET is answered\n"),
+        }
+    }
+
+    /// The page, made anew where it is too old. Why there is none is as good for as long: workers that do not answer are not asked
+    /// again at once.
+    fn page(&mut self) -> Result<Arc<str>, Arc<str>> {
+        match &self.last {
+            Some((made, page)) if made.elapsed() < FRESH => page.clone(),
+            _ => {
+                let made = (self.source)().map(|snapshot| page(snapshot).into()).map_err(Arc::from);
+                self.last = Some((Instant::now(), made.clone()));
+                made
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
