@@ -262,10 +262,13 @@ impl Answer {
     }
 }
 
+/// A page, or a sentence: why there is none.
+type Page = Result<Arc<str>, Arc<str>>;
+
 /// The page, and when it was made.
 struct Pages {
     source: Source,
-    last: Option<(Instant, Result<Arc<str>, Arc<str>>)>,
+    last: Option<(Instant, Page)>,
 }
 
 impl Pages {
@@ -285,7 +288,7 @@ impl Pages {
 
     /// The page, made anew where it is too old. Why there is none is as good for as long: workers that do not answer are not asked
     /// again at once.
-    fn page(&mut self) -> Result<Arc<str>, Arc<str>> {
+    fn page(&mut self) -> Page {
         match &self.last {
             Some((made, page)) if made.elapsed() < FRESH => page.clone(),
             _ => {
