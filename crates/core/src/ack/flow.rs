@@ -286,7 +286,9 @@ impl Flow {
 
     /// What is to be seen of it.
     pub(super) fn view(&self) -> FlowView {
-        let (key, owed) = (self.key, self.guest_ack.room(self.acked));
+        let key = self.key;
+        // Who was reset is owed nothing any more.
+        let owed = if self.has(RESET) { 0 } else { self.guest_ack.room(self.acked) };
         FlowView {
             guest: crate::PortId(key.guest),
             vlan: key.vlan(),
