@@ -202,7 +202,7 @@ impl Early {
     /// # Errors
     /// A sentence: what is wrong with them.
     pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, String> {
-        self.kept.with(|early| early.import(GUEST, export, now)).map_err(|error| error.to_string())
+        self.kept.import(export, now).map_err(|error| error.to_string())
     }
 
     /// Every flow that is known.

@@ -307,7 +307,7 @@ fn a_vif_without_memory_for_early_ack_stops_no_other() {
     unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
     let nothing = None::<&str>;
     mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
-    mount(Some("tmpfs"), place.0.path(), Some("tmpfs"), MsFlags::empty(), Some("size=300k,mode=700")).unwrap();
+    mount(Some("tmpfs"), place.0.path(), Some("tmpfs"), MsFlags::empty(), Some("size=900k,mode=700")).unwrap();
     let mut policy = place.policy(TWO);
     for vif in &mut policy.vifs {
         vif.early_ack = Mode::Auto;

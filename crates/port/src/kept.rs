@@ -6,7 +6,7 @@
 
 use crate::map::Map;
 use fairlane_core::PortId;
-use fairlane_core::ack::{Block, Config, EarlyAck, Extent, Flow, LAYOUT, Memory, Mode};
+use fairlane_core::ack::{Block, Config, EarlyAck, Extent, Flow, ImportError, LAYOUT, Memory, Mode};
 use fairlane_core::time::Nanos;
 use nix::fcntl::posix_fallocate;
 use nix::unistd::geteuid;
@@ -26,8 +26,8 @@ const FLOWS: usize = 16 << 10;
 /// Blocks for a guest's copies, of 2 KiB each.
 const BLOCKS: usize = 8 << 10;
 
-/// Flows and blocks that are allocated at first: 192 KiB. Each grows to twice as many when less than a quarter is free.
-const FIRST: Extent = Extent { flows: 256, blocks: 64 };
+/// Flows and blocks that are allocated at first: 576 KiB, of which half are a burst of large frames or more. They grow to twice as many.
+const FIRST: Extent = Extent { flows: 256, blocks: 256 };
 
 /// Where the first page says how much is allocated, behind the [title].
 const EXTENT_AT: u64 = 24;
@@ -113,17 +113,16 @@ impl Kept {
         Ok(Kept { early, _map: map, path: path.to_owned(), file, is_stuck: false })
     }
 
-    /// Takes more memory into use, if little of what there is is free.
+    /// Takes twice as much memory into use of what is short. False if there is no more, or nothing is.
     #[cold]
-    fn grow(&mut self) {
+    fn grow(&mut self, (flows_are, blocks_are): (bool, bool)) -> bool {
         let Extent { flows, blocks } = self.early.extent();
-        let (short_of_flows, short_of_blocks) = self.early.is_short();
         let next = Extent {
-            flows: if short_of_flows { (2 * flows).min(FLOWS) } else { flows },
-            blocks: if short_of_blocks { (2 * blocks).min(BLOCKS) } else { blocks },
+            flows: if flows_are { (2 * flows).min(FLOWS) } else { flows },
+            blocks: if blocks_are { (2 * blocks).min(BLOCKS) } else { blocks },
         };
-        if next == self.early.extent() {
-            return;
+        if next == self.early.extent() || self.is_stuck {
+            return false;
         }
         let room = allocate(&self.file, FLOWS_AT + flows * size_of::<Flow>(), (next.flows - flows) * size_of::<Flow>())
             .and_then(|()| {
@@ -138,15 +137,29 @@ impl Kept {
                 self.is_stuck = true;
             }
         }
+        !self.is_stuck
+    }
+
+    /// Takes over flows from another backend, with as much memory as they need. Returns how many.
+    ///
+    /// # Errors
+    /// What is wrong with them; then none was taken over.
+    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
+        loop {
+            match self.early.import(GUEST, export, now) {
+                Err(ImportError::Full(_)) if self.grow((true, true)) => {}
+                result => return result,
+            }
+        }
     }
 
     /// The early ack. What it lends lives as long as the call: hence a function of any lifetime.
     #[inline]
     pub fn with<R>(&mut self, work: impl for<'m> FnOnce(&mut EarlyAck<'m>) -> R) -> R {
         let result = work(&mut self.early);
-        let (short_of_flows, short_of_blocks) = self.early.is_short();
-        if (short_of_flows || short_of_blocks) && !self.is_stuck {
-            self.grow();
+        let short = self.early.is_short();
+        if short != (false, false) {
+            self.grow(short);
         }
         result
     }
@@ -325,14 +338,18 @@ mod tests {
         let path = directory.path().join("web");
         let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
         let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
-        assert!(allocated() < 256 << 10, "{}", allocated());
+        assert!(allocated() < 700 << 10, "{}", allocated());
         let count = |kept: &Kept| kept.look(|early| early.flows().count());
         connect(&mut kept, 1..1001);
         assert_eq!(count(&kept), 1000);
-        assert!((256 << 10..1 << 20).contains(&allocated()), "{}", allocated());
+        assert!((700 << 10..2 << 20).contains(&allocated()), "{}", allocated());
         drop(kept);
         let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(count(&kept), 1000);
+        // Flows that come all at once find room as well.
+        let export = kept.with(|early| early.export(GUEST));
+        let mut target = Kept::open(&directory.path().join("target"), Mode::Auto, Nanos(0)).unwrap();
+        assert_eq!(target.import(&export, Nanos(1)), Ok(1000));
         connect(&mut kept, 1001..20_001);
         assert_eq!(count(&kept), FLOWS);
     }
@@ -345,7 +362,7 @@ mod tests {
         unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
         let nothing = None::<&str>;
         mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
-        mount(Some("tmpfs"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some("size=256k,mode=700")).unwrap();
+        mount(Some("tmpfs"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some("size=700k,mode=700")).unwrap();
         let mut kept = Kept::open(&directory.path().join("web"), Mode::Auto, Nanos(0)).unwrap();
         connect(&mut kept, 1..1001);
         let count = kept.look(|early| early.flows().count());

@@ -250,10 +250,11 @@ impl<'m> EarlyAck<'m> {
         Extent { flows: self.flows.len(), blocks: self.pool.len() }
     }
 
-    /// Whether little of that is free: it is time to [grow](EarlyAck::grow), before something is turned away. Each by itself.
+    /// Whether little of that is free, less than a quarter of the flows, of the blocks less than half, as a burst takes many at once: it is
+    /// time to [grow](EarlyAck::grow), before something is turned away.
     #[inline]
     pub fn is_short(&self) -> (bool, bool) {
-        (self.free.len() < self.flows.len() / 4, self.pool.free_blocks() < self.pool.len() / 4)
+        (self.free.len() < self.flows.len() / 4, self.pool.free_blocks() < self.pool.len() / 2)
     }
 
     /// Takes more of the memory into use, up to `extent` in all.
