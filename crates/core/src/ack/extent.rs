@@ -29,6 +29,11 @@ impl<'m, T> Part<'m, T> {
         Part { all, len }
     }
 
+    /// How many can be in use.
+    pub fn most(&self) -> usize {
+        self.all.len()
+    }
+
     /// Takes more into use, up to `len` in all. Returns how many there were before.
     pub fn grow(&mut self, len: usize) -> usize {
         let before = self.len;

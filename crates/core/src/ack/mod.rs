@@ -384,9 +384,10 @@ impl<'m> EarlyAck<'m> {
     }
 
     /// Handshakes that are not completed have a part of the table, in which the oldest gives way: senders who begin and never go on
-    /// keep nobody else out.
+    /// keep nobody else out. The table is as large as it can become, but where it is full before that it does not [grow](EarlyAck::grow).
     fn make_room_for_a_handshake(&mut self) {
-        if self.opening.len() >= (self.flows.len() / HANDSHAKES).max(1)
+        let table = if self.free.is_empty() { self.flows.len() } else { self.flows.most() };
+        if self.opening.len() >= (table / HANDSHAKES).max(1)
             && let Some((_, oldest)) = self.opening.peek()
         {
             self.stats.fell_back(Fallback::TableFull);

@@ -4,7 +4,7 @@ use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, delivered,
 use crate::wire::{Packet, Place};
 use fairlane_core::PortId;
 use fairlane_core::ack::{
-    AGEING, Block, Config, EarlyAck, Fallback, Flow, ImportError, Memory, Mode, Ring, State, VERSION, Verdict,
+    AGEING, Block, Config, EarlyAck, Extent, Fallback, Flow, ImportError, Memory, Mode, Ring, State, VERSION, Verdict,
 };
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
@@ -282,6 +282,30 @@ fn handshakes_that_are_never_completed_keep_nobody_out() {
     }
     let open = fixture.early.flows().filter(|flow| flow.state == State::Idle).count();
     assert_eq!((open, fixture.early.flows().count()), (12, 15));
+}
+
+/// A table that grows as it is used has room for as many handshakes at a time as one that is large from the first on; one that cannot
+/// grow keeps nobody out all the same.
+#[test]
+fn handshakes_have_their_part_of_what_the_table_can_become() {
+    for (grows, begun) in [(true, 16), (false, 8)] {
+        let extent = Extent { flows: 8, blocks: 8 };
+        let config = Config { extent, ..Config::default() };
+        let mut fixture = Fixture::with(Place::default(), Mode::Always, config, leaked(64, 8));
+        for port in 100..200 {
+            fixture.place.port = port;
+            let syn = Packet { seq: 99, flags: TcpFlags::SYN, window: 1000, ..Packet::default() };
+            assert_eq!(fixture.deliver(&syn), None);
+            let Extent { flows, blocks } = fixture.early.extent();
+            if grows && fixture.early.is_short().0 {
+                fixture.early.grow(Extent { flows: 2 * flows, blocks });
+            }
+        }
+        assert_eq!(fixture.early.flows().count(), begun);
+        fixture.place.port = 1;
+        fixture.connect();
+        assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
+    }
 }
 
 /// A sender goes on for a while after its guest's flows were exported, and before the guest is gone: in the guest's ring, and in no
