@@ -82,9 +82,8 @@ impl Kept {
             file.set_len(0)?;
             file.set_len(LEN as u64)?;
         }
-        // What goes on may have lost bytes that were zero, to a copy that leaves them out.
-        allocate(&file, 0, FLOWS_AT + extent.flows * size_of::<Flow>())?;
-        allocate(&file, BLOCKS_AT, extent.blocks * size_of::<Block>())?;
+        // Also what goes on: a copy of the file may have left bytes out that were zero.
+        allocate(&file, Extent { flows: 0, blocks: 0 }, extent)?;
         let map = Map::of(&file, LEN)?;
         // SAFETY: the mapping has these bytes in front of `BLOCKS_AT` and `LEN`, aligned (a mapping begins at a page, and the
         // constants are multiples of the types' alignments); every pattern of bits is a flow and a block, as both are made
@@ -106,7 +105,6 @@ impl Kept {
             let mut early = EarlyAck::new(memory, config);
             early.attach(GUEST, mode);
             // Last: a process that ends before has begun nothing.
-            note(&file, extent)?;
             file.write_all_at(&title(), 0)?;
             early
         };
@@ -116,21 +114,16 @@ impl Kept {
     /// Takes twice as much memory into use of what is short. False if there is no more, or nothing is.
     #[cold]
     fn grow(&mut self, (flows_are, blocks_are): (bool, bool)) -> bool {
-        let Extent { flows, blocks } = self.early.extent();
+        let now = self.early.extent();
+        let Extent { flows, blocks } = now;
         let next = Extent {
             flows: if flows_are { (2 * flows).min(FLOWS) } else { flows },
             blocks: if blocks_are { (2 * blocks).min(BLOCKS) } else { blocks },
         };
-        if next == self.early.extent() || self.is_stuck {
+        if next == now || self.is_stuck {
             return false;
         }
-        let room = allocate(&self.file, FLOWS_AT + flows * size_of::<Flow>(), (next.flows - flows) * size_of::<Flow>())
-            .and_then(|()| {
-                let from = BLOCKS_AT + blocks * size_of::<Block>();
-                allocate(&self.file, from, (next.blocks - blocks) * size_of::<Block>())
-            })
-            .and_then(|()| note(&self.file, next));
-        match room {
+        match allocate(&self.file, now, next) {
             Ok(()) => self.early.grow(next),
             Err(error) => {
                 warn!("early ack in {} goes on with {flows} flows and {blocks} blocks: {error}", self.path.display());
@@ -199,14 +192,16 @@ fn says(file: &File) -> io::Result<[u8; 24]> {
     Ok(title)
 }
 
-/// Allocates bytes of a file.
-fn allocate(file: &File, from: usize, len: usize) -> io::Result<()> {
-    if len > 0 { Ok(posix_fallocate(file, from as i64, len as i64)?) } else { Ok(()) }
-}
-
-/// Notes how much of a file is allocated.
-fn note(file: &File, extent: Extent) -> io::Result<()> {
-    let numbers = [extent.flows as u32, extent.blocks as u32].map(u32::to_le_bytes);
+/// Allocates the flows and blocks of a file that one extent has more than another, and notes how much is allocated.
+fn allocate(file: &File, from: Extent, to: Extent) -> io::Result<()> {
+    let flows = (FLOWS_AT, size_of::<Flow>(), from.flows..to.flows);
+    let blocks = (BLOCKS_AT, size_of::<Block>(), from.blocks..to.blocks);
+    for (start, size, more) in [flows, blocks] {
+        if !more.is_empty() {
+            posix_fallocate(file, (start + more.start * size) as i64, (more.len() * size) as i64)?;
+        }
+    }
+    let numbers = [to.flows as u32, to.blocks as u32].map(u32::to_le_bytes);
     file.write_all_at(numbers.as_flattened(), EXTENT_AT)
 }
 

@@ -137,7 +137,8 @@ pub struct Flow {
     pub(super) guest_stamp: u32,
     /// The sender's latest timestamp: as the guest echoes it, or, while something is retained, as a verified segment had it.
     pub(super) sender_stamp: u32,
-    /// What a verified segment had beside it: copies have these numbers, so they mean something only while there are any.
+    /// What a verified segment had beside it, its echo, ACK and window: copies have these numbers, so they mean something only while there
+    /// are any. Of a flow whose ends are reset, the ACK is what the sender expects.
     pub(super) sender_echo: u32,
     pub(super) sender_ack: Seq,
     pub(super) sender_window: u16,

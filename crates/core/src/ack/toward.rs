@@ -181,24 +181,21 @@ impl EarlyAck<'_> {
     /// The next frame for outside: an early ACK of all that may be acknowledged by now, or a reset. It is a flow's only one, so
     /// none displaces another's.
     pub fn next_ack(&mut self) -> Option<&[u8]> {
-        while let Some(at) = self.pending.pop_front() {
-            let flow = &mut self.flows[at as usize];
-            let waits = flow.has(PENDING);
+        let at = loop {
+            let at = self.pending.pop_front()? as usize;
+            let flow = &mut self.flows[at];
+            let waits = flow.has(PENDING) && !matches!(flow.state(), State::Free | State::EndToEnd);
             flow.flags &= !PENDING;
-            match flow.state() {
-                State::Free | State::EndToEnd => {}
-                _ if !waits => {}
-                _ if flow.has(RESET) => {
-                    self.write_reset(at as usize, false);
-                    return Some(&self.out);
-                }
-                _ => {
-                    self.write_ack(at as usize);
-                    return Some(&self.out);
-                }
+            if waits {
+                break at;
             }
+        };
+        if self.flows[at].has(RESET) {
+            self.write_reset(at, false);
+        } else {
+            self.write_ack(at);
         }
-        None
+        Some(&self.out)
     }
 
     /// Writes the ACK of all that was acknowledged early.
