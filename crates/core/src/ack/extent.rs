@@ -1,6 +1,6 @@
 //! Memory that is taken into use piece by piece. What was not yet is not so much as read: it may not be allocated.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 /// How much of its memory early ack uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,25 @@ impl<'m, T> Part<'m, T> {
         let before = self.len;
         self.len = len.clamp(before, self.all.len());
         before
+    }
+}
+
+/// One that is in use, without looking at how many are: who has its number knows.
+impl<T> Index<usize> for Part<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, at: usize) -> &T {
+        debug_assert!(at < self.len);
+        &self.all[at]
+    }
+}
+
+impl<T> IndexMut<usize> for Part<'_, T> {
+    #[inline]
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        debug_assert!(at < self.len);
+        &mut self.all[at]
     }
 }
 

@@ -145,7 +145,9 @@ pub struct Flow {
     /// Payload bytes of a segment the guest takes.
     pub(super) mss: u16,
     /// Rounds of retransmission since the guest's ACK moved on.
-    pub(super) tries: u16,
+    pub(super) tries: u8,
+    /// How far the sender's windows are shifted.
+    pub(super) sender_scale: u8,
     /// Equal ACKs of the guest in a row.
     pub(super) duplicates: u8,
     /// 1 more than the number of the [`Fallback`]; 0 if there was none.
@@ -164,17 +166,17 @@ pub struct Flow {
     pub(super) resend: Seq,
     pub(super) toward: Link,
     pub(super) from: Link,
+    /// Bytes of the largest window that the sender gave the guest.
+    pub(super) largest_window: u32,
     pub(super) early_acks: u32,
     pub(super) suppressed: u32,
     pub(super) retransmissions: u32,
     /// While it learns, the number behind the first segment that was noted.
     pub(super) mark: Seq,
-    /// Bytes of the largest window that the sender gave the guest, and how far its windows are shifted.
-    pub(super) largest_window: u32,
-    pub(super) sender_scale: u8,
 }
 
 const _: () = assert!(std::mem::offset_of!(Flow, recover) == 128, "what each frame needs is before it");
+const _: () = assert!(std::mem::offset_of!(Flow, suppressed) == 192, "what acknowledging needs beside is before it");
 
 impl Flow {
     /// A flow whose first SYN is being seen.

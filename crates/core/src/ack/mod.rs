@@ -111,7 +111,7 @@ pub const OPENING: u32 = 240;
 const HANDSHAKES: usize = 4;
 
 /// The number that changes with the meaning of [`Flow`] and [`Block`]. Memory of another layout is not resumed.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 
 /// Bytes of a frame at most, with its headers: what IP can say, and Ethernet with two tags.
 const FRAME: usize = 65_535 + 22;
@@ -261,7 +261,7 @@ impl<'m> EarlyAck<'m> {
     pub fn grow(&mut self, extent: Extent) {
         let before = self.flows.grow(extent.flows.min(pool::NONE as usize));
         let now = self.flows.len();
-        self.flows[before..].fill(Flow::default());
+        (*self.flows)[before..].fill(Flow::default());
         self.free.extend((before as u32..now as u32).rev());
         self.timers.grow(now);
         self.opening.grow(now);
@@ -421,15 +421,25 @@ impl<'m> EarlyAck<'m> {
     }
 
     /// Looks at the next flow's age.
+    #[inline]
     fn age(&mut self, now: Nanos) {
         let Some(flow) = self.flows.get(self.hand) else { return };
+        let quiet = seconds(now).saturating_sub(flow.heard);
+        if quiet > OPENING {
+            self.forget_if_old(self.hand, quiet);
+        }
+        self.hand = if self.hand + 1 < self.flows.len() { self.hand + 1 } else { 0 };
+    }
+
+    /// Forgets a flow that was not heard of for `quiet` seconds, if that is long for it.
+    #[cold]
+    fn forget_if_old(&mut self, at: usize, quiet: u32) {
+        let flow = &self.flows[at];
         let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd) || flow.has(RESET);
         let limit = if is_nothing_to_us { OPENING } else { AGEING };
-        let quiet = seconds(now).saturating_sub(flow.heard) > limit;
-        if flow.state() != State::Free && quiet && (is_nothing_to_us || !flow.owes()) {
-            self.remove(self.hand);
+        if flow.state() != State::Free && quiet > limit && (is_nothing_to_us || !flow.owes()) {
+            self.remove(at);
         }
-        self.hand = (self.hand + 1) % self.flows.len();
     }
 
     /// Leaves a flow to its two ends: at once if nothing is owed to the guest, else when that is brought to it.

@@ -17,13 +17,13 @@ const LONGEST: Nanos = Nanos::from_millis(30_000);
 
 /// Retransmissions after which a guest that runs and does not take the data is given up: 111 s, and RFC 9293, 3.8.3 asks for
 /// 100 s at least.
-pub const GIVE_UP: u16 = 10;
+pub const GIVE_UP: u8 = 10;
 
 /// Segments of one round.
 const ROUND: u32 = 2;
 
 /// How often both ends are reset unasked; they are again whenever they say something.
-const RESETS: u16 = 5;
+const RESETS: u8 = 5;
 
 /// How long after the first reset the second goes; each further one waits twice as long.
 const RESET_AGAIN: Nanos = Nanos::from_millis(1_000);
@@ -43,7 +43,7 @@ pub struct Attempt {
     at: u32,
     resend: Seq,
     recover: Seq,
-    tries: u16,
+    tries: u8,
 }
 
 impl EarlyAck<'_> {
@@ -177,7 +177,7 @@ impl EarlyAck<'_> {
         self.pend(at);
         self.write_reset(at, true);
         let flow = &mut self.flows[at];
-        flow.tries += 1;
+        flow.tries = flow.tries.saturating_add(1);
         if flow.tries < RESETS {
             flow.deadline = (now + Nanos(RESET_AGAIN.0 << (flow.tries - 1))).0;
             self.schedule(at);
