@@ -199,7 +199,15 @@ fn with(kind: MachineKind, backend: Backend, work: impl Fn(&dyn Machine) -> Resu
     }
     let logs = env::temp_dir().join(format!("fairlane-test-{kind}-{backend}-{}", process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let machine = machine::boot(kind, &topology(kind, backend), &Clock::Wall, &logs, &told)?;
+    let boot = || machine::boot(kind, &topology(kind, backend), &Clock::Wall, &logs, &told);
+    // The emulated CPU's own guests do not always come up, whatever serves them: experiments have the same second try.
+    let machine = match boot() {
+        Err(silent @ Error::Boot { silent: true, .. }) => {
+            told(&format!("once more: {silent}"));
+            boot()
+        }
+        first => first,
+    }?;
     told("up");
     work(machine.as_ref())?;
     machine.stop()?;
