@@ -293,7 +293,8 @@ impl<'a> Batch<'a> {
     ///
     /// # Panics
     /// If `index` is not below [`Batch::len`].
-    #[inline]
+    // Each receiver's loop has its own: called, it takes 14 instructions a frame more.
+    #[inline(always)]
     pub fn frame(&self, index: usize) -> Frame<'a> {
         let head = self.head(index);
         let meta = &self.burst.metas[index];

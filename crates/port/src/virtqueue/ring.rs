@@ -310,10 +310,13 @@ impl Ring {
                 return Err(Violation::EmptyBuffer);
             }
             let (mut at, mut rest) = (address, len);
-            while rest > 0 {
+            loop {
                 let (start, here) = memory.guest(at, rest).ok_or(Violation::Buffer { address, len })?;
                 buffer(start, here)?;
                 (at, rest) = (at.wrapping_add(here.into()), rest - here);
+                if rest == 0 {
+                    break;
+                }
             }
             if flags & NEXT == 0 {
                 return Ok(());
