@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms test debug lint bench fuzz agent plugin mpi guests peers clean
+.PHONY: all demo lab platforms test debug lint deny cargo-deny bench fuzz agent plugin mpi guests peers clean
 
 all: agent plugin mpi
 	$(CARGO) build --release --bins
@@ -101,9 +101,17 @@ test: guests plugin mpi
 debug:
 	$(CARGO) build --quiet --package fairlane
 
-lint:
+lint: cargo-deny
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) deny --offline check bans licenses sources
+
+# What is depended on, with what is known against it: the list of that comes over the network.
+deny: cargo-deny
+	$(CARGO) deny check
+
+cargo-deny:
+	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 
 # Fairlane beside its peers; writes out/bench/result.json and report.html.
 bench: peers all
