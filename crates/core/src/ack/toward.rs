@@ -84,7 +84,8 @@ impl EarlyAck<'_> {
             (flow.sender_stamp, flow.sender_echo) = (value, echo);
         }
         if segment.flags.contains(TcpFlags::FIN) && !flow.has(FIN) {
-            flow.seen = segment.end();
+            // Nothing comes behind it, but where a sender says so of what it sent already.
+            flow.seen = segment.end().latest(flow.next);
             self.change(at, |flow| flow.flags |= FIN);
         }
         if let Some(reason) = anomaly(segment) {

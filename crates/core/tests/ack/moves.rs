@@ -38,6 +38,22 @@ fn rule_10_copies_travel_with_the_flow() {
     assert_eq!(target.early.retained(GUEST), 0);
 }
 
+/// A sender whose FIN comes before bytes that it was told of: no import may refuse what its guest's flows have come to.
+#[test]
+fn rule_10_a_fin_before_bytes_that_were_acknowledged_keeps_no_flow_from_moving() {
+    let mut source = Fixture::open();
+    source.deliver(&source.data(0, 5000));
+    source.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..source.data(1000, 0) });
+    let export = source.early.export(GUEST);
+    let mut early = EarlyAck::new(leaked(4, 8), Config::default());
+    early.attach(GUEST, Mode::Always);
+    assert_eq!(early.import(GUEST, &export, source.now), Ok(1));
+    let mut target = taken_over(early, &source);
+    assert_eq!((target.flow().retained, target.flow().owed), (5000, 5000));
+    target.guest(&target.ack(5000, WINDOW));
+    assert_eq!(target.early.flows().count(), 0, "the guest has all, and nothing comes behind a FIN");
+}
+
 #[test]
 fn rule_10_or_the_flow_drains_first() {
     let mut fixture = Fixture::open();
