@@ -1,0 +1,121 @@
+//! A file of early ack's with flows and copies that were changed while no process had it, or with any bytes: it is taken up or refused,
+//! served, and taken up again, and a neighbour's file stays as it is.
+#![no_main]
+
+use fairlane_core::ack::{Block, Flow, FlowView, Mode};
+use fairlane_core::time::Nanos;
+use fairlane_fuzz::{Conversation, STEP, check, edit};
+use fairlane_port::kept::{GUEST, Kept};
+use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Bytes at the start of each part of the file that an input can change, and uses: its title, flows and blocks.
+const PARTS: [usize; 3] = [40, 8 * size_of::<Flow>(), 40 * size_of::<Block>()];
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    /// Where the parts begin.
+    starts: [u64; 3],
+    /// A file as it is at first.
+    fresh: [Vec<u8>; 3],
+    neighbour: Kept,
+    theirs: Vec<FlowView>,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench::new().expect("there is room for two files"));
+}
+
+// Two bytes say how many steps come first, and how many bytes of changes follow them. What is behind these are steps again.
+fuzz_target!(|input: &[u8]| {
+    let Some((&[steps, edits], rest)) = input.split_first_chunk() else { return };
+    let (before, rest) = rest.split_at(rest.len().min(usize::from(steps) % 12 * STEP));
+    let (edits, after) = rest.split_at(rest.len().min(usize::from(edits) % 32 * 5));
+    BENCH.with_borrow_mut(|bench| {
+        let mut conversation = Conversation::default();
+        {
+            let mut kept = bench.open(conversation.now).expect("it is as a process left it");
+            kept.with(|early| conversation.open(early, GUEST));
+            converse(&mut kept, &mut conversation, before, true);
+        }
+        bench.damage(edits);
+        for steps in after.chunks(8 * STEP) {
+            let Ok(mut kept) = bench.open(conversation.now) else { break };
+            kept.look(|early| check(early, GUEST));
+            converse(&mut kept, &mut conversation, steps, false);
+        }
+        bench.renew();
+        let theirs: Vec<FlowView> = bench.neighbour.look(|early| early.flows().collect());
+        assert!(theirs == bench.theirs);
+    });
+});
+
+fn converse(kept: &mut Kept, conversation: &mut Conversation, steps: &[u8], whole: bool) {
+    for step in steps.as_chunks().0 {
+        kept.with(|early| {
+            conversation.step(early, GUEST, step, whole);
+            check(early, GUEST);
+        });
+    }
+}
+
+impl Bench {
+    fn new() -> io::Result<Bench> {
+        // Files in memory, where that is: an input opens its file some times.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+        let path = directory.path().join("web");
+        let mut neighbour = Kept::open(&directory.path().join("neighbour"), Mode::Always, Nanos(0))?;
+        neighbour.with(|early| Conversation::default().open(early, GUEST));
+        let theirs = neighbour.look(|early| early.flows().collect());
+        drop(Kept::open(&path, Mode::Always, Nanos(0))?);
+        let file = File::open(&path)?;
+        let mut title = [0; 24];
+        file.read_exact_at(&mut title, 0)?;
+        let flows = u32::from_le_bytes(title[16..20].try_into().expect("four bytes"));
+        let starts = [0, 4096, 4096 + u64::from(flows) * size_of::<Flow>() as u64];
+        let mut fresh = PARTS.map(|len| vec![0; len]);
+        for (bytes, start) in fresh.iter_mut().zip(starts) {
+            file.read_exact_at(bytes, start)?;
+        }
+        Ok(Bench { _directory: directory, path, starts, fresh, neighbour, theirs })
+    }
+
+    fn open(&self, now: Nanos) -> io::Result<Kept> {
+        Kept::open(&self.path, Mode::Always, now)
+    }
+
+    fn file(&self) -> File {
+        OpenOptions::new().read(true).write(true).open(&self.path).expect("the file is there")
+    }
+
+    /// Changes bytes of the parts, five of `edits` each: which part, and then as [`edit`] does.
+    fn damage(&self, edits: &[u8]) {
+        let file = self.file();
+        for change in edits.chunks_exact(5) {
+            let part = usize::from(change[0]) % PARTS.len();
+            let mut bytes = vec![0; PARTS[part]];
+            file.read_exact_at(&mut bytes, self.starts[part]).expect("the file is so long");
+            edit(&mut bytes, &change[1..]);
+            file.write_all_at(&bytes, self.starts[part]).expect("there is room");
+        }
+    }
+
+    /// Makes the file what it was at first: anew where more than the parts can be something else.
+    fn renew(&self) {
+        let mut title = vec![0; PARTS[0]];
+        self.file().read_exact_at(&mut title, 0).expect("the file is so long");
+        if title != self.fresh[0] {
+            std::fs::remove_file(&self.path).expect("it is ours");
+            drop(self.open(Nanos(0)).expect("there is room"));
+        }
+        let file = self.file();
+        for (bytes, start) in self.fresh.iter().zip(self.starts) {
+            file.write_all_at(bytes, start).expect("there is room");
+        }
+    }
+}
