@@ -127,7 +127,8 @@ impl EarlyAck<'_> {
         }
         // A first copy is of what the guest waits for, or of what nothing delivered comes behind.
         let fits = is_chain || begin == flow.guest_ack || end == flow.seen;
-        if segment.seq.after(next) || !fits || !is_current(flow, segment) || segment.is_marked(head) {
+        let is_behind_fin = flow.has(FIN) && !end.before(flow.seen);
+        if segment.seq.after(next) || !fits || is_behind_fin || !is_current(flow, segment) || segment.is_marked(head) {
             flow.set(State::UnexpectedSequence);
             return false;
         }

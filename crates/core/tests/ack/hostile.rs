@@ -6,6 +6,16 @@ use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Fallback, State};
 use fairlane_core::packet::{Checksum, TcpFlags};
 
+/// The guest takes nothing that a sender puts behind its FIN: its bytes, and those that had their place.
+#[test]
+fn rule_1_data_behind_a_fin_are_not_acknowledged() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..fixture.data(0, 1000) });
+    let behind = fixture.deliver(&fixture.data(1000, 500));
+    assert!(behind.is_none_or(|answer| answer.ack == acks(1000)), "the FIN has the number of its first byte");
+    assert_eq!((fixture.flow().retained, fixture.flow().owed), (1000, 1000));
+}
+
 /// What is wrong with a segment that the guest will not take, its checksum or its numbers, must not get into copies.
 #[test]
 fn rule_1_no_number_is_believed_before_its_segment_is_checked() {
