@@ -133,7 +133,7 @@ impl EarlyAck<'_> {
             let bytes = reader.take(len as usize)?;
             if flow.has(LEARNS) {
                 // It is old, and is learned anew.
-                flow.seen = flow.seen.latest(flow.guest_ack);
+                flow.seen = if len == 0 { flow.start } else { flow.seen }.latest(flow.guest_ack);
             }
             check(&flow, len).map_err(|field| ImportError::Field { flow: number, field })?;
             flow.next = flow.start.plus(len);
@@ -173,8 +173,12 @@ fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
     if flow.acked.before(flow.guest_ack) || (flow.owes() && (flow.start != flow.guest_ack || flow.acked.after(next))) {
         return Err("what was acknowledged");
     }
-    if next.after(flow.seen) {
+    if next.after(flow.seen) || !are_near(flow.seen, flow.guest_ack) {
         return Err("what was delivered");
+    }
+    // What is delivered is counted as far as there, and must go together when it is exported again.
+    if !are_near(flow.edge, flow.guest_ack) {
+        return Err("the guest's window");
     }
     Ok(())
 }
