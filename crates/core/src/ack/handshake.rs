@@ -50,6 +50,7 @@ impl EarlyAck<'_> {
             let is_repeated = segment.ack == flow.guest_ack && segment.end() == flow.guest_next;
             if flow.state() != State::Opening && !is_repeated {
                 // The guest accepts another connection of the same ports: what was owed to the one before it does not want.
+                self.stats.fell_back(Fallback::Reopened);
                 return self.remove(at);
             }
             if flow.state() == State::Opening && flow.has(SENDER_SYN) && segment.ack == flow.seen {
@@ -72,9 +73,10 @@ impl EarlyAck<'_> {
     fn open(&mut self, segment: &Segment, head: &[u8], theirs: u16, own: u16, now: Nanos) -> Option<usize> {
         if let Some(at) = self.find(&segment.key) {
             let flow = &self.flows[at];
-            // What the sender was told of is the guest's all the same, until the guest begins anew itself.
-            if flow.owes() && own == SENDER_SYN && !flow.has(RESET) {
-                self.fall_back(at, Fallback::Reopened);
+            // Within a connection it ends nothing: anyone may have sent it, and the guest asks its sender (RFC 5961, 4.2). If the guest
+            // begins anew itself, it does.
+            let is_open = !matches!(flow.state(), State::Opening | State::EndToEnd) && !flow.has(RESET);
+            if is_open && own == SENDER_SYN {
                 return None;
             }
             if flow.state() == State::Opening && flow.has(theirs) && !flow.has(own) {
@@ -99,11 +101,16 @@ impl EarlyAck<'_> {
     /// Completes the handshake with an ACK from outside to a guest that accepted. It may be lost, and data be the first to
     /// carry it. A connection that is refused is none.
     pub(super) fn opened_toward(&mut self, at: usize, segment: &Segment) {
-        if segment.flags.contains(TcpFlags::RST) {
-            return self.remove(at);
-        }
         let flow = &mut self.flows[at];
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
+        if segment.flags.contains(TcpFlags::RST) {
+            // Believed as by the guest: where it goes on from its sender's SYN, or acknowledges the guest's (RFC 9293, 3.10.7.3).
+            let is_believed = if flow.has(SENDER_SYN) { segment.seq == flow.seen } else { acks };
+            if is_believed {
+                self.remove(at);
+            }
+            return;
+        }
         if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
             self.opened(at);
         }

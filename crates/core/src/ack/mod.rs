@@ -90,7 +90,7 @@ use crate::sched::heap::Heap;
 use crate::table::Secrets;
 use crate::time::{Nanos, SECOND};
 use extent::Part;
-use flow::{FIN, RESET};
+use flow::{FIN, PENDING, RESET};
 use guest::Guest;
 use index::Index;
 use pool::{Chain, Pool};
@@ -397,6 +397,10 @@ impl<'m> EarlyAck<'m> {
 
     /// Forgets a flow and its copies.
     fn remove(&mut self, at: usize) {
+        if self.flows[at].has(PENDING) {
+            // It would be taken for that of the flow which has the number next.
+            self.pending.retain(|waits| *waits as usize != at);
+        }
         self.change(at, |flow| flow.set(State::Free));
         compiler_fence(Ordering::Release);
         self.give_up_copies(at);

@@ -420,16 +420,18 @@ mod tests {
     #[test]
     fn no_interface_identifier_makes_all_prefixes_alike() {
         // The constants that a hash with public factors has there.
-        for chosen in [0u64, !0, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3] {
+        let constants = [0u64, !0, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3];
+        for (chosen, inside) in constants.into_iter().flat_map(|chosen| [(chosen, false), (chosen, true)]) {
             let hashes: HashSet<u32> = (0..1000u64)
                 .map(|prefix| {
                     let mut key = Key { link: 1 << 31, ..Key::default() };
-                    key.outside[..8].copy_from_slice(&prefix.to_le_bytes());
-                    key.outside[8..].copy_from_slice(&chosen.to_le_bytes());
+                    let end = if inside { &mut key.inside } else { &mut key.outside };
+                    end[..8].copy_from_slice(&prefix.to_le_bytes());
+                    end[8..].copy_from_slice(&chosen.to_le_bytes());
                     key.hash(&Secrets::new(7))
                 })
                 .collect();
-            assert!(hashes.len() > 990, "{chosen:x}: {} hashes of 1000", hashes.len());
+            assert!(hashes.len() > 990, "{chosen:x}, inside: {inside}: {} hashes of 1000", hashes.len());
         }
     }
 }

@@ -10,7 +10,7 @@ pub enum Fallback {
     TurnedOff,
     /// Both ends sent a SYN first (RFC 9293, figure 7).
     SimultaneousOpen,
-    /// A SYN within the connection.
+    /// The guest accepted another connection of the same ports.
     Reopened,
     /// A reset, from outside or from the guest, that need not end the connection.
     Reset,

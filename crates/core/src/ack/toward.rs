@@ -1,8 +1,8 @@
 //! What was put into a guest's ring: noted, retained, acknowledged early.
 
-use super::flow::{ASKED, FIN, PENDING, RESET};
+use super::flow::{ASKED, FIN, FROZEN, PENDING, RESET};
 use super::segment::Segment;
-use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State, are_near};
+use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State};
 use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
@@ -14,7 +14,11 @@ impl EarlyAck<'_> {
     pub fn delivered<F: Frame + ?Sized>(&mut self, sight: &Sight, frame: &F, checksum: Checksum, now: Nanos) {
         let Some((segment, at)) = self.recall(sight) else { return };
         if segment.flags.contains(TcpFlags::SYN) {
-            return self.syn_toward(segment, frame.head(), now);
+            // What it says holds for all of its connection.
+            if self.verify(frame, checksum) {
+                self.syn_toward(segment, frame.head(), now);
+            }
+            return;
         }
         let Some(at) = at else { return };
         if self.flows[at].has(RESET) {
@@ -32,19 +36,26 @@ impl EarlyAck<'_> {
             self.opened_toward(at, segment);
         }
         self.note_end(at, segment);
-        if is_verified && self.note_toward(at, segment) && is_engaged {
-            self.acknowledge(at, segment, frame.head(), now);
+        if !is_verified {
+            return;
+        }
+        let asks = self.flows[at].is_probe(segment);
+        let is_answered = self.note_toward(at, segment) && self.acknowledge(at, segment, frame.head(), is_engaged, now);
+        if asks && !is_answered && self.flows[at].owes() {
+            // The guest answers, whether it takes the segment or not, and is heard.
+            self.flows[at].flags |= ASKED;
         }
     }
 
     /// Notes where a segment ends that the guest may take, so that its ACK of it is none of what was never sent. Some take a segment
-    /// whole that only begins in their window.
+    /// whole that only begins in their window, or begins in one that they have taken back.
     fn note_end(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
         let is_open = !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd);
         let (end, most) = (segment.end(), flow.edge.plus(FRAME as u32));
+        let may_be_taken = !segment.seq.after(most) && !end.before(flow.guest_ack);
         // Nothing comes behind a FIN.
-        if is_open && are_near(end, flow.guest_ack) && !flow.has(FIN) {
+        if is_open && may_be_taken && !flow.has(FIN) {
             flow.seen = flow.seen.latest(if end.after(most) { most } else { end });
         }
     }
@@ -94,24 +105,24 @@ impl EarlyAck<'_> {
         true
     }
 
-    /// Has a segment acknowledged, now or when the guest did so with what comes before it; or notes that its sender waits for an answer.
-    fn acknowledge(&mut self, at: usize, segment: &Segment, head: &[u8], now: Nanos) {
+    /// Has a segment acknowledged, now or when the guest did so with what comes before it. Whether it is now.
+    fn acknowledge(&mut self, at: usize, segment: &Segment, head: &[u8], is_engaged: bool, now: Nanos) -> bool {
         let flow = &self.flows[at];
         let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
-        let is_probe = flow.is_probe(segment);
-        let has_data = segment.payload > 0 && !segment.is_several;
-        if takes && (self.is_told_of(at, segment) || (has_data && self.retain(at, segment, head, now))) {
+        let has_data = is_engaged && segment.payload > 0 && !segment.is_several;
+        let early = takes && (self.is_told_of(at, segment) || (has_data && self.retain(at, segment, head, now)));
+        if early {
             self.pend(at);
-        } else if is_probe {
-            self.flows[at].flags |= ASKED;
         }
+        early
     }
 
     /// Whether all of a segment was acknowledged early already, and is retained yet: then the ACK was lost, and is said again.
     fn is_told_of(&self, at: usize, segment: &Segment) -> bool {
         let flow = &self.flows[at];
         let end = segment.seq.plus(segment.payload);
-        flow.owes() && !segment.seq.before(flow.guest_ack) && segment.seq.before(flow.acked) && !end.after(flow.acked)
+        let owes = flow.owes() && !flow.has(FROZEN);
+        owes && !segment.seq.before(flow.guest_ack) && segment.seq.before(flow.acked) && !end.after(flow.acked)
     }
 
     /// Retains the data of a segment that was just verified, if they may be acknowledged one day. Whether they may be now.

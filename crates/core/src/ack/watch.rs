@@ -11,7 +11,7 @@ use super::flow::{FIN, LEARNS, MARKED};
 use super::guest::Guest;
 use super::segment::Segment;
 use super::toward::anomaly;
-use super::{EarlyAck, Fallback, Flow, State};
+use super::{EarlyAck, FRAME, Fallback, Flow, State};
 use crate::packet::TcpFlags;
 
 impl EarlyAck<'_> {
@@ -35,13 +35,17 @@ impl EarlyAck<'_> {
             return;
         }
         let flow = &mut self.flows[at];
-        if flow.has(MARKED) {
-            flow.seen = flow.seen.latest(segment.end());
-        } else {
-            (flow.seen, flow.mark) = (segment.end(), segment.end());
+        let end = segment.end();
+        // Nothing comes behind a FIN.
+        if !flow.has(FIN) {
+            flow.seen = if flow.has(MARKED) { flow.seen.latest(end) } else { end };
+        }
+        if !flow.has(MARKED) {
+            flow.mark = end;
             flow.flags |= MARKED;
         }
-        if segment.flags.contains(TcpFlags::FIN) {
+        if segment.flags.contains(TcpFlags::FIN) && !flow.has(FIN) {
+            flow.seen = end;
             self.change(at, |flow| flow.flags |= FIN);
         }
     }
@@ -61,6 +65,13 @@ impl EarlyAck<'_> {
         let flow = &mut self.flows[at];
         flow.stand(segment);
         flow.set(State::Idle);
+        let is_foreign =
+            flow.seen.after(flow.edge.plus(FRAME as u32)) || (flow.has(FIN) && segment.ack.after(flow.seen));
+        if is_foreign {
+            // What was noted was not in the guest's window, or had an end where there is none: anyone may have sent it.
+            self.change(at, |flow| flow.flags &= !(MARKED | FIN));
+        }
+        let flow = &mut self.flows[at];
         if flow.has(MARKED) && !segment.ack.before(flow.mark) && !segment.ack.after(flow.seen) {
             flow.flags &= !(LEARNS | MARKED);
         }

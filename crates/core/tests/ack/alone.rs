@@ -143,6 +143,30 @@ fn rule_9_an_ack_beyond_what_was_noted_teaches_nothing() {
     assert!(fixture.guest(&fixture.ack(2000, WINDOW)).is_some(), "nor is it held to what it said");
 }
 
+/// Anyone may send a segment of any numbers while they are not known. It keeps the guest from nothing, and nobody watches it for ever.
+#[test]
+fn rule_9_what_is_not_in_the_window_teaches_nothing() {
+    for (foreign, flags) in [(1 << 29, 0x10), (1 << 29, 0x11), (1 << 31, 0x11), (3 << 30, 0x11), (0, 0x11)] {
+        let mut fixture = drained(false);
+        pass_by(&mut fixture);
+        // It is noted: so is all that is no plain data, and one in so many of what is.
+        let segment = Packet { flags: TcpFlags(flags), ..fixture.data(foreign, 100) };
+        while !is_noted(&mut fixture, &segment, Way::In) {}
+        fixture.deliver(&segment);
+        fixture.guest(&fixture.ack(1000, WINDOW));
+        fixture.guest(&fixture.ack(1000, WINDOW));
+        let ack = fixture.ack(1000, WINDOW);
+        assert!(noted(&mut fixture, &ack, Way::Out) < 20, "{foreign:x} {flags:x}: the guest is watched");
+        stall(&mut fixture);
+        fixture.deliver(&segment);
+        fixture.guest(&fixture.ack(1000, WINDOW));
+        fixture.deliver(&fixture.data(1000, 1000));
+        fixture.guest(&fixture.ack(2000, WINDOW));
+        let early = fixture.deliver(&fixture.data(2000, 1000)).map(|ack| ack.ack);
+        assert_eq!(early, Some(FROM_OUTSIDE.wrapping_add(3000)), "{foreign:x} {flags:x}");
+    }
+}
+
 /// What was learned before the guest was let alone once more teaches nothing.
 #[test]
 fn rule_9_what_was_learned_grows_old_again() {

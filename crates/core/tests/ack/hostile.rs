@@ -1,10 +1,10 @@
 //! Segments that a guest will not take, or that only the ends understand: none of it gets into what is done for them. By rules as in
 //! `rules.rs`.
 
-use crate::fixture::{FROM_GUEST, Fixture, GUEST, WINDOW, acks};
+use crate::fixture::{FROM_GUEST, Fixture, GUEST, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Fallback, State};
-use fairlane_core::packet::{Checksum, TcpFlags};
+use fairlane_core::ack::{Config, Fallback, Mode, State};
+use fairlane_core::packet::{Checksum, TcpFlags, protocol};
 
 /// The guest takes nothing that a sender puts behind its FIN: its bytes, and those that had their place.
 #[test]
@@ -72,6 +72,105 @@ fn rule_1_data_under_an_ack_that_the_guest_does_not_take_are_not_retained() {
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
 }
 
+/// Anyone can send a SYN with the right addresses and ports, and any frame may be damaged.
+#[test]
+fn rule_1_a_syn_ends_no_connection() {
+    for owes in [false, true] {
+        let mut fixture = Fixture::open();
+        if owes {
+            fixture.deliver(&fixture.data(0, 1000)).expect("it is acknowledged early");
+        }
+        for seq in [9, acks(1000)] {
+            fixture.deliver(&Packet { flags: TcpFlags::SYN, seq, ack: 0, ..fixture.data(0, 0) });
+        }
+        assert_eq!(fixture.flow().fallback, None);
+        let offset = if owes { 1000 } else { 0 };
+        assert!(fixture.deliver(&fixture.data(offset, 1000)).is_some(), "owes: {owes}");
+    }
+}
+
+#[test]
+fn rule_1_a_damaged_syn_says_nothing() {
+    let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+    let syn = Packet { seq: 99, flags: TcpFlags::SYN, window: 1000, scale: Some(7), ..Packet::default() };
+    let mut frame = syn.inward(fixture.place);
+    *frame.last_mut().unwrap() ^= 8;
+    fixture.deliver_frame(&frame, Checksum::Present);
+    assert_eq!(fixture.early.flows().count(), 0);
+    fixture.connect();
+    let both = fixture.data(0, 0);
+    let mut frame = Packet { flags: TcpFlags(0x12), ..both }.inward(fixture.place);
+    frame[38] ^= 1;
+    fixture.deliver_frame(&frame, Checksum::Present);
+    assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
+}
+
+/// A reset that the guest does not take in its handshake ends nothing either (RFC 9293, 3.10.7.3 and 3.10.7.4).
+#[test]
+fn rule_1_a_handshake_is_reset_by_its_own_ends_alone() {
+    let reset = |seq: u32, ack: u32, flags: u8| {
+        let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+        let syn = Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, window: 999, ..Packet::default() };
+        fixture.guest(&syn);
+        fixture.deliver(&Packet { seq, ack, flags: TcpFlags(flags), ..Packet::default() });
+        fixture.early.flows().count()
+    };
+    assert_eq!(reset(0, FROM_GUEST, 0x14), 0, "it is refused");
+    assert_eq!((reset(0, FROM_GUEST + 1, 0x14), reset(0, FROM_GUEST, 0x04)), (1, 1));
+    let accepted = |seq: u32| {
+        let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+        fixture.deliver(&Packet { seq: 99, flags: TcpFlags::SYN, window: 999, ..Packet::default() });
+        fixture.deliver(&Packet { seq, flags: TcpFlags::RST, ..Packet::default() });
+        fixture.early.flows().count()
+    };
+    assert_eq!((accepted(100), accepted(101), accepted(5000)), (0, 1, 1));
+}
+
+/// Segments outside of the guest's window do not count as delivered: what is in order behind the guest's backlog has its place yet.
+#[test]
+fn rule_1_what_is_not_in_the_window_is_not_taken_for_delivered() {
+    for foreign in [1 << 29, 200_000] {
+        let mut fixture = Fixture::with(Place::default(), Mode::Auto, Config::default(), leaked(4, 64));
+        fixture.connect();
+        // All is noted as long as a handshake is under way.
+        fixture.place.port = 1;
+        fixture.deliver(&Packet { seq: 9, flags: TcpFlags::SYN, window: 9, ..Packet::default() });
+        fixture.place.port = 0;
+        fixture.deliver(&fixture.data(0, 1000));
+        fixture.deliver(&fixture.data(foreign, 1000));
+        fixture.early.attach(GUEST, Mode::Always);
+        assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what comes before is the guest's to acknowledge");
+        fixture.guest(&fixture.ack(1000, WINDOW));
+        assert_eq!(fixture.flow().owed, 0);
+        assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000), "{foreign}");
+    }
+}
+
+/// An authentication header is of both ends, and an early ACK would have none (RFC 4302).
+#[test]
+fn rule_8_authenticated_packets_are_left_to_their_ends() {
+    for v6 in [false, true] {
+        let mut fixture = Fixture::new(Place { v6, port: 4000, ..Place::default() });
+        fixture.connect();
+        let mut frame = fixture.data(0, 1000).inward(fixture.place);
+        // Before TCP's: what follows, its length in 4 bytes but 2, reserved, SPI, sequence, check value.
+        let header = [&[protocol::TCP, 4][..], &[7; 22]].concat();
+        if v6 {
+            frame.splice(54..54, header);
+            frame[20] = protocol::AUTHENTICATION;
+            let len = u16::from_be_bytes([frame[18], frame[19]]) + 24;
+            frame[18..20].copy_from_slice(&len.to_be_bytes());
+        } else {
+            frame.splice(34..34, header);
+            frame[23] = protocol::AUTHENTICATION;
+            let len = u16::from_be_bytes([frame[16], frame[17]]) + 24;
+            frame[16..18].copy_from_slice(&len.to_be_bytes());
+        }
+        assert_eq!(fixture.deliver_frame(&frame, Checksum::Valid), None, "v6: {v6}");
+        assert_eq!(fixture.flow().retained, 0);
+    }
+}
+
 #[test]
 fn rule_5_what_is_marked_as_congested_is_not_acknowledged() {
     for v6 in [false, true] {
@@ -114,6 +213,33 @@ fn rule_8_options_that_only_the_ends_can_write_are_left_to_them() {
             }
             assert_eq!(fixture.early.flows().count(), 0, "{kind}");
             assert_eq!(fixture.fallbacks(Fallback::Options), 1, "{kind}");
+        }
+    }
+}
+
+/// What one end offers in its SYN the other agrees to in its own.
+#[test]
+fn rule_8_options_in_a_syn_and_ack_are_left_to_the_ends_as_well() {
+    for kind in [19, 29, 30, 172, 174, 0] {
+        for guest_first in [false, true] {
+            let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
+            let syn = Packet { seq: 99, flags: TcpFlags::SYN, window: 1000, stamps: Some((1, 0)), ..Packet::default() };
+            let both = Packet { seq: 77, ack: 100, flags: TcpFlags(0x12), ..syn.clone() };
+            let frame = if guest_first { both.inward(fixture.place) } else { both.outward(fixture.place) };
+            let mut frame = frame;
+            if kind == 0 {
+                frame[46] |= 1;
+            } else {
+                frame[56] = kind;
+            }
+            if guest_first {
+                fixture.guest(&syn);
+                fixture.deliver_frame(&frame, Checksum::Valid);
+            } else {
+                fixture.deliver(&syn);
+                crate::fixture::from_guest(&mut fixture.early, GUEST, &mut frame, fixture.now);
+            }
+            assert_eq!(fixture.flow().fallback, Some(Fallback::Options), "{kind}, guest first: {guest_first}");
         }
     }
 }

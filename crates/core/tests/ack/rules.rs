@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict};
+use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 
@@ -296,9 +296,6 @@ fn rule_8_each_anomaly_is_counted_under_its_reason() {
     fell(Fallback::Reset, &|fixture| {
         fixture.guest(&Packet { seq: FROM_GUEST + 9, flags: TcpFlags::RST, ..fixture.ack(0, 0) });
     });
-    fell(Fallback::Reopened, &|fixture| {
-        fixture.deliver(&Packet { flags: TcpFlags::SYN, ..fixture.data(9, 0) });
-    });
     fell(Fallback::TurnedOff, &|fixture| fixture.early.attach(GUEST, Mode::Off));
     fell(Fallback::Options, &|fixture| {
         let mut frame = fixture.data(1000, 10).inward(fixture.place);
@@ -431,6 +428,7 @@ fn rule_8_a_port_that_is_used_again_has_no_old_numbers() {
     assert_eq!(fixture.flow().retained, 1000, "the sender alone cannot take back what it was told");
     let both = Packet { seq: 77, ack: other, flags: TcpFlags(0x12), ..fixture.ack(0, 0) };
     assert_eq!(fixture.guest(&both), Some(both.clone()));
+    assert_eq!(fixture.fallbacks(Fallback::Reopened), 1);
     let ack = Packet { seq: 78, ack: other + 5, ..fixture.ack(0, WINDOW) };
     assert_eq!(fixture.guest(&ack), Some(ack.clone()));
     assert_eq!(fixture.early.retained(GUEST), 0);
@@ -461,6 +459,54 @@ fn rule_5_a_probe_is_answered_by_us_or_by_the_guest() {
     let answer = fixture.guest(&fixture.ack(1000, 0)).expect("the answer to a probe is passed on");
     assert_eq!((answer.ack, answer.window), (acks(WINDOW), 0));
     assert_eq!(fixture.guest(&fixture.ack(1000, 0)), None);
+}
+
+/// The guest took some of what was acknowledged for it, dropped the rest, and its program reads nothing for an hour. Its sender asks
+/// whether it lives, in each of the ways there are, and is answered each time, whether early ack is engaged, no longer, or turned off.
+#[test]
+fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
+    for (mode, then) in [(Mode::Always, Mode::Always), (Mode::Always, Mode::Auto), (Mode::Always, Mode::Off)] {
+        let place = Place { port: 4000, ..Place::default() };
+        let mut fixture = Fixture::with(place, mode, Config::default(), leaked(4, 64));
+        fixture.connect();
+        assert!(fixture.deliver(&fixture.data(0, WINDOW as usize)).is_some());
+        fixture.early.attach(GUEST, then);
+        fixture.guest(&fixture.ack(5000, 0));
+        let start = fixture.now;
+        for minute in 1..=60 {
+            let probe = match minute % 3 {
+                0 => fixture.data(WINDOW - 1, 0),
+                1 => fixture.data(WINDOW - 1, 1),
+                _ => fixture.data(WINDOW, 1),
+            };
+            let early = fixture.deliver(&probe);
+            let theirs = fixture.guest(&fixture.ack(5000, 0));
+            let answer = early.or(theirs).unwrap_or_else(|| panic!("{then:?}: no answer in minute {minute}"));
+            assert_eq!((answer.ack, answer.window), (acks(WINDOW), 0));
+            // Meanwhile the guest is asked as well, and says the same.
+            while fixture.early.poll_timeout() < start + Nanos::from_millis(60_000 * minute) {
+                assert!(fixture.timeout().iter().all(|(to_guest, _)| *to_guest), "{then:?}: reset in minute {minute}");
+                fixture.guest(&fixture.ack(5000, 0));
+            }
+            fixture.now = start + Nanos::from_millis(60_000 * minute);
+        }
+        assert_eq!(fixture.flow().owed, WINDOW - 5000);
+        let update = fixture.guest(&fixture.ack(WINDOW, WINDOW)).expect("it reads again");
+        assert_eq!((update.ack, fixture.early.retained(GUEST)), (acks(WINDOW), 0));
+    }
+}
+
+/// A flow that ends while a frame waits to go out for it leaves nothing: numbers of flows are used again.
+#[test]
+fn rule_8_what_waits_for_a_flow_goes_with_it() {
+    let mut fixture = Fixture::open();
+    let mut sights = Vec::new();
+    let frame = fixture.data(0, 1000).inward(fixture.place);
+    fixture.early.look(&mut sights, GUEST, Way::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
+    fixture.early.delivered(&sights[0], &frame[..], Checksum::Present, fixture.now);
+    assert!(fixture.early.has_acks());
+    fixture.guest(&Packet { flags: TcpFlags::RST, ..fixture.ack(0, 0) });
+    assert_eq!((fixture.early.flows().count(), fixture.early.has_acks()), (0, false));
 }
 
 #[test]
