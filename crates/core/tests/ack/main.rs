@@ -8,4 +8,5 @@ mod hostile;
 mod model;
 mod moves;
 mod rules;
+mod steps;
 mod wire;

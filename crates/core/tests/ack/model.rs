@@ -2,19 +2,22 @@
 //!
 //! What is held after every step: no ACK beyond what the guest acknowledged or early ack was given in order, none back, no
 //! window beyond the guest's, a copy of all that is owed. At the end: both streams are equal, and there is an end.
+//!
+//! What early ack is asked for is [`Work`] of its own, so that another process can do it, and be killed in it.
 
 use crate::ends::{Guest, MSS, Manners, SENDER, Sender, is_answer};
-use crate::fixture::{GUEST as PORT, memory};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, EarlyAck, Memory, Mode, Ring, State, Verdict, Way};
+use fairlane_core::PortId;
+use fairlane_core::ack::{Config, EarlyAck, Mode, Ring, State, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
-use proptest::test_runner::{Config as ProptestConfig, RngSeed, TestRunner};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::cell::Cell;
 use std::iter;
+
+/// The guest.
+pub const PORT: PortId = PortId(3);
 
 const PLACE: Place = Place { v6: false, vlans: [0; 2], port: 4000 };
 
@@ -24,10 +27,12 @@ const RING: usize = 64;
 /// Frames shown at once at most.
 const BURST: usize = 32;
 
+/// What happens in a transfer.
 #[derive(Clone, Debug)]
-struct Case {
-    seed: u64,
-    len: usize,
+pub struct Case {
+    pub seed: u64,
+    /// Bytes that are sent.
+    pub len: usize,
     burst: usize,
     answer: usize,
     manners: Manners,
@@ -36,13 +41,22 @@ struct Case {
     /// Milliseconds the guest runs, and does not.
     schedule: (u64, u64),
     always: bool,
-    blocks: usize,
+    pub blocks: usize,
     flow_bytes: u32,
-    /// Steps after which the backend is killed (even) or the guest moves (odd).
-    breaks: Vec<usize>,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+impl Case {
+    pub fn config(&self) -> Config {
+        Config { flow_bytes: self.flow_bytes, ..Config::default() }
+    }
+
+    pub fn mode(&self) -> Mode {
+        if self.always { Mode::Always } else { Mode::Auto }
+    }
+}
+
+/// Any case.
+pub fn case() -> impl Strategy<Value = Case> {
     let manners = (1usize..40, prop_oneof![Just(0u32), 0u32..20], any::<[bool; 2]>(), any::<u8>(), 500usize..20_000)
         .prop_map(|(room, refuses, [shrinks, reneges], lies, reads)| Manners {
             room: room * MSS,
@@ -55,9 +69,8 @@ fn case() -> impl Strategy<Value = Case> {
     let faults = prop_oneof![Just([0; 3]), [0u32..20, 0u32..20, 0u32..30]];
     let sizes = (any::<u64>(), 0usize..300_000, 1usize..40, 0usize..2000);
     let limits = (any::<bool>(), prop_oneof![Just(64), 1usize..20], prop_oneof![Just(1u32 << 20), 500u32..20_000]);
-    let breaks = proptest::collection::vec(10usize..1500, 0..4);
-    (sizes, manners, faults, (1u64..20, 0u64..80), limits, breaks).prop_map(
-        |((seed, len, burst, answer), manners, faults, schedule, (always, blocks, flow_bytes), breaks)| Case {
+    (sizes, manners, faults, (1u64..20, 0u64..80), limits).prop_map(
+        |((seed, len, burst, answer), manners, faults, schedule, (always, blocks, flow_bytes))| Case {
             seed,
             len,
             burst,
@@ -68,7 +81,6 @@ fn case() -> impl Strategy<Value = Case> {
             always,
             blocks,
             flow_bytes,
-            breaks,
         },
     )
 }
@@ -163,24 +175,89 @@ impl Onlooker {
     }
 }
 
-struct Model {
+/// What a backend does in a step.
+pub enum Work {
+    /// Frames were put into the guest's ring.
+    Deliver(Vec<Vec<u8>>),
+    /// The guest sends frames.
+    Send(Vec<Vec<u8>>),
+    /// A timer ran out; the guest's ring has room for so many frames.
+    Repeat(usize),
+}
+
+/// What comes of it, one after the other.
+pub enum Outcome {
+    /// This is sent for the guest.
+    Ack(Vec<u8>),
+    /// The guest's next frame goes out like this.
+    Passed(Vec<u8>),
+    /// The guest's next frame is dropped.
+    Dropped,
+    /// This is put into the guest's ring.
+    Again(Vec<u8>),
+}
+
+impl Work {
+    /// Has it done, and told what comes of it as soon as it does.
+    pub fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, told: &mut dyn FnMut(Outcome)) {
+        let mut sights = Vec::new();
+        match self {
+            Work::Deliver(frames) => {
+                early.look(&mut sights, PORT, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                for (frame, sight) in frames.iter().zip(&sights) {
+                    early.delivered(sight, &frame[..], Checksum::Present, now);
+                    if let Some(ack) = early.next_ack() {
+                        told(Outcome::Ack(ack.to_vec()));
+                    }
+                }
+            }
+            Work::Send(frames) => {
+                early.look(&mut sights, PORT, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                for (frame, sight) in frames.iter().zip(&sights) {
+                    let mut frame = frame.clone();
+                    match early.from_guest(sight, &mut frame, Checksum::Present, now) {
+                        Verdict::Pass => told(Outcome::Passed(frame)),
+                        Verdict::Drop => told(Outcome::Dropped),
+                    }
+                }
+            }
+            Work::Repeat(room) => {
+                let mut room = *room;
+                while let Some(send) = early.on_timeout(now) {
+                    if room > 0 {
+                        room -= 1;
+                        told(Outcome::Again(send.frame.to_vec()));
+                    } else {
+                        early.refused(now);
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub struct Model {
     case: Case,
-    now: Nanos,
+    pub now: Nanos,
     sender: Sender,
     guest: Guest,
     inward: Wire,
     outward: Wire,
+    /// What the guest has not taken, and how many of it were put there by what is done now.
     ring: Vec<Packet>,
+    fresh: usize,
     taken: u32,
+    /// What the guest sends and was not taken from it.
+    unsent: Vec<Packet>,
     onlooker: Onlooker,
-    random: StdRng,
-    steps: usize,
-    early_acks: u64,
-    retransmissions: u64,
+    pub random: StdRng,
+    pub steps: usize,
+    pub early_acks: u64,
+    pub retransmissions: u64,
 }
 
 impl Model {
-    fn new(case: Case) -> Model {
+    pub fn new(case: Case) -> Model {
         Model {
             now: Nanos::from_millis(5_000),
             sender: Sender::new(case.seed, case.len, case.burst),
@@ -188,7 +265,9 @@ impl Model {
             inward: Wire::default(),
             outward: Wire::default(),
             ring: Vec::new(),
+            fresh: 0,
             taken: 0,
+            unsent: Vec::new(),
             onlooker: Onlooker::default(),
             random: StdRng::seed_from_u64(case.seed ^ 2),
             steps: 0,
@@ -203,67 +282,78 @@ impl Model {
         self.now.0 / 1_000_000 % (on + off) < on
     }
 
+    /// Whether both ends are done; then each has just what the other sent.
+    pub fn is_done(&self) -> bool {
+        let done = self.sender.is_done() && self.guest.is_done() && self.sender.answer.len() == self.case.answer;
+        if done {
+            assert!(self.guest.has(self.case.len), "the stream is not what was sent");
+            assert!(is_answer(&self.sender.answer), "the answer is not what was sent");
+        }
+        done
+    }
+
     /// Lets things happen until both ends are done, or so many steps were taken. True when they are done.
-    fn run(&mut self, early: &mut EarlyAck<'_>, until: usize) -> bool {
+    pub fn run(&mut self, early: &mut EarlyAck<'_>, until: usize) -> bool {
         while self.steps < until {
-            if self.sender.is_done() && self.guest.is_done() && self.sender.answer.len() == self.case.answer {
+            if self.is_done() {
                 return true;
             }
-            assert!(!self.sender.reset, "the guest takes everything in the end");
-            self.step(early);
-            self.steps += 1;
+            if let Some(work) = self.step(early) {
+                let mut outcomes = Vec::new();
+                work.perform(early, self.now, &mut |outcome| outcomes.push(outcome));
+                self.done(&work, outcomes);
+            }
+            self.observe(early);
         }
         false
     }
 
-    fn step(&mut self, early: &mut EarlyAck<'_>) {
+    /// Lets the next thing happen. Returns what is to be done about it.
+    pub fn step(&mut self, early: &EarlyAck<'_>) -> Option<Work> {
+        assert!(!self.sender.reset, "the guest takes everything in the end");
+        self.steps += 1;
+        self.fresh = 0;
         let faults = self.case.faults;
         let mut out = Vec::new();
-        let burst: Vec<Packet> = iter::from_fn(|| self.inward.arrived(self.now)).take(BURST).collect();
-        if !burst.is_empty() {
-            self.deliver(early, burst);
-        } else if let Some(packet) = self.outward.arrived(self.now) {
-            self.sender.take(&packet, self.now, &mut out);
-        } else if early.poll_timeout() <= self.now {
-            while let Some(send) = early.on_timeout(self.now) {
-                let packet = Packet::read(send.frame);
-                assert!(!packet.flags.contains(TcpFlags::RST), "the guest takes everything in the end");
-                self.retransmissions += 1;
-                if self.ring.len() < RING {
-                    self.ring.push(packet);
-                } else {
-                    early.refused(self.now);
+        let mut work = None;
+        if self.unsent.is_empty() {
+            let burst: Vec<Packet> = iter::from_fn(|| self.inward.arrived(self.now)).take(BURST).collect();
+            if !burst.is_empty() {
+                work = Some(Work::Deliver(self.put(burst)));
+            } else if let Some(packet) = self.outward.arrived(self.now) {
+                self.sender.take(&packet, self.now, &mut out);
+            } else if early.poll_timeout() <= self.now {
+                work = Some(Work::Repeat(RING - self.ring.len()));
+            } else if self.runs() && !self.ring.is_empty() {
+                let packet = self.ring.remove(0);
+                self.taken = self.taken.wrapping_add(1);
+                self.guest.take(&packet, self.now, &mut self.unsent);
+            } else {
+                let next = [self.inward.next(), self.outward.next(), self.sender.deadline, early.poll_timeout()];
+                let next = next
+                    .into_iter()
+                    .min()
+                    .expect("it has four")
+                    .min(self.now + Nanos(self.random.random_range(0..3_000_000)));
+                self.now = (self.now + Nanos(self.random.random_range(10_000..400_000))).max(next);
+                self.sender.turn(self.now, &mut out);
+                if self.runs() {
+                    self.guest.turn(self.now, &mut self.unsent);
                 }
             }
-        } else if self.runs() && !self.ring.is_empty() {
-            let packet = self.ring.remove(0);
-            self.taken = self.taken.wrapping_add(1);
-            let mut answers = Vec::new();
-            self.guest.take(&packet, self.now, &mut answers);
-            self.guest_sends(early, answers);
-        } else {
-            let next = [self.inward.next(), self.outward.next(), self.sender.deadline, early.poll_timeout()];
-            let next = next
-                .into_iter()
-                .min()
-                .expect("it has four")
-                .min(self.now + Nanos(self.random.random_range(0..3_000_000)));
-            self.now = (self.now + Nanos(self.random.random_range(10_000..400_000))).max(next);
-            self.sender.turn(self.now, &mut out);
-            if self.runs() {
-                let mut answers = Vec::new();
-                self.guest.turn(self.now, &mut answers);
-                self.guest_sends(early, answers);
+            for packet in out {
+                self.inward.send(packet, self.now, faults, &mut self.random);
             }
+            self.unsent.iter().for_each(|packet| self.onlooker.guest_says(packet));
         }
-        for packet in out {
-            self.inward.send(packet, self.now, faults, &mut self.random);
+        if work.is_none() && !self.unsent.is_empty() {
+            work = Some(Work::Send(self.unsent.iter().take(BURST).map(|packet| packet.outward(PLACE)).collect()));
         }
-        early.observe(PORT, Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
-        self.check(early);
+        work
     }
 
-    fn deliver(&mut self, early: &mut EarlyAck<'_>, packets: Vec<Packet>) {
+    /// Puts what came into the guest's ring, as far as there is room.
+    fn put(&mut self, packets: Vec<Packet>) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         for packet in packets.into_iter().take(RING - self.ring.len()) {
             let mut frame = packet.inward(PLACE);
@@ -271,40 +361,57 @@ impl Model {
             if corrupt {
                 *frame.last_mut().expect("it has a payload") ^= 0x10;
             } else {
-                self.ring.push(packet.clone());
                 self.onlooker.delivered(&packet);
+                self.ring.push(packet);
+                self.fresh += 1;
             }
             frames.push(frame);
         }
-        let mut sights = Vec::new();
-        early.look(&mut sights, PORT, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), self.now);
-        for (frame, sight) in frames.iter().zip(&sights) {
-            early.delivered(sight, &frame[..], Checksum::Present, self.now);
-            if let Some(ack) = early.next_ack() {
-                let ack = Packet::read(ack);
-                self.early_acks += 1;
-                self.onlooker.goes_out(&ack, true);
-                self.outward.send(ack, self.now, self.case.faults, &mut self.random);
+        frames
+    }
+
+    /// Notes what came of work, all of it or as much as was done.
+    pub fn done(&mut self, work: &Work, outcomes: Vec<Outcome>) {
+        let taken = if matches!(work, Work::Send(_)) { outcomes.len() } else { 0 };
+        self.unsent.drain(..taken);
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Ack(frame) => {
+                    self.early_acks += 1;
+                    self.goes_out(&frame, true);
+                }
+                Outcome::Passed(frame) => self.goes_out(&frame, false),
+                Outcome::Dropped => {}
+                Outcome::Again(frame) => {
+                    let packet = Packet::read(&frame);
+                    assert!(!packet.flags.contains(TcpFlags::RST), "the guest takes everything in the end");
+                    self.retransmissions += 1;
+                    self.ring.push(packet);
+                    self.fresh += 1;
+                }
             }
         }
     }
 
-    fn guest_sends(&mut self, early: &mut EarlyAck<'_>, packets: Vec<Packet>) {
-        let mut frames: Vec<Vec<u8>> = packets.iter().map(|packet| packet.outward(PLACE)).collect();
-        let mut sights = Vec::new();
-        early.look(&mut sights, PORT, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), self.now);
-        for ((packet, frame), sight) in packets.iter().zip(&mut frames).zip(&sights) {
-            self.onlooker.guest_says(packet);
-            if early.from_guest(sight, frame, Checksum::Present, self.now) == Verdict::Pass {
-                let out = Packet::read(frame);
-                self.onlooker.goes_out(&out, false);
-                self.outward.send(out, self.now, self.case.faults, &mut self.random);
-            }
-        }
+    fn goes_out(&mut self, frame: &[u8], early: bool) {
+        let packet = Packet::read(frame);
+        self.onlooker.goes_out(&packet, early);
+        self.outward.send(packet, self.now, self.case.faults, &mut self.random);
     }
 
-    /// There is a copy of all that the sender was told of and the guest has not acknowledged.
-    fn check(&self, early: &EarlyAck<'_>) {
+    /// What was put into the guest's ring last is not there after all: a process ended before it said so.
+    pub fn unpublish(&mut self) {
+        self.ring.truncate(self.ring.len() - self.fresh);
+    }
+
+    /// Has early ack note how the ring stands, and checks that there is a copy of all that the sender was told of and the guest has
+    /// not acknowledged.
+    pub fn observe(&self, early: &mut EarlyAck<'_>) {
+        early.observe(PORT, Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
+        self.check(early);
+    }
+
+    pub fn check(&self, early: &EarlyAck<'_>) {
         let owed = self.onlooker.out - self.onlooker.guest_ack;
         let Some(flow) = early.flows().next() else {
             assert!(owed <= 0, "{owed} bytes are owed and the flow is gone");
@@ -315,61 +422,4 @@ impl Model {
         assert!(flow.retained <= self.case.flow_bytes);
         assert!(flow.state != State::EndToEnd || flow.retained == 0);
     }
-}
-
-/// Runs a case to its end; returns its steps, early ACKs and retransmissions.
-fn play(case: Case) -> [u64; 3] {
-    let config = Config { flow_bytes: case.flow_bytes, ..Config::default() };
-    let mode = if case.always { Mode::Always } else { Mode::Auto };
-    let (mut flows, mut blocks) = memory(2, case.blocks);
-    let mut breaks: Vec<usize> = case.breaks.clone();
-    breaks.sort_unstable();
-    breaks.push(400_000);
-    let mut moved = None;
-    let mut model = Model::new(case);
-    for until in breaks {
-        let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-        let mut early = match moved.take() {
-            Some(export) => {
-                let mut early = EarlyAck::new(memory, config);
-                early.attach(PORT, mode);
-                let export: Vec<u8> = export;
-                early.import(PORT, &export, model.now).expect("an export is read");
-                early
-            }
-            None => EarlyAck::resume(memory, config, &[(PORT, mode)], model.now),
-        };
-        model.check(&early);
-        if model.run(&mut early, until) {
-            assert!(model.guest.has(model.case.len), "the stream is not what was sent");
-            assert!(is_answer(&model.sender.answer), "the answer is not what was sent");
-            return [model.steps as u64, model.early_acks, model.retransmissions];
-        }
-        moved = (until % 2 == 1).then(|| early.export(PORT));
-    }
-    panic!("no end after {} steps, at {:?}", model.steps, model.now);
-}
-
-#[test]
-fn a_million_steps() {
-    let total = Cell::new([0; 3]);
-    let config = ProptestConfig {
-        cases: 700,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(5),
-        ..ProptestConfig::default()
-    };
-    let result = TestRunner::new(config).run(&case(), |case| {
-        let (so_far, more) = (total.get(), play(case));
-        total.set(std::array::from_fn(|at| so_far[at] + more[at]));
-        Ok(())
-    });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
-    let [steps, early, again] = total.get();
-    assert!(steps >= 1_000_000, "{steps} steps");
-    assert!(early >= 30_000, "{early} early ACKs");
-    assert!(again >= 3_000, "{again} retransmissions");
-    println!("{steps} steps, {early} early ACKs, {again} retransmissions");
 }

@@ -1,8 +1,9 @@
-//! A process that is killed at any store leaves early ack's memory so that nothing which was acknowledged is lost.
+//! Every store of some connections.
 //!
 //! A child works on memory that it shares with this process, an instruction at a time. Whenever an instruction changed the memory, the
 //! child might have ended there: what it left is taken up, and has to bring the guest all that its sender was told of.
 
+use crate::shared::shared;
 use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, Memory, Mode, Way};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags};
@@ -183,17 +184,6 @@ fn survives(left: &mut Shared) {
     assert_eq!(early.stats().resets, 0);
 }
 
-/// An empty memory that two processes share.
-fn shared() -> &'static mut Shared {
-    // SAFETY: a new mapping of the size, of zeros: these are flows, blocks and numbers, all of them integers. It is aligned to a page.
-    unsafe {
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        let start = libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, kind, -1, 0);
-        assert_ne!(start, libc::MAP_FAILED);
-        &mut *start.cast::<Shared>()
-    }
-}
-
 /// Has this thread and its children on one CPU: they take turns all the time.
 fn on_one_cpu() {
     // SAFETY: the set is a local one of the right size; the calls write and read it alone.
@@ -211,7 +201,9 @@ fn bytes(shared: &Shared) -> &[u8] {
 
 #[test]
 fn a_process_that_is_killed_at_any_store_loses_nothing() {
-    let (shared, deeds) = (shared(), deeds());
+    // SAFETY: flows, blocks and numbers, all of them integers.
+    let [shared, seen, copy] = [(); 3].map(|()| unsafe { &mut *shared::<Shared>() });
+    let deeds = deeds();
     on_one_cpu();
     // SAFETY: the child does nothing but work on the shared memory, allocate (which the system's library allows after a fork), and end.
     let child = unsafe { libc::fork() };
@@ -226,7 +218,6 @@ fn a_process_that_is_killed_at_any_store_loses_nothing() {
         }
     }
     let (mut status, mut stores, mut steps) = (0, 0u64, 0u64);
-    let (seen, copy) = (self::shared(), self::shared());
     let overwrite = |place: &mut Shared, from: &Shared| {
         // SAFETY: both are whole; the child stands still.
         unsafe { std::ptr::copy_nonoverlapping(from, place, 1) };
