@@ -13,6 +13,7 @@ pub mod clock;
 pub mod control;
 mod early;
 mod engine;
+pub mod failure;
 mod forward;
 pub mod metrics;
 mod ports;

@@ -1,5 +1,6 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
+use crate::failure;
 use fairlane_core::policy::{Card, Link, Uplink, Vif, uplink_queue};
 use fairlane_port::card::Card as NetworkCard;
 use fairlane_port::paced::Paced;
@@ -48,7 +49,7 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
         none => {
             let mut store = Store::open()?;
             let own = store.own_number()?;
-            none.insert(Backend::start(store, Arc::new(Devices::open(own)?))?)
+            none.insert(Backend::start(store, Arc::new(Devices::open(own)?), |reason| failure::end(reason))?)
         }
     }))
 }

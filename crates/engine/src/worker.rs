@@ -4,6 +4,7 @@
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
+use crate::failure;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
@@ -112,9 +113,6 @@ pub struct Worker {
 /// neither control clients nor the end of the process with it.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What the process ends with when a worker does: EX_SOFTWARE of `sysexits.h`.
-const FAILED: i32 = 70;
-
 /// A worker that does not answer, by the names of its links.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
@@ -156,13 +154,10 @@ impl Worker {
                 return;
             }
             match catch_unwind(AssertUnwindSafe(|| run(work, &received, &ring, cpu.is_some(), linger))) {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => tracing::error!(%error, "the worker of {links} cannot go on"),
-                Err(_) => tracing::error!("the worker of {links} panicked"),
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failure::end(&format!("the worker of {links} cannot go on: {error}")),
+                Err(_) => failure::end(&format!("the worker of {links} panicked")),
             }
-            // Its guests would have no network, and nobody would know. Who manages the process starts it anew, frontends reconnect,
-            // and what was acknowledged early is resumed.
-            std::process::exit(FAILED);
         })?;
         outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
         Ok(Worker { name, orders, bell, thread: Mutex::new(Some(thread)) })

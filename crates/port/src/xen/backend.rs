@@ -17,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 /// Where the toolstack makes vifs, below the own domain's path.
 const VIFS: &str = "backend/vif";
@@ -78,11 +79,16 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Starts to serve.
+    /// Starts to serve. `lost` is called on the talk's thread with the reason if that cannot go on: vifs stay as they are then,
+    /// and nobody hears of new ones.
     ///
     /// # Errors
     /// A sentence: xenstore does not answer, or the system has no thread or descriptor left.
-    pub fn start(mut store: Store, host: Arc<dyn Host>) -> Result<Backend, String> {
+    pub fn start(
+        mut store: Store,
+        host: Arc<dyn Host>,
+        lost: impl FnOnce(&str) + Send + 'static,
+    ) -> Result<Backend, String> {
         store.watch(VIFS, VIFS).map_err(|error| format!("cannot watch {VIFS} in xenstore: {error}"))?;
         let said = |error: &dyn std::fmt::Display| format!("cannot serve Xen's vifs: {error}");
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
@@ -91,8 +97,10 @@ impl Backend {
         let (vifs, known, found, finder) = Default::default();
         let mut talk = Talk { store, host, bell: bell.clone(), received, vifs, known, found, finder };
         let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
-            if let Err(error) = talk.run() {
-                error!(%error, "xenstore is lost: vifs stay as they are until a restart");
+            match catch_unwind(AssertUnwindSafe(|| talk.run())) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => lost(&format!("xenstore is lost: {error}")),
+                Err(_) => lost("the thread of xenstore panicked"),
             }
         });
         let thread = Some(thread.map_err(|error| said(&error))?);
@@ -135,10 +143,9 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.tell(Message::End);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            error!("the thread of xenstore panicked");
+        if let Some(thread) = self.thread.take() {
+            // Who is to hear of a panic has heard of it.
+            let _ = thread.join();
         }
     }
 }

@@ -10,7 +10,7 @@ use fairlane_port::xen::store::{Event, Store};
 use fairlane_port::{Limit, Port, Status};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 const BACK: &str = "backend/vif/1/0";
@@ -22,6 +22,8 @@ struct Host {
     machine: Arc<Machine>,
     backend: Option<Backend>,
     worker: Worker,
+    /// Why the talk with the store ended.
+    lost: Receiver<String>,
 }
 
 impl Host {
@@ -31,9 +33,11 @@ impl Host {
 
     fn beside(store: Xenstored, machine: Arc<Machine>) -> Host {
         let client = Store::over(store.connect().into());
-        let mut backend = Backend::start(client, machine.clone()).unwrap();
+        let (tell, lost) = channel();
+        let said = move |reason: &str| tell.send(reason.to_owned()).unwrap();
+        let mut backend = Backend::start(client, machine.clone(), said).unwrap();
         let worker = Worker::around(backend.vif("v", "web", 0, 2).unwrap());
-        Host { store, machine, backend: Some(backend), worker }
+        Host { store, machine, backend: Some(backend), worker, lost }
     }
 
     /// What xl does for a new guest.
@@ -318,4 +322,32 @@ fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
     host.store.remove("backend/vif/2/0");
     assert_eq!(next(), None);
     drop((first, second));
+}
+
+#[test]
+fn who_started_the_talk_hears_that_xenstore_is_lost() {
+    let mut host = Host::new();
+    let mut guest = host.boot(1);
+    host.store.end();
+    let reason = host.lost.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(reason.starts_with("xenstore is lost: "), "{reason}");
+    guest.transmit(&frame(1, 100), 4096, 0, 0, None);
+    assert_eq!(host.worker.take().len(), 1, "who is connected is served until the process ends");
+}
+
+#[test]
+fn who_started_the_talk_hears_that_its_thread_panicked() {
+    let host = Host::new();
+    host.backend.as_ref().unwrap().find(|_| panic!("on purpose"));
+    let _guest = host.create(1);
+    let reason = host.lost.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(reason, "the thread of xenstore panicked");
+}
+
+#[test]
+fn a_talk_that_is_ended_is_not_lost() {
+    let mut host = Host::new();
+    host.backend = None;
+    // Its thread has ended, and said nothing.
+    assert_eq!(host.lost.recv_timeout(Duration::from_secs(10)), Err(RecvTimeoutError::Disconnected));
 }

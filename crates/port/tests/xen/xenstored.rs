@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -104,6 +105,13 @@ impl Xenstored {
             if stream.write_all(&message(kind, id, answer.as_bytes())).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Ends, as a process that is killed: all connections are closed.
+    pub fn end(&self) {
+        for (stream, _) in &self.0.0.lock().unwrap().clients {
+            stream.shutdown(Shutdown::Both).unwrap();
         }
     }
 
