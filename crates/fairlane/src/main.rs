@@ -15,6 +15,7 @@ mod figures;
 mod interrupt;
 mod lab;
 mod load;
+mod log;
 mod man;
 mod out;
 mod policy_file;

@@ -1,13 +1,13 @@
 //! Runs a policy until a signal or a control client says to stop.
 
 use crate::figures::count;
+use crate::log;
 use crate::policy_file::{self, Unfit};
 use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::EnvFilter;
@@ -31,11 +31,12 @@ fn filter(text: &str) -> Result<String, String> {
 
 /// Runs the policy.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    start_log(args.log)?;
+    let filter = log_filter(args.log)?;
     let policy = policy_file::read(&args.policy)?;
     // Before the first thread starts, so that every thread inherits it: only `serve` takes them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block().context("cannot block signals")?;
+    let _log = log::start(filter).context("cannot start the log")?;
     let engine = Engine::start(policy)?;
     tracing::info!("{}", served(&engine.policy(), engine.metrics()));
     serve(&engine, &signals, &args.policy);
@@ -44,18 +45,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs to standard error.
-fn start_log(filter: Option<String>) -> anyhow::Result<()> {
+/// What to log: as the command says, else the environment.
+fn log_filter(filter: Option<String>) -> anyhow::Result<EnvFilter> {
     let filter = filter.or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned());
-    let filter = EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter} is no filter"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        // A backend whose standard error was closed still has guests to serve.
-        .log_internal_errors(false)
-        .init();
-    Ok(())
+    EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter} is no filter"))
 }
 
 /// What is served, in a line.

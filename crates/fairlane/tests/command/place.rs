@@ -1,10 +1,12 @@
 //! The real binary, in a directory of its own.
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::Duration;
 
 /// A policy of one vif on a wire.
 pub const POLICY: &str = r#"control = "DIR/control.sock"
@@ -126,6 +128,23 @@ impl Place {
         self.started(command)
     }
 
+    /// Starts one whose log nobody reads and that finds no room for a byte of it, and waits until it answers.
+    pub fn up_with_full_log(&self) -> (Backend, PipeReader) {
+        const BYTES: usize = 4096;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        fcntl(&writer, FcntlArg::F_SETPIPE_SZ(BYTES as i32)).unwrap();
+        writer.write_all(&[b'\n'; BYTES]).unwrap();
+        let child = self.command("up policy.toml").stderr(writer).spawn().unwrap();
+        let backend = Backend { child, log: None, metrics: None };
+        for _ in 0..600 {
+            if self.ctl("show").code == Some(0) {
+                return (backend, reader);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("nobody answers at the control socket");
+    }
+
     fn started(&self, mut command: Command) -> Backend {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
@@ -157,6 +176,11 @@ impl Backend {
                 return read;
             }
         }
+    }
+
+    /// Reads the log to its end, that of the process.
+    pub fn rest_of_log(&mut self) -> String {
+        std::io::read_to_string(self.log.as_mut().unwrap()).unwrap()
     }
 
     /// Reads the log no longer, so that it cannot be written.

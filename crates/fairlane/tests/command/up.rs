@@ -3,7 +3,7 @@
 use crate::place::{POLICY, Place, assert_done, assert_refused};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -114,6 +114,52 @@ fn a_backend_survives_its_log() {
     backend.signal(Signal::SIGTERM);
     assert_eq!(backend.ends(), Some(0));
     assert_eq!(place.names(), ["policy.toml"]);
+}
+
+/// A frontend that comes, says nothing and leaves, so many times.
+fn reconnect(place: &Place, times: usize) {
+    for _ in 0..times {
+        let mut frontend = UnixStream::connect(place.path("web.sock")).unwrap();
+        frontend.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        frontend.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(frontend.read(&mut [0]).unwrap(), 0, "it is met, and let go");
+    }
+}
+
+#[test]
+fn a_frontend_that_reconnects_without_end_fills_no_log() {
+    const TIMES: usize = 3000;
+    let place = Place::with_policy();
+    let mut backend = place.up();
+    reconnect(&place, TIMES);
+    backend.signal(Signal::SIGTERM);
+    let log = backend.rest_of_log();
+    assert_eq!(backend.ends(), Some(0));
+    let said = log.lines().filter(|line| line.contains("frontend") && line.ends_with("vif=web")).count();
+    let left_out: Vec<&str> =
+        log.lines().filter_map(|line| line.split_once("vif=web said too much")).map(|(_, left_out)| left_out).collect();
+    let numbers = left_out.iter().map(|left_out| left_out.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap());
+    // Of each connection there is a line for its begin and its end.
+    assert_eq!(said + numbers.sum::<usize>(), 2 * TIMES, "{log}");
+    assert!(said + left_out.len() < 100, "{said} lines, and {} that tell of more", left_out.len());
+    assert!(log.contains(": stopped"), "{log}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody() {
+    let place = Place::with_policy();
+    let (mut backend, log) = place.up_with_full_log();
+    reconnect(&place, 1000);
+    assert_done(&place.ctl("set web weight=3"), "");
+    place.write("policy.toml", "nonsense");
+    for _ in 0..20 {
+        backend.signal(Signal::SIGHUP);
+        assert_eq!(place.ctl("show").code, Some(0));
+    }
+    backend.signal(Signal::SIGTERM);
+    assert_eq!(backend.ends(), Some(0), "not even its end waits for a reader");
+    assert_eq!(place.names(), ["policy.toml"]);
+    drop(log);
 }
 
 #[test]
