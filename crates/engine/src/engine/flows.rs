@@ -6,8 +6,10 @@ use crate::control::FlowsFile;
 use crate::early::Early;
 use crate::snapshot::FlowState;
 use fairlane_core::time::Nanos;
-use std::fs::File;
+use nix::fcntl::OFlag;
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Bytes of an export at most: a guest's copies, and its flows with room to spare.
@@ -65,10 +67,11 @@ impl Shared {
     }
 }
 
-/// A whole file, if it is not longer than an export can be.
+/// A whole file, if it is not longer than an export can be. A pipe that nobody writes to is not waited for.
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(file);
+    let read = opened.and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
     read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > LONGEST {
         return Err(format!("it has more than {LONGEST} bytes, which no export has"));
