@@ -1,16 +1,18 @@
 //! A policy at work: its ports, the workers that serve them, and who may ask and tell.
 
+mod captures;
 mod flows;
 
 use crate::change;
 use crate::clock::{Clock, Monotonic};
-use crate::control::{self, CaptureReport, Reload, Request, Set, StartCapture};
+use crate::control::{self, Reload, Request, Set};
 use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot};
 use crate::worker::{Gone, Worker};
 use fairlane_core::policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
+use fairlane_port::capture::Recording;
 use fairlane_port::xen::backend::Found;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -56,6 +58,8 @@ struct Shared {
     stop: Condvar,
     /// Cards of Xen's guests, as xenstore has them; those that a vif of the file names too.
     found: Mutex<BTreeMap<(String, u32), Terms>>,
+    /// Captures by vif, from their start until somebody asks what came of them.
+    captures: Mutex<HashMap<String, Recording>>,
 }
 
 impl Engine {
@@ -92,8 +96,9 @@ impl Engine {
         }
         let (socket, page) = (policy.control.clone(), policy.metrics);
         let (stopping, stop) = (Mutex::new(false), Condvar::new());
-        let (takes_found, found) = (policy.takes_found(), Mutex::default());
-        let shared = Arc::new(Shared { policy: Mutex::new(policy), workers, places, clock, stopping, stop, found });
+        let (takes_found, found, captures) = (policy.takes_found(), Mutex::default(), Mutex::default());
+        let policy = Mutex::new(policy);
+        let shared = Arc::new(Shared { policy, workers, places, clock, stopping, stop, found, captures });
         if takes_found {
             let heard = Arc::downgrade(&shared);
             ports::find(move |found| {
@@ -165,6 +170,7 @@ impl Drop for Engine {
         for worker in &self.shared.workers {
             worker.end();
         }
+        self.shared.end_captures();
     }
 }
 
@@ -317,33 +323,6 @@ impl Shared {
         }
     }
 
-    fn start_capture(&self, start: &StartCapture) -> Result<(), Error> {
-        let worker = self.worker_of(&start.vif)?;
-        let file = create(&start.file)?;
-        let (vif, snap) = (start.vif.clone(), start.snap.unwrap_or(u32::MAX));
-        let started = worker.ask(move |work| {
-            let (bridge, port) = work.vif(&vif)?;
-            Some(work.bridges[bridge].start_capture(port, file, snap))
-        })?;
-        if started == Some(true) {
-            return Ok(());
-        }
-        // Nothing was written to it.
-        let _ = std::fs::remove_file(&start.file);
-        Err(Error(format!("vif `{}` is under capture already: stop that one first", start.vif)))
-    }
-
-    fn stop_capture(&self, vif: &str) -> Result<CaptureReport, Error> {
-        let worker = self.worker_of(vif)?;
-        let name = vif.to_owned();
-        let report = worker.ask(move |work| {
-            let (bridge, port) = work.vif(&name)?;
-            work.bridges[bridge].stop_capture(port)
-        })?;
-        let report = report.ok_or_else(|| Error(format!("vif `{vif}` is not under capture")))?;
-        Ok(CaptureReport { frames: report.frames, bytes: report.bytes, ended: report.error })
-    }
-
     fn worker_of(&self, vif: &str) -> Result<&Worker, Error> {
         let policy = self.policy();
         let found = policy.vifs.iter().find(|known| known.name == vif);
@@ -365,7 +344,7 @@ fn warn<S: Display>(sentences: impl IntoIterator<Item = S>) {
     sentences.into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
 }
 
-/// A new file that only its owner may read.
+/// A new file that only its owner may read. What is there already, a link or pipe too, is not opened.
 fn create(path: &Path) -> Result<std::fs::File, Error> {
     let said = |error: &dyn std::fmt::Display| Error(format!("cannot write to {}: {error}", path.display()));
     if !path.is_absolute() {

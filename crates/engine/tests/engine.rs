@@ -7,6 +7,7 @@ use fairlane_engine::control::{Client, Error};
 use fairlane_engine::snapshot::State;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
+use nix::unistd::mkfifo;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -186,17 +187,29 @@ fn captures_into_a_new_file_only() {
     let _engine = Engine::start(place.policy(TWO)).unwrap();
     let mut client = Client::connect(&place.control()).unwrap();
     let file = place.path("web.pcap");
-    assert!(refusal(client.start_capture("web", Path::new("web.pcap"), None)).contains("begin with /"));
-    assert!(refusal(client.start_capture("nobody", &file, None)).contains("web"));
+    assert!(refusal(client.start_capture("web", Path::new("web.pcap"), None, None)).contains("begin with /"));
+    assert!(refusal(client.start_capture("nobody", &file, None, None)).contains("web"));
     assert!(refusal(client.stop_capture("web")).contains("not under capture"));
-    client.start_capture("web", &file, Some(64)).unwrap();
-    assert!(refusal(client.start_capture("web", &file, None)).contains("exists"));
-    assert!(refusal(client.start_capture("web", &place.path("second.pcap"), None)).contains("already"));
+    client.start_capture("web", &file, Some(64), None).unwrap();
+    assert!(refusal(client.start_capture("web", &file, None, None)).contains("exists"));
+    assert!(refusal(client.start_capture("web", &place.path("second.pcap"), None, None)).contains("already"));
     assert!(!place.path("second.pcap").exists());
     let report = client.stop_capture("web").unwrap();
     assert_eq!((report.frames, report.ended), (0, None));
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(&std::fs::read(&file).unwrap()[..4], &0xa1b2_3c4d_u32.to_ne_bytes());
+}
+
+#[test]
+fn pipes_that_nobody_opens_at_their_other_end_hold_no_client() {
+    let place = Place::new();
+    let _engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let pipe = place.path("pipe");
+    mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(refusal(client.start_capture("web", &pipe, None, None)).contains("exists"));
+    assert!(refusal(client.export_flows("web", &pipe)).contains("web"));
+    assert!(refusal(client.import_flows("web", &pipe)).contains("web"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::{figures, out};
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use fairlane_core::policy::units::{format_duration, format_rate, format_size};
+use fairlane_core::policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_core::time::Nanos;
 use fairlane_engine::control::Client;
 use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, VifState};
@@ -58,8 +58,11 @@ enum Command {
         /// Bytes recorded of a frame at most [default: all]
         #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
         snap: Option<u32>,
-        /// End the recording
-        #[arg(long, conflicts_with_all = ["file", "snap"])]
+        /// Size of the file at which the recording ends, such as 64MiB [default: 1GiB]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        limit: Option<u64>,
+        /// End the recording, and show what came of it
+        #[arg(long, conflicts_with_all = ["file", "snap", "limit"])]
         stop: bool,
     },
     /// Show what passed since the backend started: frames, bytes, waits, drops by reason
@@ -135,14 +138,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let taken = client.import_flows(&vif, &whole(&file)?)?;
             answer(json, &taken, &format!("{} taken over\n", figures::count(taken as usize, "flow")))
         }
-        Command::Capture { vif, file: Some(file), snap, .. } => {
+        Command::Capture { vif, file: Some(file), snap, limit, .. } => {
             let file = whole(&file)?;
-            client.start_capture(&vif, &file, snap)?;
+            client.start_capture(&vif, &file, snap, limit)?;
             answer(json, &(), "")
         }
         Command::Capture { vif, file: None, .. } => {
             let report = client.stop_capture(&vif)?;
-            let text = format!("{} frames, {} written", report.frames, figures::size(report.bytes));
+            let mut text = format!("{} frames, {} written", report.frames, figures::size(report.bytes));
+            if report.left_out > 0 {
+                text += &format!(", {} frames left out", report.left_out);
+            }
             answer(json, &report, &format!("{text}\n"))?;
             match report.ended {
                 Some(reason) => bail!("the capture of {vif} ended before it was stopped: {reason}"),

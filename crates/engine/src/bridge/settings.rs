@@ -9,8 +9,7 @@ use fairlane_core::stats::Counters;
 use fairlane_core::switch::{Pins, Taken};
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
-use fairlane_port::capture::{Captured, Report};
-use std::fs::File;
+use fairlane_port::capture::{Captured, Recorder};
 
 impl Bridge {
     /// Attaches the uplink, in place of the one that was there.
@@ -98,33 +97,28 @@ impl Bridge {
         Some(&mut *self.fabric.slot(port)?.port)
     }
 
-    /// Starts to write a port's frames into an empty file, of each at most `snap` bytes. False if that is done already.
-    pub fn start_capture(&mut self, port: PortId, file: File, snap: u32) -> bool {
+    /// Starts to record a port's frames. False if that is done already.
+    pub fn start_capture(&mut self, port: PortId, recorder: Recorder) -> bool {
         let Some(slot) = self.fabric.slots.get_mut(port.index()) else { return false };
         let Some(mut taken) = slot.take() else { return false };
         let started = matches!(taken.port, Attached::Plain(_));
         taken.port = match taken.port {
-            Attached::Plain(port) => Attached::Captured(Box::new(Captured::start(port, file, snap))),
+            Attached::Plain(port) => Attached::Captured(Box::new(Captured::new(port, recorder))),
             captured => captured,
         };
         *slot = Some(taken);
         started
     }
 
-    /// Ends a capture; none if there was none.
-    pub fn stop_capture(&mut self, port: PortId) -> Option<Report> {
-        let slot = self.fabric.slots.get_mut(port.index())?;
-        let mut taken = slot.take()?;
-        let (port, report) = match taken.port {
-            Attached::Captured(captured) => {
-                let (port, report) = captured.stop();
-                (port, Some(report))
-            }
-            Attached::Plain(port) => (port, None),
+    /// Ends a capture, if there is one.
+    pub fn stop_capture(&mut self, port: PortId) {
+        let Some(slot) = self.fabric.slots.get_mut(port.index()) else { return };
+        let Some(mut taken) = slot.take() else { return };
+        taken.port = match taken.port {
+            Attached::Captured(captured) => Attached::Plain(captured.stop()),
+            plain => plain,
         };
-        taken.port = Attached::Plain(port);
         *slot = Some(taken);
-        report
     }
 
     /// Changes what a port is granted, from the next decision on.

@@ -87,12 +87,18 @@ impl Client {
         self.request(Request::Reload(Reload { name: name.to_owned(), text: text.to_owned() }))
     }
 
-    /// Records a vif's frames in a new file.
+    /// Records a vif's frames in a new file: `snap` bytes of each at most, and `limit` bytes of the file.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn start_capture(&mut self, vif: &str, file: &Path, snap: Option<u32>) -> Result<(), Error> {
-        self.request(Request::StartCapture(StartCapture { vif: vif.to_owned(), file: file.to_owned(), snap }))
+    pub fn start_capture(
+        &mut self,
+        vif: &str,
+        file: &Path,
+        snap: Option<u32>,
+        limit: Option<u64>,
+    ) -> Result<(), Error> {
+        self.request(Request::StartCapture(StartCapture { vif: vif.to_owned(), file: file.to_owned(), snap, limit }))
     }
 
     /// Ends a capture.

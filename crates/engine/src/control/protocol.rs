@@ -74,6 +74,9 @@ pub struct StartCapture {
     /// Bytes recorded of a frame at most; all if absent.
     #[serde(default)]
     pub snap: Option<u32>,
+    /// Bytes of the file at most, where the capture ends; 1 GiB if absent.
+    #[serde(default)]
+    pub limit: Option<u64>,
 }
 
 /// What to record no longer.
@@ -101,7 +104,9 @@ pub struct CaptureReport {
     pub frames: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Why it ended before it was stopped (a full disk); none if it did not.
+    /// Frames that passed and are not in the file, as it could not be written as fast.
+    pub left_out: u64,
+    /// Why it ended before it was stopped (its limit, a full disk); none if it did not.
     pub ended: Option<String>,
 }
 

@@ -73,6 +73,10 @@ fn captures_a_vif_into_a_new_file() {
     assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
     assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
     assert_refused(&place.ctl("capture web web.pcap"), 1, "cannot write to DIR/web.pcap: File exists (os error 17)\n");
+    assert_done(&place.ctl("capture web small.pcap --limit 1KiB"), "");
+    let report: serde_json::Value = serde_json::from_str(&place.ctl("capture web --stop --json").out).unwrap();
+    assert_eq!(report, serde_json::json!({ "frames": 0, "bytes": 24, "left_out": 0, "ended": null }));
+    assert!(place.ctl("capture web other.pcap --limit 1").err.contains("must be a number and a unit"));
     assert_eq!(place.ctl("capture web").code, Some(2));
     assert_eq!(place.ctl("capture web other.pcap --stop").code, Some(2));
     assert!(!place.path("other.pcap").exists());

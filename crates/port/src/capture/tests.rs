@@ -1,15 +1,32 @@
 use super::*;
 use crate::memory::{self, Peer};
 use fairlane_core::packet::Offload;
+use fairlane_core::time::SECOND;
 use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use proptest::prelude::*;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
 
-fn captured(file: File, snap: u32) -> (Captured, Peer) {
+/// A port under capture whose file has no limit.
+fn captured(file: File, snap: u32) -> (Captured, Recording, Peer) {
+    limited(file, snap, u64::MAX)
+}
+
+fn limited(file: File, snap: u32, limit: u64) -> (Captured, Recording, Peer) {
     let (port, peer) = memory::pair(usize::MAX);
-    (Captured::start(Box::new(port), file, snap), peer)
+    let (recorder, recording) = start(file, snap, limit).unwrap();
+    (Captured::new(Box::new(port), recorder), recording, peer)
+}
+
+/// Ends a capture that can be written.
+fn end(port: Captured, recording: Recording) -> (Box<dyn Port>, Report) {
+    let port = port.stop();
+    (port, recording.end(Instant::now() + Duration::from_secs(60)))
 }
 
 fn put(port: &mut Captured, frame: &[u8], now: Nanos) {
@@ -21,8 +38,8 @@ fn put(port: &mut Captured, frame: &[u8], now: Nanos) {
 }
 
 /// The records of a file: time, bytes kept, length on the wire.
-fn read(file: &std::path::Path) -> Vec<(Nanos, Vec<u8>, u32)> {
-    let mut reader = PcapReader::new(File::open(file).unwrap()).unwrap();
+fn read(file: impl Read) -> Vec<(Nanos, Vec<u8>, u32)> {
+    let mut reader = PcapReader::new(file).unwrap();
     assert_eq!(reader.header().datalink, DataLink::ETHERNET);
     let mut records = Vec::new();
     // Raw packets: the reader's checked ones wrongly refuse those that were cut.
@@ -43,7 +60,7 @@ proptest! {
         snap in prop_oneof![Just(262_144u32), 1..200u32],
     ) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let (mut port, peer) = captured(file.reopen().unwrap(), snap);
+        let (mut port, recording, peer) = captured(file.reopen().unwrap(), snap);
         let mut burst = Burst::new();
         let mut expected = Vec::new();
         let mut now = Nanos(0);
@@ -66,11 +83,10 @@ proptest! {
                 expected.push((now, frame));
             }
         }
-        let (_, report) = port.stop();
-        let records = read(file.path());
-        prop_assert_eq!(report.frames, expected.len() as u64);
-        prop_assert_eq!(report.bytes, file.path().metadata().unwrap().len());
-        prop_assert_eq!(report.error, None);
+        let (_, report) = end(port, recording);
+        let records = read(file.as_file());
+        let (frames, bytes) = (expected.len() as u64, file.path().metadata().unwrap().len());
+        prop_assert_eq!(report, Report { frames, bytes, left_out: 0, ended: None });
         prop_assert_eq!(records.len(), expected.len());
         for ((time, kept, len), (expected_time, bytes)) in records.iter().zip(&expected) {
             prop_assert_eq!(*len as usize, bytes.len());
@@ -83,24 +99,100 @@ proptest! {
 #[test]
 fn a_full_disk_ends_the_capture_and_not_the_traffic() {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let (mut port, peer) = captured(full, 65_536);
+    let (mut port, recording, peer) = captured(full, 65_536);
     for number in 0..1000 {
         put(&mut port, &[7; 1500], Nanos::from_millis(number));
     }
-    let error = port.report().error.clone().expect("the disk is full");
-    assert!(error.contains("No space left on device"), "{error}");
     assert_eq!((0..).take_while(|_| peer.receive().is_some()).count(), 1000);
     peer.send(&[1; 60], Offload::default());
-    let (mut port, report) = port.stop();
+    let (mut port, report) = end(port, recording);
     assert_eq!((report.frames, report.bytes), (0, 0));
+    let error = report.ended.expect("the disk is full");
+    assert!(error.contains("No space left on device"), "{error}");
     assert_eq!(port.offer(&mut Burst::new(), ALL, Nanos(0)).len(), 1, "the port works on");
 }
 
 #[test]
 fn an_abandoned_capture_is_written() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let (mut port, _peer) = captured(file.reopen().unwrap(), 65_536);
+    let (mut port, recording, _peer) = captured(file.reopen().unwrap(), 65_536);
     put(&mut port, &[7; 100], Nanos(1));
     drop(port);
-    assert_eq!(read(file.path()).len(), 1);
+    assert_eq!(recording.end(Instant::now() + Duration::from_secs(60)).ended, None);
+    assert_eq!(read(file.as_file()).len(), 1);
+}
+
+/// A pipe's ends, as files.
+fn pipe() -> (File, File) {
+    let (reader, writer) = io::pipe().unwrap();
+    (File::from(OwnedFd::from(reader)), File::from(OwnedFd::from(writer)))
+}
+
+#[test]
+fn a_file_that_takes_nothing_holds_nobody() {
+    const FRAMES: u64 = 20_000; // 30 MB
+    let (reader, writer) = pipe();
+    let (mut port, recording, peer) = captured(writer, 65_536);
+    for number in 0..FRAMES {
+        put(&mut port, &[7; 1500], Nanos::from_millis(number));
+        assert!(peer.receive().is_some());
+    }
+    let port = port.stop();
+    let report = recording.end(Instant::now() + Duration::from_millis(100));
+    assert_eq!(report.ended.as_deref(), Some("its file takes no more"));
+    assert_eq!((report.frames, report.left_out), (0, FRAMES));
+    assert_eq!(port.status(), Status::Up);
+    drop(reader);
+}
+
+#[test]
+fn what_a_slow_file_has_no_room_for_is_left_out_and_the_rest_is_whole() {
+    const FRAMES: u64 = 20_000;
+    let (mut reader, writer) = pipe();
+    let (mut port, recording, peer) = captured(writer, 65_536);
+    let mut pass = |now: Nanos| {
+        for _ in 0..FRAMES {
+            put(&mut port, &[7; 1500], now);
+            assert!(peer.receive().is_some());
+        }
+    };
+    pass(Nanos(1));
+    let (tell, told) = channel();
+    let read_on = std::thread::spawn(move || {
+        let mut bytes = vec![0; 8 << 20];
+        reader.read_exact(&mut bytes).unwrap();
+        tell.send(()).unwrap();
+        reader.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    // Half of the memory is free again.
+    told.recv().unwrap();
+    pass(Nanos(SECOND));
+    let (_, report) = end(port, recording);
+    let bytes = read_on.join().unwrap();
+    let records = read(&bytes[..]);
+    assert!(records.iter().all(|(_, bytes, len)| bytes == &[7; 1500] && *len == 1500));
+    assert_eq!((report.frames, report.bytes), (records.len() as u64, bytes.len() as u64));
+    assert_eq!((report.frames + report.left_out, report.ended), (2 * FRAMES, None));
+    let first = records.iter().filter(|record| record.0 == records[0].0).count() as u64;
+    assert!(first < FRAMES, "there are 16 MiB for 30");
+    assert!(first < report.frames, "later frames had room again");
+}
+
+#[test]
+fn a_file_at_its_limit_ends_the_capture_with_whole_records() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (mut port, recording, peer) = limited(file.reopen().unwrap(), 65_536, 10 << 10);
+    for _ in 0..100 {
+        put(&mut port, &[7; 1000], Nanos(1));
+    }
+    // Nor does a smaller frame come in later.
+    put(&mut port, &[7; 60], Nanos(2));
+    assert_eq!((0..).take_while(|_| peer.receive().is_some()).count(), 101);
+    let (_, report) = end(port, recording);
+    // The header, and ten records of a frame and 16 bytes.
+    let ended = Some("its file reached the limit of 10KiB".to_owned());
+    assert_eq!(report, Report { frames: 10, bytes: 24 + 10 * 1016, left_out: 0, ended });
+    assert_eq!(file.path().metadata().unwrap().len(), report.bytes);
+    assert_eq!(read(file.as_file()).len(), 10);
 }

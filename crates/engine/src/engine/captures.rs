@@ -1,0 +1,74 @@
+//! Captures of vifs' frames: begun and ended by whoever asks, recorded by workers, written by threads of their own.
+
+use super::{Error, Shared, create};
+use crate::control::{CaptureReport, StartCapture};
+use fairlane_port::capture::{self, Recording};
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of a capture's file, where nothing else is said.
+const LIMIT: u64 = 1 << 30;
+
+/// How long is waited for the rest of a capture to be written.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Shared {
+    pub(super) fn start_capture(&self, start: &StartCapture) -> Result<(), Error> {
+        let file = create(&start.file)?;
+        let started = self.record(start, file);
+        if started.is_err() {
+            // Nothing that anybody wants was written to it.
+            let _ = std::fs::remove_file(&start.file);
+        }
+        started
+    }
+
+    fn record(&self, start: &StartCapture, file: std::fs::File) -> Result<(), Error> {
+        let worker = self.worker_of(&start.vif)?;
+        let (snap, limit) = (start.snap.unwrap_or(u32::MAX), start.limit.unwrap_or(LIMIT));
+        let said = |error| format!("cannot capture vif `{}`: {error}", start.vif);
+        let (recorder, recording) = capture::start(file, snap, limit).map_err(said)?;
+        let name = start.vif.clone();
+        let mut captures = self.captures();
+        let started = worker.ask(move |work| {
+            let (bridge, port) = work.vif(&name)?;
+            Some(work.bridges[bridge].start_capture(port, recorder))
+        })?;
+        if started != Some(true) {
+            return Err(Error(format!("vif `{}` is under capture already: stop that one first", start.vif)));
+        }
+        captures.insert(start.vif.clone(), recording);
+        Ok(())
+    }
+
+    pub(super) fn stop_capture(&self, vif: &str) -> Result<CaptureReport, Error> {
+        let worker = self.worker_of(vif)?;
+        let name = vif.to_owned();
+        let mut captures = self.captures();
+        worker.ask(move |work| {
+            if let Some((bridge, port)) = work.vif(&name) {
+                work.bridges[bridge].stop_capture(port);
+            }
+        })?;
+        let recording = captures.remove(vif);
+        drop(captures);
+        let recording = recording.ok_or_else(|| Error(format!("vif `{vif}` is not under capture")))?;
+        let report = recording.end(Instant::now() + PATIENCE);
+        let (frames, bytes, left_out, ended) = (report.frames, report.bytes, report.left_out, report.ended);
+        Ok(CaptureReport { frames, bytes, left_out, ended })
+    }
+
+    /// Waits for what captures have left to be written, now that the workers have ended.
+    pub(super) fn end_captures(&self) {
+        let until = Instant::now() + PATIENCE;
+        for (_, recording) in self.captures().drain() {
+            // Nobody is there who asked for it.
+            recording.end(until);
+        }
+    }
+
+    fn captures(&self) -> MutexGuard<'_, HashMap<String, Recording>> {
+        self.captures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
