@@ -17,7 +17,7 @@ use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_port::{BURST, Burst, Room, Status, Wanted};
+use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
 
 /// Scheduler decisions of one round at most; ports are flushed after that many.
 const SERVICES: usize = 8;
@@ -50,6 +50,8 @@ pub struct Bridge {
     accelerated: Vec<PortId>,
     /// Guests' ports that others wait for.
     contended: Vec<PortId>,
+    /// Ports whose peers' messages are left until later.
+    unheard: Vec<PortId>,
     /// Services that found the uplink full, in the order in which the scheduler asked for them.
     held: Vec<Service>,
     /// The same while they are resumed: only its memory is kept.
@@ -91,6 +93,7 @@ impl Bridge {
             cursor: 0,
             accelerated: Vec::new(),
             contended: Vec::new(),
+            unheard: Vec::new(),
             held: Vec::new(),
             resumed: Vec::new(),
             marked: Nanos(0),
@@ -110,6 +113,9 @@ impl Bridge {
         }
         self.look_for_frames(now);
         self.mark(now);
+        if !self.unheard.is_empty() {
+            round.next = round.next.min(self.hear_again(now));
+        }
         self.resume(burst, &mut round, &mut now, clock);
         let mut uplink = true;
         for _ in 0..SERVICES {
@@ -212,6 +218,9 @@ impl Bridge {
                 worked
             });
             service.cost.nanos += end.since(served).0;
+            if !matches!(left, Left::Waits(UPLINK)) {
+                service.cost.nanos += slot.messages.charge();
+            }
         }
         *now = end;
         round.frames += frames;
@@ -465,6 +474,41 @@ impl Bridge {
             port: state(slot),
         });
         (slots[UPLINK.index()].as_deref().map(state), vifs.collect())
+    }
+
+    /// Handles a ready descriptor of a port. What a message of its peer takes is the port's: it is charged with the next service, and
+    /// who sends too many is heard later. `now` is later then by as much, so that it is nobody else's time.
+    pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
+        let Some(slot) = self.fabric.slot(port) else { return };
+        if !slot.port.is_message(number) {
+            return slot.port.event(number, poller, *now);
+        }
+        self.worked.take(*now, clock);
+        slot.port.event(number, poller, *now);
+        *now = clock.now();
+        slot.messages.count(self.worked.take(*now, clock), *now);
+        if slot.messages.again() > *now && !self.unheard.contains(&port) {
+            slot.port.hear(false);
+            self.unheard.push(port);
+        }
+        self.heed_limit(port, *now);
+    }
+
+    /// Hears messages again that were left until now. Answers when the next are.
+    fn hear_again(&mut self, now: Nanos) -> Nanos {
+        let Bridge { fabric, unheard, .. } = self;
+        let mut next = Nanos::NEVER;
+        unheard.retain(|port| {
+            let Some(slot) = fabric.slot(*port) else { return false };
+            let again = slot.messages.again();
+            if again <= now {
+                slot.port.hear(true);
+                return false;
+            }
+            next = next.min(again);
+            true
+        });
+        next
     }
 
     /// Asks every port to wake the worker for what it waits for. True if something is there already.

@@ -15,6 +15,7 @@ mod early;
 mod engine;
 pub mod failure;
 mod forward;
+mod messages;
 pub mod metrics;
 mod ports;
 mod slot;

@@ -2,6 +2,7 @@
 
 use crate::bill::FrameTime;
 use crate::early::Early;
+use crate::messages::Messages;
 use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
 use fairlane_core::sched::Share;
@@ -113,6 +114,8 @@ pub(crate) struct Slot {
     pub touched: bool,
     /// The worker's time that one of its frames takes.
     pub frame_time: FrameTime,
+    /// The worker's time that its peer's messages take.
+    pub messages: Messages,
 }
 
 impl Slot {
@@ -136,6 +139,7 @@ impl Slot {
             marked: 0,
             touched: false,
             frame_time: FrameTime::default(),
+            messages: Messages::default(),
         }
     }
 }

@@ -71,12 +71,10 @@ impl Work {
         self.bridges.iter().position(|bridge| bridge.name() == link)
     }
 
-    fn event(&mut self, key: Key, number: u32, now: Nanos) {
+    fn event(&mut self, key: Key, number: u32, now: &mut Nanos) {
         let port = PortId(key.0 & ((1 << PORT_BITS) - 1));
-        let Some(bridge) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize) else { return };
-        if let Some(known) = bridge.port(port) {
-            known.event(number, &self.poller, now);
-            bridge.heed_limit(port, now);
+        if let Some(bridge) = self.bridges.get_mut((key.0 >> PORT_BITS) as usize) {
+            bridge.event(port, number, &self.poller, now, &self.clock);
         }
     }
 
@@ -270,7 +268,7 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
                     order(&mut work);
                 }
             } else {
-                work.event(key, number, now);
+                work.event(key, number, &mut now);
             }
         }
     }

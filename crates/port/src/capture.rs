@@ -127,6 +127,14 @@ impl Port for Captured {
         self.port.event(number, poller, now);
     }
 
+    fn is_message(&self, number: u32) -> bool {
+        self.port.is_message(number)
+    }
+
+    fn hear(&mut self, messages: bool) {
+        self.port.hear(messages);
+    }
+
     fn limit(&self) -> Option<crate::Limit> {
         self.port.limit()
     }

@@ -288,6 +288,14 @@ impl<P: Port> Port for Faulty<P> {
         self.port.event(number, poller, now);
     }
 
+    fn is_message(&self, number: u32) -> bool {
+        self.port.is_message(number)
+    }
+
+    fn hear(&mut self, messages: bool) {
+        self.port.hear(messages);
+    }
+
     fn status(&self) -> Status {
         self.port.status()
     }

@@ -150,6 +150,15 @@ pub trait Port: Send {
     /// Handles a ready descriptor: a control message, a kick, a connection.
     fn event(&mut self, number: u32, poller: &Poller, now: Nanos);
 
+    /// Whether an event is a message of the peer's, or its coming and going: the worker's time for it is measured and the peer's. All
+    /// others only say that there are frames, or room.
+    fn is_message(&self, _number: u32) -> bool {
+        false
+    }
+
+    /// Has the peer's messages heard, or left where they are until later. Frames and room are told of all the same.
+    fn hear(&mut self, _messages: bool) {}
+
     /// Whether it can carry frames.
     fn status(&self) -> Status;
 
@@ -204,6 +213,12 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn event(&mut self, number: u32, poller: &Poller, now: Nanos) {
         (**self).event(number, poller, now)
+    }
+    fn is_message(&self, number: u32) -> bool {
+        (**self).is_message(number)
+    }
+    fn hear(&mut self, messages: bool) {
+        (**self).hear(messages)
     }
     fn status(&self) -> Status {
         (**self).status()

@@ -62,6 +62,7 @@ impl Bridge {
         self.held.retain(|service| service.port != port);
         self.idle.retain(|idle| *idle != port);
         self.contended.retain(|on| *on != port);
+        self.unheard.retain(|unheard| *unheard != port);
         self.fabric.touched.retain(|touched| *touched != port);
         self.fabric.switch.detach(port);
         self.accelerated.retain(|other| *other != port);

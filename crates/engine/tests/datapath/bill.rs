@@ -1,9 +1,8 @@
 //! What guests are charged of the worker's time, whatever their frames cost, on a clock that runs as frames are carried.
 
-use crate::support::{Link, Turns, frame, mac, weight};
-use fairlane_core::PortId;
+use crate::support::{Ledger, Link, Turns, frame, mac, weight};
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::sched::Grant;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
@@ -76,34 +75,6 @@ impl Port for Slow {
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
     fn status(&self) -> Status {
         Status::Up
-    }
-}
-
-/// Adds up what it is told.
-struct Ledger {
-    turns: Box<dyn Scheduler>,
-    charged: Arc<AtomicU64>,
-}
-
-impl Scheduler for Ledger {
-    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
-        self.turns.configure(port, share, now)
-    }
-    fn remove(&mut self, port: PortId) {
-        self.turns.remove(port)
-    }
-    fn activate(&mut self, port: PortId, now: Nanos) {
-        self.turns.activate(port, now)
-    }
-    fn next(&mut self, now: Nanos) -> Next {
-        self.turns.next(now)
-    }
-    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
-        self.charged.fetch_add(cost.nanos, Relaxed);
-        self.turns.charge(port, cost, after, now)
-    }
-    fn defer(&mut self, port: PortId, now: Nanos) {
-        self.turns.defer(port, now)
     }
 }
 

@@ -4,5 +4,8 @@ mod bill;
 mod bridge;
 mod early;
 mod fairness;
+mod flood;
+#[path = "../../../port/tests/frontend/mod.rs"]
+mod frontend;
 mod support;
 mod worker;

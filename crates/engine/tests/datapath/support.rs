@@ -56,6 +56,35 @@ impl Scheduler for Turns {
     }
 }
 
+/// Adds up what it is told that services take.
+pub struct Ledger {
+    pub turns: Box<dyn Scheduler>,
+    /// Nanoseconds.
+    pub charged: Arc<AtomicU64>,
+}
+
+impl Scheduler for Ledger {
+    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
+        self.turns.configure(port, share, now)
+    }
+    fn remove(&mut self, port: PortId) {
+        self.turns.remove(port)
+    }
+    fn activate(&mut self, port: PortId, now: Nanos) {
+        self.turns.activate(port, now)
+    }
+    fn next(&mut self, now: Nanos) -> Next {
+        self.turns.next(now)
+    }
+    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        self.charged.fetch_add(cost.nanos, Ordering::Relaxed);
+        self.turns.charge(port, cost, after, now)
+    }
+    fn defer(&mut self, port: PortId, now: Nanos) {
+        self.turns.defer(port, now)
+    }
+}
+
 /// A share of some weight and nothing else.
 pub fn weight(weight: u32) -> Share {
     Share { weight, min_rate: 0, max_rate: None, burst: 100_000 }

@@ -41,6 +41,9 @@ pub struct VhostUser {
     socket: Socket,
     watcher: Option<Watcher>,
     peer: Option<Peer>,
+    /// Whether frontends are not heard for now, as they had too much to say; and whether the log was told that they ever had.
+    deaf: bool,
+    told: bool,
     /// Why the last frontend was turned away, until the next one comes.
     refused: Option<String>,
     /// Among transmit queues.
@@ -78,7 +81,19 @@ impl VhostUser {
     fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
         let name = name.to_owned();
         let (turn, plain) = (Turn::default(), Plain::default());
-        VhostUser { name, queues, socket, watcher: None, peer: None, refused: None, turn, full: 0, plain }
+        VhostUser {
+            name,
+            queues,
+            socket,
+            watcher: None,
+            peer: None,
+            deaf: false,
+            told: false,
+            refused: None,
+            turn,
+            full: 0,
+            plain,
+        }
     }
 
     /// Meets a frontend, if one is there and none was.
@@ -100,16 +115,12 @@ impl VhostUser {
         }
     }
 
-    /// Handles a few messages; a frontend with more to say is asked again, so that it holds nobody up.
+    /// Handles a message; a frontend with more to say is asked again, so that it holds nobody up.
     fn converse(&mut self) {
-        const AT_ONCE: usize = 8;
-        for _ in 0..AT_ONCE {
-            let Some(peer) = &mut self.peer else { return };
-            match peer.answer() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => self.part(&error),
-            }
+        if let Some(peer) = &mut self.peer
+            && let Err(error) = peer.answer()
+        {
+            self.part(&error);
         }
     }
 
@@ -121,20 +132,26 @@ impl VhostUser {
             warn!(vif = %self.name, reason = %error, "frontend turned away");
             self.refused = Some(error.to_string());
         }
-        let Some(watcher) = &self.watcher else { return };
-        if let Some(peer) = self.peer.take() {
+        if let (Some(watcher), Some(peer)) = (&self.watcher, self.peer.take()) {
             watcher.remove(peer.channel.socket());
         }
-        if let Err(error) = self.socket.wait(watcher) {
+        self.attend();
+    }
+
+    /// Waits for a frontend.
+    fn attend(&mut self) {
+        if let Some(watcher) = &self.watcher
+            && let Err(error) = self.socket.wait(watcher)
+        {
             warn!(vif = %self.name, %error, "no frontend can be met any more");
         }
     }
 }
 
 impl Peer {
-    /// Carries out the next message. False if there is none now.
-    fn answer(&mut self) -> io::Result<bool> {
-        let Some(message) = self.channel.receive()? else { return Ok(false) };
+    /// Carries out the next message, if there is one.
+    fn answer(&mut self) -> io::Result<()> {
+        let Some(message) = self.channel.receive()? else { return Ok(()) };
         let (request, need_reply) = (message.request, message.need_reply);
         let outcome = self.session.handle(message);
         let replied = match &outcome {
@@ -145,7 +162,7 @@ impl Peer {
             _ => Ok(()),
         };
         outcome.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
-        replied.map(|()| true)
+        replied
     }
 
     /// Disables the device because its driver broke a rule.
@@ -289,11 +306,35 @@ impl Port for VhostUser {
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         match number {
+            FIRST_KICK.. => return self.peer.iter().for_each(|peer| peer.session.kicked(number)),
+            // It came with the message that was one too many.
+            _ if self.deaf => return,
             CONNECTION => self.converse(),
-            FIRST_KICK.. => self.peer.iter().for_each(|peer| peer.session.kicked(number)),
             _ => self.socket.event(),
         }
         self.greet();
+    }
+
+    fn is_message(&self, number: u32) -> bool {
+        number < FIRST_KICK
+    }
+
+    fn hear(&mut self, messages: bool) {
+        let Some(watcher) = self.watcher.as_ref().filter(|_| self.deaf == messages) else { return };
+        self.deaf = !messages;
+        if !std::mem::replace(&mut self.told, true) {
+            warn!(vif = %self.name, "its frontend sends so many messages that they are heard later from now on");
+        }
+        match (&self.peer, messages) {
+            (Some(peer), false) => watcher.remove(peer.channel.socket()),
+            (None, false) => self.socket.pause(watcher),
+            (Some(peer), true) => {
+                if let Err(error) = watcher.add(peer.channel.socket(), CONNECTION) {
+                    self.part(&error);
+                }
+            }
+            (None, true) => self.attend(),
+        }
     }
 
     fn status(&self) -> Status {

@@ -321,6 +321,10 @@ impl Port for Xen {
         }
     }
 
+    fn is_message(&self, number: u32) -> bool {
+        number == ORDERS
+    }
+
     fn limit(&self) -> Option<Limit> {
         self.limit
     }
