@@ -196,9 +196,10 @@ impl Session {
             }
             Request::SET_LOG_BASE => {
                 let file = message.files.first().ok_or("SET_LOG_BASE without a descriptor")?;
-                let log = DirtyLog::new(file, message.long(8)?, message.long(0)?)?;
                 self.stop_all();
-                self.log = Some(Arc::new(log));
+                // Before the next one is mapped, so that there is one at a time.
+                self.log = None;
+                self.log = Some(Arc::new(DirtyLog::new(file, message.long(8)?, message.long(0)?)?));
                 self.start()?;
                 // With LOG_SHMFD it is answered; whoever reads the answer takes 0 for success.
                 return long(0);
@@ -297,11 +298,11 @@ impl Session {
         if regions != message.files.len() {
             return Err(format!("SET_MEM_TABLE of {regions} regions with {} descriptors", message.files.len()));
         }
-        let mut memory = GuestMemory::default();
+        // Before the next one is mapped, so that there is one at a time.
+        self.memory = GuestMemory::default();
         for (index, file) in message.files.iter().enumerate() {
-            memory.add(region(message, 8 + 32 * index)?, file)?;
+            self.memory.add(region(message, 8 + 32 * index)?, file)?;
         }
-        self.memory = memory;
         Ok(())
     }
 

@@ -3,10 +3,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes mapped for a table of a guest's memory, or for its dirty log, at most, counted from the first byte of each file.
+/// Bytes mapped for a guest's memory at most, counted from the first byte of each file.
 pub const GUEST_MOST: u64 = 1 << 40;
 
-/// For all guests together: half of what a process has on x86-64 (47 bits, `Documentation/arch/x86/x86_64/mm.rst`).
+/// For its dirty log, counted so too: a bit for each page below 32 TiB.
+pub const LOG_MOST: u64 = 1 << 30;
+
+/// What each guest may have mapped of its memory whatever others have, beside its log: 32 TiB for a thousand.
+const OWN: u64 = 32 << 30;
+
+/// What all guests together may have beyond their own: half of what a process has on x86-64 (47 bits,
+/// `Documentation/arch/x86/x86_64/mm.rst`).
 pub static ALL: Budget = Budget::of(64 << 40);
 
 /// Bytes that may be mapped, and how many are.
@@ -21,19 +28,23 @@ impl Budget {
         Budget { most, used: AtomicU64::new(0) }
     }
 
-    /// Takes a part of it until that is dropped.
+    /// Lets a guest that has `held` bytes mapped have more, until that is dropped. Only what goes beyond its own is taken from
+    /// the budget.
     ///
     /// # Errors
     /// The end of a sentence: there is not so much left.
-    pub fn take(&'static self, bytes: u64) -> Result<Part, String> {
+    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Part, String> {
+        let beyond = bytes.saturating_sub(OWN.saturating_sub(held));
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|sum| *sum <= self.most)
+            used.checked_add(beyond).filter(|sum| *sum <= self.most)
         });
         match taken {
-            Ok(_) => Ok(Part { budget: self, bytes }),
+            Ok(_) => Ok(Part { budget: self, bytes, beyond }),
             Err(used) => {
-                let [used, most] = [used, self.most].map(|bytes| bytes >> 30);
-                Err(format!("{used} GiB are mapped for all guests already, and {most} GiB is the most"))
+                let [own, used, most] = [OWN, used, self.most].map(|bytes| bytes >> 30);
+                Err(format!(
+                    "beyond {own} GiB for each, {used} GiB are mapped for all guests already, and {most} GiB is the most"
+                ))
             }
         }
     }
@@ -43,6 +54,8 @@ impl Budget {
 pub struct Part {
     budget: &'static Budget,
     bytes: u64,
+    /// What of it was taken from the budget.
+    beyond: u64,
 }
 
 impl Part {
@@ -54,7 +67,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(self.beyond, Ordering::Relaxed);
     }
 }
 
@@ -65,14 +78,27 @@ mod tests {
     #[test]
     fn parts_are_taken_and_given_back() {
         static BUDGET: Budget = Budget::of(100 << 30);
-        let first = BUDGET.take(60 << 30).unwrap();
-        let refused = BUDGET.take((40 << 30) + 1).err().unwrap();
-        assert_eq!(refused, "60 GiB are mapped for all guests already, and 100 GiB is the most");
-        assert!(BUDGET.take(u64::MAX).is_err(), "the sum wraps");
-        let second = BUDGET.take(40 << 30).unwrap();
+        let first = BUDGET.take(60 << 30, OWN).unwrap();
+        let refused = BUDGET.take((40 << 30) + 1, OWN).err().unwrap();
+        let why = "beyond 32 GiB for each, 60 GiB are mapped for all guests already, and 100 GiB is the most";
+        assert_eq!(refused, why);
+        assert!(BUDGET.take(u64::MAX, OWN).is_err(), "the sum wraps");
+        let second = BUDGET.take(40 << 30, OWN).unwrap();
         drop(first);
-        let third = BUDGET.take(60 << 30).unwrap();
+        let third = BUDGET.take(60 << 30, OWN).unwrap();
         drop((second, third));
         assert_eq!(BUDGET.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_a_guests_own_is_never_refused() {
+        static BUDGET: Budget = Budget::of(1 << 40);
+        let _all = BUDGET.take(1 << 40, OWN).unwrap();
+        let own = BUDGET.take(20 << 30, 0).unwrap();
+        assert_eq!((own.bytes(), own.beyond), (20 << 30, 0));
+        let rest = BUDGET.take(12 << 30, 20 << 30).unwrap();
+        assert_eq!(rest.beyond, 0);
+        assert!(BUDGET.take(1, 32 << 30).is_err());
+        assert!(BUDGET.take(13 << 30, 20 << 30).is_err());
     }
 }

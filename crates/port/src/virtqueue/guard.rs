@@ -4,40 +4,97 @@
 //! So mapped ranges stand in a table, and the signal's handler puts empty pages where a range broke and marks it torn.
 //! The port notices and disables itself. A fault anywhere else takes its usual course.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::iter::successors;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Ranges of all guests of this process at most.
-const RANGES: usize = 4096;
+/// Ranges of a part of the table. It grows by such parts, so that no guest has places that another wants; what each may have
+/// mapped is bounded where it is mapped.
+const PART: usize = 32;
 
+/// A mapped range, if it has an owner. It is read by a signal's handler, which may come in the midst of a change: so changes are
+/// counted, as in Linux's seqlock, and what was read while the count was odd or changed is nothing.
+#[derive(Default)]
 struct Range {
+    changes: AtomicUsize,
     /// First address; 0 while the entry is free.
     start: AtomicUsize,
     len: AtomicUsize,
     torn: AtomicBool,
 }
 
-static TABLE: [Range; RANGES] =
-    [const { Range { start: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } }; RANGES];
+impl Range {
+    /// Changes it. Only its owner does, or who takes it from those that are free.
+    fn set(&self, start: usize, len: usize) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
+        // Who finds anything of what follows finds that it changes.
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+        self.changes.store(changes.wrapping_add(2), Ordering::Release);
+    }
+
+    /// First address and length, as they were together at one moment of the call. None where it has no owner, or was changed
+    /// meanwhile: then it is not the range of a thread that faults in it.
+    fn get(&self) -> Option<(usize, usize)> {
+        self.get_while(|| {})
+    }
+
+    /// The same, while something happens.
+    fn get_while(&self, meanwhile: impl FnOnce()) -> Option<(usize, usize)> {
+        let before = self.changes.load(Ordering::Acquire);
+        let found = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        meanwhile();
+        fence(Ordering::Acquire);
+        let stands = before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before;
+        (stands && found.0 != 0).then_some(found)
+    }
+}
+
+/// A part of the table, and the next one once there is one. None is ever freed: a signal's handler may be in it.
+#[derive(Default)]
+struct Part {
+    ranges: [Range; PART],
+    next: OnceLock<Box<Part>>,
+}
+
+static TABLE: OnceLock<Box<Part>> = OnceLock::new();
+/// Entries without an owner. The handler does not look here.
+static FREE: Mutex<Vec<&'static Range>> = Mutex::new(Vec::new());
 /// The handler that was there before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+fn parts() -> impl Iterator<Item = &'static Part> {
+    successors(TABLE.get(), |part| part.next.get()).map(|part| &**part)
+}
+
+/// The entry whose range has an address, with the range.
+fn find(address: usize) -> Option<(&'static Range, usize, usize)> {
+    parts().flat_map(|part| &part.ranges).find_map(|range| {
+        let (start, len) = range.get()?;
+        (address.wrapping_sub(start) < len).then_some((range, start, len))
+    })
+}
 
 /// An entry of the table, freed when dropped. Drop it before the range is unmapped or reused.
 pub struct Guard(&'static Range);
 
 impl Guard {
-    /// Guards a mapped range. `None` if the table is full.
-    pub fn over(start: usize, len: usize) -> Option<Guard> {
+    /// Guards a mapped range.
+    pub fn over(start: usize, len: usize) -> Guard {
         BEFORE.get_or_init(install);
-        let free = |range: &&Range| {
-            // The length is published by the start: a handler sees both or a free entry.
-            range.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let range = TABLE.iter().find(free)?;
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let range = free.pop().unwrap_or_else(|| {
+            let end = parts().last().map_or(&TABLE, |part| &part.next);
+            let [first, others @ ..] = &end.get_or_init(Box::default).ranges;
+            free.extend(others);
+            first
+        });
+        drop(free);
         range.torn.store(false, Ordering::Relaxed);
-        range.len.store(len, Ordering::Relaxed);
-        range.start.store(start, Ordering::Release);
-        Some(Guard(range))
+        range.set(start, len);
+        Guard(range)
     }
 
     /// Whether pages of the range went away.
@@ -49,7 +106,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.start.store(0, Ordering::Release);
+        self.0.set(0, 0);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 
@@ -70,31 +128,25 @@ fn install() -> libc::sigaction {
 extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo, and for SIGBUS it holds an address.
     let address = unsafe { (*info).si_addr() } as usize;
-    for range in &TABLE {
-        let start = range.start.load(Ordering::Acquire);
-        let len = range.len.load(Ordering::Relaxed);
-        // An entry that was freed and taken again meanwhile has another start, and the length is of that.
-        let is_whole = range.start.load(Ordering::Acquire) == start;
-        if start > 1 && is_whole && address.wrapping_sub(start) < len {
-            range.torn.store(true, Ordering::Relaxed);
-            // SAFETY: the range is a mapping of a guest's memory that its owner still holds (it frees the entry before it
-            // unmaps); empty pages take its place, and every pointer into it stays readable and writable.
-            let replaced = unsafe {
-                libc::mmap(
-                    start as *mut libc::c_void,
-                    len,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                    -1,
-                    0,
-                )
-            };
-            if replaced != libc::MAP_FAILED {
-                return;
-            }
-            // No memory for the table of pages, say: to return would be to fault for ever.
-            break;
+    if let Some((range, start, len)) = find(address) {
+        range.torn.store(true, Ordering::Relaxed);
+        // SAFETY: the range is a mapping of a guest's memory that its owner still holds (it frees the entry before it
+        // unmaps, and only the thread that owns it touches it, which is this one); empty pages take its place, and every
+        // pointer into it stays readable and writable.
+        let replaced = unsafe {
+            libc::mmap(
+                start as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        if replaced != libc::MAP_FAILED {
+            return;
         }
+        // No memory for the table of pages, say: to return would be to fault for ever.
     }
     // SAFETY: what was there before takes over, or the default action while it is not known; the instruction faults again.
     unsafe {
@@ -102,5 +154,77 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
             Some(before) => _ = libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()),
             None => _ = libc::signal(libc::SIGBUS, libc::SIG_DFL),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    #[test]
+    fn there_is_a_place_for_everyone_and_it_is_found() {
+        // Addresses that nobody has mapped.
+        const FAR: usize = 1 << 60;
+        let guards: Vec<Guard> = (0..10_000).map(|at| Guard::over(FAR + at * 0x2000, 0x1000)).collect();
+        for at in [0, 63, 64, 9_999] {
+            let (range, start, len) = find(FAR + at * 0x2000 + 0xfff).unwrap();
+            assert_eq!((start, len), (FAR + at * 0x2000, 0x1000));
+            range.torn.store(true, Ordering::Relaxed);
+            assert!(guards[at].torn());
+            assert!(find(FAR + at * 0x2000 + 0x1000).is_none());
+        }
+        let parts_then = parts().count();
+        drop(guards);
+        assert!(find(FAR).is_none());
+        let again: Vec<Guard> = (0..10_000).map(|at| Guard::over(FAR + at * 0x2000, 0x1000)).collect();
+        assert!(again.iter().all(|guard| !guard.torn()));
+        assert!(parts().count() <= parts_then + 2, "places are used again");
+    }
+
+    /// The length it had is no length of what is there now, though that begins at the same address.
+    #[test]
+    fn a_range_that_was_freed_and_taken_anew_meanwhile_is_not_found() {
+        let range = Range::default();
+        range.set(1 << 40, 0x10_0000);
+        let found = range.get_while(|| {
+            range.set(0, 0);
+            range.set(1 << 40, 0x1000);
+        });
+        assert_eq!(found, None);
+        assert_eq!(range.get(), Some((1 << 40, 0x1000)));
+    }
+
+    /// An entry that goes from one range to another and back is never found with the start of one and the length of the other.
+    #[test]
+    fn no_range_is_found_half_way_between_two() {
+        let range = Range::default();
+        let short = (1 << 40, 0x1000);
+        let long = (1 << 41, 0x10_0000);
+        let stop = AtomicBool::new(false);
+        let found = AtomicU64::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for (start, len) in [short, long] {
+                        range.set(0, 0);
+                        range.set(start, len);
+                    }
+                }
+            });
+            scope.spawn(|| {
+                while found.load(Ordering::Relaxed) < 1_000_000 {
+                    if let Some(seen) = range.get() {
+                        found.fetch_add(1, Ordering::Relaxed);
+                        if seen != short && seen != long {
+                            stop.store(true, Ordering::Relaxed);
+                            panic!("{seen:x?}");
+                        }
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        });
     }
 }

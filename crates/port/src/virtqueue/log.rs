@@ -4,7 +4,7 @@
 //! A page is marked after it was written, and always, though its bit may be set: the frontend may be about to clear it and
 //! to copy the page as it was before.
 
-use super::budget::GUEST_MOST;
+use super::budget::LOG_MOST;
 use super::shared::Shared;
 use std::fs::File;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl DirtyLog {
     /// # Errors
     /// A sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
     pub fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, String> {
-        let bits = Shared::map(file, offset, len, GUEST_MOST);
+        let bits = Shared::map(file, offset, len, 0, LOG_MOST);
         let bits = bits.map_err(|why| format!("dirty log of {len} bytes at {offset} in its file: {why}"))?;
         Ok(DirtyLog { bits, len, changed: AtomicBool::new(false) })
     }

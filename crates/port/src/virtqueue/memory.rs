@@ -55,8 +55,8 @@ impl GuestMemory {
         if self.mappings.iter().any(overlaps) {
             return refuse("it overlaps another region");
         }
-        let room = GUEST_MOST - self.mappings.iter().map(|other| other.bytes.mapped()).sum::<u64>();
-        let bytes = Shared::map(file, region.offset, region.len, room).map_err(|why| refused(&why))?;
+        let held = self.mappings.iter().map(|other| other.bytes.mapped()).sum();
+        let bytes = Shared::map(file, region.offset, region.len, held, GUEST_MOST).map_err(|why| refused(&why))?;
         self.mappings.push(Mapping { region, bytes });
         Ok(())
     }

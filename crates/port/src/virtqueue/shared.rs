@@ -1,6 +1,6 @@
 //! A part of a file that a frontend shares: mapped, and guarded against being truncated.
 
-use super::budget::{ALL, GUEST_MOST, Part};
+use super::budget::{ALL, Part};
 use super::guard::Guard;
 use crate::map::Map;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
@@ -22,11 +22,11 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `len` bytes of a file from `offset` on, where its owner may have `room` bytes more mapped.
+    /// Maps `len` bytes of a file from `offset` on, for an owner who has `held` bytes mapped of this kind and may have `most`.
     ///
     /// # Errors
     /// The end of a sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
-    pub fn map(file: &File, offset: u64, len: u64, room: u64) -> Result<Shared, String> {
+    pub fn map(file: &File, offset: u64, len: u64, held: u64, most: u64) -> Result<Shared, String> {
         let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
             return Err("it is empty or ends past the end of its address space".into());
         };
@@ -36,17 +36,16 @@ impl Shared {
         }
         let mapped = usize::try_from(end).ok().and_then(|end| end.checked_next_multiple_of(page_of(file)));
         let mapped = mapped.ok_or("it is larger than this machine's address space")?;
-        if mapped as u64 > room {
-            let most = GUEST_MOST >> 30;
+        if mapped as u64 > most - held {
+            let most = most >> 30;
             return Err(format!(
                 "with it more than {most} GiB of files would be mapped for a guest, which is the most"
             ));
         }
-        let part = ALL.take(mapped as u64)?;
+        let part = ALL.take(mapped as u64, held)?;
         // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
         let map = Map::of(file, mapped).map_err(|error| format!("mmap: {error}"))?;
         let guard = Guard::over(map.start() as usize, mapped);
-        let guard = guard.ok_or("this process serves as many mappings as it can guard already")?;
         // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
         let start = unsafe { map.start().add(offset as usize) };
         Ok(Shared { start, guard, _map: map, part })
