@@ -9,6 +9,7 @@
 mod burst;
 pub mod capture;
 pub mod card;
+mod descriptor;
 pub mod fault;
 mod flow;
 mod interface;

@@ -330,7 +330,7 @@ fn logs_that_do_not_suffice() {
 #[test]
 fn logs_that_are_none() {
     turned_away("SET_LOG_BASE without a descriptor", |frontend| frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[]));
-    turned_away("mmap: ", |frontend| {
+    turned_away("its descriptor is no file's", |frontend| {
         frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[frontend.calls[0].as_raw_fd()]);
     });
     turned_away("with 8 bytes; it needs 16", |frontend| {

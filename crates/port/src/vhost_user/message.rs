@@ -4,6 +4,7 @@
 //! Nothing here blocks. A payload may be longer than its request needs (User-Mode Linux sends whole unions); a shorter one
 //! is an error.
 
+use crate::descriptor::is_local;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -75,6 +76,8 @@ pub struct Channel {
     /// Of the next message, as far as it came.
     partial: Vec<u8>,
     files: Vec<File>,
+    /// Those that nobody may be kept waiting by. A message with any is the connection's last.
+    foreign: Vec<File>,
 }
 
 impl Channel {
@@ -84,12 +87,17 @@ impl Channel {
     /// What the system says.
     pub fn new(stream: UnixStream) -> io::Result<Channel> {
         stream.set_nonblocking(true)?;
-        Ok(Channel { stream, partial: Vec::new(), files: Vec::new() })
+        Ok(Channel { stream, partial: Vec::new(), files: Vec::new(), foreign: Vec::new() })
     }
 
     /// The socket, to wait on.
     pub fn socket(&self) -> &UnixStream {
         &self.stream
+    }
+
+    /// What came that is to be [closed apart](crate::descriptor::close_apart).
+    pub fn foreign(self) -> Vec<File> {
+        self.foreign
     }
 
     /// The next message, if all of it came.
@@ -150,6 +158,13 @@ impl Channel {
                 "descriptors of a message are lost: this process has as many open as it may".to_owned(),
             ));
         }
+        if !self.foreign.is_empty() {
+            return Err(invalid(
+                "a file came that may keep waiting whoever uses it (FUSE, a network's): memory is a memfd, or a file on \
+                 tmpfs, hugetlbfs or a disk"
+                    .to_owned(),
+            ));
+        }
         if len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -175,7 +190,8 @@ impl Channel {
                     let fds = libc::CMSG_DATA(control).cast::<RawFd>();
                     let count = (said.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                     for at in 0..count {
-                        self.files.push(File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned())));
+                        let file = File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned()));
+                        if is_local(&file) { &mut self.files } else { &mut self.foreign }.push(file);
                     }
                 }
                 control = libc::CMSG_NXTHDR(header, control);

@@ -11,6 +11,7 @@ mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
+use crate::descriptor::close_apart;
 use crate::flow::{self, Turn};
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
@@ -29,6 +30,7 @@ pub use socket::{directory_of, is_left_behind};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::thread::JoinHandle;
 use tracing::{info, warn};
 
 /// The port's own number of the connection in its poller; the socket's are below, kicks above.
@@ -44,6 +46,8 @@ pub struct VhostUser {
     /// Whether frontends are not heard for now, as they had too much to say; and whether the log was told that they ever had.
     deaf: bool,
     told: bool,
+    /// Closes files of the last frontend that it may wait for: one such frontend at a time.
+    closing: Option<JoinHandle<()>>,
     /// Why the last frontend was turned away, until the next one comes.
     refused: Option<String>,
     /// Among transmit queues.
@@ -89,6 +93,7 @@ impl VhostUser {
             peer: None,
             deaf: false,
             told: false,
+            closing: None,
             refused: None,
             turn,
             full: 0,
@@ -98,7 +103,8 @@ impl VhostUser {
 
     /// Meets a frontend, if one is there and none was.
     fn greet(&mut self) {
-        let Some(watcher) = self.watcher.as_ref().filter(|_| self.peer.is_none()) else { return };
+        let busy = self.peer.is_some() || self.closing.as_ref().is_some_and(|closing| !closing.is_finished());
+        let Some(watcher) = self.watcher.as_ref().filter(|_| !busy) else { return };
         let Some(stream) = self.socket.accept() else { return };
         let met = Channel::new(stream).and_then(|channel| {
             watcher.add(channel.socket(), CONNECTION)?;
@@ -134,6 +140,8 @@ impl VhostUser {
         }
         if let (Some(watcher), Some(peer)) = (&self.watcher, self.peer.take()) {
             watcher.remove(peer.channel.socket());
+            let files = peer.channel.foreign();
+            self.closing = if files.is_empty() { None } else { close_apart(files) };
         }
         self.attend();
     }

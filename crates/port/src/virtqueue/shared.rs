@@ -2,9 +2,11 @@
 
 use super::budget::{ALL, Part};
 use super::guard::Guard;
+use crate::descriptor;
 use crate::map::Map;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use std::fs::File;
+use std::io;
 
 /// A mapped part of a frontend's file.
 pub struct Shared {
@@ -30,9 +32,14 @@ impl Shared {
         let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
             return Err("it is empty or ends past the end of its address space".into());
         };
-        let info = file.metadata().map_err(|error| format!("its file: {error}"))?;
-        if info.is_file() && info.len() < end {
-            return Err(format!("its file has {} bytes and it ends at {end}", info.len()));
+        let told = |error: io::Error| format!("its file: {error}");
+        // Asked first, as the file system of what is no file is not known.
+        if descriptor::kind(file).map_err(told)? != libc::S_IFREG {
+            return Err("its descriptor is no file's".into());
+        }
+        let has = file.metadata().map_err(told)?.len();
+        if has < end {
+            return Err(format!("its file has {has} bytes and it ends at {end}"));
         }
         let mapped = usize::try_from(end).ok().and_then(|end| end.checked_next_multiple_of(page_of(file)));
         let mapped = mapped.ok_or("it is larger than this machine's address space")?;

@@ -1,0 +1,155 @@
+//! Memory whose file system is the frontend's own, and answers nothing: nobody waits for it, and neither does its neighbours' worker.
+
+mod frontend;
+
+use fairlane_core::time::Nanos;
+use fairlane_port::{Port, Status};
+use frontend::*;
+use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Requests of linux/fuse.h.
+const LOOKUP: u32 = 1;
+const OPEN: u32 = 14;
+const INIT: u32 = 26;
+
+/// A file system of one file that is opened, and of which nothing is answered from then on. It ends with this.
+struct Silent {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Silent {
+    /// Mounts it, seen by the present thread alone.
+    fn mount(mut device: File, at: &Path) -> Silent {
+        unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
+        let nothing = None::<&str>;
+        mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        mount(Some("silent"), at, Some("fuse"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut request = vec![0; 1 << 17];
+            while !told.load(Ordering::Relaxed) {
+                let mut ready = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
+                if poll(&mut ready, PollTimeout::from(20u8)).unwrap() > 0 {
+                    // A read is a request, or an error.
+                    let len = device.read(&mut request).unwrap();
+                    answer(&mut device, &request[..len]);
+                }
+            }
+        });
+        Silent { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Its end of the file system goes with it, and whoever waits is let go.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Answers what has the file opened (fuse_init_out, fuse_entry_out, fuse_open_out).
+fn answer(device: &mut File, request: &[u8]) {
+    let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+    let mut reply = match word(4) {
+        INIT => [7u32, 31, 1 << 16, 0, 0, 1 << 16, 1].iter().flat_map(|word| word.to_ne_bytes()).collect(),
+        LOOKUP => {
+            // Its number, and that all of this may be believed for no time.
+            let mut entry = 2u64.to_ne_bytes().to_vec();
+            entry.resize(40, 0);
+            // What it is: number, size.
+            entry.extend([2u64, MEMORY].iter().flat_map(|long| long.to_ne_bytes()));
+            entry.resize(40 + 60, 0);
+            entry.extend([libc::S_IFREG | 0o600, 1].iter().flat_map(|word| word.to_ne_bytes()));
+            entry.resize(128, 0);
+            entry
+        }
+        OPEN => vec![0; 16],
+        _ => return,
+    };
+    if word(4) == INIT {
+        reply.resize(64, 0);
+    }
+    let mut message = (16 + reply.len() as u32).to_ne_bytes().to_vec();
+    message.extend([0; 4]);
+    message.extend(&request[8..16]);
+    message.extend(&reply);
+    device.write_all(&message).unwrap();
+}
+
+/// Whether files of this process are being closed.
+fn closing() -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.any(|name| name.trim() == "fairlane-close")
+}
+
+#[test]
+fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
+    let device = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(device) if nix::unistd::geteuid().is_root() => device,
+        refused => {
+            // Past the test harness, which shows only what failed.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: this test needs root and FUSE: {refused:?}");
+            return;
+        }
+    };
+    let mountpoint = tempfile::tempdir().unwrap();
+    // Whatever fails: the file system ends before its file is closed.
+    let (file, silent);
+    silent = Silent::mount(device, mountpoint.path());
+    file = OpenOptions::new().read(true).write(true).open(mountpoint.path().join("memory")).unwrap();
+    let mut met = Vec::new();
+    for (request, payload) in [
+        (SET_MEM_TABLE, &[1, GUEST, MEMORY, USER, 0][..]),
+        (SET_LOG_BASE, &[4096, 0]),
+        (SET_VRING_CALL, &[0]),
+        (GET_FEATURES, &[]),
+    ] {
+        let (dir, path) = place();
+        let mut backend = Backend::listen(&path, 1);
+        let frontend = Frontend::connect(&path, 8);
+        frontend.set_up(RICH, 0);
+        frontend.send_longs(request, payload, &[file.as_raw_fd()]);
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let why = backend.until_disabled();
+            done.send((why, backend)).unwrap();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        let (why, backend) = ended.expect("the worker waits for the file system");
+        assert!(why.contains("memory is a memfd, or a file on tmpfs, hugetlbfs or a disk"), "{why}");
+        met.push((dir, path, backend));
+    }
+    assert!(closing());
+
+    // Its vif meets nobody while that is so: there is one such thread for each.
+    let (_dir, path, mut backend) = met.remove(0);
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    let mut ready = Vec::new();
+    for _ in 0..10 {
+        backend.poller.wait(Nanos(0), &mut ready).unwrap();
+        ready.drain(..).for_each(|(_, number)| backend.port.event(number, &backend.poller, Nanos(0)));
+    }
+    assert!(matches!(backend.port.status(), Status::Disabled(_)));
+    drop(silent);
+    while closing() {
+        thread::yield_now();
+    }
+    backend.until_up();
+}
