@@ -5,7 +5,7 @@
 //! 30 s in its midst instead of 3.
 
 mod backend;
-#[path = "../../../port/tests/frontend/mod.rs"]
+#[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 mod guest;
 mod moved;
