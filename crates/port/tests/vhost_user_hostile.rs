@@ -6,9 +6,10 @@
 mod frontend;
 
 use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Port, Refusal, Status};
+use fairlane_port::{Port, Refusal, Status, Wanted};
 use frontend::*;
 use proptest::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
@@ -196,6 +197,37 @@ fn memory_truncated_in_use() {
         frontend.transmit(0, NO_HEADER, &frame(0, 1000));
         frontend.memory.set_len(0).unwrap();
     });
+}
+
+/// Nothing passes, so nothing is flushed: what a worker does before it sleeps finds it.
+#[test]
+fn memory_truncated_while_nothing_passes() {
+    let (_dir, path, mut backend) = backend();
+    let frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    backend.until_up();
+    frontend.memory.set_len(0).unwrap();
+    assert!(!backend.port.waiting(Nanos(0)));
+    backend.port.arm(Wanted { frames: true, room: false });
+    backend.assert_disabled("truncated its guest's memory");
+    drop(frontend);
+    works_again(&path, &mut backend);
+}
+
+/// Entries that were seen before have no descriptors any more: that is not what the driver is blamed for.
+#[test]
+fn memory_truncated_while_frames_wait() {
+    let (_dir, path, mut backend) = backend();
+    let mut frontend = Frontend::connect(&path, 8);
+    frontend.set_up(RICH, 2);
+    backend.until_up();
+    (0..2).for_each(|index| frontend.transmit(index, NO_HEADER, &frame(0, 100)));
+    let one = Grant { bytes: u64::MAX, frames: 1 };
+    assert_eq!(backend.port.offer(&mut backend.burst, one, Nanos(0)).len(), 1);
+    backend.port.consume(1);
+    frontend.memory.set_len(0).unwrap();
+    assert!(backend.port.offer(&mut backend.burst, one, Nanos(0)).is_empty());
+    backend.assert_disabled("truncated its guest's memory");
 }
 
 #[test]

@@ -173,10 +173,19 @@ impl Peer {
         replied
     }
 
-    /// Disables the device because its driver broke a rule.
+    /// Disables the device because its driver broke a rule. Where its memory went away, what was read there since is no driver's.
     fn disable(&mut self, name: &str, violation: Violation) {
+        let violation = self.session.torn().unwrap_or(violation);
         warn!(vif = %name, reason = %violation, "disabled");
         self.session.disable(violation.to_string());
+    }
+
+    /// Disables the device if its memory, or its log, went away.
+    #[inline]
+    fn heed_tears(&mut self, name: &str) {
+        if let Some(violation) = self.session.torn().filter(|_| self.session.broken().is_none()) {
+            self.disable(name, violation);
+        }
     }
 }
 
@@ -278,9 +287,7 @@ impl Port for VhostUser {
         let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
         let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
         peer.session.tell_of_log();
-        if let Some(violation) = peer.session.torn().filter(|_| peer.session.broken().is_none()) {
-            peer.disable(&self.name, violation);
-        }
+        peer.heed_tears(&self.name);
         again
     }
 
@@ -294,6 +301,8 @@ impl Port for VhostUser {
         if wanted.room {
             there |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::arm);
         }
+        // Rings that are empty, or full, are looked at and never flushed.
+        peer.heed_tears(&self.name);
         there
     }
 
