@@ -1,0 +1,67 @@
+//! Rings that lie.
+
+use crate::attack::{Attacker, Card, SIZE};
+use crate::frontend::*;
+
+/// Where an indirect table is, away from all buffers.
+const TABLE: u64 = BUFFERS + (4 << 20);
+
+/// Receive chains of descriptors without a byte, round the whole table.
+pub fn empty_receive_buffers(attacker: &Attacker) -> Card {
+    let mut card = attacker.connect(RICH);
+    for index in 0..SIZE {
+        card.frontend.descriptor(0, index, BUFFERS, 0, WRITE | NEXT, (index + 1) % SIZE);
+        card.frontend.push(0, index);
+    }
+    card.frontend.kick(0);
+    attacker.await_verdict(&card);
+    card
+}
+
+/// As many receive chains as there may be, each of which is the same table of as many descriptors as there may be.
+pub fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
+    let mut card = attacker.connect(RICH);
+    let entry = |at: u32| descriptor(GUEST + BUFFERS, 0, WRITE | NEXT, (at + 1) as u16);
+    card.frontend.write(TABLE, &(0..32_768).flat_map(entry).collect::<Vec<u8>>());
+    for index in 0..SIZE {
+        card.frontend.descriptor(0, index, TABLE, 32_768 * 16, INDIRECT, 0);
+        card.frontend.push(0, index);
+    }
+    card.frontend.kick(0);
+    attacker.await_verdict(&card);
+    card
+}
+
+/// A frame of descriptors without a byte.
+pub fn empty_frames(attacker: &Attacker) -> Card {
+    transmits(attacker, RICH, |card| {
+        (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 0, NEXT, (index + 1) % SIZE));
+    })
+}
+
+pub fn indirect_not_negotiated(attacker: &Attacker) -> Card {
+    transmits(attacker, RICH & !F_INDIRECT, |card| {
+        card.write(TABLE, &descriptor(GUEST + BUFFERS, 100, 0, 0));
+        card.descriptor(1, 0, TABLE, 16, INDIRECT, 0);
+    })
+}
+
+pub fn chain_in_a_circle(attacker: &Attacker) -> Card {
+    transmits(attacker, RICH, |card| {
+        (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 1, NEXT, (index + 1) % SIZE));
+    })
+}
+
+pub fn index_that_runs(attacker: &Attacker) -> Card {
+    transmits(attacker, RICH, |card| card.set_available(1, 0x7000))
+}
+
+/// Makes available what `writes` has put at descriptor 0 of the transmit queue, and waits for the verdict.
+fn transmits(attacker: &Attacker, features: u64, writes: impl FnOnce(&mut Frontend)) -> Card {
+    let mut card = attacker.connect(features);
+    writes(&mut card.frontend);
+    card.frontend.push(1, 0);
+    card.frontend.kick(1);
+    attacker.await_verdict(&card);
+    card
+}
