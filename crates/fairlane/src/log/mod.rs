@@ -61,3 +61,6 @@ impl Drop for Log {
         end(&self.bound, &self.queue);
     }
 }
+
+#[cfg(test)]
+mod tests;
