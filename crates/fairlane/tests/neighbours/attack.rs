@@ -4,6 +4,7 @@
 use crate::deeds::Deed;
 use crate::frontend::*;
 use crate::stage::{ACCOMPLICE, ATTACKER, NOBODY, mac};
+use crate::{THEIRS, renice};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;
@@ -33,6 +34,7 @@ impl Attack {
         let over = Arc::new(AtomicBool::new(false));
         let attacker = Attacker { socket, over: over.clone(), times: Cell::new(0) };
         let thread = thread::spawn(move || {
+            renice(THEIRS);
             loop {
                 // Its card must go before the next is met, and the last one stays, so that its end can be seen.
                 let card = (deed.run)(&attacker);

@@ -19,7 +19,7 @@ use fairlane_lab::Error;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use stage::{ATTACKER, GUESTS, Stage, uplink, vif};
 use std::env;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -34,7 +34,13 @@ const WINDOWS: u32 = 4;
 /// How long the honest guests send, in seconds: some longer than is measured, so that their rings are full all the while.
 const SENDING: f64 = 1.7;
 
+/// Nice values: of daemon and guests, which other work of this computer is not to hold up, and of the attacker, which is other work.
+const OURS: i32 = -10;
+const THEIRS: i32 = 0;
+
 fn main() -> ExitCode {
+    // Before there are threads and processes, which inherit it.
+    renice(OURS);
     let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
     let test = move || match no_deed_harms() {
         Ok(()) => Ok(Completion::Completed),
@@ -46,6 +52,14 @@ fn main() -> ExitCode {
     };
     let tests = vec![Trial::ignorable_test("no_deed_of_a_frontend_harms_its_neighbours", test)];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// Gives the calling thread a nice value, where it may have that.
+fn renice(value: i32) {
+    let thread = nix::unistd::gettid().to_string();
+    let mut command = std::process::Command::new("renice");
+    let _ =
+        command.args(["-n", &value.to_string(), "-p", &thread]).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 fn no_deed_harms() -> Result<(), Error> {
@@ -70,7 +84,7 @@ fn no_deed_harms() -> Result<(), Error> {
         harm.extend(seen.harm.into_iter().map(|what| format!("{}: {what}", deed.name)));
     }
     drop(accomplice);
-    assert!(harm.is_empty(), "{harm:#?}\n{}", stage.log());
+    assert!(harm.is_empty(), "{harm:#?}");
     stage.stop()
 }
 

@@ -4,6 +4,8 @@
 use fairlane_engine::snapshot::{PortState, Snapshot};
 use fairlane_lab::{Agent, Backend, Command, Error, Guest, GuestSpec, Job, Kind, Nic, Outcome, Tools};
 use fairlane_load::{ReceiveSpec, Received, Sent, ping, udp};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -23,6 +25,9 @@ pub const NOBODY: &str = "nobody";
 
 /// Both links' rate. A hundredth of what a busy computer can do: what a guest gets is then for the backend to say.
 const RATE: &str = "20Mbit/s";
+
+/// What receivers send back, in bits a second.
+const BACK: f64 = 1e6;
 
 const PORT: u16 = 5001;
 
@@ -116,65 +121,68 @@ impl Stage {
         serde_json::from_slice(&asked.stdout).expect("a snapshot")
     }
 
-    /// Whether the daemon lives; otherwise what it said last is in the panic.
+    /// Whether the daemon lives.
     pub fn lives(&mut self) -> bool {
         self.daemon.0.try_wait().expect("a child").is_none()
     }
 
-    /// What the daemon warned of.
+    /// What the daemon complained of.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join("daemon.log")).unwrap_or_default()
     }
 
-    /// Has both pairs' senders flood their receivers for so many seconds, and the receivers ask for echoes.
+    /// Has both pairs' senders flood their receivers for so many seconds, and the receivers send a little back and ask for echoes.
     pub fn traffic(&self, seconds: f64) -> Result<Traffic, Error> {
         // What is in queues and rings arrives after the senders' end.
         let order = ReceiveSpec { port: PORT, interval: 1.0, seconds: seconds + 0.8 };
-        let receivers = PAIRS.map(|[_, receiver]| self.agent(receiver).start_job(Command::UdpReceive(order.clone())));
-        let [first, second] = receivers;
-        let receivers = [first?, second?];
-        for receiver in &receivers {
-            receiver.started()?;
+        let ways =
+            PAIRS.into_iter().flat_map(|[sender, receiver]| [(sender, receiver, None), (receiver, sender, Some(BACK))]);
+        let mut traffic = Traffic { streams: Vec::new(), pings: Vec::new() };
+        for (from, to, rate) in ways {
+            let receiving = self.agent(to).start_job(Command::UdpReceive(order.clone()))?;
+            receiving.started()?;
+            let spec = udp::SendSpec { to: (address(to), PORT).into(), size: 1472, rate, seconds };
+            let sending = self.agent(from).start_job(Command::UdpSend(spec))?;
+            traffic.streams.push((GUESTS[from], sending, receiving));
         }
-        let mut traffic = Traffic { receivers: receivers.into(), senders: Vec::new(), pings: Vec::new() };
         for [sender, receiver] in PAIRS {
-            let to = (address(receiver), PORT).into();
-            let flood = udp::SendSpec { to, size: 1472, rate: None, seconds };
-            traffic.senders.push(self.agent(sender).start_job(Command::UdpSend(flood))?);
-            traffic.pings.push(self.ping(receiver, sender, (seconds * 50.0) as u16)?);
+            traffic.pings.push((GUESTS[sender], self.ping(receiver, sender, (seconds * 50.0) as u16)?));
         }
         Ok(traffic)
     }
 
-    /// Powers the guests off, and has the daemon end, which must do so in peace.
+    /// Powers the guests off, and has the daemon end, which it must do as if nothing had been.
     pub fn stop(mut self) -> Result<(), Error> {
-        std::mem::take(&mut self.guests).into_iter().try_for_each(Guest::stop)
+        std::mem::take(&mut self.guests).into_iter().try_for_each(Guest::stop)?;
+        kill(Pid::from_raw(self.daemon.0.id() as i32), Signal::SIGTERM).expect("it lives");
+        let status = self.daemon.0.wait().expect("a child");
+        assert!(status.success(), "the daemon ended with {status}\n{}", self.log());
+        Ok(())
     }
 }
 
-/// What honest guests do meanwhile.
+/// What honest guests do meanwhile: who sends, that it does, and that it is received; and whom echoes are asked of.
 pub struct Traffic {
-    receivers: Vec<Job>,
-    senders: Vec<Job>,
-    pings: Vec<Job>,
+    streams: Vec<(&'static str, Job, Job)>,
+    pings: Vec<(&'static str, Job)>,
 }
 
 impl Traffic {
     /// Waits for its end. Answers what was lost, in words.
     pub fn losses(self) -> Result<Vec<String>, Error> {
         let mut losses = Vec::new();
-        for (pair, (sender, receiver)) in self.senders.into_iter().zip(self.receivers).enumerate() {
-            let Outcome::Sent(Sent { datagrams: sent, .. }) = sender.wait()? else { panic!("sent") };
-            let Outcome::Received(Received { sources, .. }) = receiver.wait()? else { panic!("received") };
+        for (name, sending, receiving) in self.streams {
+            let Outcome::Sent(Sent { datagrams: sent, .. }) = sending.wait()? else { panic!("sent") };
+            let Outcome::Received(Received { sources, .. }) = receiving.wait()? else { panic!("received") };
             let came: u64 = sources.iter().map(|source| source.datagrams).sum();
             if came != sent {
-                losses.push(format!("{} of {sent} datagrams of {} came", came, GUESTS[2 * pair]));
+                losses.push(format!("of {sent} datagrams of {name} came {came}"));
             }
         }
-        for (pair, pings) in self.pings.into_iter().enumerate() {
+        for (name, pings) in self.pings {
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("trips") };
             if trips.lost() > 0 {
-                losses.push(format!("{} of {} echoes of {}", trips.lost(), trips.seconds.len(), GUESTS[2 * pair]));
+                losses.push(format!("of {} echoes of {name} are lost {}", trips.seconds.len(), trips.lost()));
             }
         }
         Ok(losses)
