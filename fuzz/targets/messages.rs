@@ -6,6 +6,7 @@
 mod frontend;
 
 use fairlane_core::packet::Offload;
+use fairlane_fuzz::Said;
 use fairlane_port::{Port, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
@@ -37,28 +38,16 @@ fuzz_target!(|input: &[u8]| {
             frontend.set_up(RICH, 2);
         }
         for count in 1.. {
-            let Some((control, rest)) = input.split_at_checked(3) else { break };
+            let Some(said) = Said::next(&mut input) else { break };
             if count % 64 == 0 {
                 // Nobody else reads what this thread sends, and the socket holds some hundred messages.
                 backend.settle();
             }
-            let [request, flags, shape] = [control[0], control[1], control[2]];
-            let (payload, rest) = rest.split_at(rest.len().min(usize::from(shape >> 2) * 2));
-            input = rest;
-            let memory = frontend.memory.as_raw_fd();
-            let kick = frontend.kicks[0].as_raw_fd();
-            let fds = match shape & 3 {
-                0 => vec![],
-                1 => vec![memory],
-                2 => vec![kick],
-                _ => vec![memory, kick, memory],
-            };
-            if flags == 255 {
-                frontend.send_raw(payload, &fds);
+            let files = said.files(frontend.memory.as_raw_fd(), frontend.kicks[0].as_raw_fd());
+            if said.raw {
+                frontend.send_raw(said.payload, &files);
             } else {
-                // Mostly right flags, mostly known requests.
-                let flags = if flags & 0xf0 == 0xf0 { u32::from(flags) } else { 1 | u32::from(flags & 1) << 3 };
-                frontend.send(u32::from(request % 48), flags, payload, &fds);
+                frontend.send(said.request, said.flags, said.payload, &files);
             }
         }
         backend.settle();

@@ -1,20 +1,18 @@
-//! A Xen guest's frontend in memory: pages, grants, rings and event channels, without Xen.
+//! A Xen guest's frontend in memory: its pages and rings, on a [machine] without Xen.
+#![allow(dead_code)] // tests and the fuzz target use their part each
+
+mod machine;
+
+pub use machine::Machine;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{
-    End, Events, Host, Lent, Link, PAGE, Page, Place, Plug, QueueSetup, SELF, Segment, Takes, Xen,
-};
+use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Takes, Xen};
 use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, memory};
-use std::alloc::{Layout, alloc_zeroed};
-use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use machine::Sheet;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::sync::{Arc, mpsc};
 
 pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
 pub const EVERYTHING: Takes = Takes { pieces: true, gso: [true; 2], checksum: [true; 2] };
@@ -23,204 +21,6 @@ pub const BLANK: u16 = 1;
 pub const MORE: u16 = 4;
 pub const EXTRA: u16 = 8;
 const SLOTS: u32 = 256;
-
-#[repr(align(4096))]
-struct Bytes([u8; PAGE]);
-
-/// A guest's page, or of a larger piece one that is left behind.
-struct Sheet(*mut Bytes, bool);
-
-// SAFETY: tests touch a page from one thread at a time.
-unsafe impl Send for Sheet {}
-// SAFETY: as above.
-unsafe impl Sync for Sheet {}
-
-impl Drop for Sheet {
-    fn drop(&mut self) {
-        if self.1 {
-            // SAFETY: it came from `Box::into_raw` and is dropped once.
-            drop(unsafe { Box::from_raw(self.0) });
-        }
-    }
-}
-
-impl Sheet {
-    fn new() -> Arc<Sheet> {
-        Arc::new(Sheet(Box::into_raw(Box::new(Bytes([0; PAGE]))), true))
-    }
-
-    fn within(start: *mut u8) -> Sheet {
-        Sheet(start.cast(), false)
-    }
-
-    fn at(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= PAGE);
-        // SAFETY: no reference is made, and the page is there.
-        let bytes = unsafe { &raw mut (*self.0).0 };
-        bytes.cast::<u8>().wrapping_add(offset)
-    }
-}
-
-/// All domains' memory, and what they granted to us.
-#[derive(Default)]
-pub struct Machine {
-    grants: Mutex<HashMap<(u16, u32), Arc<Sheet>>>,
-    /// Calls of [`Host::copy`] with something to do, and bytes that went through this process.
-    pub copies: AtomicU32,
-    pub ours: AtomicU32,
-    pub notified: Arc<AtomicU32>,
-    /// The channels that were opened last.
-    line: Mutex<Arc<Line>>,
-    /// Whether there is memory to lend.
-    lends: bool,
-    /// A page that is not there for the next copy.
-    missed: Mutex<Option<(u16, u32)>>,
-    /// Calls that fail as a whole from now on.
-    failing: AtomicU32,
-}
-
-impl Machine {
-    /// One with memory to lend.
-    pub fn lending() -> Machine {
-        Machine { lends: true, ..Machine::default() }
-    }
-
-    /// Has a domain take a page away until a copy missed it.
-    pub fn miss(&self, domain: u16, reference: u32) {
-        *self.missed.lock().unwrap() = Some((domain, reference));
-    }
-
-    /// Has so many calls fail as a whole, as for want of memory.
-    pub fn fail(&self, calls: u32) {
-        self.failing.store(calls, Ordering::Relaxed);
-    }
-
-    /// Sends an event by the channel that was opened last.
-    pub fn ring(&self) {
-        self.line.lock().unwrap().ring();
-    }
-
-    fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
-        if self.missed.lock().unwrap().take_if(|page| *page == (place.domain, place.reference)).is_some() {
-            return None;
-        }
-        let fits = usize::from(place.offset) + usize::from(len) <= PAGE;
-        let grants = self.grants.lock().unwrap();
-        grants.get(&(place.domain, place.reference)).filter(|_| fits).map(|sheet| sheet.at(place.offset.into()))
-    }
-
-    /// Pages that are mapped or granted.
-    pub fn users(&self, domain: u16, reference: u32) -> usize {
-        Arc::strong_count(&self.grants.lock().unwrap()[&(domain, reference)])
-    }
-}
-
-impl Host for Machine {
-    unsafe fn copy(&self, segments: &mut [Segment]) {
-        if !segments.is_empty() {
-            self.copies.fetch_add(1, Ordering::Relaxed);
-            let failing = self.failing.load(Ordering::Relaxed);
-            if failing > 0 {
-                self.fail(failing - 1);
-                return segments.iter_mut().for_each(Segment::set_not_tried);
-            }
-        }
-        for segment in segments {
-            let end = |end: End| match end {
-                End::Ours(ours) => {
-                    self.ours.fetch_add(segment.len().into(), Ordering::Relaxed);
-                    Some(ours)
-                }
-                End::Guest(place) => self.sheet(place, segment.len()),
-            };
-            let (from, to) = (end(segment.from()), end(segment.to()));
-            if let (Some(from), Some(to)) = (from, to) {
-                // SAFETY: the caller's for what is ours, checked for what is a guest's.
-                unsafe { std::ptr::copy(from, to, segment.len().into()) };
-                segment.set_status(0);
-            } else {
-                segment.set_status(-3);
-            }
-        }
-    }
-
-    fn map(&self, domain: u16, reference: u32) -> io::Result<Page> {
-        let sheet = self.grants.lock().unwrap().get(&(domain, reference)).cloned();
-        let sheet = sheet.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: the page is aligned, and lives as long as the reference to it.
-        Ok(unsafe { Page::new(sheet.at(0), Box::new(sheet)) })
-    }
-
-    fn lend(&self, pages: usize) -> Option<Lent> {
-        let layout = Layout::array::<Bytes>(pages).unwrap();
-        // SAFETY: the layout is not empty.
-        let start = self.lends.then(|| unsafe { alloc_zeroed(layout) })?;
-        let mut grants = self.grants.lock().unwrap();
-        let free = grants.len() as u32;
-        let references: Vec<u32> = (free..).take(pages).collect();
-        for (page, reference) in references.iter().enumerate() {
-            let sheet = Arc::new(Sheet::within(start.wrapping_add(page * PAGE)));
-            grants.insert((SELF, *reference), sheet);
-        }
-        // SAFETY: the pages are there as long as the test's process.
-        Some(unsafe { Lent::new(start, references, Box::new(())) })
-    }
-
-    fn events(&self) -> io::Result<Box<dyn Events>> {
-        let line = Arc::new(Line::default());
-        *self.line.lock().unwrap() = line.clone();
-        Ok(Box::new(Bell(self.notified.clone(), line)))
-    }
-}
-
-/// An event channel: once it rang it is silent until it is listened to.
-pub struct Line {
-    descriptor: EventFd,
-    /// Whether it is silent, and whether it rang meanwhile.
-    state: Mutex<[bool; 2]>,
-}
-
-impl Default for Line {
-    fn default() -> Line {
-        let descriptor = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-        Line { descriptor, state: Mutex::default() }
-    }
-}
-
-impl Line {
-    fn ring(&self) {
-        let [silent, rang] = &mut *self.state.lock().unwrap();
-        if *silent {
-            *rang = true;
-        } else {
-            *silent = true;
-            self.descriptor.write(1).unwrap();
-        }
-    }
-}
-
-struct Bell(Arc<AtomicU32>, Arc<Line>);
-
-impl Events for Bell {
-    fn bind(&self, _domain: u16, remote: u32) -> io::Result<u32> {
-        if remote == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(remote + 100) }
-    }
-    fn notify(&self, _channel: u32) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-    fn take(&mut self) {
-        let _ = self.1.descriptor.read();
-    }
-    fn listen(&mut self) {
-        let [_, rang] = std::mem::take(&mut *self.1.state.lock().unwrap());
-        if rang {
-            self.1.ring();
-        }
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.1.descriptor.as_fd()
-    }
-}
 
 /// A frame as it was received: bytes, the flags about its checksum, GSO size and type.
 pub type Received = (Vec<u8>, u16, Option<(u16, u8)>);
@@ -267,12 +67,25 @@ impl Frontend {
         }
         drop(grants);
         let machine = machine.clone();
-        let frontend = Frontend { machine, domain, first, tx, rx, sent: 0, lent: 0, answered: 0, received: 0 };
-        for ring in [&frontend.tx, &frontend.rx] {
-            Frontend::word(ring, 1).store(1, Ordering::Relaxed);
-            Frontend::word(ring, 3).store(1, Ordering::Relaxed);
-        }
+        let mut frontend = Frontend { machine, domain, first, tx, rx, sent: 0, lent: 0, answered: 0, received: 0 };
+        frontend.begin();
         frontend
+    }
+
+    /// Makes empty rings of its pages, as a driver does before it connects.
+    pub fn begin(&mut self) {
+        for ring in [&self.tx, &self.rx] {
+            [0, 1, 0, 1]
+                .iter()
+                .enumerate()
+                .for_each(|(at, word)| Frontend::word(ring, at).store(*word, Ordering::Relaxed));
+        }
+        (self.sent, self.lent, self.answered, self.received) = (0, 0, 0, 0);
+    }
+
+    /// Writes a word of the header of a ring, [`TX`] or [`RX`].
+    pub fn set_word(&self, ring: u32, at: usize, word: u32) {
+        Frontend::word(if ring == TX { &self.tx } else { &self.rx }, at % 4).store(word, Ordering::Release);
     }
 
     pub fn setup(&self) -> QueueSetup {
@@ -420,13 +233,18 @@ impl Frontend {
     /// Lends receive buffers.
     pub fn lend(&mut self, count: u32) {
         for _ in 0..count {
-            let mut bytes = [0; 8];
-            bytes[..2].copy_from_slice(&(self.lent as u16).to_le_bytes());
-            bytes[4..].copy_from_slice(&(self.first + BUFFERS + self.lent % SLOTS).to_le_bytes());
-            Frontend::write(&self.rx, 64 + 8 * (self.lent % SLOTS) as usize, &bytes);
-            self.lent = self.lent.wrapping_add(1);
+            self.lend_slot(self.lent as u16, self.first + BUFFERS + self.lent % SLOTS);
         }
         self.set_receive_producer(self.lent);
+    }
+
+    /// Puts a request into the next slot of the receive ring.
+    pub fn lend_slot(&mut self, id: u16, reference: u32) {
+        let mut bytes = [0; 8];
+        bytes[..2].copy_from_slice(&id.to_le_bytes());
+        bytes[4..].copy_from_slice(&reference.to_le_bytes());
+        Frontend::write(&self.rx, 64 + 8 * (self.lent % SLOTS) as usize, &bytes);
+        self.lent = self.lent.wrapping_add(1);
     }
 
     /// The frames received since the last time, as Linux netfront reads them: bytes, flags, GSO info.

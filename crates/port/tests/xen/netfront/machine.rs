@@ -1,0 +1,235 @@
+//! A machine without Xen: all domains' memory, grants and event channels.
+
+use fairlane_port::xen::{End, Events, Host, Lent, PAGE, Page, Place, SELF, Segment};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[repr(align(4096))]
+struct Bytes([u8; PAGE]);
+
+/// A guest's page, or of a larger piece one that is left behind.
+pub struct Sheet(*mut Bytes, bool);
+
+// SAFETY: tests touch a page from one thread at a time.
+unsafe impl Send for Sheet {}
+// SAFETY: as above.
+unsafe impl Sync for Sheet {}
+
+impl Drop for Sheet {
+    fn drop(&mut self) {
+        if self.1 {
+            // SAFETY: it came from `Box::into_raw` and is dropped once.
+            drop(unsafe { Box::from_raw(self.0) });
+        }
+    }
+}
+
+impl Sheet {
+    pub fn new() -> Arc<Sheet> {
+        Arc::new(Sheet(Box::into_raw(Box::new(Bytes([0; PAGE]))), true))
+    }
+
+    fn within(start: *mut u8) -> Sheet {
+        Sheet(start.cast(), false)
+    }
+
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= PAGE);
+        // SAFETY: no reference is made, and the page is there.
+        let bytes = unsafe { &raw mut (*self.0).0 };
+        bytes.cast::<u8>().wrapping_add(offset)
+    }
+}
+
+/// Pages by domain and reference.
+pub type Grants = Arc<Mutex<HashMap<(u16, u32), Arc<Sheet>>>>;
+
+/// All domains' memory, and what they granted to us.
+#[derive(Default)]
+pub struct Machine {
+    pub grants: Grants,
+    /// References of ours that were used so far.
+    lent: AtomicU32,
+    /// Calls of [`Host::copy`] with something to do, and bytes that went through this process.
+    pub copies: AtomicU32,
+    pub ours: AtomicU32,
+    pub notified: Arc<AtomicU32>,
+    /// The channels that were opened last.
+    line: Mutex<Arc<Line>>,
+    /// Whether there is memory to lend.
+    lends: bool,
+    /// A page that is not there for the next copy.
+    missed: Mutex<Option<(u16, u32)>>,
+    /// Calls that fail as a whole from now on.
+    failing: AtomicU32,
+}
+
+impl Machine {
+    /// One with memory to lend.
+    pub fn lending() -> Machine {
+        Machine { lends: true, ..Machine::default() }
+    }
+
+    /// Has a domain take a page away until a copy missed it.
+    pub fn miss(&self, domain: u16, reference: u32) {
+        *self.missed.lock().unwrap() = Some((domain, reference));
+    }
+
+    /// Has so many calls fail as a whole, as for want of memory.
+    pub fn fail(&self, calls: u32) {
+        self.failing.store(calls, Ordering::Relaxed);
+    }
+
+    /// Sends an event by the channel that was opened last.
+    pub fn ring(&self) {
+        self.line.lock().unwrap().ring();
+    }
+
+    pub fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
+        if self.missed.lock().unwrap().take_if(|page| *page == (place.domain, place.reference)).is_some() {
+            return None;
+        }
+        let fits = usize::from(place.offset) + usize::from(len) <= PAGE;
+        let grants = self.grants.lock().unwrap();
+        grants.get(&(place.domain, place.reference)).filter(|_| fits).map(|sheet| sheet.at(place.offset.into()))
+    }
+
+    /// Pages that are mapped or granted.
+    pub fn users(&self, domain: u16, reference: u32) -> usize {
+        Arc::strong_count(&self.grants.lock().unwrap()[&(domain, reference)])
+    }
+}
+
+impl Host for Machine {
+    unsafe fn copy(&self, segments: &mut [Segment]) {
+        if !segments.is_empty() {
+            self.copies.fetch_add(1, Ordering::Relaxed);
+            let failing = self.failing.load(Ordering::Relaxed);
+            if failing > 0 {
+                self.fail(failing - 1);
+                return segments.iter_mut().for_each(Segment::set_not_tried);
+            }
+        }
+        for segment in segments {
+            let end = |end: End| match end {
+                End::Ours(ours) => {
+                    self.ours.fetch_add(segment.len().into(), Ordering::Relaxed);
+                    Some(ours)
+                }
+                End::Guest(place) => self.sheet(place, segment.len()),
+            };
+            let (from, to) = (end(segment.from()), end(segment.to()));
+            if let (Some(from), Some(to)) = (from, to) {
+                // SAFETY: the caller's for what is ours, checked for what is a guest's.
+                unsafe { std::ptr::copy(from, to, segment.len().into()) };
+                segment.set_status(0);
+            } else {
+                segment.set_status(-3);
+            }
+        }
+    }
+
+    fn map(&self, domain: u16, reference: u32) -> io::Result<Page> {
+        let sheet = self.grants.lock().unwrap().get(&(domain, reference)).cloned();
+        let sheet = sheet.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: the page is aligned, and lives as long as the reference to it.
+        Ok(unsafe { Page::new(sheet.at(0), Box::new(sheet)) })
+    }
+
+    fn lend(&self, pages: usize) -> Option<Lent> {
+        let first = self.lends.then(|| self.lent.fetch_add(pages as u32, Ordering::Relaxed))?;
+        let layout = Layout::array::<Bytes>(pages).unwrap();
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        let references: Vec<u32> = (first..).take(pages).collect();
+        let mut grants = self.grants.lock().unwrap();
+        for (page, reference) in references.iter().enumerate() {
+            let sheet = Arc::new(Sheet::within(start.wrapping_add(page * PAGE)));
+            grants.insert((SELF, *reference), sheet);
+        }
+        drop(grants);
+        let loan = Loan { grants: self.grants.clone(), start, layout, references: references.clone() };
+        // SAFETY: the pages are there until the loan is dropped.
+        Some(unsafe { Lent::new(start, references, Box::new(loan)) })
+    }
+
+    fn events(&self) -> io::Result<Box<dyn Events>> {
+        let line = Arc::new(Line::default());
+        *self.line.lock().unwrap() = line.clone();
+        Ok(Box::new(Bell(self.notified.clone(), line)))
+    }
+}
+
+/// Pages of ours that are granted until this is dropped.
+struct Loan {
+    grants: Grants,
+    start: *mut u8,
+    layout: Layout,
+    references: Vec<u32>,
+}
+
+// SAFETY: the memory is the loan's alone.
+unsafe impl Send for Loan {}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let mut grants = self.grants.lock().unwrap();
+        self.references.iter().for_each(|reference| drop(grants.remove(&(SELF, *reference))));
+        // SAFETY: it was allocated so, and nobody can name it any more.
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+/// An event channel: once it rang it is silent until it is listened to.
+pub struct Line {
+    descriptor: EventFd,
+    /// Whether it is silent, and whether it rang meanwhile.
+    state: Mutex<[bool; 2]>,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        let descriptor = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+        Line { descriptor, state: Mutex::default() }
+    }
+}
+
+impl Line {
+    fn ring(&self) {
+        let [silent, rang] = &mut *self.state.lock().unwrap();
+        if *silent {
+            *rang = true;
+        } else {
+            *silent = true;
+            self.descriptor.write(1).unwrap();
+        }
+    }
+}
+
+struct Bell(Arc<AtomicU32>, Arc<Line>);
+
+impl Events for Bell {
+    fn bind(&self, _domain: u16, remote: u32) -> io::Result<u32> {
+        if remote == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(remote + 100) }
+    }
+    fn notify(&self, _channel: u32) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn take(&mut self) {
+        let _ = self.1.descriptor.read();
+    }
+    fn listen(&mut self) {
+        let [_, rang] = std::mem::take(&mut *self.1.state.lock().unwrap());
+        if rang {
+            self.1.ring();
+        }
+    }
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.1.descriptor.as_fd()
+    }
+}

@@ -1,0 +1,161 @@
+//! A policy file of any text, and what is to be set in it: everything wrong is told with its line, and what is right can be run, set and
+//! changed.
+#![no_main]
+
+use fairlane_core::policy::{Policy, Setting, Terms, VifSetting, units};
+use libfuzzer_sys::fuzz_target;
+
+/// What bytes from 128 on stand for, so that an input gets to what a policy means.
+const WORDS: [&str; 84] = [
+    "\n[[link]]\n",
+    "\n[[vif]]\n",
+    "\n",
+    " = ",
+    "\"",
+    "lan",
+    "near",
+    "far",
+    "web",
+    "batch",
+    "mail",
+    "control",
+    "metrics",
+    "name = \"lan\"\n",
+    "name = \"near\"\n",
+    "name = \"web\"\n",
+    "name = \"batch\"\n",
+    "link = \"lan\"\n",
+    "link = \"near\"\n",
+    "socket = \"/run/a\"\n",
+    "socket = \"/run/b\"\n",
+    "xen = { guest = \"web\", device = 0 }\n",
+    "xen = true\n",
+    "connect = true\n",
+    "connect",
+    "queues = 4\n",
+    "queues",
+    "weight = 200\n",
+    "weight",
+    "min_rate = \"1Mbit/s\"\n",
+    "min_rate",
+    "max_rate = \"20Mbit/s\"\n",
+    "max_rate",
+    "burst = \"64KiB\"\n",
+    "burst",
+    "mac = \"52:54:00:12:34:56\"\n",
+    "mac",
+    "addresses = [\"10.0.0.1\", \"fd00::1\"]\n",
+    "addresses",
+    "early_ack = true\n",
+    "early_ack = \"always\"\n",
+    "early_ack",
+    "rate = \"100Mbit/s\"\n",
+    "rate = \"none\"\n",
+    "rate",
+    "scheduler = \"fair\"\n",
+    "scheduler = \"wrr\"\n",
+    "scheduler = \"netback\"\n",
+    "scheduler",
+    "prioritize = false\n",
+    "prioritize",
+    "refill = \"50ms\"\n",
+    "refill",
+    "delay = \"1s\"\n",
+    "delay",
+    "isolate = true\n",
+    "isolate",
+    "cpu = 1\n",
+    "cpu",
+    "uplink = { tap = \"fl0\" }\n",
+    "uplink = { card = \"eth0\" }\n",
+    "uplink = { wire = \"far\", delay = \"1ms\" }\n",
+    "uplink",
+    "tap",
+    "card",
+    "wire",
+    "queue",
+    "backpressure",
+    "control = \"/run/c\"\n",
+    "metrics = \"127.0.0.1:9477\"\n",
+    "{ ",
+    " }",
+    "[",
+    "]",
+    ", ",
+    "#",
+    "true",
+    "false",
+    "0",
+    "none",
+    "bit/s",
+    "KiB",
+    "ms",
+    ".",
+];
+
+// Parts are separated by zeros: two policies, and then a target, a key and a value again and again.
+fuzz_target!(|input: &[u8]| {
+    let mut parts = input.split(|byte| *byte == 0).map(text);
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let newer = read(&second);
+    let Some(mut policy) = read(&first) else { return };
+    assert_eq!(policy.changes(&policy), Ok(vec![]));
+    if let Some(newer) = newer {
+        match policy.changes(&newer) {
+            Ok(changes) => assert!(changes.is_empty() || policy != newer),
+            Err(fixed) => assert!(!fixed.is_empty()),
+        }
+    }
+    while let (Some(target), Some(key), Some(value)) = (parts.next(), parts.next(), parts.next()) {
+        set(&mut policy, &target, &key, &value);
+        take_in(&mut policy, &target, &key, &value);
+    }
+});
+
+/// The text that an input's bytes stand for.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        match byte.checked_sub(128).map(usize::from) {
+            None => text.push(char::from(*byte)),
+            Some(word) => text.push_str(WORDS.get(word).copied().unwrap_or("\u{e4}")),
+        }
+    }
+    text
+}
+
+/// Reads a policy; what is wrong with one is told of its lines.
+fn read(text: &str) -> Option<Policy> {
+    match Policy::parse("policy.toml", text) {
+        Ok(policy) => Some(policy),
+        Err(problems) => {
+            let lines = text.lines().count().max(1);
+            assert!(!problems.is_empty());
+            assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line) && !problem.message.is_empty()));
+            None
+        }
+    }
+}
+
+/// Sets what can be set: only that changes, or nothing.
+fn set(policy: &mut Policy, target: &str, key: &str, value: &str) {
+    let Ok(setting) = Setting::parse(key, value) else { return };
+    if let Setting::Vif(VifSetting::Burst(bytes)) = setting {
+        assert_eq!(units::parse_size(&units::format_size(bytes)), Ok(bytes));
+    }
+    let before = policy.clone();
+    match policy.apply(target, setting) {
+        Ok(()) => assert!(before.changes(policy).expect("settings need no restart").len() <= 1),
+        Err(sentence) => assert!(!sentence.is_empty() && *policy == before),
+    }
+}
+
+/// Takes a card of Xen's in, with terms of any text, and lets it go again: all others stay as they are.
+fn take_in(policy: &mut Policy, guest: &str, weight: &str, min_rate: &str) {
+    let before = policy.clone();
+    let terms = Terms { weight: Some(weight.to_owned()), min_rate: Some(min_rate.to_owned()) };
+    policy.take_in(guest, 0, &terms);
+    before.changes(policy).expect("no card needs a restart");
+    policy.let_go(guest, 0);
+    assert!(*policy == before);
+}

@@ -1,0 +1,262 @@
+//! The whole session of a hostile frontend beside an honest one's that never ends: its messages, descriptors, memory and kicks are the
+//! input. The honest one exchanges numbered frames with a host behind the uplink and with the hostile one, and loses none of the first.
+#![no_main]
+
+#[path = "../../crates/port/tests/frontend/mod.rs"]
+mod frontend;
+#[allow(dead_code)] // of its part
+#[path = "../../crates/engine/tests/datapath/support.rs"]
+mod support;
+
+use fairlane_core::PortId;
+use fairlane_core::packet::Offload;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched;
+use fairlane_core::switch::Config;
+use fairlane_core::time::Nanos;
+use fairlane_fuzz::Said;
+use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::{Key, Poller, Status, memory};
+use frontend::{BUFFERS, Frontend, GUEST, HEADER, MEMORY, NO_HEADER, PLAIN, RICH, descriptor, ring};
+use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use support::{Link, frame, mac};
+
+/// Numbers of the host behind the uplink and of the frontends, on the link and in their addresses.
+const HOST: u32 = 0;
+const HONEST: u32 = 1;
+const HOSTILE: u32 = 2;
+
+/// Slots of the honest one's rings.
+const SLOTS: u16 = 64;
+/// Bytes of its buffers.
+const ROOM: u32 = 2048;
+/// Frames to the host and to the hostile one at a time.
+const FRAMES: usize = 4;
+
+struct Bench {
+    directory: tempfile::TempDir,
+    link: Link,
+    poller: Poller,
+    honest: Frontend,
+    /// Its descriptors that are free to transmit.
+    free: Vec<u16>,
+    /// The next numbers to be sent and to arrive: from the honest one to the host, and back.
+    sent: [u64; 2],
+    arrived: [u64; 2],
+    sessions: u64,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+}
+
+fuzz_target!(|input: &[u8]| {
+    BENCH.with_borrow_mut(|bench| {
+        let Some((&start, mut input)) = input.split_first() else { return };
+        let mut hostile = bench.meet();
+        if start & 1 != 0 {
+            hostile.set_up(if start & 2 == 0 { RICH } else { PLAIN }, 2);
+        }
+        bench.settle();
+        while let Some((&kind, rest)) = input.split_first() {
+            input = rest;
+            act(kind, &mut input, &mut hostile);
+            if kind & 0x80 == 0 {
+                bench.exchange();
+            }
+        }
+        bench.exchange();
+        drop(hostile);
+        bench.finish();
+    });
+});
+
+/// Something that the hostile one does: it says something, or writes into its memory, or kicks.
+fn act(kind: u8, input: &mut &[u8], hostile: &mut Frontend) {
+    let mut take = |len: usize| {
+        let (bytes, rest) = input.split_at(len.min(input.len()));
+        *input = rest;
+        let mut padded = bytes.to_vec();
+        padded.resize(len, 0);
+        padded
+    };
+    let queue = u32::from(kind >> 3 & 1);
+    match kind & 7 {
+        0 => {
+            let Some(said) = Said::next(input) else { return };
+            let files = said.files(hostile.memory.as_raw_fd(), hostile.kicks[queue as usize].as_raw_fd());
+            if said.raw {
+                hostile.send_raw(said.payload, &files);
+            } else {
+                hostile.send(said.request, said.flags, said.payload, &files);
+            }
+        }
+        1 => {
+            let [low, high, len, flags, next] = take(5)[..] else { return };
+            let offset = u64::from(u16::from_le_bytes([low, high]));
+            let address = if flags & 0x80 == 0 { GUEST + BUFFERS + offset } else { GUEST + MEMORY - offset % 512 };
+            let len = u32::from(len) << (flags >> 4 & 7);
+            let place = if flags & 8 == 0 { ring(queue)[0] } else { BUFFERS };
+            let bytes = descriptor(address, len, u16::from(flags & 7), u16::from(next & 15));
+            hostile.write(place + 16 * u64::from(kind >> 4 & 7), &bytes);
+        }
+        2 => {
+            let head = u16::from(take(1)[0] & 15);
+            hostile.push(queue, head);
+        }
+        3 => {
+            let index = hostile.available[queue as usize].wrapping_add(u16::from(take(1)[0]));
+            hostile.set_available(queue, index);
+        }
+        4 => {
+            let place = take(2);
+            let bytes = take(16);
+            hostile.write(u64::from(u16::from_le_bytes([place[0], place[1]])) * 32, &bytes);
+        }
+        5 => hostile.kick(queue),
+        6 => hostile.lend(u16::from(take(1)[0] & 7), ROOM),
+        // To the honest one, by a right descriptor.
+        _ => {
+            let len = 60 + usize::from(take(1)[0]) * 16;
+            hostile.transmit(u16::from(kind >> 4 & 7), NO_HEADER, &frame(mac(HONEST), mac(HOSTILE), 0, len));
+        }
+    }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let (uplink, peer) = memory::pair(256);
+        let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
+        let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(uplink), peer);
+        for number in [HONEST, HOSTILE] {
+            let path = socket(&directory, number);
+            link.add_receiver(number, Box::new(VhostUser::listen(&format!("guest{number}"), &path, 1).unwrap()));
+        }
+        let poller = Poller::new().unwrap();
+        for number in [HONEST, HOSTILE] {
+            link.bridge.port(PortId(number)).unwrap().register(&poller, Key(number)).unwrap();
+        }
+        let mut honest = Frontend::connect(&socket(&directory, HONEST), SLOTS);
+        honest.set_up(PLAIN, 2);
+        (0..SLOTS).for_each(|index| honest.lend(index, ROOM));
+        let free = (0..SLOTS).collect();
+        let mut bench = Bench { directory, link, poller, honest, free, sent: [0; 2], arrived: [0; 2], sessions: 0 };
+        bench.settle();
+        assert_eq!(bench.status(HONEST), Status::Up);
+        bench
+    }
+
+    fn status(&mut self, number: u32) -> Status {
+        self.link.bridge.port(PortId(number)).unwrap().status()
+    }
+
+    /// A hostile frontend that has just connected.
+    fn meet(&mut self) -> Frontend {
+        let hostile = Frontend::connect(&socket(&self.directory, HOSTILE), 16);
+        self.settle();
+        hostile
+    }
+
+    /// Handles what descriptors say now.
+    fn settle(&mut self) {
+        let mut ready = Vec::new();
+        // More than that a frontend cannot have said at once.
+        for _ in 0..64 {
+            self.poller.wait(Nanos(0), &mut ready).unwrap();
+            if ready.is_empty() {
+                return;
+            }
+            for (Key(port), number) in ready.drain(..) {
+                let port = self.link.bridge.port(PortId(port)).unwrap();
+                port.event(number, &self.poller, Nanos(0));
+            }
+        }
+    }
+
+    /// Carries what there is, and has the honest one and the host take what came. It waits at its descriptors as a worker does.
+    fn carry(&mut self) {
+        self.settle();
+        for _ in 0..4 {
+            self.link.round();
+            self.receive();
+        }
+        self.link.bridge.arm();
+        self.link.bridge.disarm();
+        assert_eq!(self.status(HONEST), Status::Up);
+    }
+
+    /// Has numbered frames go both ways, and others to the hostile one.
+    fn exchange(&mut self) {
+        for count in 0..FRAMES {
+            if self.free.len() < 2 {
+                break;
+            }
+            let next = self.sent[0];
+            self.transmit(HOST, next);
+            self.sent[0] += 1;
+            if count % 2 == 0 {
+                self.transmit(HOSTILE, 0);
+            }
+        }
+        let host = &self.link.peers[0];
+        for _ in 0..FRAMES {
+            host.send(&frame(mac(HONEST), mac(HOST), self.sent[1], 60), Offload::default());
+            self.sent[1] += 1;
+        }
+        host.send(&frame(mac(HOSTILE), mac(HOST), 0, 1000), Offload::default());
+        self.carry();
+    }
+
+    fn transmit(&mut self, to: u32, number: u64) {
+        let index = self.free.pop().expect("that was looked at");
+        self.honest.transmit(index, NO_HEADER, &frame(mac(to), mac(HONEST), number, 200));
+    }
+
+    /// Takes what arrived: from the honest one at the host, and from the host at the honest one, everything in its order.
+    fn receive(&mut self) {
+        while let Some((bytes, _)) = self.link.peers[0].receive() {
+            self.note(&bytes, HOST);
+        }
+        for (head, len) in self.honest.completed(0) {
+            let bytes = self.honest.lent(head, len);
+            self.note(&bytes[HEADER..], HONEST);
+            self.honest.lend(head as u16, ROOM);
+        }
+        let sent = self.honest.completed(1);
+        self.free.extend(sent.into_iter().map(|(head, _)| head as u16));
+    }
+
+    /// Notes a frame that arrived.
+    fn note(&mut self, bytes: &[u8], at: u32) {
+        let (from, way) = if at == HOST { (HONEST, 0) } else { (HOST, 1) };
+        if bytes[6..12] == mac(from).0 && bytes[..6] == mac(at).0 {
+            assert_eq!(u64::from_be_bytes(bytes[14..22].try_into().unwrap()), self.arrived[way], "none is lost");
+            self.arrived[way] += 1;
+        }
+    }
+
+    /// Lets time pass until everything has arrived, which a guest that takes nothing may hold up for a bounded time.
+    fn finish(&mut self) {
+        for _ in 0..50 {
+            self.carry();
+            if self.arrived == self.sent && self.free.len() == usize::from(SLOTS) {
+                break;
+            }
+            self.link.clock.advance(Nanos::from_millis(20));
+        }
+        assert_eq!((self.arrived, self.free.len()), (self.sent, SLOTS.into()));
+        self.sessions += 1;
+        if self.sessions % 1000 == 0 {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+            assert!(open < 100, "{open} descriptors are open");
+        }
+    }
+}
+
+fn socket(directory: &tempfile::TempDir, number: u32) -> PathBuf {
+    directory.path().join(format!("guest{number}.sock"))
+}
