@@ -1,2 +1,183 @@
+//! Lines of any text from a client of the control socket: each is answered with one, the backend does what they say or says why not, and
+//! serves the next client.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|_input: &[u8]| {});
+
+use fairlane_core::policy::{Card, Policy};
+use fairlane_engine::Engine;
+use fairlane_engine::control::{Answer, Client, Error, FlowsFile, Reload, Request, Server, Set, StartCapture};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What bytes from 128 on stand for, so that an input gets to what a request means; behind these are bytes that are no text.
+const WORDS: [&str; 46] = [
+    r#"{"protocol":1,"request":"#,
+    r#"{"protocol":2,"request":"#,
+    "\"show\"}\n",
+    "\"flows\"}\n",
+    "\"stop\"}\n",
+    r#"{"set":{"target":""#,
+    r#"","key":""#,
+    r#"","value":""#,
+    "\"}}}\n",
+    r#"{"reload":{"name":"policy.toml","text":""#,
+    r#"{"start_capture":{"vif":""#,
+    r#"{"stop_capture":{"vif":""#,
+    r#"{"export_flows":{"vif":""#,
+    r#"{"import_flows":{"vif":""#,
+    r#"","file":""#,
+    r#"","snap":"#,
+    "web",
+    "batch",
+    "lan",
+    "weight",
+    "min_rate",
+    "max_rate",
+    "burst",
+    "early_ack",
+    "rate",
+    "scheduler",
+    "isolate",
+    "true",
+    "always",
+    "wrr",
+    "20Mbit/s",
+    "200",
+    "none",
+    "\\n",
+    "\\\"",
+    "[[link]]\\nname = \\\"lan\\\"\\n",
+    "[[vif]]\\nname = \\\"web\\\"\\nsocket = \\\"DIRECTORY/web\\\"\\n",
+    "[[vif]]\\nname = \\\"mail\\\"\\nsocket = \\\"DIRECTORY/mail\\\"\\n",
+    "control = \\\"DIRECTORY/control\\\"\\n",
+    "weight = 7\\n",
+    "rate = \\\"1Mbit/s\\\"\\n",
+    "early_ack = true\\n",
+    "/",
+    "[",
+    "}",
+    ",",
+];
+
+struct Bench {
+    directory: tempfile::TempDir,
+    engine: Engine,
+    at_first: Policy,
+    /// Serves lines, and has the engine do what they mean. What a line can name outside the directory is not passed on.
+    _server: Server,
+    stream: BufReader<UnixStream>,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+}
+
+fuzz_target!(|input: &[u8]| {
+    BENCH.with_borrow_mut(|bench| {
+        let directory = bench.directory.path().to_str().unwrap();
+        let mut said = Vec::new();
+        for byte in input {
+            match byte.checked_sub(128).map(usize::from) {
+                None => said.push(*byte),
+                Some(word) => match WORDS.get(word) {
+                    Some(word) => said.extend(word.replace("DIRECTORY", directory).bytes()),
+                    None => said.push(*byte),
+                },
+            }
+        }
+        said.push(b'\n');
+        for line in said.split_inclusive(|byte| *byte == b'\n') {
+            bench.stream.get_mut().write_all(line).unwrap();
+            let mut answer = Vec::new();
+            bench.stream.read_until(b'\n', &mut answer).unwrap();
+            let Value::Object(answer) = serde_json::from_slice(&answer).unwrap() else { panic!("it is no object") };
+            assert!(answer.len() == 1 && (answer.contains_key("ok") || answer["error"] != ""));
+        }
+        bench.renew();
+    });
+});
+
+impl Bench {
+    fn new() -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let vif = |name: &str| format!("[[vif]]\nname = {name:?}\nsocket = {:?}\n", directory.path().join(name));
+        let control = directory.path().join("control");
+        let text = format!(
+            "control = {control:?}\n[[link]]\nname = \"lan\"\n{}early_ack = true\n{}",
+            vif("web"),
+            vif("batch")
+        );
+        let at_first = Policy::parse("policy.toml", &text).unwrap();
+        let engine = Engine::start(at_first.clone()).unwrap();
+        let path = directory.path().join("said");
+        let client = Mutex::new(Client::connect(&control).unwrap());
+        let place = directory.path().to_owned();
+        let answer: Answer = Arc::new(move |request| {
+            told_again(&request);
+            ask(&mut client.lock().unwrap(), request, &place).map_err(|error| match error {
+                Error::Refused(sentence) => sentence,
+                gone => panic!("{gone}"),
+            })
+        });
+        let server = Server::start(&path, answer).unwrap();
+        let stream = BufReader::new(UnixStream::connect(&path).unwrap());
+        Bench { directory, engine, at_first, _server: server, stream }
+    }
+
+    /// Goes back to the first policy, without captures and files.
+    fn renew(&mut self) {
+        for name in FILES.map(|name| self.directory.path().join(name)) {
+            if std::fs::remove_file(&name).is_ok() {
+                let mut client = Client::connect(&self.at_first.control).unwrap();
+                for vif in &self.engine.policy().vifs {
+                    let _ = client.stop_capture(&vif.name);
+                }
+            }
+        }
+        if self.engine.policy() != self.at_first {
+            self.engine.reload(self.at_first.clone()).unwrap();
+        }
+        assert_eq!(self.engine.snapshot().unwrap().vifs.len(), 2);
+    }
+}
+
+/// A request is the same when it is written and read again.
+fn told_again(request: &Request) {
+    let text = serde_json::to_string(request).unwrap();
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), *request);
+}
+
+/// Files that requests can name.
+const FILES: [&str; 3] = ["0", "1", "2"];
+
+/// Has the engine do what is asked, with files of the directory alone.
+fn ask(client: &mut Client, request: Request, directory: &Path) -> Result<Value, Error> {
+    let ours = |file: PathBuf| directory.join(FILES[file.as_os_str().len() % FILES.len()]);
+    let done = |()| Value::Null;
+    match request {
+        Request::Show => Ok(serde_json::to_value(client.show()?)?),
+        Request::Set(Set { target, key, value }) => client.set(&target, &key, &value).map(done),
+        Request::Reload(Reload { name, text }) if is_within(&text, directory) => {
+            client.reload(&name, &text).map(Value::from)
+        }
+        Request::StartCapture(StartCapture { vif, file, snap }) => {
+            client.start_capture(&vif, &ours(file), snap).map(done)
+        }
+        Request::StopCapture(stop) => Ok(serde_json::to_value(client.stop_capture(&stop.vif)?)?),
+        Request::Flows => Ok(serde_json::to_value(client.flows()?)?),
+        Request::ExportFlows(FlowsFile { vif, file }) => client.export_flows(&vif, &ours(file)).map(Value::from),
+        Request::ImportFlows(FlowsFile { vif, file }) => client.import_flows(&vif, &ours(file)).map(Value::from),
+        Request::Reload(_) | Request::Stop => Ok(Value::Null),
+    }
+}
+
+/// Whether a policy is wrong, or all of its sockets are in the directory.
+fn is_within(text: &str, directory: &Path) -> bool {
+    let Ok(policy) = Policy::parse("policy.toml", text) else { return true };
+    let is_ours = |card: &Card| matches!(card, Card::VhostUser { socket, .. } if socket.parent() == Some(directory));
+    policy.vifs.iter().all(|vif| is_ours(&vif.card))
+}
