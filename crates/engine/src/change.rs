@@ -58,7 +58,7 @@ pub(crate) fn accelerate(
 /// A sentence: what else is wrong.
 pub(crate) fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
     accelerated.or_else(|error| match error.kind() {
-        io::ErrorKind::StorageFull => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
             error!("{error}; it is served without; `fairlane ctl set` its early_ack to false and back to try again");
             Ok(())
         }

@@ -32,6 +32,10 @@ const FIRST: Extent = Extent { flows: 256, blocks: 256 };
 /// Where the first page says how much is allocated, behind the [title].
 const EXTENT_AT: u64 = 24;
 
+/// Where it says, in one byte, that the guest had all that senders were told of when the process ended. Every version has it there, as it
+/// says whether another may begin anew.
+const SETTLED_AT: u64 = 32;
+
 /// Where flows begin, a page behind what the file says of itself.
 const FLOWS_AT: usize = 4096;
 const BLOCKS_AT: usize = FLOWS_AT + FLOWS * size_of::<Flow>();
@@ -65,20 +69,30 @@ impl Kept {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path)?;
+        is_ours(&file)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::new(io::ErrorKind::ResourceBusy, "a running process uses it"),
             TryLockError::Error(error) => error,
         })?;
-        let found = says(&file)?;
-        let goes_on = found == title() && file.metadata()?.len() == LEN as u64;
-        if !goes_on && found.starts_with(KIND) {
+        let (found, len) = (says(&file)?, file.metadata()?.len());
+        let (is_ours, is_whole) = (found.title == title(), len == LEN as u64);
+        let goes_on = is_ours && is_whole;
+        if !goes_on && found.title.starts_with(KIND) && !found.is_settled {
             // Senders were told that what is in it arrived.
-            let why = "another version of fairlane kept it, and this one cannot read it: run that one with early_ack = false until \
-                       the file is gone, or remove the file, which loses what was acknowledged";
+            let why = if is_ours {
+                format!("it has {len} bytes and must have {LEN}: put a whole copy there")
+            } else {
+                "another version of fairlane kept it, and this one cannot read it: run that one with early_ack = false until the file is \
+                 gone, or stop it when its guests have taken everything"
+                    .to_owned()
+            };
+            let why = format!("{why}; or remove the file, which loses what was acknowledged");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let extent = if goes_on { allocated(&file)? } else { FIRST };
-        if !goes_on {
+        if goes_on {
+            file.write_all_at(&[0], SETTLED_AT)?;
+        } else {
             file.set_len(0)?;
             file.set_len(LEN as u64)?;
         }
@@ -169,6 +183,15 @@ impl Kept {
     }
 }
 
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.early.flows().all(|flow| flow.owed == 0) {
+            // If it cannot be said, nothing is lost: another version refuses the file, and this one goes on with it.
+            let _ = self.file.write_all_at(&[1], SETTLED_AT);
+        }
+    }
+}
+
 /// What each such file begins with, of whatever version.
 const KIND: &[u8; 8] = b"FLKEPT\0\0";
 
@@ -183,13 +206,35 @@ fn title() -> [u8; 24] {
     title
 }
 
-/// What a file begins with; zeros where it is too short.
-fn says(file: &File) -> io::Result<[u8; 24]> {
-    let mut title = [0; 24];
-    if file.metadata()?.len() >= title.len() as u64 {
-        file.read_exact_at(&mut title, 0)?;
+/// What a file says of itself.
+struct Says {
+    title: [u8; 24],
+    is_settled: bool,
+}
+
+/// What a file says of itself; nothing where it is too short.
+fn says(file: &File) -> io::Result<Says> {
+    let mut page = [0; SETTLED_AT as usize + 1];
+    if file.metadata()?.len() >= page.len() as u64 {
+        file.read_exact_at(&mut page, 0)?;
     }
-    Ok(title)
+    let [title @ .., _, _, _, _, _, _, _, _, settled] = page;
+    Ok(Says { title, is_settled: settled == 1 })
+}
+
+/// Sees that a file is one, has no other name, and that nobody else can read or write what connections carry.
+fn is_ours(file: &File) -> io::Result<()> {
+    let (info, me) = (file.metadata()?, geteuid().as_raw());
+    let why = match (info.is_file(), info.uid(), info.nlink()) {
+        (false, ..) => "it is no file, and must be one".to_owned(),
+        (true, owner, _) if owner != me => format!("it belongs to user {owner}; it must belong to {me}, who runs this"),
+        (true, _, names @ 2..) => format!("it has {names} names; it must have one"),
+        _ if info.mode() & 0o077 != 0 => {
+            format!("it has mode {:o}; nobody but its owner may read or write it (600)", info.mode() & 0o777)
+        }
+        _ => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Allocates the flows and blocks of a file that one extent has more than another, and notes how much is allocated.
@@ -250,12 +295,18 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// Writes a file that only its owner may read.
+    fn write(path: &Path, bytes: &[u8]) {
+        std::fs::write(path, bytes).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+    }
+
     #[test]
     fn what_is_no_such_file_is_begun_anew() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
         for damage in [&b"short"[..], &[0xff; LEN]] {
-            std::fs::write(&path, damage).unwrap();
+            write(&path, damage);
             let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
             assert_eq!(kept.with(|early| early.flows().count()), 0);
         }
@@ -265,18 +316,71 @@ mod tests {
     fn what_another_version_kept_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
-        drop(Kept::open(&path, Mode::Auto, Nanos(0)).unwrap());
+        let kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        // As a process leaves it that is killed.
         let ours = std::fs::read(&path).unwrap();
-        // Another layout in as many bytes, and in more.
-        for (place, extra) in [(8, 0), (16, 4096)] {
+        drop(kept);
+        // Another layout in as many bytes, and in more; and ours, cut.
+        let another = "another version of fairlane kept it";
+        for (place, change, len, why) in
+            [(8, 1, LEN, another), (16, 1, LEN + 4096, another), (8, 0, LEN - 1, "must have")]
+        {
             let mut theirs = ours.clone();
-            theirs[place] ^= 1;
-            theirs.resize(LEN + extra, 7);
-            std::fs::write(&path, &theirs).unwrap();
-            let refused = Kept::open(&path, Mode::Auto, Nanos(0)).err().unwrap().to_string();
-            assert!(refused.contains("another version of fairlane kept it"), "{refused}");
-            assert!(std::fs::read(&path).unwrap() == theirs, "its debts are there for who can read them");
+            theirs[place] ^= change;
+            theirs.resize(len, 7);
+            write(&path, &theirs);
+            // Also where early ack is turned off by now: senders were told all the same.
+            for mode in [Mode::Auto, Mode::Off] {
+                let refused = Kept::open(&path, mode, Nanos(0)).err().unwrap().to_string();
+                assert!(refused.contains(why) && refused.contains("or remove the file"), "{refused}");
+                assert!(std::fs::read(&path).unwrap() == theirs, "its debts are there for who can read them");
+            }
         }
+    }
+
+    #[test]
+    fn what_another_version_settled_is_begun_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web");
+        let mut kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        connect(&mut kept, 1..2);
+        let theirs = |kept: Kept| {
+            drop(kept);
+            let mut theirs = std::fs::read(&path).unwrap();
+            theirs[8] ^= 1;
+            write(&path, &theirs);
+            let opened = Kept::open(&path, Mode::Auto, Nanos(0)).map(|kept| kept.look(|early| early.flows().count()));
+            theirs[8] ^= 1;
+            write(&path, &theirs);
+            opened
+        };
+        assert_eq!(theirs(kept).unwrap(), 0, "its guest has everything");
+        // The same, when a sender was told of what the guest lacks.
+        let mut kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        acknowledge(&mut kept, 2);
+        assert_eq!(theirs(kept).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        // It was settled, and is in use again.
+        let kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        assert!(!says(&kept.file).unwrap().is_settled);
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web");
+        let refused = || Kept::open(&path, Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        write(&path, b"");
+        std::fs::hard_link(&path, directory.path().join("other")).unwrap();
+        assert!(refused().contains("it has 2 names"), "{}", refused());
+        std::fs::remove_file(directory.path().join("other")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(refused().contains("it has mode 640"), "{}", refused());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+        assert!(refused().contains("it belongs to user 1"), "{}", refused());
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(refused().contains("it is no file"), "{}", refused());
     }
 
     #[test]
@@ -301,30 +405,45 @@ mod tests {
         assert!(refused.contains("is a link"), "{refused}");
     }
 
+    /// Shows a frame of a connection from this port outside.
+    fn show(
+        kept: &mut Kept,
+        way: Way,
+        port: u16,
+        (sequence, acknowledgment): (u32, u32),
+        flags: TcpFlags,
+        payload: usize,
+    ) {
+        let (outside, inside) = (([10, 0, 0, 1].into(), port), ([10, 0, 0, 2].into(), 80));
+        let (source, destination) = if way == Way::In { (outside, inside) } else { (inside, outside) };
+        let (link, window, timestamps) = (&[2; 12][..], 9000, None);
+        let (mut out, mut sights) = (Vec::new(), Vec::new());
+        Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
+            .write(&mut out, |out| out.resize(out.len() + payload, 7));
+        kept.with(|early| {
+            early.look(&mut sights, GUEST, way, std::iter::once((&out[..], out.len())), Nanos(1));
+            if way == Way::In {
+                early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
+            } else {
+                early.from_guest(&sights[0], &mut out, Checksum::Present, Nanos(1));
+            }
+        });
+    }
+
     /// Has a sender begin so many connections, and the guest accept each.
     fn connect(kept: &mut Kept, ports: std::ops::Range<u16>) {
-        let mut sights = Vec::new();
-        let mut out = Vec::new();
-        let mut show = |kept: &mut Kept, way: Way, port: u16, sequence, acknowledgment, flags| {
-            let (outside, inside) = (([10, 0, 0, 1].into(), port), ([10, 0, 0, 2].into(), 80));
-            let (source, destination) = if way == Way::In { (outside, inside) } else { (inside, outside) };
-            let (link, window, timestamps) = (&[2; 12][..], 9000, None);
-            Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
-                .write(&mut out, |_| {});
-            kept.with(|early| {
-                early.look(&mut sights, GUEST, way, std::iter::once((&out[..], out.len())), Nanos(1));
-                if way == Way::In {
-                    early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
-                } else {
-                    early.from_guest(&sights[0], &mut out, Checksum::Present, Nanos(1));
-                }
-            });
-        };
         for port in ports {
-            show(kept, Way::In, port, 0, 0, TcpFlags::SYN);
-            show(kept, Way::Out, port, 0, 1, TcpFlags::SYN.with(TcpFlags::ACK));
-            show(kept, Way::In, port, 1, 1, TcpFlags::ACK);
+            show(kept, Way::In, port, (0, 0), TcpFlags::SYN, 0);
+            show(kept, Way::Out, port, (0, 1), TcpFlags::SYN.with(TcpFlags::ACK), 0);
+            show(kept, Way::In, port, (1, 1), TcpFlags::ACK, 0);
         }
+    }
+
+    /// Has a connection begin, and 100 bytes of it be acknowledged early.
+    fn acknowledge(kept: &mut Kept, port: u16) {
+        connect(kept, port..port + 1);
+        show(kept, Way::In, port, (1, 1), TcpFlags::ACK, 100);
+        assert_eq!(kept.look(|early| early.flows().map(|flow| flow.owed).sum::<u32>()), 100);
     }
 
     #[test]
