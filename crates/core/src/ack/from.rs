@@ -106,7 +106,7 @@ impl EarlyAck<'_> {
             moves: segment.ack.after(flow.guest_ack),
         };
         if flow.state() != State::Idle {
-            flow.from = segment.link(head);
+            segment.note_link(head, &mut flow.from);
         }
         self.note_ack(at, &said, now);
         let verdict = self.answer(at, segment, &said, head, checksum);

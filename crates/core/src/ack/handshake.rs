@@ -34,11 +34,13 @@ impl EarlyAck<'_> {
                 if segment.wants_more(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
-                sender_syn(flow, segment, head);
-                agree(flow);
+                note(flow, |flow| {
+                    sender_syn(flow, segment, head);
+                    agree(flow);
+                });
             }
         } else if let Some(at) = self.open(segment, head, GUEST_SYN, SENDER_SYN, now) {
-            sender_syn(&mut self.flows[at], segment, head);
+            note(&mut self.flows[at], |flow| sender_syn(flow, segment, head));
         }
     }
 
@@ -57,14 +59,16 @@ impl EarlyAck<'_> {
                 if segment.wants_more(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
-                guest_syn(flow, segment, head);
-                agree(flow);
-                // The window of a SYN is never scaled (RFC 7323, 2.2).
-                flow.edge = segment.ack.plus(segment.window.into());
-                begin(flow, segment);
+                note(flow, |flow| {
+                    guest_syn(flow, segment, head);
+                    agree(flow);
+                    // The window of a SYN is never scaled (RFC 7323, 2.2).
+                    flow.edge = segment.ack.plus(segment.window.into());
+                    begin(flow, segment);
+                });
             }
         } else if let Some(at) = self.open(segment, head, SENDER_SYN, GUEST_SYN, now) {
-            guest_syn(&mut self.flows[at], segment, head);
+            note(&mut self.flows[at], |flow| guest_syn(flow, segment, head));
         }
     }
 
@@ -141,6 +145,16 @@ impl EarlyAck<'_> {
             flow.set(State::Idle);
         });
     }
+}
+
+/// Notes something of a handshake. Its flags say what is known, so they are stored when it is: a process that ends half-way leaves a
+/// flow that cannot open, or that opens as both ends agreed.
+fn note(place: &mut Flow, change: impl FnOnce(&mut Flow)) {
+    let mut flow = *place;
+    change(&mut flow);
+    *place = Flow { flags: place.flags, ..flow };
+    compiler_fence(Ordering::Release);
+    place.flags = flow.flags;
 }
 
 /// Notes the sender's SYN.

@@ -345,6 +345,15 @@ impl Segment {
     pub fn link(&self, head: &[u8]) -> Link {
         Link::new(head, self.network.into())
     }
+
+    /// Notes them where they are others than before, which is seldom: a process that ends while it stores some leaves neither.
+    #[inline]
+    pub fn note_link(&self, head: &[u8], place: &mut Link) {
+        let link = self.link(head);
+        if *place != link {
+            *place = link;
+        }
+    }
 }
 
 /// Whether a frame is a segment that carries nothing but data and an ACK, as far as can be told at a glance: untagged, without IP

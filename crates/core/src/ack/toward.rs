@@ -159,7 +159,7 @@ impl EarlyAck<'_> {
             flow.start = next;
         }
         flow.next = end;
-        flow.toward = segment.link(head);
+        segment.note_link(head, &mut flow.toward);
         guest.retained += u64::from(bytes);
         // What came before the first copy is the guest's to acknowledge.
         if flow.start != flow.guest_ack || flow.next.after(flow.edge) {
