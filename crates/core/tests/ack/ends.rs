@@ -23,7 +23,7 @@ pub const GUEST: u32 = u32::MAX - 100;
 
 fn millis(now: Nanos) -> u32 {
     // It wraps, too.
-    (now.0 / 1_000_000) as u32 ^ 0xffff_0000
+    ((now.0 / 1_000_000) as u32).wrapping_add(0xffff_0000)
 }
 
 /// The sender.
