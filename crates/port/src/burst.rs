@@ -8,6 +8,7 @@
 //! such memory copies from there ([`Batch::whole`], [`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
 
 use crate::Refusal;
+use crate::access;
 use crate::xen::End;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
@@ -231,9 +232,9 @@ impl<'a> Filler<'a> {
 fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
     if let Some(piece) = pieces.first_mut().filter(|piece| out.len() < piece.len as usize) {
         // All from one piece: for a header, of a length that the compiler knows, this is a move or two.
-        // SAFETY: the piece is readable and longer than `out`, and they do not overlap, as guest memory is no Rust object.
+        // SAFETY: the piece is readable and longer than `out`.
         unsafe {
-            std::ptr::copy_nonoverlapping(piece.start, out.as_mut_ptr(), out.len());
+            access::copy(piece.start, out.as_mut_ptr(), out.len());
             piece.start = piece.start.add(out.len());
         }
         piece.len -= out.len() as u32;
@@ -244,10 +245,9 @@ fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
         let left = out.len() - done;
         let Some(piece) = pieces.first_mut() else { break };
         let here = left.min(piece.len as usize);
-        // SAFETY: the piece is readable, `out` has room for what is left of it, and they do not overlap, as guest memory
-        // is no Rust object. The owner may change the bytes meanwhile; the copy is what is used from here on.
+        // SAFETY: the piece is readable, and `out` has room for what is left of it.
         unsafe {
-            std::ptr::copy_nonoverlapping(piece.start, out.as_mut_ptr().add(done), here);
+            access::copy(piece.start, out.as_mut_ptr().add(done), here);
             piece.start = piece.start.add(here);
         }
         piece.len -= here as u32;
@@ -468,14 +468,12 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(crate) unsafe fn copy_to(&self, to: *mut u8) -> usize {
         // SAFETY: the head is no longer than the frame.
-        unsafe { std::ptr::copy_nonoverlapping(self.head.as_ptr(), to, self.head.len()) };
+        unsafe { access::copy(self.head.as_ptr(), to, self.head.len()) };
         let mut copied = self.head.len();
         for piece in self.body() {
             let len = (piece.len as usize).min(self.len as usize - copied);
-            // SAFETY: the piece is readable for 'a, and `copied + len` is at most the frame's length. The piece's owner
-            // may change the bytes meanwhile: no reference to them is formed, no decision rests on them, and the copy is
-            // what is used from here on.
-            unsafe { std::ptr::copy_nonoverlapping(piece.start, to.add(copied), len) };
+            // SAFETY: the piece is readable for 'a, and `copied + len` is at most the frame's length.
+            unsafe { access::copy(piece.start, to.add(copied), len) };
             copied += len;
         }
         copied

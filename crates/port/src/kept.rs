@@ -99,6 +99,7 @@ impl Kept {
         // Also what goes on: a copy of the file may have left bytes out that were zero.
         allocate(&file, Extent { flows: 0, blocks: 0 }, extent)?;
         let map = Map::of(&file, LEN)?;
+        #[expect(clippy::disallowed_methods, reason = "no guest has this memory")]
         // SAFETY: the mapping has these bytes in front of `BLOCKS_AT` and `LEN`, aligned (a mapping begins at a page, and the
         // constants are multiples of the types' alignments); every pattern of bits is a flow and a block, as both are made
         // of integers alone. Nobody else reads or writes them: the file is ours by its lock and mode, and a process that

@@ -4,8 +4,10 @@
 //! what a port [offers](Port::offer) lies in its peer's memory until it is [consumed](Port::consume), and goes from there
 //! [into](Port::put) another port with one copy. Indices are published and peers notified once a burst, by [`Port::flush`].
 //!
-//! All the unsafe code of the project is in this crate.
+//! All the unsafe code of the project is in this crate. What a guest may write to meanwhile is read and written in one way, that of
+//! `access.rs`.
 
+mod access;
 mod burst;
 pub mod capture;
 pub mod card;

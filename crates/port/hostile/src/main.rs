@@ -2,6 +2,7 @@
 //! to the backend as that did, with pages and a channel of its own, and does one wicked thing.
 //!
 //! `hostile DEED` prints the reference of the page with its frame, and ends once the backend has closed the card.
+#![allow(clippy::disallowed_methods)] // it is the guest
 
 use fairlane_port::xen::PAGE;
 use fairlane_port::xen::store::Store;

@@ -82,8 +82,11 @@ impl Slots {
     /// The kernel has given it to the process, and does not write to it until it is given back.
     #[inline]
     pub unsafe fn bytes(&self, number: usize) -> &[u8] {
+        #[expect(clippy::disallowed_methods, reason = "the kernel's, which leaves them alone")]
         // SAFETY: a slot has SLOT bytes, and the caller sees to it that nobody writes to them.
-        unsafe { std::slice::from_raw_parts(self.slot(number), SLOT) }
+        unsafe {
+            std::slice::from_raw_parts(self.slot(number), SLOT)
+        }
     }
 
     /// The same, to be written.
@@ -92,7 +95,10 @@ impl Slots {
     /// As [`Slots::bytes`].
     #[inline]
     pub unsafe fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
+        #[expect(clippy::disallowed_methods, reason = "as above")]
         // SAFETY: as above, and no other reference into the ring lives beside this one.
-        unsafe { std::slice::from_raw_parts_mut(self.slot(number), SLOT) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.slot(number), SLOT)
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::memory::GuestMemory;
 use super::ring::{Direction, HOLD, Ring};
 use super::violation::Violation;
 use crate::Refusal;
+use crate::access;
 use crate::burst::Frame;
 use crate::plain::Plain;
 use crate::vnet::{self, HEADER};
@@ -235,7 +236,7 @@ impl Writer<'_> {
             // SAFETY: what the caller promises; source and target are different guests' memory or ours and a guest's, and
             // where a guest makes its own buffers overlap, `copy` still does what it says.
             unsafe {
-                std::ptr::copy(from, start.add(self.used as usize), here as usize);
+                access::copy(from, start.add(self.used as usize), here as usize);
                 from = from.add(here as usize);
             }
             (self.used, len) = (self.used + here, len - here);

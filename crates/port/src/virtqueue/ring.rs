@@ -3,14 +3,18 @@
 //! Buffers are completed in the order in which they came, always. So the state of a queue is one number, `used.idx`, and a
 //! restarted backend finds it in the guest's memory.
 
+#[cfg(test)]
+mod models;
+
 use super::log::UsedLog;
 use super::memory::GuestMemory;
 use super::violation::Violation;
+use crate::access::{self, Processor, Word, Words};
 use crate::notifier::Notifier;
 use fairlane_core::ack::Ring as Standing;
 use fairlane_core::time::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// Entries of a queue at most (virtio 1.2, section 2.7).
 pub const MAX_SIZE: u16 = 32768;
@@ -36,9 +40,12 @@ const FLAGS: usize = 0;
 const INDEX: usize = 1;
 const ELEMENTS: usize = 4;
 
-/// A descriptor as it lies in guest memory: `struct virtq_desc`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
+/// Words of 64 bits of a descriptor, and bytes: `struct virtq_desc`.
+const DESCRIPTOR: usize = 2;
+const DESCRIPTOR_BYTES: usize = 16;
+
+/// A descriptor as it was read.
+#[derive(Clone, Copy)]
 struct Descriptor {
     address: u64,
     len: u32,
@@ -46,12 +53,12 @@ struct Descriptor {
     next: u16,
 }
 
-/// `struct virtq_used_elem`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct UsedElement {
-    id: u32,
-    len: u32,
+impl Descriptor {
+    /// What two words say: the address, and in the second from the low bits on length, flags and the next index.
+    #[inline(always)]
+    fn parse([address, rest]: [u64; DESCRIPTOR]) -> Descriptor {
+        Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
+    }
 }
 
 /// Who may touch a chain's buffers: the guest transmits into our hands, or lends us room to write.
@@ -85,12 +92,24 @@ pub fn used_bytes(size: u16) -> u64 {
     6 + 8 * u64::from(size)
 }
 
+/// Where the parts of a queue are.
+pub struct Parts<A: Words> {
+    /// Two words a descriptor.
+    pub descriptors: *const A::Long,
+    /// Flags, index, an entry for each descriptor, and `used_event`.
+    pub available: *const A::Half,
+    /// Flags and index.
+    pub used: *const A::Half,
+    /// The used elements: `id` and `len` in turn.
+    pub elements: *const A::Word,
+    /// `avail_event`, behind the elements.
+    pub available_event: *const A::Half,
+}
+
 /// A running queue. All pointers were checked against the memory that [`Ring::new`] was given, and hold while it does.
-pub struct Ring {
+pub struct Ring<A: Words = Processor> {
     mask: u16,
-    descriptors: *const Descriptor,
-    available: *const u16,
-    used: *mut u16,
+    parts: Parts<A>,
     event_idx: bool,
     indirect: bool,
     /// First available entry that is not completed yet, and so also the next used entry to write.
@@ -111,7 +130,7 @@ pub struct Ring {
 }
 
 // SAFETY: the pointers lead into a mapping that may be used from any thread; a ring is used by one at a time.
-unsafe impl Send for Ring {}
+unsafe impl<A: Words> Send for Ring<A> {}
 
 impl Ring {
     /// A queue that goes on where `used.idx` says, writes to `call` when the driver wants to know, and logs to `log` what it
@@ -139,15 +158,35 @@ impl Ring {
         };
         let entries = u64::from(size);
         // Sizes and alignments: virtio 1.2, section 2.7; flags, index and the event field are 6 bytes more.
-        let descriptors = part("descriptor table", layout.descriptors, 16 * entries, 16)?.cast::<Descriptor>();
-        let available = part("available ring", layout.available, 6 + 2 * entries, 2)?.cast::<u16>();
-        let used = part("used ring", layout.used, used_bytes(size), 4)?.cast::<u16>();
-        let Layout { event_idx, indirect, .. } = layout;
+        let descriptors = part("descriptor table", layout.descriptors, 16 * entries, 16)?;
+        let available = part("available ring", layout.available, 6 + 2 * entries, 2)?;
+        let used = part("used ring", layout.used, used_bytes(size), 4)?;
+        let parts = Parts {
+            descriptors: descriptors.cast(),
+            available: available.cast(),
+            used: used.cast(),
+            elements: used.wrapping_add(ELEMENTS).cast(),
+            available_event: used.wrapping_add(ELEMENTS + 8 * usize::from(size)).cast(),
+        };
+        // SAFETY: each part was just found to lie in the memory with as many bytes as it has, aligned to its words.
+        Ok(unsafe { Ring::over(parts, layout, call, log) })
+    }
+}
+
+impl<A: Words> Ring<A> {
+    /// The same where the parts of the layout are already found.
+    ///
+    /// # Safety
+    /// The parts are there for queues of the layout's size, a power of two, as long as the ring.
+    pub unsafe fn over(
+        parts: Parts<A>,
+        Layout { size, event_idx, indirect, .. }: Layout,
+        call: Option<Arc<Notifier>>,
+        log: Option<UsedLog>,
+    ) -> Ring<A> {
         let mut ring = Ring {
             mask: size - 1,
-            descriptors,
-            available,
-            used,
+            parts,
             event_idx,
             indirect,
             next: 0,
@@ -162,7 +201,7 @@ impl Ring {
         let resumed = ring.used_index().load(Ordering::Acquire);
         (ring.next, ring.published, ring.told, ring.available_index) = (resumed, resumed, resumed, resumed);
         ring.disarm();
-        Ok(ring)
+        ring
     }
 
     /// Entries.
@@ -177,28 +216,30 @@ impl Ring {
 
     // Each field of the ring headers is an atomic: the driver writes them on another processor.
     #[inline]
-    fn available_field(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `at` is at most 2 + size, inside the part checked in `new`, and aligned to 2.
-        unsafe { AtomicU16::from_ptr(self.available.cast_mut().add(at)) }
+    fn available_field(&self, at: usize) -> &A::Half {
+        // SAFETY: `at` is at most 2 + size, which the part has.
+        unsafe { &*self.parts.available.add(at) }
     }
 
     #[inline]
-    fn used_field(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `at` is at most 2 + 4 * size, inside the part checked in `new`, and aligned to 2.
-        unsafe { AtomicU16::from_ptr(self.used.add(at)) }
+    fn used_field(&self, at: usize) -> &A::Half {
+        // SAFETY: `at` is FLAGS or INDEX, which the part has.
+        unsafe { &*self.parts.used.add(at) }
     }
 
     #[inline]
-    fn used_index(&self) -> &AtomicU16 {
+    fn used_index(&self) -> &A::Half {
         self.used_field(INDEX)
     }
 
-    /// `avail_event`, behind the used elements (virtio 1.2, section 2.7.8).
+    /// `avail_event` (virtio 1.2, section 2.7.8).
     #[inline]
-    fn available_event(&self) -> &AtomicU16 {
-        self.used_field(self.event_field())
+    fn available_event(&self) -> &A::Half {
+        // SAFETY: the part is there.
+        unsafe { &*self.parts.available_event }
     }
 
+    /// Its number among the fields of the used ring.
     #[inline]
     fn event_field(&self) -> usize {
         2 + 4 * (self.mask as usize + 1)
@@ -206,7 +247,7 @@ impl Ring {
 
     /// `used_event`, behind the available entries (virtio 1.2, section 2.7.7).
     #[inline]
-    fn used_event(&self) -> &AtomicU16 {
+    fn used_event(&self) -> &A::Half {
         self.available_field(2 + self.mask as usize + 1)
     }
 
@@ -270,7 +311,7 @@ impl Ring {
         memory: &GuestMemory,
         mut buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let mut table = self.descriptors;
+        let mut table = self.parts.descriptors;
         let mut entries = u32::from(self.size());
         let mut indirect = false;
         let mut index = u32::from(head);
@@ -284,11 +325,8 @@ impl Ring {
                 return Err(Violation::EndlessChain);
             }
             left -= 1;
-            // SAFETY: `index` is below the entries of a table that was checked to lie in guest memory, aligned to what
-            // `Descriptor` needs (the ring's own) or not (an indirect one): hence unaligned. The driver may write to it
-            // meanwhile: it is copied once, and only the copy is used.
-            let descriptor = unsafe { table.add(index as usize).read_unaligned() };
-            let Descriptor { address, len, flags, next } = descriptor;
+            // SAFETY: `index` is below the entries of a table that was checked to lie in guest memory.
+            let Descriptor { address, len, flags, next } = unsafe { descriptor::<A>(table, index as usize) };
             if flags & INDIRECT != 0 {
                 if !self.indirect {
                     return Err(Violation::NotNegotiated);
@@ -330,11 +368,10 @@ impl Ring {
     #[inline]
     pub fn complete(&mut self, head: u16, len: u32) {
         let entry = (self.next & self.mask) as usize;
-        // SAFETY: the elements begin 4 bytes into the used ring, are 8 bytes each, and `entry` is below the size.
-        unsafe {
-            let elements = self.used.add(2).cast::<UsedElement>();
-            elements.add(entry).write_volatile(UsedElement { id: head.into(), len });
-        }
+        // SAFETY: the part has two words for each entry, and `entry` is below the size.
+        let [element, bytes] = unsafe { [0, 1].map(|at| &*self.parts.elements.add(2 * entry + at)) };
+        element.store(head.into(), Ordering::Relaxed);
+        bytes.store(len, Ordering::Relaxed);
         self.next = self.next.wrapping_add(1);
     }
 
@@ -383,13 +420,12 @@ impl Ring {
             }
             // The index must be visible before the driver's wish is read (2.7.7.2, 2.7.10): otherwise it could ask to be
             // called, see the old index and sleep, while we saw its old wish.
-            fence(Ordering::SeqCst);
+            A::fence();
         }
         let untold = self.next.wrapping_sub(self.told);
         let wanted = if self.event_idx {
             let event = self.used_event().load(Ordering::Relaxed);
-            // vring_need_event
-            self.next.wrapping_sub(event).wrapping_sub(1) < untold
+            needs_event(event, self.next, self.told)
         } else {
             self.available_field(0).load(Ordering::Relaxed) & NO_INTERRUPT == 0
         };
@@ -437,7 +473,7 @@ impl Ring {
             self.mark_field(FLAGS);
         }
         // The wish must be visible before the index is read, the mirror image of `publish`.
-        fence(Ordering::SeqCst);
+        A::fence();
         let index = self.available_field(1).load(Ordering::Relaxed);
         index.wrapping_sub(self.next) > skip
     }
@@ -453,4 +489,40 @@ impl Ring {
             }
         }
     }
+}
+
+/// Whether the driver, who wishes to be told of the entry `event`, is to be told now that the index is `next`, if it was `before` when it
+/// last was (`vring_need_event` of virtio 1.2, section 2.7.7).
+#[inline(always)]
+fn needs_event(event: u16, next: u16, before: u16) -> bool {
+    next.wrapping_sub(event).wrapping_sub(1) < next.wrapping_sub(before)
+}
+
+/// Reads a descriptor of a table, once: the driver may write to it meanwhile, and only what is answered is used.
+///
+/// # Safety
+/// The table has more than `index` descriptors. The queue's own is aligned to its words; an indirect one may be anywhere.
+#[inline(always)]
+unsafe fn descriptor<A: Words>(table: *const A::Long, index: usize) -> Descriptor {
+    if table.is_aligned() {
+        // SAFETY: both words are within the table, and aligned.
+        return Descriptor::parse(unsafe {
+            let start = table.add(DESCRIPTOR * index);
+            [(*start).load(Ordering::Relaxed), (*start.add(1)).load(Ordering::Relaxed)]
+        });
+    }
+    // SAFETY: as above, and bytes are always aligned.
+    unsafe { unaligned(table.cast::<u8>().add(DESCRIPTOR_BYTES * index)) }
+}
+
+/// The same for one at any address.
+///
+/// # Safety
+/// Its bytes are readable.
+#[cold]
+unsafe fn unaligned(start: *const u8) -> Descriptor {
+    let mut words = [0; DESCRIPTOR];
+    // SAFETY: the caller's; the words have as many bytes.
+    unsafe { access::copy(start, words.as_mut_ptr().cast(), DESCRIPTOR_BYTES) };
+    Descriptor::parse(words)
 }

@@ -168,6 +168,7 @@ impl Receiver {
         let mut filler = burst.fill();
         for slot in &self.shown {
             let cells = &self.lane.bytes[slot.start..slot.start + slot.len];
+            #[expect(clippy::disallowed_methods, reason = "memory of this process")]
             // SAFETY: a published frame is not written to before it is consumed, which takes this receiver by exclusive
             // reference, and that is borrowed as long as the batch lives.
             let frame = unsafe { std::slice::from_raw_parts(cells.as_ptr() as *const u8, cells.len()) };

@@ -172,7 +172,7 @@ impl Receive {
             unsafe { frame.copy_to(to) };
         } else {
             // SAFETY: as above, and a head is no longer than that.
-            unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), to, bytes) };
+            unsafe { crate::access::copy(head.as_ptr(), to, bytes) };
         }
         (End::Guest(lent.place(page)).after(offset), bytes)
     }

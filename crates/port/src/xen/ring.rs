@@ -3,10 +3,15 @@
 //! Requests are answered in the order in which they came, always, and a response takes its request's slot. So the state
 //! of a ring is one number, `rsp_prod`, and a restarted backend finds it in the guest's memory.
 
-use super::host::Page;
+#[cfg(test)]
+mod models;
+
+use super::host::{PAGE, Page};
 use super::violation::Violation;
+use crate::access::{Processor, Word, Words};
 use fairlane_core::ack::Ring as Standing;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 
 /// Slots of a netif ring: as many powers of two of 12 (tx) or 8 (rx) bytes as a page holds behind the header.
 pub const SLOTS: u32 = 256;
@@ -16,15 +21,15 @@ const REQUESTS: usize = 0;
 const REQUEST_EVENT: usize = 1;
 const RESPONSES: usize = 2;
 const RESPONSE_EVENT: usize = 3;
-const HEADER: usize = 64;
+const HEADER: usize = 16;
 
-/// Bytes that are read and written at once: requests and responses are made of such. What is volatile goes as it is typed, and of
-/// bytes each would go alone.
+/// Bytes of a word, which are read and written at once: requests and responses are made of such.
 const WORD: usize = 4;
 
 /// A ring whose requests are `N` bytes, no less than its responses.
-pub struct Ring<const N: usize> {
+pub struct Ring<const N: usize, A: Words = Processor> {
     page: Page,
+    words: PhantomData<fn() -> A>,
     /// First request that is not answered yet, and so also the next response to write.
     next: u32,
     /// The frontend's index as last read.
@@ -39,24 +44,36 @@ impl<const N: usize> Ring<N> {
     /// # Errors
     /// The indices in the page are no ring's.
     pub fn new(page: Page) -> Result<Ring<N>, Violation> {
-        let mut ring = Ring { page, next: 0, requested: 0, published: 0 };
+        // SAFETY: the page begins at a multiple of its size, and has words of the processor's.
+        unsafe { Ring::over(page) }
+    }
+}
+
+impl<const N: usize, A: Words> Ring<N, A> {
+    /// The same over words of any kind.
+    ///
+    /// # Safety
+    /// They are what begins where the page does, as many as the header and the slots have.
+    unsafe fn over(page: Page) -> Result<Ring<N, A>, Violation> {
+        let mut ring: Ring<N, A> = Ring { page, words: PhantomData, next: 0, requested: 0, published: 0 };
         let next = ring.word(RESPONSES).load(Ordering::Acquire);
         (ring.next, ring.requested, ring.published) = (next, next, next);
         ring.refresh()?;
         Ok(ring)
     }
 
-    /// A word of the header. Atomic: the frontend writes it on another processor.
+    /// A word of the header or of a slot. Atomic: the frontend writes it on another processor.
     #[inline]
-    fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: the page is mapped as long as `self` lives, begins at a multiple of its size, and `at` is in the header.
-        unsafe { AtomicU32::from_ptr(self.page.start().cast::<u32>().add(at)) }
+    fn word(&self, at: usize) -> &A::Word {
+        debug_assert!(at < PAGE / WORD);
+        // SAFETY: it is within the page, which is there as long as `self`.
+        unsafe { &*self.page.start().cast::<A::Word>().add(at) }
     }
 
+    /// The first word of a slot: 256 of at most 12 bytes and the header lie within the page.
     #[inline]
-    fn slot(&self, index: u32) -> *mut u8 {
-        // SAFETY: 256 slots of at most 12 bytes and the header lie within the page.
-        unsafe { self.page.start().add(HEADER + N * (index % SLOTS) as usize) }
+    fn slot(index: u32) -> usize {
+        HEADER + N / WORD * (index % SLOTS) as usize
     }
 
     /// How many requests from `next + skip` on there are.
@@ -100,12 +117,11 @@ impl<const N: usize> Ring<N> {
     #[inline]
     pub fn request(&self, skip: u32) -> [u8; N] {
         const { assert!(N.is_multiple_of(WORD)) };
-        let slot = self.slot(self.next.wrapping_add(skip)).cast::<u32>();
+        let slot = Self::slot(self.next.wrapping_add(skip));
         let mut request = [0; N];
         for (at, word) in request.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
-            // SAFETY: the slot is within the page, and words of it are aligned. The frontend may write to it meanwhile: each is
-            // copied once, and only the copy is used.
-            *word = unsafe { slot.add(at).read_volatile() }.to_ne_bytes();
+            // The frontend may write to it meanwhile: each word is read once, and only the copy is used.
+            *word = self.word(slot + at).load(Ordering::Relaxed).to_ne_bytes();
         }
         request
     }
@@ -114,10 +130,9 @@ impl<const N: usize> Ring<N> {
     #[inline]
     pub fn respond<const M: usize>(&mut self, response: [u8; M]) {
         const { assert!(M <= N && M.is_multiple_of(WORD)) };
-        let slot = self.slot(self.next).cast::<u32>();
+        let slot = Self::slot(self.next);
         for (at, word) in response.as_chunks::<WORD>().0.iter().enumerate() {
-            // SAFETY: the slot is within the page and no smaller than the response, and words of it are aligned.
-            unsafe { slot.add(at).write_volatile(u32::from_ne_bytes(*word)) };
+            self.word(slot + at).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
         }
         self.next = self.next.wrapping_add(1);
     }
@@ -143,7 +158,7 @@ impl<const N: usize> Ring<N> {
         self.word(RESPONSES).store(self.next, Ordering::Release);
         // The index must be visible before the frontend's wish is read: else it could ask to be told, see the old index
         // and sleep, while we saw its old wish.
-        fence(Ordering::SeqCst);
+        A::fence();
         let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
         self.next.wrapping_sub(event) < self.next.wrapping_sub(before)
     }
@@ -154,7 +169,7 @@ impl<const N: usize> Ring<N> {
     pub fn arm(&mut self, skip: u32) -> bool {
         self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
         // The wish must be visible before the index is read, the mirror image of `publish`.
-        fence(Ordering::SeqCst);
+        A::fence();
         self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > skip
     }
 }

@@ -210,7 +210,7 @@ impl Transmit {
         }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
             // SAFETY: HEAD bytes are there on either side, and nobody copies to the landing any more.
-            unsafe { std::ptr::copy_nonoverlapping(self.landing.head(index), filler.heads().add(index * HEAD), HEAD) };
+            unsafe { crate::access::copy(self.landing.head(index), filler.heads().add(index * HEAD), HEAD) };
             packet.good = filler.decide(index, |len, head| netif::offload(packet.flags, packet.gso, len, head));
         }
         Ok(true)

@@ -2,6 +2,7 @@
 //!
 //! A child works on memory that it shares with this process, an instruction at a time. Whenever an instruction changed the memory, the
 //! child might have ended there: what it left is taken up, and has to bring the guest all that its sender was told of.
+#![allow(clippy::disallowed_methods)] // no guest has this memory
 
 use crate::shared::shared;
 use fairlane_core::PortId;
