@@ -31,6 +31,16 @@ impl Map {
         Ok(Map { start, len })
     }
 
+    /// Memory of no file.
+    #[cfg(test)]
+    pub fn anonymous(len: usize) -> Map {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: as above.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Map { start, len }
+    }
+
     /// The first byte, at the start of a page. Valid while `self` lives.
     pub fn start(&self) -> *mut u8 {
         self.start.cast()

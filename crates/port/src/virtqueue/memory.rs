@@ -61,6 +61,15 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Has memory of no file at these addresses, and answers where it is.
+    #[cfg(test)]
+    pub fn add_anonymous(&mut self, region: Region) -> *mut u8 {
+        let bytes = Shared::anonymous(region.len as usize);
+        let start = bytes.start();
+        self.mappings.push(Mapping { region, bytes });
+        start
+    }
+
     /// Unmaps the region with these addresses and length. False if there is none.
     pub fn remove(&mut self, region: Region) -> bool {
         let before = self.mappings.len();

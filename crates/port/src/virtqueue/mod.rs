@@ -4,6 +4,8 @@ mod budget;
 mod guard;
 mod log;
 mod memory;
+#[cfg(test)]
+mod race;
 mod receive;
 mod ring;
 mod shared;

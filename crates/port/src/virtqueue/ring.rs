@@ -5,6 +5,8 @@
 
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod proofs;
 
 use super::log::UsedLog;
 use super::memory::GuestMemory;

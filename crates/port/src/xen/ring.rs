@@ -5,6 +5,8 @@
 
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod race;
 
 use super::host::{PAGE, Page};
 use super::violation::Violation;

@@ -1,0 +1,242 @@
+//! Guests on threads of their own, honest and not, while their rings are served: for tools that look for races (`make race`), and as
+//! a test of what arrives.
+
+use super::memory::{GuestMemory, Region};
+use super::receive::Receive;
+use super::ring::{Layout, Ring};
+use super::transmit::Transmit;
+use crate::Refusal;
+use crate::burst::Burst;
+use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+const SIZE: u16 = 8;
+const ALL: Grant = Grant { bytes: u64::MAX, frames: 32 };
+
+/// The guest's address of its memory, and where in it things are. Tables of indirect descriptors are made of words and buffers of bytes,
+/// and neither is ever taken for the other: a mixture is nothing that a tool could judge.
+const GUEST: u64 = 0x10000;
+const AVAILABLE: u64 = 0x400;
+const USED: u64 = 0x800;
+const TABLES: u64 = 0x1000;
+const BUFFERS: u64 = 0x2000;
+const END: u64 = 0x4000;
+
+const NEXT: u64 = 1 << 32;
+const WRITE: u64 = 2 << 32;
+const INDIRECT: u64 = 4 << 32;
+
+/// Bytes of an honest frame, and of the header before it.
+const FRAME: u64 = 200;
+const HEADER: u64 = 12;
+
+/// A guest's view of its memory.
+#[derive(Clone, Copy)]
+struct Guest(*mut u8);
+
+// SAFETY: all access is atomic, and the memory outlives the threads.
+unsafe impl Send for Guest {}
+
+impl Guest {
+    /// One with memory of its own, and what serves it.
+    fn new() -> (Guest, GuestMemory) {
+        let mut memory = GuestMemory::default();
+        let start = memory.add_anonymous(Region { guest: GUEST, len: END, user: GUEST, offset: 0 });
+        (Guest(start), memory)
+    }
+
+    fn at<T>(&self, at: u64) -> *mut T {
+        assert!(at < END && at.is_multiple_of(align_of::<T>() as u64));
+        self.0.wrapping_add(at as usize).cast()
+    }
+
+    fn byte(&self, at: u64) -> &AtomicU8 {
+        // SAFETY: within the memory, and aligned. So are those below.
+        unsafe { AtomicU8::from_ptr(self.at(at)) }
+    }
+
+    fn half(&self, at: u64) -> &AtomicU16 {
+        // SAFETY: as above.
+        unsafe { AtomicU16::from_ptr(self.at(at)) }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.at(at)) }
+    }
+
+    fn describe(&self, at: u64, address: u64, rest: u64) {
+        // SAFETY: as above.
+        let words = [0, 8].map(|more| unsafe { AtomicU64::from_ptr(self.at(at + more)) });
+        words[0].store(GUEST + address, Ordering::Relaxed);
+        words[1].store(rest, Ordering::Relaxed);
+    }
+
+    fn used(&self) -> u16 {
+        self.half(USED + 2).load(Ordering::Acquire)
+    }
+
+    /// Makes the chain of the descriptor that the number falls to available.
+    fn push(&self, number: u16) {
+        let entry = u64::from(number % SIZE);
+        self.half(AVAILABLE + 4 + 2 * entry).store(number % SIZE, Ordering::Relaxed);
+        self.half(AVAILABLE + 2).store(number.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The buffer of the descriptor that a number falls to.
+    fn buffer(number: u16) -> u64 {
+        BUFFERS + u64::from(number % SIZE) * 0x200
+    }
+}
+
+fn ring(memory: &GuestMemory) -> Ring {
+    let (descriptors, available, used) = (GUEST, GUEST + AVAILABLE, GUEST + USED);
+    let layout = Layout { size: SIZE, descriptors, available, used, event_idx: true, indirect: true };
+    Ring::new(layout, None, None, memory).unwrap()
+}
+
+/// A byte of an honest frame.
+fn content(number: u16, at: u64) -> u8 {
+    (u64::from(number) * 31 + at) as u8
+}
+
+/// Transmits frames as fast as they are taken.
+fn transmit(guest: Guest, frames: u16) {
+    for number in 0..frames {
+        while number.wrapping_sub(guest.used()) >= SIZE {
+            thread::yield_now();
+        }
+        let buffer = Guest::buffer(number);
+        (0..FRAME).for_each(|at| guest.byte(buffer + HEADER + at).store(content(number, at), Ordering::Relaxed));
+        guest.describe(16 * u64::from(number % SIZE), buffer, HEADER + FRAME);
+        guest.push(number);
+    }
+}
+
+/// Lends buffers and checks each frame that comes.
+fn receive(guest: Guest, frames: u16) {
+    let lend = |number: u16| {
+        guest.describe(16 * u64::from(number % SIZE), Guest::buffer(number), 0x200 | WRITE);
+        guest.push(number);
+    };
+    (0..SIZE).for_each(lend);
+    for number in 0..frames {
+        while guest.used() == number {
+            thread::yield_now();
+        }
+        let element = USED + 4 + 8 * u64::from(number % SIZE);
+        let [id, len] = [0, 4].map(|more| u64::from(guest.word(element + more).load(Ordering::Relaxed)));
+        assert_eq!((id, len), (u64::from(number % SIZE), HEADER + FRAME));
+        let buffer = Guest::buffer(number) + HEADER;
+        (0..FRAME).for_each(|at| assert_eq!(guest.byte(buffer + at).load(Ordering::Relaxed), content(number, at)));
+        lend(number.wrapping_add(SIZE));
+    }
+}
+
+/// What comes next in a row without end that is the same in every run.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Writes over descriptors, tables, entries, indices and buffers until it is `over`.
+fn scribble(guest: Guest, writable: u64, over: &AtomicBool) {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ writable;
+    while !over.load(Ordering::Relaxed) {
+        let number = random(&mut state);
+        let (place, slot) = (number >> 8 & 0xfff, number >> 24 & 7);
+        let direction = if number >> 32 & 31 == 0 { WRITE ^ writable } else { writable };
+        // Most of what is written breaks no rule, so that some of it is served.
+        let (next, wicked) = (number >> 40 & 1, number >> 55 == 0);
+        let plain = (16 + (number >> 48 & 0xff)) | direction | next << 32 | (number >> 60) << 48;
+        match number & 7 {
+            0 | 1 if slot < 6 => guest.describe(16 * slot, BUFFERS + place, plain),
+            0 | 1 => guest.describe(16 * slot, TABLES + 16 * (place & 3), 16 * (1 + (number >> 48 & 3)) | INDIRECT),
+            2 => guest.describe(TABLES + 16 * slot, BUFFERS + place, plain),
+            3 => guest
+                .half(AVAILABLE + 4 + 2 * slot)
+                .store(if wicked { SIZE } else { (number >> 32) as u16 % SIZE }, Ordering::Relaxed),
+            4 | 5 => {
+                let ahead = (number >> 32) as u16 % (SIZE + 1);
+                guest.half(AVAILABLE + 2).store(guest.used().wrapping_add(ahead), Ordering::Release);
+            }
+            6 => guest.byte(BUFFERS + 2 * place).store(if wicked { number as u8 } else { 0 }, Ordering::Relaxed),
+            _ => guest.half(AVAILABLE + 4 + 2 * u64::from(SIZE)).store((number >> 32) as u16, Ordering::Relaxed),
+        }
+    }
+}
+
+#[test]
+fn frames_of_guests_that_race_arrive_whole_and_in_order() {
+    let frames = if cfg!(miri) { 24 } else { 5000 };
+    let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
+    let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
+    let threads = [thread::spawn(move || transmit(sender, frames)), thread::spawn(move || receive(receiver, frames))];
+    let (mut burst, mut done) = (Burst::new(), 0);
+    // Each of them ends only with the last frame, or with what was wrong with one.
+    while done < usize::from(frames) && !threads[1].is_finished() {
+        let mut filler = burst.fill();
+        out.offer(&from, &mut filler, ALL).unwrap();
+        let batch = filler.done();
+        let taken = batch.frames().take_while(|frame| into.put(&to, frame).unwrap().is_none()).count();
+        out.consume(taken);
+        done += taken;
+        out.publish(Nanos(0));
+        into.publish(Nanos(0));
+        if taken == 0 && !out.ring.arm(0) && !into.arm() {
+            thread::yield_now();
+        }
+        out.ring.disarm();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
+    let rounds = if cfg!(miri) { 60 } else { 20_000 };
+    let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
+    let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
+    let over = Arc::new(AtomicBool::new(false));
+    let threads = [(sender, 0), (receiver, WRITE)].map(|(guest, writable)| {
+        let over = over.clone();
+        thread::spawn(move || scribble(guest, writable, &over))
+    });
+    let (mut burst, mut frames, mut broken) = (Burst::new(), 0, 0);
+    for round in 0..rounds {
+        let mut filler = burst.fill();
+        if out.offer(&from, &mut filler, Grant { frames: 1 + round % 4, ..ALL }).is_err() {
+            filler.clear();
+            out = Transmit::new(ring(&from));
+            broken += 1;
+        }
+        let batch = filler.done();
+        for frame in batch.frames() {
+            let mut bytes = Vec::new();
+            frame.read(&mut bytes);
+            assert!(frame.bytes() > 0 && bytes.len() as u64 == frame.bytes());
+            match into.put(&to, &frame) {
+                Ok(None) => frames += 1,
+                Ok(Some(Refusal::Full | Refusal::Never(_))) => {}
+                Err(_) => {
+                    into = Receive::new(ring(&to), true, None);
+                    broken += 1;
+                }
+            }
+        }
+        out.consume(batch.len());
+        out.publish(Nanos(0));
+        into.publish(Nanos(0));
+        out.ring.arm(0);
+        out.ring.disarm();
+        thread::yield_now();
+    }
+    over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(broken > 0, "rules were broken");
+    assert!(frames > 0 || cfg!(miri), "some frames were none the worse");
+}
