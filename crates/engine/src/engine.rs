@@ -67,7 +67,8 @@ impl Engine {
     ///
     /// # Errors
     /// What could not be opened; then nothing runs and nothing is left behind.
-    pub fn start(policy: Policy) -> Result<Engine, Error> {
+    pub fn start(mut policy: Policy) -> Result<Engine, Error> {
+        ports::look_up(&mut policy)?;
         let clock = Monotonic::new();
         let mut uplinks = ports::uplinks(&policy.links)?;
         let mut workers = Vec::new();
@@ -191,6 +192,7 @@ impl Shared {
 
     /// Goes over to a newer file, and takes in what was found beside it.
     fn reload(&self, mut newer: Policy) -> Result<usize, Error> {
+        ports::look_up(&mut newer)?;
         let mut policy = self.policy();
         for ((guest, device), terms) in &*self.found() {
             warn(newer.take_in(guest, *device, terms));
@@ -228,7 +230,7 @@ impl Shared {
         for change in changes {
             let worker = self.place(policy, &newer, &change)?;
             if let Change::AddVif(vif) = &change
-                && policy.vifs.iter().all(|old| old.card != vif.card)
+                && !policy.vifs.iter().any(|old| old.card.shares_place_with(&vif.card))
             {
                 opened[worker].insert(vif.name.clone(), ports::vif(vif)?);
             }

@@ -1,14 +1,15 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
 use crate::failure;
-use fairlane_core::policy::{Card, Link, Uplink, Vif, uplink_queue};
+use fairlane_core::policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::Card as NetworkCard;
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
-use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::vhost_user::{Access, VhostUser};
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::{Devices, store::Store};
 use fairlane_port::{Port, wire};
+use nix::unistd::{Group, User};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,14 +20,62 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, String> {
     let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
     match &vif.card {
-        Card::VhostUser { socket, connect } => {
-            let open = if *connect { VhostUser::connect } else { VhostUser::listen };
-            Ok(Box::new(open(&vif.name, socket, vif.queues).map_err(|error| said(&error))?))
+        Card::VhostUser { socket, connect, access } => {
+            let access = Access {
+                owner: access.owner.as_ref().map(user).transpose().map_err(|why| said(&why))?,
+                group: access.group.as_ref().map(group).transpose().map_err(|why| said(&why))?,
+                mode: access.mode,
+            };
+            let open = if *connect { VhostUser::connect_for } else { VhostUser::listen_for };
+            Ok(Box::new(open(&vif.name, socket, vif.queues, access).map_err(|error| said(&error))?))
         }
         Card::Xen { guest, device } => {
             let opened = xen(|backend| backend.vif(&vif.name, guest, *device, vif.queues));
             Ok(Box::new(opened.map_err(|error| said(&error))?.map_err(|error| said(&error))?))
         }
+    }
+}
+
+/// Puts numbers in the place of users' and groups' names, as this host knows them now. Who knows them may be asked over a network:
+/// nothing for a worker to wait for.
+///
+/// # Errors
+/// A sentence: there is none of a name, by the first vif that has it.
+pub fn look_up(policy: &mut Policy) -> Result<(), String> {
+    for vif in &mut policy.vifs {
+        let Card::VhostUser { access, .. } = &mut vif.card else { continue };
+        let said = |why: String| format!("vif `{}`: {why}", vif.name);
+        if let Some(owner) = &mut access.owner {
+            *owner = Account::Number(user(owner).map_err(said)?);
+        }
+        if let Some(of) = &mut access.group {
+            *of = Account::Number(group(of).map_err(said)?);
+        }
+    }
+    Ok(())
+}
+
+/// A user's number.
+fn user(account: &Account) -> Result<u32, String> {
+    number("owner", "user", account, |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+}
+
+/// A group's number.
+fn group(account: &Account) -> Result<u32, String> {
+    number("group", "group", account, |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+}
+
+fn number(
+    key: &str,
+    kind: &str,
+    account: &Account,
+    look_up: impl FnOnce(&str) -> nix::Result<Option<u32>>,
+) -> Result<u32, String> {
+    match account {
+        Account::Number(number) => Ok(*number),
+        Account::Name(name) => look_up(name)
+            .map_err(|error| format!("{key}: the {kind} `{name}` cannot be looked up: {error}"))?
+            .ok_or_else(|| format!("{key}: no {kind} is named `{name}` on this host: make it, or name another")),
     }
 }
 

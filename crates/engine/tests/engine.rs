@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::mkfifo;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -331,4 +331,36 @@ fn a_vif_without_memory_for_early_ack_stops_no_other() {
     assert_eq!((with.len(), with.iter().filter(|with| **with).count()), (2, 1), "{with:?}");
     drop(engine);
     umount(place.0.path()).unwrap();
+}
+
+#[test]
+fn sockets_are_their_owners_and_given_to_others_by_a_reload() {
+    if !nix::unistd::geteuid().is_root() {
+        // Past the test harness, which shows only what failed.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: this test needs root, to give sockets to others");
+        return;
+    }
+    let place = Place::new();
+    let with = |keys: &str| place.policy(&TWO.replace("weight = 200", keys));
+    let owner = |keys: &str| format!("{keys}\nmode = \"0600\"");
+    let of = |socket: &str| {
+        let info = place.path(socket).metadata().unwrap();
+        (info.uid(), info.gid(), info.mode() & 0o777)
+    };
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().expect("every host has nobody").uid.as_raw();
+    let engine = Engine::start(with(&owner("owner = \"nobody\"\ngroup = \"root\""))).unwrap();
+    assert_eq!(of("web.sock"), (nobody, 0, 0o600));
+    // The name and its number are the same; another owner takes the vif's socket over.
+    assert_eq!(engine.reload(with(&owner(&format!("owner = {nobody}\ngroup = 0")))).unwrap(), 0);
+    assert_eq!(engine.reload(with(&owner("owner = 64001"))).unwrap(), 2);
+    assert_eq!(of("web.sock"), (64001, 0, 0o600));
+
+    let refused = engine.reload(with("owner = \"no-such-user\"")).unwrap_err().to_string();
+    let said = "vif `web`: owner: no user is named `no-such-user` on this host: make it, or name another";
+    assert_eq!(refused, said);
+    assert_eq!(of("web.sock"), (64001, 0, 0o600), "what runs stays");
+    drop(engine);
+    let refused = Engine::start(with("group = \"no-such-group\"")).err().unwrap().to_string();
+    assert!(refused.contains("group: no group is named `no-such-group` on this host"), "{refused}");
+    assert!(!place.path("web.sock").exists());
 }

@@ -140,6 +140,8 @@ pub enum Card {
         socket: PathBuf,
         /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
         connect: bool,
+        /// Who may.
+        access: Access,
     },
     /// Through Xen, in whose driver domain the backend runs.
     Xen {
@@ -148,6 +150,36 @@ pub enum Card {
         /// Which of its cards, from 0.
         device: u32,
     },
+}
+
+impl Card {
+    /// Whether both are met at one place, of which the first must be let go before the other is there.
+    pub fn shares_place_with(&self, other: &Card) -> bool {
+        match (self, other) {
+            (Card::VhostUser { socket: one, .. }, Card::VhostUser { socket: other, .. }) => one == other,
+            _ => self == other,
+        }
+    }
+}
+
+/// Who may meet a card at its socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The user whose the socket is, and who alone may be at its other end; anyone if absent.
+    pub owner: Option<Account>,
+    /// The group whose the socket is, and of which one must be; any if absent.
+    pub group: Option<Account>,
+    /// Permissions of the socket, of 0o777; what the process's mask leaves if absent.
+    pub mode: Option<u32>,
+}
+
+/// A user, or a group. Names are the host's, and not looked up here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// By name.
+    Name(String),
+    /// By number.
+    Number(u32),
 }
 
 /// A guest's card.

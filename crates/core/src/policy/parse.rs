@@ -2,7 +2,7 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::Section;
-use super::{Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
+use super::{Access, Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use crate::sched::Share;
 use crate::time::Nanos;
@@ -17,6 +17,9 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "link",
     "socket",
     "connect",
+    "owner",
+    "group",
+    "mode",
     "xen",
     "queues",
     "weight",
@@ -157,14 +160,23 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
 }
 
 fn card(section: &Section, problems: &mut Problems) -> Card {
+    const OF_SOCKETS: [&str; 5] = ["socket", "connect", "owner", "group", "mode"];
     let connect = section.read("connect", rules::flag, problems);
+    let owner = section.read("owner", rules::account, problems);
+    let group = section.read("group", rules::account, problems);
+    let mode = section.read("mode", rules::mode, problems);
     if let Some((guest, device)) = section.read("xen", rules::xen, problems) {
-        for key in ["socket", "connect"].into_iter().filter(|key| section.has(key)) {
+        for key in OF_SOCKETS.into_iter().filter(|key| section.has(key)) {
             problems.add(section.span(key), format!("{key} belongs to a vhost-user card, this vif is Xen's"));
         }
         return Card::Xen { guest, device };
     }
+    if connect == Some(true) && section.has("mode") {
+        let message = "mode belongs to a socket that is made here, with connect = true it is the frontend's";
+        problems.add(section.span("mode"), message);
+    }
     let wrong = section.has("xen");
     let socket = if wrong { None } else { section.need("socket", rules::socket, problems) };
-    Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false) }
+    let access = Access { owner, group, mode };
+    Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false), access }
 }

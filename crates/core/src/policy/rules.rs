@@ -2,8 +2,8 @@
 //!
 //! An error completes a sentence that begins with the key: `must be 1 to 10000, not 0`.
 
-use super::SchedulerKind;
 use super::units::{format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
+use super::{Account, SchedulerKind};
 use crate::ack::Mode;
 use crate::packet::Mac;
 use crate::time::{Nanos, SECOND};
@@ -190,6 +190,29 @@ pub(super) fn socket(value: &DeValue) -> Result<PathBuf, String> {
         0..=107 => Ok(PathBuf::from(path)),
         long => Err(format!("must be at most 107 bytes, the longest path of a Unix socket, not {long} bytes")),
     }
+}
+
+/// A user or a group: a name that `/etc/passwd` can hold, or a number. The last number says that there is none (chown(2)).
+pub(super) fn account(value: &DeValue) -> Result<Account, String> {
+    match value {
+        DeValue::String(name) if !name.is_empty() && !name.contains([':', '\n', '\0']) => {
+            Ok(Account::Name(name.clone().into_owned()))
+        }
+        DeValue::String(_) => Err(format!("must be a name such as \"qemu\", or a number, not {}", shown(value))),
+        _ => number(value, 0..=i64::from(u32::MAX) - 1)
+            .map(|number| Account::Number(number as u32))
+            .map_err(|wrong| wrong.replacen("must be ", "must be a name in quotes or ", 1)),
+    }
+}
+
+/// Permissions of a socket, as chmod(1) takes them.
+pub(super) fn mode(value: &DeValue) -> Result<u32, String> {
+    let digits = value
+        .as_str()
+        .filter(|text| (3..=4).contains(&text.len()) && text.len() < 4 + usize::from(text.starts_with('0')));
+    let mode = digits.filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()));
+    let mode = mode.and_then(|text| u32::from_str_radix(text, 8).ok());
+    mode.ok_or_else(|| format!("must be permissions in octal and in quotes, such as \"0660\", not {}", shown(value)))
 }
 
 /// A card of a Xen guest, such as `web/0`. The guest's name is what Xen's toolstack takes for one.

@@ -4,6 +4,7 @@
 //! The backend listens, or connects to a frontend that does; whichever of the two restarts, the other carries on, as all
 //! that must be known of a queue is in the guest's memory.
 
+mod access;
 mod announcement;
 mod features;
 mod message;
@@ -17,6 +18,7 @@ use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
 use crate::{Port, Put, Refusal, Room, Status, Wanted};
+pub use access::Access;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
 use fairlane_core::sched::Grant;
@@ -41,6 +43,7 @@ pub struct VhostUser {
     name: String,
     queues: u16,
     socket: Socket,
+    access: Access,
     watcher: Option<Watcher>,
     peer: Option<Peer>,
     /// Whether frontends are not heard for now, as they had too much to say; and whether the log was told that they ever had.
@@ -71,7 +74,15 @@ impl VhostUser {
     /// # Errors
     /// A sentence: the path is in use, or cannot be made.
     pub fn listen(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
-        Ok(VhostUser::new(name, Socket::listen(path)?, queues))
+        VhostUser::listen_for(name, path, queues, Access::default())
+    }
+
+    /// The same, for some frontends only.
+    ///
+    /// # Errors
+    /// A sentence: the path is in use, or cannot be made, or not be given away.
+    pub fn listen_for(name: &str, path: &Path, queues: u16, access: Access) -> io::Result<VhostUser> {
+        Ok(VhostUser::new(name, Socket::listen(path, &access)?, queues, access))
     }
 
     /// The same, but the frontend listens on `path`, and the backend connects whenever it can.
@@ -79,16 +90,25 @@ impl VhostUser {
     /// # Errors
     /// What the system says; that nobody listens yet is none.
     pub fn connect(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
-        Ok(VhostUser::new(name, Socket::connect(path)?, queues))
+        VhostUser::connect_for(name, path, queues, Access::default())
     }
 
-    fn new(name: &str, socket: Socket, queues: u16) -> VhostUser {
+    /// The same, to some frontends only.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn connect_for(name: &str, path: &Path, queues: u16, access: Access) -> io::Result<VhostUser> {
+        Ok(VhostUser::new(name, Socket::connect(path)?, queues, access))
+    }
+
+    fn new(name: &str, socket: Socket, queues: u16, access: Access) -> VhostUser {
         let name = name.to_owned();
         let (turn, plain) = (Turn::default(), Plain::default());
         VhostUser {
             name,
             queues,
             socket,
+            access,
             watcher: None,
             peer: None,
             deaf: false,
@@ -106,7 +126,7 @@ impl VhostUser {
         let busy = self.peer.is_some() || self.closing.as_ref().is_some_and(|closing| !closing.is_finished());
         let Some(watcher) = self.watcher.as_ref().filter(|_| !busy) else { return };
         let Some(stream) = self.socket.accept() else { return };
-        let met = Channel::new(stream).and_then(|channel| {
+        let met = self.access.admit(&stream).and_then(|()| Channel::new(stream)).and_then(|channel| {
             watcher.add(channel.socket(), CONNECTION)?;
             Ok(channel)
         });
@@ -117,7 +137,10 @@ impl VhostUser {
                 self.refused = None;
                 self.peer = Some(Peer { channel, session: Session::new(self.queues, watcher.clone()) });
             }
-            Err(error) => warn!(vif = %self.name, %error, "a frontend could not be met"),
+            Err(error) => {
+                warn!(vif = %self.name, %error, "a frontend could not be met");
+                self.refused = Some(error.to_string());
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! The socket at which frontend and backend meet: one listens, the other connects.
 
+use super::access::Access;
 use crate::poller::Watcher;
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -59,11 +60,11 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens on `path`. A socket that a dead process left there is replaced.
+    /// Listens on `path`, for who has access. A socket that a dead process left there is replaced.
     ///
     /// # Errors
     /// A sentence that names the path.
-    pub fn listen(path: &Path) -> io::Result<Socket> {
+    pub fn listen(path: &Path, access: &Access) -> io::Result<Socket> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
         let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
         if stale {
@@ -79,9 +80,19 @@ impl Socket {
             }
         }
         directory_of(path).map_err(at)?;
-        let listener = UnixListener::bind(path).map_err(at)?;
-        listener.set_nonblocking(true).map_err(at)?;
-        Ok(Socket { path: path.to_owned(), role: Role::Listener(listener) })
+        let listener = stream_socket().map_err(|error| at(error.into()))?;
+        let address = UnixAddr::new(path).map_err(|error| at(error.into()))?;
+        bind(listener.as_raw_fd(), &address).map_err(|error| at(error.into()))?;
+        // From here on it is ours to remove.
+        let socket = Socket { path: path.to_owned(), role: Role::Listener(listener.into()) };
+        access.give(path).map_err(|error| {
+            let what = format!("cannot be given its owner, group or mode: {error}");
+            at(io::Error::new(error.kind(), what))
+        })?;
+        if let Role::Listener(listener) = &socket.role {
+            listen(listener, Backlog::MAXCONN).map_err(|error| at(error.into()))?;
+        }
+        Ok(socket)
     }
 
     /// Will connect to `path` whenever somebody listens there.
@@ -143,8 +154,12 @@ impl Drop for Socket {
 
 /// Connects without waiting: who does not accept now is asked again later.
 fn connect(path: &Path) -> nix::Result<UnixStream> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let socket = stream_socket()?;
     nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(socket.into())
+}
+
+fn stream_socket() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    socket(AddressFamily::Unix, SockType::Stream, flags, None)
 }

@@ -5,7 +5,7 @@ mod reference;
 mod units;
 mod wrong;
 
-use super::{Card, Change, Policy, Uplink};
+use super::{Account, Card, Change, Policy, Uplink};
 use crate::ack::Mode;
 
 /// The example that administrators start from.
@@ -100,7 +100,19 @@ fn written(policy: &Policy) -> String {
         let share = vif.share;
         writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();
         match &vif.card {
-            Card::VhostUser { socket, connect } => writeln!(text, "socket = {socket:?}\nconnect = {connect}").unwrap(),
+            Card::VhostUser { socket, connect, access } => {
+                writeln!(text, "socket = {socket:?}\nconnect = {connect}").unwrap();
+                for (key, account) in [("owner", &access.owner), ("group", &access.group)] {
+                    match account {
+                        Some(Account::Name(name)) => writeln!(text, "{key} = {name:?}").unwrap(),
+                        Some(Account::Number(number)) => writeln!(text, "{key} = {number}").unwrap(),
+                        None => {}
+                    }
+                }
+                if let Some(mode) = access.mode {
+                    writeln!(text, "mode = \"{mode:04o}\"").unwrap();
+                }
+            }
             Card::Xen { guest, device } => writeln!(text, "xen = \"{guest}/{device}\"").unwrap(),
         }
         writeln!(text, "queues = {}\nweight = {}", vif.queues, share.weight).unwrap();

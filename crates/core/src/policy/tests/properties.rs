@@ -58,7 +58,15 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
             link: link.name.clone(),
             // Names and sockets pair up anew now and then, so that a socket moves between vifs.
             card: match place ^ socket {
-                other if other % 3 > 0 => Card::VhostUser { socket: format!("/run/{other}.sock").into(), connect },
+                other if other % 3 > 0 => Card::VhostUser {
+                    socket: format!("/run/{other}.sock").into(),
+                    connect,
+                    access: Access {
+                        owner: pinned.then(|| Account::Name(format!("user{}", queues % 3))),
+                        group: (queues % 2 == 0).then_some(Account::Number(queues.into())),
+                        mode: (!connect && queues % 5 == 0).then_some(0o600 | u32::from(queues)),
+                    },
+                },
                 guest => Card::Xen { guest: format!("guest {guest}"), device: connect.into() },
             },
             queues,

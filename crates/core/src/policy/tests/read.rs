@@ -58,7 +58,7 @@ fn what_is_left_out_has_its_default() {
     let vif = Vif {
         name: "v".into(),
         link: "l".into(),
-        card: Card::VhostUser { socket: "s".into(), connect: false },
+        card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default() },
         queues: 1,
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
         mac: None,
@@ -67,6 +67,20 @@ fn what_is_left_out_has_its_default() {
     };
     let control = "/run/fairlane/control.sock".into();
     assert_eq!(policy, Policy { control, metrics: None, links: vec![link], vifs: vec![vif] });
+}
+
+#[test]
+fn who_may_connect() {
+    let of = |keys: &str| {
+        let policy = parse(&format!("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n{keys}"));
+        let Card::VhostUser { access, .. } = policy.vifs[0].card.clone() else { panic!("it has a socket") };
+        access
+    };
+    let named = |name: &str| Some(Account::Name(name.into()));
+    let access = Access { owner: named("qemu"), group: Some(Account::Number(107)), mode: Some(0o660) };
+    assert_eq!(of("owner = \"qemu\"\ngroup = 107\nmode = \"0660\""), access);
+    assert_eq!(of("owner = \"EXAMPLE\\\\web\"\nmode = \"600\"").owner, named("EXAMPLE\\web"));
+    assert_eq!(of("connect = true\nowner = 4294967294").owner, Some(Account::Number(u32::MAX - 1)));
 }
 
 #[test]

@@ -82,15 +82,15 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
@@ -120,6 +120,18 @@ fn wrong_types() {
     link("cpu = \"1\"\n", "cpu must be a whole number, 0 to 1023, not \"1\"");
     link("uplink = \"fl0\"\n", "uplink must be a table, not \"fl0\"");
     vif("connect = 1", "connect must be true or false, not 1");
+    vif("owner = true", "owner must be a name in quotes or a whole number, 0 to 4294967294, not true");
+    vif("group = -1", "group must be a name in quotes or 0 to 4294967294, not -1");
+    vif("owner = \"\"", "owner must be a name such as \"qemu\", or a number, not \"\"");
+    vif("owner = \"a:b\"", "owner must be a name such as \"qemu\", or a number, not \"a:b\"");
+    let octal = "mode must be permissions in octal and in quotes, such as \"0660\", not";
+    for wrong in ["0o660", "660", "\"66\"", "\"0669\"", "\"1777\"", "\"+660\"", "\"rw-\"", "\"00660\""] {
+        vif(&format!("mode = {wrong}"), &format!("{octal} {wrong}"));
+    }
+    vif(
+        "mode = \"0660\"\nconnect = true",
+        "mode belongs to a socket that is made here, with connect = true it is the frontend's",
+    );
     vif("link = 1", "link must be text in quotes, not 1");
     vif("queues = 1.0", "queues must be a whole number, 1 to 16, not 1.0");
     vif("weight = \"100\"", "weight must be a whole number, 1 to 10000, not \"100\"");
@@ -366,7 +378,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );
