@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// What handling a message takes.
 const MESSAGE: u64 = 300_000;
 /// From one look at descriptors to the next.
-const ROUND: Nanos = Nanos::from_micros(50);
+const ROUND: Nanos = Nanos::from_micros(200);
 /// Rounds in two seconds.
 const ROUNDS: u64 = 2 * SECOND / ROUND.0;
 /// What may be heard in them: 20 ms at once, and a hundredth of the time.
