@@ -56,9 +56,24 @@ impl State {
         }
     }
 
-    /// The state with this number in memory or an export, if there is one.
+    /// The state with this number in memory; none where there is no such state.
+    #[inline]
+    fn of(number: u8) -> State {
+        match number {
+            1 => State::Opening,
+            2 => State::Idle,
+            3 => State::Active,
+            4 => State::NoBuffer,
+            5 => State::UnexpectedSequence,
+            6 => State::Draining,
+            7 => State::EndToEnd,
+            _ => State::Free,
+        }
+    }
+
+    /// The state of a flow with this number in an export, if there is one.
     pub(super) fn from_number(number: u8) -> Option<State> {
-        State::ALL.get(usize::from(number).checked_sub(1)?).copied()
+        Some(State::of(number)).filter(|state| *state != State::Free)
     }
 }
 
@@ -186,7 +201,7 @@ impl Flow {
 
     #[inline]
     pub(super) fn state(&self) -> State {
-        State::from_number(self.state).unwrap_or_default()
+        State::of(self.state)
     }
 
     #[inline]

@@ -23,12 +23,15 @@ impl Slot {
 pub struct Index {
     /// A power of two, twice the flows or more.
     slots: Box<[Slot]>,
+    /// The bits of a number that say which.
+    mask: u32,
 }
 
 impl Index {
     /// Room for so many flows.
     pub fn new(flows: usize) -> Index {
-        Index { slots: vec![Slot::EMPTY; (2 * flows).next_power_of_two()].into() }
+        let slots = vec![Slot::EMPTY; (2 * flows).next_power_of_two()];
+        Index { mask: (slots.len() - 1) as u32, slots: slots.into() }
     }
 
     /// Makes room for so many flows.
@@ -83,7 +86,7 @@ impl Index {
         while self.slots[hole].flow != flow as u32 {
             hole = self.behind(hole);
         }
-        let mask = self.slots.len() - 1;
+        let mask = self.mask as usize;
         let mut at = hole;
         loop {
             at = self.behind(at);
@@ -103,12 +106,12 @@ impl Index {
     /// Where a flow with this hash would be best.
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.slots.len() - 1)
+        (hash & self.mask) as usize
     }
 
     #[inline]
     fn behind(&self, at: usize) -> usize {
-        (at + 1) & (self.slots.len() - 1)
+        (at + 1) & self.mask as usize
     }
 }
 

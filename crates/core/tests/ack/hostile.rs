@@ -72,6 +72,17 @@ fn rule_1_data_under_an_ack_that_the_guest_does_not_take_are_not_retained() {
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
 }
 
+/// The guest's latest timestamp is of what comes in order (RFC 7323, 4.3), and so is that of copies.
+#[test]
+fn rule_1_a_timestamp_out_of_order_is_not_the_latest() {
+    let mut fixture = Fixture::open();
+    fixture.deliver(&fixture.data(0, 1000));
+    fixture.deliver(&Packet { stamps: Some((200, 700)), ..fixture.data(3000, 1000) });
+    assert_eq!(fixture.timeout()[0].1.stamps, Some((101, 700)));
+    fixture.deliver(&Packet { stamps: Some((150, 700)), ..fixture.data(1000, 1000) });
+    assert_eq!(fixture.timeout()[0].1.stamps, Some((150, 700)));
+}
+
 /// Anyone can send a SYN with the right addresses and ports, and any frame may be damaged.
 #[test]
 fn rule_1_a_syn_ends_no_connection() {
