@@ -58,7 +58,8 @@ impl EarlyAck<'_> {
             // Where no flow comes in, those that never opened grow old all the same, and their guest is let alone again.
             self.age(now);
         }
-        let is_quiet = way == Way::In && !self.is_engaged(guest, now);
+        // Who was told of what the guest lacks is answered, segment by segment.
+        let is_quiet = way == Way::In && !self.is_engaged(guest, now) && self.retained(guest) == 0;
         let mut before: &[u8] = &[];
         // The last segment, where it is in `sights`.
         let mut last = None;
