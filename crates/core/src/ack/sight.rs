@@ -102,8 +102,9 @@ impl EarlyAck<'_> {
             return false;
         }
         // Nothing is decided by what is read here, so that no wait for a line ends in a wrong guess.
+        let index = &self.index;
         for seen in sights.iter_mut().filter_map(|sight| sight.0.as_mut()) {
-            seen.first = self.index.first(seen.hash);
+            seen.first = index.first(seen.hash);
         }
         // One line has the name, the other when it was heard of last. That is read first, as a store waits for what is before it.
         let (mut before, seconds) = (NONE, seconds(now));

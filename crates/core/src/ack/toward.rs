@@ -39,11 +39,11 @@ impl EarlyAck<'_> {
         if !is_verified {
             return;
         }
-        let asks = self.flows[at].is_probe(segment);
         let is_answered = self.note_toward(at, segment) && self.acknowledge(at, segment, frame.head(), is_engaged, now);
-        if asks && !is_answered && self.flows[at].owes() {
+        let flow = &mut self.flows[at];
+        if !is_answered && flow.owes() && flow.is_probe(segment) {
             // The guest answers, whether it takes the segment or not, and is heard.
-            self.flows[at].flags |= ASKED;
+            flow.flags |= ASKED;
         }
     }
 
