@@ -15,7 +15,7 @@ use rand::RngExt;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, ptr};
+use std::{env, ptr, thread};
 
 const FLOWS: usize = 2;
 const BLOCKS: usize = 64;
@@ -25,6 +25,9 @@ const STEPS: usize = 150;
 
 /// A transfer that takes longer hangs.
 const HUNG: Nanos = Nanos::from_millis(600_000);
+
+/// Transfers that are under way at a time.
+const THREADS: u32 = 8;
 
 /// What is kept over the end of a process.
 #[repr(C, align(4096))]
@@ -189,21 +192,37 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
     count.longest = count.longest.max(model.now.since(begin));
 }
 
-#[test]
-fn every_transfer_is_whole_through_kills_after_random_stores() {
-    let cases = env::var("FAIRLANE_TRANSFERS").map_or(300, |text| text.parse().expect("a number of transfers"));
+/// Runs so many, of a seed.
+fn transfers(cases: u32, seed: u64) -> Count {
     let state = RefCell::new((Ground::new(), Count::default()));
-    let config = Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(6), ..Config::default() };
+    let config = Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
     let result = TestRunner::new(config).run(&case(), |case| {
         let (ground, count) = &mut *state.borrow_mut();
         transfer(case, ground, count);
         Ok(())
     });
     let (_, count) = state.into_inner();
-    println!("{count:?}");
+    println!("{seed}: {count:?}");
     if let Err(error) = result {
         panic!("{error}");
     }
-    assert_eq!(count.transfers, u64::from(cases));
-    assert!(count.kills > 10 * count.transfers && count.early_acks > 20 * count.transfers, "{count:?}");
+    count
+}
+
+#[test]
+fn every_transfer_is_whole_through_kills_after_random_stores() {
+    let cases: u32 = env::var("FAIRLANE_TRANSFERS").map_or(300, |text| text.parse().expect("a number of transfers"));
+    // Each waits for its children most of the time.
+    let counts: Vec<Count> = thread::scope(|scope| {
+        let started: Vec<_> = (0..THREADS)
+            .map(|number| scope.spawn(move || transfers((cases + number) / THREADS, u64::from(number))))
+            .collect();
+        started.into_iter().map(|thread| thread.join().expect("every transfer is whole")).collect()
+    });
+    let sum = |of: fn(&Count) -> u64| counts.iter().map(of).sum::<u64>();
+    let (transfers, kills, early_acks) =
+        (sum(|count| count.transfers), sum(|count| count.kills), sum(|count| count.early_acks));
+    println!("{transfers} transfers, {kills} kills, {early_acks} early ACKs");
+    assert_eq!(transfers, u64::from(cases));
+    assert!(kills > 10 * transfers && early_acks > 20 * transfers);
 }
