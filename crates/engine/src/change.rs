@@ -173,3 +173,16 @@ impl Work {
         bridges.find_map(|(index, bridge)| Some((index, bridge.find(name)?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_memory_of_any_kind_stops_nobody() {
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::OutOfMemory] {
+            assert_eq!(or_without(Err(kind.into())), Ok(()));
+        }
+        assert!(or_without(Err(io::ErrorKind::InvalidData.into())).is_err());
+    }
+}
