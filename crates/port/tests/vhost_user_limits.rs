@@ -270,6 +270,9 @@ fn poll_value(event: &EventFd) -> u64 {
 fn a_kick_whose_other_end_is_closed_wakes_nobody_for_ever() {
     let (pipe_read, pipe_write) = std::io::pipe().unwrap();
     let (socket_read, socket_write) = UnixStream::pair().unwrap();
+    // Where nobody reads, a write is to fail, not to wait.
+    fcntl(&pipe_write, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    socket_write.set_nonblocking(true).unwrap();
     let kicks: [(OwnedFd, Box<dyn Write>); 2] =
         [(pipe_read.into(), Box::new(pipe_write)), (socket_read.into(), Box::new(socket_write))];
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
@@ -277,8 +280,8 @@ fn a_kick_whose_other_end_is_closed_wakes_nobody_for_ever() {
         frontend.send_longs(SET_VRING_KICK, &[1], &[read.as_raw_fd()]);
         backend.settle();
         drop(read);
-        // More often than a pipe has places, if nobody reads it.
-        for _ in 0..100 {
+        // More bytes than a pipe has room for (64 KiB, pipe(7)), if nobody reads it.
+        for _ in 0..10_000 {
             write.write_all(&[0; 8]).unwrap();
             backend.settle();
         }
