@@ -71,9 +71,9 @@ word!(AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 /// Copies bytes out of a guest's memory, into it, or from one guest's to another's.
 ///
 /// Guests may change what is read, and read or overwrite what is written, at the same moment: then what arrives is any mixture, and
-/// nothing but these bytes. So no decision rests on bytes of a guest before they were copied, and after that it rests on the copy,
-/// of which the compiler knows that it cannot be read from where it came. The copy is the machine's, as one of atomics would take
-/// several times its instructions; tools that look for races are shown the bytes one by one, each an atomic.
+/// nothing but these bytes. So no decision rests on bytes of a guest before they were copied and [`copied`] was called. The copy is the
+/// machine's, as one of atomics would take several times its instructions; tools that look for races are shown the bytes one by one,
+/// each an atomic.
 ///
 /// # Safety
 /// `from` is valid for reads of `len` bytes and `to` for writes, whatever guests do meanwhile. They may overlap.
@@ -91,11 +91,16 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         copy_by_bytes(from, to, len)
     };
-    // Behind this the source may be another, as far as the compiler knows: what reads the copy cannot be made to read the source.
+}
+
+/// Comes between copies out of a guest's memory and the first look at them: from here on, as far as the compiler knows, the source may be
+/// another, so that what reads a copy cannot be made to read the source a second time. It costs no instruction of its own.
+#[inline(always)]
+pub(crate) fn copied() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The same for tools that look for races.
+/// [`copy`] for tools that look for races.
 ///
 /// # Safety
 /// As [`copy`].

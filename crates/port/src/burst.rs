@@ -177,6 +177,7 @@ impl<'a> Filler<'a> {
         meta.len -= N as u32;
         let head = &mut heads[index].0[..(meta.len as usize).min(HEAD)];
         take_front(&mut pieces, head);
+        access::copied();
         meta.first += meta.pieces - pieces.len() as u16;
         meta.pieces = pieces.len() as u16;
         meta.offload = offload(&header, meta.len, head)?;
@@ -476,6 +477,7 @@ impl<'a> Frame<'a> {
             unsafe { access::copy(piece.start, to.add(copied), len) };
             copied += len;
         }
+        access::copied();
         copied
     }
 }

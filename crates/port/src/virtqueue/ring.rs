@@ -526,5 +526,6 @@ unsafe fn unaligned(start: *const u8) -> Descriptor {
     let mut words = [0; DESCRIPTOR];
     // SAFETY: the caller's; the words have as many bytes.
     unsafe { access::copy(start, words.as_mut_ptr().cast(), DESCRIPTOR_BYTES) };
+    access::copied();
     Descriptor::parse(words)
 }
