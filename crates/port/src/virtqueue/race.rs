@@ -152,14 +152,14 @@ fn scribble(guest: Guest, writable: u64, over: &AtomicBool) {
             // Where there are fewer processors than threads.
             thread::yield_now();
         }
-        let (place, slot) = (number >> 8 & 0xfff, number >> 24 & 7);
-        let direction = if number >> 32 & 31 == 0 { WRITE ^ writable } else { writable };
+        let (place, slot) = ((number >> 8) & 0xfff, (number >> 24) & 7);
+        let direction = if (number >> 32) & 31 == 0 { WRITE ^ writable } else { writable };
         // Most of what is written breaks no rule, so that some of it is served.
-        let (next, wicked) = (number >> 40 & 1, number >> 55 == 0);
-        let plain = (16 + (number >> 48 & 0xff)) | direction | next << 32 | (number >> 60) << 48;
+        let (next, wicked) = ((number >> 40) & 1, number >> 55 == 0);
+        let plain = (16 + ((number >> 48) & 0xff)) | direction | (next << 32) | ((number >> 60) << 48);
         match number & 7 {
             0 | 1 if slot < 6 => guest.describe(16 * slot, BUFFERS + place, plain),
-            0 | 1 => guest.describe(16 * slot, TABLES + 16 * (place & 3), 16 * (1 + (number >> 48 & 3)) | INDIRECT),
+            0 | 1 => guest.describe(16 * slot, TABLES + 16 * (place & 3), (16 * (1 + ((number >> 48) & 3))) | INDIRECT),
             2 => guest.describe(TABLES + 16 * slot, BUFFERS + place, plain),
             3 => guest
                 .half(AVAILABLE + 4 + 2 * slot)
