@@ -6,7 +6,7 @@ use fairlane_core::policy::{Policy, Setting, Terms, VifSetting, units};
 use libfuzzer_sys::fuzz_target;
 
 /// What bytes from 128 on stand for, so that an input gets to what a policy means.
-const WORDS: [&str; 84] = [
+const WORDS: [&str; 96] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
     "\n",
@@ -28,7 +28,7 @@ const WORDS: [&str; 84] = [
     "link = \"near\"\n",
     "socket = \"/run/a\"\n",
     "socket = \"/run/b\"\n",
-    "xen = { guest = \"web\", device = 0 }\n",
+    "xen = \"web/0\"\n",
     "xen = true\n",
     "connect = true\n",
     "connect",
@@ -91,14 +91,27 @@ const WORDS: [&str; 84] = [
     "KiB",
     "ms",
     ".",
+    "\0web\0min_rate\0",
+    "\0web\0max_rate\0",
+    "\0web\0burst\0",
+    "\0web\0weight\0",
+    "\0lan\0rate\0",
+    "\0lan\0scheduler\0",
+    "\0lan\0refill\0",
+    "10Mbit/s",
+    "2Gbit/s",
+    "64KiB",
+    "wrr",
+    "50ms",
 ];
 
 // Parts are separated by zeros: two policies, and then a target, a key and a value again and again.
 fuzz_target!(|input: &[u8]| {
-    let mut parts = input.split(|byte| *byte == 0).map(text);
+    let text = text(input);
+    let mut parts = text.split('\0');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let newer = read(&second);
-    let Some(mut policy) = read(&first) else { return };
+    let newer = read(second);
+    let Some(mut policy) = read(first) else { return };
     assert_eq!(policy.changes(&policy), Ok(vec![]));
     if let Some(newer) = newer {
         match policy.changes(&newer) {
@@ -107,8 +120,8 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     while let (Some(target), Some(key), Some(value)) = (parts.next(), parts.next(), parts.next()) {
-        set(&mut policy, &target, &key, &value);
-        take_in(&mut policy, &target, &key, &value);
+        set(&mut policy, target, key, value);
+        take_in(&mut policy, target, key, value);
     }
 });
 

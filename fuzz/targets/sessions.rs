@@ -29,12 +29,15 @@ const HOST: u32 = 0;
 const HONEST: u32 = 1;
 const HOSTILE: u32 = 2;
 
-/// Slots of the honest one's rings.
-const SLOTS: u16 = 64;
+/// Slots of the honest one's rings: its neighbour can fill as many less in one round, and what the uplink brings is not waited for longer
+/// than the neighbour may stall.
+const SLOTS: u16 = 512;
+/// Frames of the honest one, or for it from the host, that are on their way at most.
+const WINDOW: u16 = 64;
 /// Bytes of its buffers.
 const ROOM: u32 = 2048;
 /// Frames to the host and to the hostile one at a time.
-const FRAMES: usize = 4;
+const FRAMES: usize = 2;
 
 struct Bench {
     directory: tempfile::TempDir,
@@ -64,12 +67,15 @@ fuzz_target!(|input: &[u8]| {
         while let Some((&kind, rest)) = input.split_first() {
             input = rest;
             act(kind, &mut input, &mut hostile);
-            if kind & 0x80 == 0 {
+            if kind & 0xc0 == 0 {
                 bench.exchange();
             }
         }
+        // While it is there, whatever it does or leaves undone, and when it is gone.
         bench.exchange();
+        bench.finish();
         drop(hostile);
+        bench.exchange();
         bench.finish();
     });
 });
@@ -143,7 +149,7 @@ impl Bench {
         let mut honest = Frontend::connect(&socket(&directory, HONEST), SLOTS);
         honest.set_up(PLAIN, 2);
         (0..SLOTS).for_each(|index| honest.lend(index, ROOM));
-        let free = (0..SLOTS).collect();
+        let free = (0..WINDOW).collect();
         let mut bench = Bench { directory, link, poller, honest, free, sent: [0; 2], arrived: [0; 2], sessions: 0 };
         bench.settle();
         assert_eq!(bench.status(HONEST), Status::Up);
@@ -180,7 +186,7 @@ impl Bench {
     /// Carries what there is, and has the honest one and the host take what came. It waits at its descriptors as a worker does.
     fn carry(&mut self) {
         self.settle();
-        for _ in 0..4 {
+        for _ in 0..2 {
             self.link.round();
             self.receive();
         }
@@ -204,6 +210,9 @@ impl Bench {
         }
         let host = &self.link.peers[0];
         for _ in 0..FRAMES {
+            if self.sent[1] - self.arrived[1] == u64::from(WINDOW) {
+                break;
+            }
             host.send(&frame(mac(HONEST), mac(HOST), self.sent[1], 60), Offload::default());
             self.sent[1] += 1;
         }
@@ -243,12 +252,12 @@ impl Bench {
     fn finish(&mut self) {
         for _ in 0..50 {
             self.carry();
-            if self.arrived == self.sent && self.free.len() == usize::from(SLOTS) {
+            if self.arrived == self.sent && self.free.len() == usize::from(WINDOW) {
                 break;
             }
-            self.link.clock.advance(Nanos::from_millis(20));
+            self.link.clock.advance(Nanos::from_millis(60));
         }
-        assert_eq!((self.arrived, self.free.len()), (self.sent, SLOTS.into()));
+        assert_eq!((self.arrived, self.free.len()), (self.sent, WINDOW.into()));
         self.sessions += 1;
         if self.sessions % 1000 == 0 {
             let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
