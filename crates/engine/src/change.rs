@@ -17,15 +17,35 @@ use std::io;
 use std::path::Path;
 use tracing::error;
 
-/// A bridge for a link, without ports.
-pub(crate) fn bridge(policy: &Policy, link: &Link) -> Bridge {
-    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
-    let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay);
-    Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler)
+impl Bridge {
+    /// A link as its policy has it, with this uplink, and its vifs at the ports that `card` opens for them.
+    ///
+    /// # Errors
+    /// A sentence: what cannot be opened.
+    pub fn open(
+        policy: &Policy,
+        link: &Link,
+        uplink: Option<Box<dyn Port>>,
+        mut card: impl FnMut(&Vif) -> Result<Box<dyn Port>, String>,
+        clock: &impl Clock,
+    ) -> Result<Bridge, String> {
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
+        let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay);
+        let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler);
+        if let Some(uplink) = uplink {
+            bridge.set_uplink(uplink);
+        }
+        for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
+            let added = bridge.add(&vif.name, card(vif)?, vif.share, pins(vif), clock.now());
+            let port = added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
+            or_without(accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now()))?;
+        }
+        Ok(bridge)
+    }
 }
 
 /// What a vif may send as.
-pub(crate) fn pins(vif: &Vif) -> Pins {
+fn pins(vif: &Vif) -> Pins {
     Pins { mac: vif.mac, addresses: vif.addresses.clone() }
 }
 
@@ -33,14 +53,7 @@ pub(crate) fn pins(vif: &Vif) -> Pins {
 ///
 /// # Errors
 /// With a sentence: where its memory cannot be had.
-pub(crate) fn accelerate(
-    bridge: &mut Bridge,
-    port: PortId,
-    control: &Path,
-    vif: &str,
-    mode: Mode,
-    now: Nanos,
-) -> io::Result<()> {
+fn accelerate(bridge: &mut Bridge, port: PortId, control: &Path, vif: &str, mode: Mode, now: Nanos) -> io::Result<()> {
     let file = early::file(control, vif);
     if mode != Mode::Off || file.exists() {
         let said = |error: io::Error| {
@@ -56,7 +69,7 @@ pub(crate) fn accelerate(
 ///
 /// # Errors
 /// A sentence: what else is wrong.
-pub(crate) fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
+fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
     accelerated.or_else(|error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
             error!("{error}; it is served without; `fairlane ctl set` its early_ack to false and back to try again");
@@ -66,12 +79,12 @@ pub(crate) fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
     })
 }
 
-impl Work {
-    /// Takes all steps to `policy` that are this worker's. `opened` has the ports of new vifs.
+impl<C: Clock> Work<C> {
+    /// Takes all steps to `policy` that are this worker's. `opened` has ports of new vifs; those of others are opened here.
     ///
     /// # Errors
     /// What could not be done; everything else was.
-    pub(crate) fn apply(
+    pub fn apply(
         &mut self,
         changes: Vec<Change>,
         policy: &Policy,

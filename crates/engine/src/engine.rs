@@ -3,7 +3,7 @@
 mod captures;
 mod flows;
 
-use crate::change;
+use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
 use crate::control::{self, Reload, Request, Set};
 use crate::metrics;
@@ -76,20 +76,9 @@ impl Engine {
         for group in groups(&policy.links) {
             let mut bridges = Vec::new();
             for link in &group {
-                let mut bridge = change::bridge(&policy, link);
-                if let Some(port) = uplinks.remove(&link.name) {
-                    bridge.set_uplink(port);
-                }
-                for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
-                    let port = ports::vif(vif)?;
-                    let added = bridge.add(&vif.name, port, vif.share, change::pins(vif), clock.now());
-                    let port = added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
-                    let now = clock.now();
-                    let on = change::accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, now);
-                    change::or_without(on)?;
-                }
+                let uplink = uplinks.remove(&link.name);
+                bridges.push(Bridge::open(&policy, link, uplink, ports::vif, &clock)?);
                 places.insert(link.name.clone(), workers.len());
-                bridges.push(bridge);
             }
             let cpu = group.iter().find_map(|link| link.cpu);
             let said = |error| format!("cannot start the worker of link `{}`: {error}", group[0].name);

@@ -44,16 +44,24 @@ const ORDERS: Key = Key(u32::MAX);
 const PORT_BITS: u32 = 24;
 
 /// What a worker works on, and what an order may change.
-pub struct Work {
+pub struct Work<C = Monotonic> {
     /// The bridges.
     pub bridges: Vec<Bridge>,
     /// The clock of all times that the bridges are told.
-    pub clock: Monotonic,
+    pub clock: C,
     poller: Poller,
     stop: bool,
 }
 
-impl Work {
+impl<C: Clock> Work<C> {
+    /// The work on some bridges, whose ports wake nobody yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(bridges: Vec<Bridge>, clock: C) -> io::Result<Work<C>> {
+        Ok(Work { bridges, clock, poller: Poller::new()?, stop: false })
+    }
+
     /// Has a port of a bridge wake the worker.
     ///
     /// # Errors
@@ -130,10 +138,9 @@ impl Worker {
     pub fn start(bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
         let names: Vec<&str> = bridges.iter().map(Bridge::name).collect();
         let name = names.join(", ");
-        let poller = Poller::new()?;
+        let mut work = Work::new(bridges, clock)?;
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        poller.add(bell.as_fd(), ORDERS, 0, Interest::Read)?;
-        let mut work = Work { bridges, clock, poller, stop: false };
+        work.poller.add(bell.as_fd(), ORDERS, 0, Interest::Read)?;
         for bridge in 0..work.bridges.len() {
             for port in work.bridges[bridge].ports() {
                 work.register(bridge, port)?;

@@ -74,8 +74,22 @@ impl Bridge {
         }
     }
 
+    /// The flows of a port's guest, with their copies, as another backend takes them over. They stand still here from now on. None
+    /// if the port has no early ack.
+    pub fn export_flows(&mut self, port: PortId) -> Option<Vec<u8>> {
+        Some(self.early(port)?.export())
+    }
+
+    /// Has a port's guest take over flows from another backend. Returns how many; none if the port has no early ack.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with them.
+    pub fn import_flows(&mut self, port: PortId, export: &[u8], now: Nanos) -> Option<Result<u32, String>> {
+        Some(self.early(port)?.import(export, now))
+    }
+
     /// A port's early ack.
-    pub(crate) fn early(&mut self, port: PortId) -> Option<&mut Early> {
+    fn early(&mut self, port: PortId) -> Option<&mut Early> {
         self.fabric.slot(port)?.early.as_deref_mut()
     }
 

@@ -1,10 +1,11 @@
 //! The flows of early ack: to be seen, and to be carried to another backend with their guest.
 
 use super::{Error, Shared, create};
+use crate::bridge::Bridge;
 use crate::clock::Clock;
 use crate::control::FlowsFile;
-use crate::early::Early;
 use crate::snapshot::FlowState;
+use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 use nix::fcntl::OFlag;
 use std::fs::OpenOptions;
@@ -20,7 +21,7 @@ impl Shared {
     pub(super) fn flows(&self) -> Result<Vec<FlowState>, Error> {
         let mut found = Vec::new();
         for worker in &self.workers {
-            let flows = |bridge: &crate::bridge::Bridge| bridge.flows();
+            let flows = |bridge: &Bridge| bridge.flows();
             found.extend(worker.ask(move |work| work.bridges.iter().flat_map(flows).collect::<Vec<_>>())?);
         }
         let policy = self.policy();
@@ -31,7 +32,7 @@ impl Shared {
 
     /// Writes a vif's flows to a new file. Returns its bytes.
     pub(super) fn export_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u64, Error> {
-        let bytes = self.with_early(vif, |early, _| early.export())?;
+        let bytes = self.with_early(vif, |bridge, port, _| bridge.export_flows(port))?;
         let mut out = create(file)?;
         let written = out.write_all(&bytes).and_then(|()| out.sync_all());
         if let Err(error) = written {
@@ -47,21 +48,22 @@ impl Shared {
         let said =
             |why: &dyn std::fmt::Display| Error(format!("cannot take flows over from {}: {why}", file.display()));
         let bytes = read(file).map_err(|error| said(&error))?;
-        self.with_early(vif, move |early, now| early.import(&bytes, now))?.map_err(|sentence| said(&sentence))
+        self.with_early(vif, move |bridge, port, now| bridge.import_flows(port, &bytes, now))?
+            .map_err(|sentence| said(&sentence))
     }
 
-    /// Does something with the early ack of a vif.
+    /// Does something with the early ack of a vif, which answers if it has that.
     fn with_early<R: Send + 'static>(
         &self,
         vif: &str,
-        with: impl FnOnce(&mut Early, Nanos) -> R + Send + 'static,
+        with: impl FnOnce(&mut Bridge, PortId, Nanos) -> Option<R> + Send + 'static,
     ) -> Result<R, Error> {
         let worker = self.worker_of(vif)?;
         let name = vif.to_owned();
         let done = worker.ask(move |work| {
             let (bridge, port) = work.vif(&name)?;
             let now = work.clock.now();
-            Some(with(work.bridges[bridge].early(port)?, now))
+            with(&mut work.bridges[bridge], port, now)
         })?;
         done.ok_or_else(|| Error(format!("vif `{vif}` has no early ack: turn it on with early_ack = true")))
     }
