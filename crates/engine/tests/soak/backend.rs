@@ -1,0 +1,351 @@
+//! A backend under the soak: the engine's own bridge and changes in virtual time, beside its books.
+
+use crate::books::{Books, Terms, UPLINK};
+use crate::card::{self, Backplane, Card, Driver, Entry, Killed, Shared, rings};
+use crate::contest::Contest;
+use crate::frame::{self, Number, Station};
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::policy::{self, Change, Link, Policy, SchedulerKind, Uplink, Vif, uplink_queue};
+use fairlane_core::sched::Share;
+use fairlane_core::time::Nanos;
+use fairlane_engine::Bridge;
+use fairlane_engine::clock::Clock;
+use fairlane_engine::worker::Work;
+use fairlane_port::paced::Paced;
+use fairlane_port::{Burst, Port};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::rc::Rc;
+use tempfile::TempDir;
+
+/// Hosts outside.
+pub const HOSTS: u32 = 8;
+
+/// Frames that the uplink holds in front of a network that takes nothing.
+const JAM: usize = 300;
+
+/// What a reading of the clock takes.
+const READING: Nanos = Nanos(50);
+
+/// Rounds that a backend may make at one time and move nothing: it asks all of its idle ports in some of them.
+const IDLE_ROUNDS: u64 = 10_000;
+
+/// Virtual time. It passes while a backend works, and from event to event.
+#[derive(Clone, Default)]
+pub struct Virtual(Rc<Cell<Nanos>>);
+
+impl Virtual {
+    /// Without reading it.
+    pub fn look(&self) -> Nanos {
+        self.0.get()
+    }
+
+    pub fn advance_to(&self, time: Nanos) {
+        self.0.set(self.0.get().max(time));
+    }
+}
+
+impl Clock for Virtual {
+    fn now(&self) -> Nanos {
+        self.0.set(self.0.get() + READING);
+        self.0.get()
+    }
+
+    fn worked(&self) -> Nanos {
+        self.0.get()
+    }
+}
+
+/// A host with a link, guests, and a network behind the uplink.
+pub struct Backend {
+    pub policy: Policy,
+    work: Option<Work<Virtual>>,
+    pub books: Books,
+    clock: Virtual,
+    plane: Backplane,
+    pub uplink: Shared,
+    pub jammed: bool,
+    /// Until when it does not run, although it is there.
+    pub held: Nanos,
+    /// When it has something to do by itself.
+    pub wake: Nanos,
+    pub is_dirty: bool,
+    pub contest: Option<Contest>,
+    burst: Box<Burst>,
+    journal: Vec<Entry>,
+    idle_rounds: (Nanos, u64),
+    /// Frames of each host so far.
+    sent: [u64; HOSTS as usize],
+    _directory: TempDir,
+}
+
+impl Backend {
+    pub fn new(clock: &Virtual) -> Backend {
+        let directory = tempfile::tempdir().expect("there is a place for files");
+        let link = Link {
+            name: "lan".to_owned(),
+            rate: Some(20_000_000),
+            scheduler: SchedulerKind::Fair,
+            delay: Nanos::from_millis(100),
+            isolate: false,
+            cpu: None,
+            uplink: Uplink::Tap { name: "out".to_owned() },
+            xen: false,
+        };
+        let control = directory.path().join("control.sock");
+        let mut backend = Backend {
+            policy: Policy { control, metrics: None, links: vec![link], vifs: Vec::new() },
+            work: None,
+            books: Books::default(),
+            clock: clock.clone(),
+            plane: Backplane::default(),
+            uplink: rings(JAM),
+            jammed: false,
+            held: Nanos(0),
+            wake: Nanos::NEVER,
+            is_dirty: false,
+            contest: None,
+            burst: Burst::new(),
+            journal: Vec::new(),
+            idle_rounds: (Nanos(0), 0),
+            sent: [0; HOSTS as usize],
+            _directory: directory,
+        };
+        backend.start(|_| unreachable!("there are no vifs yet"));
+        backend
+    }
+
+    pub fn link(&self) -> &Link {
+        &self.policy.links[0]
+    }
+
+    pub fn runs(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Opens all that the policy names, at the rings of whom it is for.
+    pub fn start(&mut self, mut guest: impl FnMut(usize) -> (Shared, Station)) {
+        card::lock(&self.uplink).reset(Driver::Runs);
+        let now = self.clock.look();
+        let uplink = Card::open(&self.uplink, UPLINK, &self.plane);
+        let link = self.link().clone();
+        let uplink = Paced::new(uplink, link.rate.unwrap_or(0), uplink_queue(link.rate), true);
+        let plane = self.plane.clone();
+        let open = |vif: &Vif| {
+            let place = place_of(&vif.name);
+            Ok(Box::new(Card::open(&guest(place).0, place, &plane)) as Box<dyn Port>)
+        };
+        let bridge = Bridge::open(&self.policy, &link, Some(Box::new(uplink)), open, &self.clock);
+        let work =
+            Work::new(vec![bridge.expect("a policy is opened")], self.clock.clone()).expect("there are descriptors");
+        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        let kind = link.scheduler;
+        let nobody = Station::Host(u32::MAX);
+        self.books.open(UPLINK, fairlane_engine::UPLINK, nobody, Terms { share, early: false, kind }, now);
+        for vif in &self.policy.vifs {
+            let place = place_of(&vif.name);
+            let port = work.bridges[0].find(&vif.name).expect("it was opened");
+            let file = self.early_file(&vif.name);
+            let terms = Terms { share: vif.share, early: vif.early_ack != Mode::Off || file.exists(), kind };
+            self.books.open(place, port, guest(place).1, terms, now);
+        }
+        self.books.excuse(now);
+        self.work = Some(work);
+        self.announce();
+    }
+
+    fn early_file(&self, vif: &str) -> PathBuf {
+        let mut path = self.policy.control.clone().into_os_string();
+        path.push(".early-ack");
+        PathBuf::from(path).join(vif)
+    }
+
+    /// Ends it between two rounds.
+    pub fn end(&mut self) {
+        self.work = None;
+        let mut journal = Vec::new();
+        self.plane.exchange(&mut journal);
+        self.books.end();
+        self.wake = Nanos::NEVER;
+        self.plane.kill_after(i64::MAX);
+    }
+
+    /// Kills it at a call of a port from now on.
+    pub fn kill_after(&mut self, calls: i64) {
+        self.plane.kill_after(calls);
+    }
+
+    /// Every host says where it is.
+    pub fn announce(&mut self) {
+        for host in 0..HOSTS {
+            self.host_sends(host, Mac::BROADCAST, 60);
+        }
+    }
+
+    /// A host sends a frame to the uplink.
+    pub fn host_sends(&mut self, host: u32, to: Mac, len: usize) {
+        let sender = Station::Host(host);
+        let sent = &mut self.sent[host as usize];
+        *sent += 1;
+        let number = Number { sender, number: *sent, sent: self.clock.look() };
+        self.arrives(frame::write(to, sender.mac(), number, len));
+    }
+
+    /// A frame comes to the uplink. It is lost if that is down or full.
+    pub fn arrives(&mut self, frame: card::Frame) {
+        let mut uplink = card::lock(&self.uplink);
+        if uplink.driver == Driver::Runs {
+            uplink.send(frame);
+        }
+        self.is_dirty = true;
+    }
+
+    /// Goes over to a newer policy. `cards` has the rings of new vifs, by name.
+    pub fn advance(&mut self, newer: Policy, cards: &[(String, Shared, Station)]) {
+        let now = self.clock.look();
+        let changes = self.policy.changes(&newer).expect("it changes nothing that is fixed");
+        let work = self.work.as_mut().expect("it runs");
+        let kind = newer.links[0].scheduler;
+        let mut reschedules = false;
+        for change in &changes {
+            match change {
+                Change::RemoveVif { vif } => self.books.close(place_of(vif)),
+                Change::Share { vif, share } => self.books.limit(place_of(vif), *share, kind, now),
+                Change::Rate { .. } | Change::Scheduler { .. } | Change::Delay { .. } => reschedules = true,
+                Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
+                Change::EarlyAck { vif, mode } if *mode != Mode::Off => {
+                    self.books.at_mut(place_of(vif)).expect("it is attached").early = true;
+                }
+                Change::EarlyAck { .. } | Change::Pins { .. } | Change::AddVif(_) => {}
+            }
+            if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
+                self.books.excuse(now);
+            }
+        }
+        if reschedules {
+            self.books.reschedule(kind, now);
+        }
+        let opened: HashMap<String, Box<dyn Port>> = cards
+            .iter()
+            .map(|(name, ring, _)| {
+                let card = Card::open(ring, place_of(name), &self.plane);
+                (name.clone(), Box::new(card) as Box<dyn Port>)
+            })
+            .collect();
+        work.apply(changes, &newer, opened).expect("a policy is applied");
+        self.policy = newer;
+        for (name, _, station) in cards {
+            let vif = self.policy.vifs.iter().find(|vif| vif.name == *name).expect("it was added");
+            let early = vif.early_ack != Mode::Off || self.early_file(name).exists();
+            let terms = Terms { share: vif.share, early, kind };
+            let port = self.work.as_ref().expect("it runs").bridges[0].find(name).expect("it was added");
+            self.books.open(place_of(name), port, *station, terms, now);
+        }
+        self.is_dirty = true;
+    }
+
+    /// Changes one key as `ctl set` does. Nothing happens where the policy's rules are against it.
+    pub fn set(&mut self, target: &str, key: &str, value: &str) {
+        let mut newer = self.policy.clone();
+        let setting = policy::Setting::parse(key, value).expect("it is a setting");
+        if newer.apply(target, setting).is_ok() {
+            self.advance(newer, &[]);
+        }
+    }
+
+    /// The flows of a vif, as they go to another backend. None if it has no early ack.
+    pub fn export(&mut self, vif: &str) -> Option<Vec<u8>> {
+        let bridge = &mut self.work.as_mut()?.bridges[0];
+        let port = bridge.find(vif)?;
+        bridge.export_flows(port)
+    }
+
+    /// Takes them over.
+    pub fn import(&mut self, vif: &str, flows: &[u8]) {
+        let now = self.clock.look();
+        let bridge = &mut self.work.as_mut().expect("it runs").bridges[0];
+        let port = bridge.find(vif).expect("it was added");
+        let imported = bridge.import_flows(port, flows, now).expect("it has early ack");
+        imported.expect("an export is read");
+    }
+
+    /// Rounds until there is nothing to do now. Adds the places that something was put in to `fed`. False if it was killed.
+    pub fn settle(&mut self, fed: &mut Vec<usize>) -> bool {
+        self.is_dirty = false;
+        let Some(mut work) = self.work.take() else { return true };
+        let kind = self.link().scheduler;
+        let bridge = &mut work.bridges[0];
+        let mut quiet = 0;
+        loop {
+            let now = self.clock.now();
+            let round = catch_unwind(AssertUnwindSafe(|| bridge.round(&mut self.burst, now, &self.clock)));
+            let round = match round {
+                Ok(round) => round,
+                Err(killed) if killed.is::<Killed>() => {
+                    drop(work);
+                    self.end();
+                    return false;
+                }
+                Err(panic) => resume_unwind(panic),
+            };
+            let mut journal = std::mem::take(&mut self.journal);
+            self.plane.exchange(&mut journal);
+            let moved = !journal.is_empty();
+            if moved || round.frames > 0 {
+                self.journal = self.books.judge(bridge, kind, journal, fed);
+                self.idle_rounds = (now, 0);
+                quiet = 0;
+                continue;
+            }
+            self.journal = journal;
+            self.idle_rounds.1 += 1;
+            let (since, rounds) = self.idle_rounds;
+            assert!(rounds < IDLE_ROUNDS || now.since(since) > Nanos::from_millis(1), "it turns, and moves nothing");
+            quiet += 1;
+            if round.busy || (quiet > 1 && quiet % 16 != 0) {
+                continue;
+            }
+            let ready = bridge.arm();
+            bridge.disarm();
+            if !ready {
+                self.wake = round.next.min(bridge.next_event());
+                break;
+            }
+        }
+        self.work = Some(work);
+        true
+    }
+
+    /// What of all is seen from outside adds up.
+    pub fn look(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let (_, vifs) = work.bridges[0].snapshot(self.clock.look());
+        let shares: f64 = vifs.iter().map(|vif| vif.share).sum();
+        assert!(shares < 1e-6 || (shares - 1.0).abs() < 1e-6, "parts of the link come to {shares}");
+        let policy = &self.policy;
+        assert!(vifs.len() == policy.vifs.len(), "{} vifs are shown of {}", vifs.len(), policy.vifs.len());
+    }
+
+    /// Gives back what memory is not needed.
+    pub fn shrink(&mut self) {
+        self.journal = Vec::new();
+        let mut journal = Vec::new();
+        self.plane.exchange(&mut journal);
+        self.books.shrink();
+        card::lock(&self.uplink).reset(Driver::Runs);
+        self.policy.vifs.shrink_to_fit();
+    }
+}
+
+/// The place of a vif, by its name.
+pub fn place_of(vif: &str) -> usize {
+    vif[1..].parse().expect("vifs are named by their places")
+}
+
+/// The name of the vif at a place.
+pub fn name_of(place: usize) -> String {
+    format!("v{place}")
+}

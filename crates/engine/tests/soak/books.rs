@@ -1,0 +1,348 @@
+//! What a backend does, entry by entry, beside what it may do.
+//!
+//! Each frame that it takes is as many copies as its destination asks for, by a model of the switch, and each copy is found again: put in
+//! where it may be, whole, once and in order, or dropped under a reason. The backend's counters say the same as the journal.
+
+use crate::card::{Entry, Frame, What};
+use crate::frame::{self, Station};
+use crate::limit::Limit;
+use fairlane_core::PortId;
+use fairlane_core::policy::SchedulerKind;
+use fairlane_core::sched::Share;
+use fairlane_core::time::Nanos;
+use fairlane_engine::{Bridge, PATIENCE};
+use std::collections::{HashMap, HashSet};
+
+/// The uplink's place. Guests' begin behind it.
+pub const UPLINK: usize = 0;
+
+/// How long the uplink may wait for a guest.
+const UPLINK_PATIENCE: Nanos = Nanos::from_millis(100);
+
+/// What a wait may be longer than it is bounded by: rounds take time.
+const SLACK: Nanos = Nanos::from_millis(5);
+
+/// What is known of a card that is attached.
+pub struct Account {
+    pub port: PortId,
+    pub station: Station,
+    pub share: Share,
+    /// Whether it has had early ack since its counters began: then some of its frames are not from its ring, and some that it got
+    /// came twice.
+    pub early: bool,
+    /// Frames taken from its ring, their bytes, and the copies that they ask for.
+    taken: u64,
+    taken_bytes: u64,
+    asked: u64,
+    /// Copies of its frames that were put in somewhere.
+    passed: u64,
+    /// Frames put in for it, and their bytes.
+    put: u64,
+    put_bytes: u64,
+    /// Frames of those that early ack had sent again, as far as they were counted.
+    resent: u64,
+    /// The last number of each sender that it got.
+    heard: HashMap<Station, u64>,
+    last_taken: Nanos,
+    /// When it was put in something last by another guest.
+    fed: Nanos,
+    limit: Option<Limit>,
+    /// Frames and bytes of it that went to the uplink.
+    pub up: (u64, u64),
+    is_touched: bool,
+}
+
+/// How a card is attached.
+#[derive(Clone, Copy)]
+pub struct Terms {
+    pub share: Share,
+    pub early: bool,
+    pub kind: SchedulerKind,
+}
+
+/// Frames and bytes of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub taken: u64,
+    pub put: u64,
+    pub bytes: u64,
+    pub resent: u64,
+    /// Of all entries, in order: two runs that have the same were the same.
+    pub sum: u64,
+}
+
+/// The books of a backend.
+#[derive(Default)]
+pub struct Books {
+    accounts: Vec<Option<Account>>,
+    places: HashMap<Station, usize>,
+    hosts: HashSet<u32>,
+    guests: u64,
+    pub isolate: bool,
+    /// Waits that began before are not judged: something was changed, or stood still, by the scenario's doing.
+    pub excused: Nanos,
+    /// What is left of the uplink's patience: it is renewed by a quarter of the time.
+    patience: (Nanos, i64),
+    touched: Vec<usize>,
+    pub totals: Totals,
+}
+
+impl Books {
+    /// The account at a place.
+    pub fn at(&self, place: usize) -> Option<&Account> {
+        self.accounts.get(place)?.as_ref()
+    }
+
+    pub fn at_mut(&mut self, place: usize) -> Option<&mut Account> {
+        self.accounts.get_mut(place)?.as_mut()
+    }
+
+    /// Judges no wait that begins before a time.
+    pub fn excuse(&mut self, until: Nanos) {
+        self.excused = self.excused.max(until);
+    }
+
+    /// A card was attached.
+    pub fn open(&mut self, place: usize, port: PortId, station: Station, terms: Terms, now: Nanos) {
+        let Terms { share, early, kind } = terms;
+        if self.accounts.len() <= place {
+            self.accounts.resize_with(place + 1, || None);
+        }
+        let heard = self.accounts[place].take().map(|account| account.heard).unwrap_or_default();
+        self.accounts[place] = Some(Account {
+            port,
+            station,
+            share,
+            early,
+            taken: 0,
+            taken_bytes: 0,
+            asked: 0,
+            passed: 0,
+            put: 0,
+            put_bytes: 0,
+            resent: 0,
+            heard,
+            last_taken: now,
+            fed: now,
+            limit: Limit::of(&share, kind, now),
+            up: (0, 0),
+            is_touched: false,
+        });
+        self.places.insert(station, place);
+        self.guests = self.accounts.iter().skip(1).flatten().count() as u64;
+    }
+
+    /// A guest's card is detached; its counters were right.
+    pub fn close(&mut self, place: usize) {
+        let account = self.accounts[place].take().expect("it was attached");
+        self.places.remove(&account.station);
+        self.guests -= 1;
+        for other in self.accounts.iter_mut().flatten() {
+            other.heard.remove(&account.station);
+        }
+    }
+
+    /// The backend was ended: what it did since the last check is not known, and it counts anew.
+    pub fn end(&mut self) {
+        self.hosts.clear();
+        self.touched.clear();
+        self.accounts.iter_mut().flatten().for_each(|account| account.is_touched = false);
+    }
+
+    /// A share or the scheduler was changed.
+    pub fn limit(&mut self, place: usize, share: Share, kind: SchedulerKind, now: Nanos) {
+        if let Some(account) = self.at_mut(place) {
+            let old = account.limit.take();
+            account.share = share;
+            account.limit = Limit::of(&share, kind, now).map(|limit| limit.after(old, now));
+        }
+    }
+
+    /// The scheduler is another, which knows nothing of what was passed before.
+    pub fn reschedule(&mut self, kind: SchedulerKind, now: Nanos) {
+        for account in self.accounts.iter_mut().skip(1).flatten() {
+            account.limit = Limit::of(&account.share, kind, now);
+        }
+    }
+
+    /// Judges what was done since the last call. Adds the places that something was put in to `fed`.
+    pub fn judge(
+        &mut self,
+        bridge: &Bridge,
+        kind: SchedulerKind,
+        mut entries: Vec<Entry>,
+        fed: &mut Vec<usize>,
+    ) -> Vec<Entry> {
+        for entry in entries.drain(..) {
+            self.totals.sum = (self.totals.sum ^ entry.at.0 ^ (entry.place as u64) << 40 ^ entry.frame.len() as u64)
+                .wrapping_mul(0x0100_0000_01b3);
+            match entry.what {
+                What::Took => self.took(&entry, kind),
+                What::Put => {
+                    self.put(&entry);
+                    fed.push(entry.place);
+                }
+            }
+        }
+        self.check(bridge);
+        entries
+    }
+
+    fn took(&mut self, Entry { at, place, frame, .. }: &Entry, kind: SchedulerKind) {
+        let bytes = frame.len() as u64;
+        self.totals.taken += 1;
+        self.totals.bytes += bytes;
+        let copies = self.copies(*place, frame);
+        self.judge_wait(*at, *place, frame);
+        self.touch(*place);
+        let account = self.accounts[*place].as_mut().expect("only what is attached is served");
+        account.taken += 1;
+        account.taken_bytes += bytes;
+        account.asked += copies;
+        account.last_taken = *at;
+        if let Some(limit) = &mut account.limit {
+            limit.take(bytes, kind, *at);
+        }
+    }
+
+    /// Copies that a frame asks for, each of which is put in or dropped; one for a frame that nobody may have.
+    fn copies(&mut self, place: usize, frame: &Frame) -> u64 {
+        let sender = self.at(place).expect("only what is attached is served").station;
+        let all = if place == UPLINK || !self.isolate { self.guests } else { 1 };
+        if frame.len() < 14 {
+            return 1;
+        }
+        let source = Station::of(&frame[6..12]);
+        match source {
+            Some(Station::Host(host)) if place == UPLINK => _ = self.hosts.insert(host),
+            source if source == Some(sender) => {}
+            _ => return 1,
+        }
+        match Station::of(&frame[..6]) {
+            Some(Station::Host(host)) if self.hosts.contains(&host) => 1,
+            Some(guest) if self.places.contains_key(&guest) => 1,
+            _ => all.max(1),
+        }
+    }
+
+    /// Whether a frame waited no longer than it may, at the head of its ring, for whom it is for.
+    fn judge_wait(&mut self, at: Nanos, place: usize, frame: &Frame) {
+        let Some(number) = frame::read(frame) else { return };
+        let Some(account) = self.at(place) else { return };
+        let Some(to) = Station::of(&frame[..6]).and_then(|to| self.places.get(&to)) else { return };
+        let Some(receiver) = self.at(*to).filter(|_| *to != UPLINK && account.limit.is_none()) else { return };
+        let since = number.sent.max(account.last_taken).max(self.excused);
+        if place == UPLINK {
+            let waited = at.since(since);
+            assert!(waited <= UPLINK_PATIENCE + SLACK, "the uplink waited {waited:?} for place {to}");
+            // 100 ms of each 400, and two periods may be next to each other.
+            let (last, left) = self.patience;
+            let most = 2 * UPLINK_PATIENCE.0 as i64;
+            let left = (left + (at.since(last).0 / 4) as i64).min(most) - waited.0 as i64;
+            self.patience = (at, left);
+            assert!(left >= -(SLACK.0 as i64), "guests held the uplink for more than a quarter of the time");
+        } else {
+            let waited = at.since(since.max(receiver.fed));
+            assert!(waited <= PATIENCE + SLACK, "place {place} waited {waited:?} for place {to}, which takes nothing");
+        }
+    }
+
+    fn put(&mut self, Entry { at, place, frame, .. }: &Entry) {
+        self.totals.put += 1;
+        let source = Station::of(&frame[6..12]).expect("only stations send");
+        let from = match source {
+            Station::Host(_) => UPLINK,
+            guest => *self.places.get(&guest).unwrap_or_else(|| panic!("{guest:?} is not attached, and sends")),
+        };
+        let to = Station::of(&frame[..6]);
+        let known = to.and_then(|to| match to {
+            Station::Host(host) => self.hosts.contains(&host).then_some(UPLINK),
+            guest => self.places.get(&guest).copied(),
+        });
+        assert!(
+            known.is_none_or(|known| known == *place),
+            "a frame from {source:?} to {to:?} was put in at place {place}"
+        );
+        assert!(from != *place, "a frame of {source:?} came back to it");
+        assert!(
+            !self.isolate || from == UPLINK || *place == UPLINK,
+            "{source:?} is isolated, and reached place {place}"
+        );
+        let bytes = frame.len() as u64;
+        if let Some(number) = frame::read(frame) {
+            assert!(number.sender == source, "{number:?} was passed on as a frame of {source:?}");
+            let account = self.accounts[*place].as_mut().expect("only what is attached is given frames");
+            let last = account.heard.insert(source, number.number);
+            assert!(last.is_none_or(|last| last < number.number), "place {place} got {number:?} behind {last:?}");
+        }
+        self.touch(*place);
+        self.touch(from);
+        let account = self.accounts[*place].as_mut().expect("only what is attached is given frames");
+        account.put += 1;
+        account.put_bytes += bytes;
+        if from != UPLINK {
+            account.fed = *at;
+        }
+        let account = self.accounts[from].as_mut().expect("who sends is attached");
+        account.passed += 1;
+        if *place == UPLINK {
+            account.up.0 += 1;
+            account.up.1 += bytes;
+        }
+    }
+
+    fn touch(&mut self, place: usize) {
+        let account = self.accounts[place].as_mut().expect("only what is attached is served");
+        if !std::mem::replace(&mut account.is_touched, true) {
+            self.touched.push(place);
+        }
+    }
+
+    /// Whether the backend counted what it did.
+    fn check(&mut self, bridge: &Bridge) {
+        let mut resent = 0;
+        for place in self.touched.iter().filter(|place| **place != UPLINK) {
+            let account = self.accounts[*place].as_mut().expect("it was touched");
+            let counters = bridge.counters(account.port).expect("what is attached is counted");
+            let again = account.put.checked_sub(counters.received_frames);
+            let again = again.unwrap_or_else(|| panic!("place {place} got {} frames, not {counters:?}", account.put));
+            assert!(account.early || again == 0, "place {place} got {} frames, not {counters:?}", account.put);
+            assert!(account.early || account.put_bytes == counters.received_bytes, "place {place}: {counters:?}");
+            resent += again - std::mem::replace(&mut account.resent, again);
+        }
+        if let Some(uplink) = self.accounts[UPLINK].as_mut() {
+            uplink.passed -= resent;
+        }
+        self.totals.resent += resent;
+        for place in self.touched.drain(..) {
+            let account = self.accounts[place].as_mut().expect("it was touched");
+            account.is_touched = false;
+            let counters = bridge.counters(account.port).expect("what is attached is counted");
+            let early = counters.sent_frames.checked_sub(account.taken);
+            let early =
+                early.unwrap_or_else(|| panic!("place {place} sent {} frames, not {counters:?}", account.taken));
+            assert!(account.early || early == 0, "place {place} sent {} frames, not {counters:?}", account.taken);
+            assert!(account.early || account.taken_bytes == counters.sent_bytes, "place {place}: {counters:?}");
+            let (asked, found) = (account.asked + early, account.passed + counters.drops.total());
+            let passed = account.passed;
+            assert!(
+                asked == found,
+                "place {place} asked for {asked} copies; {passed} were put in, and dropped: {counters:?}"
+            );
+        }
+    }
+
+    /// Frames and bytes that went to the uplink, of all.
+    pub fn uplink(&self) -> (u64, u64) {
+        self.at(UPLINK).map_or((0, 0), |uplink| (uplink.put, uplink.put_bytes))
+    }
+
+    /// Gives back what memory is not needed.
+    pub fn shrink(&mut self) {
+        if let Some(uplink) = self.at_mut(UPLINK) {
+            uplink.heard = HashMap::new();
+        }
+        self.places.shrink_to_fit();
+        self.touched = Vec::new();
+    }
+}

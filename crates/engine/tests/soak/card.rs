@@ -1,0 +1,282 @@
+//! A guest's rings as a port. They are the guest's: a backend that ends leaves in them what it did not publish, and the next one finds it
+//! there.
+
+use crate::books::UPLINK;
+use fairlane_core::ack;
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A frame's bytes.
+pub type Frame = Arc<[u8]>;
+
+/// Frames that a guest's driver has under way at most.
+pub const SLOTS: usize = 256;
+
+/// Whether a guest's driver is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    #[default]
+    Runs,
+    Gone,
+    BrokeARule,
+}
+
+/// What a guest and its backend share.
+#[derive(Default)]
+pub struct Ring {
+    pub driver: Driver,
+    /// Frames of the guest, of which the first `taken` were taken and are not published.
+    sent: VecDeque<Frame>,
+    taken: usize,
+    /// Frames for the guest; then those that were put and are not published.
+    received: VecDeque<Frame>,
+    put: Vec<Frame>,
+    /// Frames that it has buffers for.
+    pub room: usize,
+    /// Bytes that it lends besides; none for as many as its buffers have. And what it lent when that was not enough.
+    pub lent: Option<u64>,
+    short: u64,
+    drained: u32,
+}
+
+/// The rings of a guest, and of whoever serves it.
+pub type Shared = Arc<Mutex<Ring>>;
+
+/// Rings with buffers for some frames.
+pub fn rings(room: usize) -> Shared {
+    Arc::new(Mutex::new(Ring { room, ..Ring::default() }))
+}
+
+/// Locked. Nobody panics with it, but a backend that is killed does so elsewhere.
+pub fn lock(ring: &Shared) -> MutexGuard<'_, Ring> {
+    ring.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ring {
+    /// Transmits a frame; false if the ring is full.
+    pub fn send(&mut self, frame: Frame) -> bool {
+        let has_room = self.sent.len() < SLOTS;
+        if has_room {
+            self.sent.push_back(frame);
+        }
+        has_room
+    }
+
+    /// Takes a received frame.
+    pub fn receive(&mut self) -> Option<Frame> {
+        let frame = self.received.pop_front()?;
+        self.drained = self.drained.wrapping_add(1);
+        Some(frame)
+    }
+
+    /// Frames sent that nobody has taken.
+    pub fn unsent(&self) -> usize {
+        self.sent.len() - self.taken
+    }
+
+    /// The driver begins anew: what was in the rings is no more.
+    pub fn reset(&mut self, driver: Driver) {
+        (self.driver, self.taken) = (driver, 0);
+        self.sent.clear();
+        self.received.clear();
+        self.put.clear();
+    }
+
+    fn has_room(&self) -> bool {
+        self.received.len() + self.put.len() < self.room && self.lent.is_none_or(|lent| lent > self.short)
+    }
+
+    fn take_in(&mut self, bytes: u64) -> bool {
+        if self.driver != Driver::Runs || self.received.len() + self.put.len() >= self.room {
+            return false;
+        }
+        if let Some(lent) = &mut self.lent {
+            if bytes > *lent {
+                self.short = *lent;
+                return false;
+            }
+            *lent -= bytes;
+        }
+        self.short = 0;
+        true
+    }
+}
+
+/// What a backend did at one of its ports.
+pub struct Entry {
+    pub at: Nanos,
+    /// Whose card it is.
+    pub place: usize,
+    pub what: What,
+    pub frame: Frame,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Took a frame of the guest.
+    Took,
+    /// Put a frame in for the guest.
+    Put,
+}
+
+/// What the ports of a backend share: a journal of what it does, and how many calls of it are left until it is killed.
+#[derive(Clone)]
+pub struct Backplane {
+    journal: Arc<Mutex<Vec<Entry>>>,
+    fuse: Arc<AtomicI64>,
+}
+
+/// What a backend that is killed unwinds with.
+pub struct Killed;
+
+impl Default for Backplane {
+    fn default() -> Backplane {
+        Backplane { journal: Arc::default(), fuse: Arc::new(AtomicI64::new(i64::MAX)) }
+    }
+}
+
+impl Backplane {
+    /// Has the backend killed at a call from now on.
+    pub fn kill_after(&self, calls: i64) {
+        self.fuse.store(calls, Ordering::Relaxed);
+    }
+
+    /// What was done since the last call, first to last, in exchange for an empty list.
+    pub fn exchange(&self, entries: &mut Vec<Entry>) {
+        std::mem::swap(&mut *self.journal.lock().expect("no holder panics"), entries);
+    }
+
+    fn note(&self, at: Nanos, place: usize, what: What, frame: Frame) {
+        self.journal.lock().expect("no holder panics").push(Entry { at, place, what, frame });
+    }
+
+    fn call(&self) {
+        if self.fuse.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.fuse.store(i64::MAX, Ordering::Relaxed);
+            resume_unwind(Box::new(Killed));
+        }
+    }
+}
+
+/// The port of a backend at a guest's rings.
+pub struct Card {
+    ring: Shared,
+    place: usize,
+    plane: Backplane,
+    /// Frames as they are shown.
+    shown: Vec<Frame>,
+    now: Nanos,
+}
+
+impl Card {
+    /// Opens it. What an earlier backend did and did not publish was not done.
+    pub fn open(ring: &Shared, place: usize, plane: &Backplane) -> Card {
+        let mut rings = lock(ring);
+        rings.taken = 0;
+        rings.put.clear();
+        drop(rings);
+        Card { ring: ring.clone(), place, plane: plane.clone(), shown: Vec::new(), now: Nanos(0) }
+    }
+}
+
+impl Port for Card {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        self.plane.call();
+        self.now = now;
+        self.shown.clear();
+        let ring = lock(&self.ring);
+        if ring.driver == Driver::Runs {
+            let mut bytes = 0;
+            for frame in ring.sent.iter().skip(ring.taken).take(BURST.min(grant.frames as usize)) {
+                if bytes >= grant.bytes {
+                    break;
+                }
+                bytes += frame.len() as u64;
+                self.shown.push(frame.clone());
+            }
+        }
+        drop(ring);
+        let mut filler = burst.fill();
+        for frame in &self.shown {
+            filler.push(frame, Offload::default());
+        }
+        filler.done()
+    }
+
+    fn consume(&mut self, frames: usize) {
+        self.plane.call();
+        lock(&self.ring).taken += frames;
+        for frame in self.shown.drain(..frames) {
+            self.plane.note(self.now, self.place, What::Took, frame);
+        }
+    }
+
+    fn waiting(&mut self, _now: Nanos) -> bool {
+        let ring = lock(&self.ring);
+        ring.driver == Driver::Runs && ring.unsent() > 0
+    }
+
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        self.plane.call();
+        let mut accepted = 0;
+        for index in frames {
+            if !lock(&self.ring).take_in(batch.bytes(index)) {
+                return Put { accepted, refusal: Some(Refusal::Full) };
+            }
+            let mut bytes = Vec::with_capacity(batch.bytes(index) as usize);
+            batch.read(index, &mut bytes);
+            let frame: Frame = bytes.into();
+            lock(&self.ring).put.push(frame.clone());
+            self.plane.note(now, self.place, What::Put, frame);
+            accepted += 1;
+        }
+        Put { accepted, refusal: None }
+    }
+
+    fn room(&mut self, _now: Nanos) -> Room {
+        if lock(&self.ring).has_room() { Room::Now } else { Room::Unknown }
+    }
+
+    fn ring(&self) -> ack::Ring {
+        let ring = lock(&self.ring);
+        ack::Ring { waiting: (ring.received.len() + ring.put.len()) as u32, taken: ring.drained }
+    }
+
+    fn flush(&mut self, _now: Nanos) -> Nanos {
+        self.plane.call();
+        let ring = &mut *lock(&self.ring);
+        ring.sent.drain(..std::mem::take(&mut ring.taken));
+        ring.received.extend(ring.put.drain(..));
+        Nanos::NEVER
+    }
+
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        // An uplink, as taps and cards do, says nothing of room: whoever waits for it asks at the time that its rate gives.
+        let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();
+        (wanted.frames && self.waiting(Nanos(0))) || room
+    }
+
+    fn disarm(&mut self) {}
+
+    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+
+    fn status(&self) -> Status {
+        match lock(&self.ring).driver {
+            Driver::Runs => Status::Up,
+            Driver::Gone => Status::Waiting,
+            Driver::BrokeARule => Status::Disabled("an index runs backward".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Guests that always have frames for the uplink, and what each gets of it: weights, guarantees, and no moment of the link's lost.
+
+use crate::books::Books;
+use crate::frame::Station;
+use fairlane_core::policy::{Link, SchedulerKind, uplink_queue};
+use fairlane_core::time::{Nanos, SECOND};
+
+/// Bytes of the dearest service: a grant, and a frame of the largest size. See `sched::fair`.
+const SERVICE: f64 = 16_384.0 + 65_550.0;
+
+/// How many of these a port is ahead or behind at most, both together: "at most 1.25 L ahead of the fluid and 3.25 L behind it".
+const LAG: f64 = 4.5;
+
+/// Frames of a turn of netback's.
+const NETBACK_TURN: f64 = 64.0;
+
+/// A guest in a contest.
+pub struct Member {
+    pub place: usize,
+    /// Bytes of its frames.
+    pub len: usize,
+    pub to: Station,
+    /// What it had sent to the uplink when the window began: frames, and bytes.
+    before: (u64, u64),
+}
+
+/// A contest.
+pub struct Contest {
+    pub members: Vec<Member>,
+    pub end: Nanos,
+    /// Since when nothing was changed, and what the uplink had got then.
+    since: Nanos,
+    before: (u64, u64),
+}
+
+impl Contest {
+    pub fn new(members: Vec<(usize, usize, Station)>, end: Nanos, books: &Books, now: Nanos) -> Contest {
+        let member = |(place, len, to)| Member { place, len, to, before: (0, 0) };
+        let mut contest =
+            Contest { members: members.into_iter().map(member).collect(), end, since: now, before: (0, 0) };
+        contest.begin_window(books, now);
+        contest
+    }
+
+    /// Counts from now on.
+    fn begin_window(&mut self, books: &Books, now: Nanos) {
+        self.since = now;
+        self.before = books.uplink();
+        self.members.retain(|member| books.at(member.place).is_some());
+        for member in &mut self.members {
+            member.before = books.at(member.place).expect("it is attached").up;
+        }
+    }
+
+    /// Judges what each got, unless something else was in their way since `excused`. Returns whether it judged.
+    pub fn judge(&mut self, books: &Books, link: &Link, now: Nanos) -> bool {
+        if books.excused >= self.since || self.members.iter().any(|member| books.at(member.place).is_none()) {
+            self.begin_window(books, now);
+            return false;
+        }
+        let seconds = now.since(self.since).0 as f64 / SECOND as f64;
+        let Some(rate) = link.rate else { return false };
+        let possible = rate as f64 / 8.0 * seconds;
+        let (_, passed) = books.uplink();
+        let passed = (passed - self.before.1) as f64;
+        let queue = uplink_queue(link.rate) as f64 + 1514.0;
+        assert!(passed <= possible + queue, "{passed} bytes passed an uplink that passes {possible} in {seconds} s");
+        let shares = self.members.iter().map(|member| {
+            let account = books.at(member.place).expect("it is attached");
+            let (frames, bytes) = (account.up.0 - member.before.0, account.up.1 - member.before.1);
+            (member.place, account.share, frames as f64, bytes as f64)
+        });
+        let shares: Vec<_> = shares.collect();
+        if shares.iter().any(|(_, share, ..)| share.max_rate.is_none()) {
+            assert!(passed >= possible - queue, "{passed} bytes passed of {possible} in {seconds} s: {shares:?}");
+        }
+        if link.scheduler == SchedulerKind::Fair {
+            for (place, share, _, bytes) in &shares {
+                let floor = share.min_rate as f64 / 8.0;
+                let least = floor * seconds - 2.0 * SERVICE - floor * (SERVICE + queue) * 8.0 / rate as f64;
+                let limit = share.max_rate.is_some();
+                assert!(
+                    limit || *bytes >= least,
+                    "place {place} got {bytes} bytes in {seconds} s, of {least}: {share:?}"
+                );
+            }
+        }
+        let free = shares.iter().filter(|(_, share, ..)| share.max_rate.is_none() && share.min_rate == 0);
+        let free: Vec<_> = free
+            .map(|(place, share, frames, bytes)| {
+                let weight = f64::from(share.weight);
+                match link.scheduler {
+                    SchedulerKind::Fair => (place, bytes / weight, LAG * SERVICE / weight),
+                    SchedulerKind::Wrr { prioritize: true } => (place, frames / weight, 2.0),
+                    SchedulerKind::Wrr { prioritize: false } => (place, *frames, 2.0),
+                    SchedulerKind::Netback { .. } => (place, *frames, 2.0 * NETBACK_TURN),
+                }
+            })
+            .collect();
+        for (one, got, off) in &free {
+            for (other, others, others_off) in &free {
+                let kind = link.scheduler;
+                let far = (got - others).abs();
+                assert!(
+                    far <= off + others_off,
+                    "{kind:?} gave place {one} {got} and place {other} {others} by weight, in {seconds} s: {shares:?}"
+                );
+            }
+        }
+        true
+    }
+}

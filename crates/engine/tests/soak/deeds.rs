@@ -1,0 +1,307 @@
+//! How each deed of the scenario is done.
+
+use crate::backend::name_of;
+use crate::card::{self, Driver};
+use crate::contest::Contest;
+use crate::frame::{SHORTEST, Station};
+use crate::guest::Mood;
+use crate::scenario::Deed;
+use crate::world::{Event, World};
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::policy::{Card, Policy};
+use fairlane_core::time::{Nanos, SECOND};
+
+impl World {
+    /// Does a deed at a backend, if there is a guest that will do.
+    pub fn perform(&mut self, at: usize, deed: Deed) {
+        let now = self.clock.look();
+        if !self.backends[at].runs() && !matches!(deed, Deed::Chat) {
+            return;
+        }
+        match deed {
+            Deed::Chat => self.chat(at),
+            Deed::Come => self.come(at),
+            Deed::Down | Deed::Jam => {
+                let backend = &mut self.backends[at];
+                if backend.jammed || card::lock(&backend.uplink).driver != Driver::Runs {
+                    return;
+                }
+                backend.books.excuse(now);
+                if deed == Deed::Down {
+                    card::lock(&backend.uplink).reset(Driver::Gone);
+                } else {
+                    backend.jammed = true;
+                }
+                backend.is_dirty = true;
+                let pause = self.random.below(4 * SECOND);
+                self.later(Nanos(pause), Event::Restore(at));
+            }
+            Deed::Kill => {
+                let calls = 1 + self.random.below(400) as i64;
+                self.backends[at].kill_after(calls);
+            }
+            Deed::Upgrade => {
+                self.backends[at].end();
+                self.start(at);
+            }
+            Deed::Hold => {
+                let until = now + Nanos(self.random.below(3 * SECOND));
+                self.backends[at].held = until;
+                self.backends[at].books.excuse(until);
+            }
+            Deed::SetLink => self.set_link(at),
+            Deed::Reschedule => self.reschedule(at),
+            Deed::Contest => self.contest(at),
+            _ => {
+                let Some(place) = self.pick(at) else { return };
+                self.perform_at(at, place, deed);
+            }
+        }
+        self.count(name(deed));
+    }
+
+    /// Does a deed of a guest's.
+    fn perform_at(&mut self, at: usize, place: usize, deed: Deed) {
+        let now = self.clock.look();
+        match deed {
+            Deed::Leave => {
+                let vifs = self.backends[at].policy.vifs.iter().filter(|vif| vif.name != name_of(place));
+                let newer = Policy { vifs: vifs.cloned().collect(), ..self.backends[at].policy.clone() };
+                self.advance(at, newer, &[]);
+                self.transfers.give_up(place);
+                self.born(place, at);
+            }
+            Deed::Stall => {
+                let until = Nanos(self.random.below(4 * SECOND));
+                self.moody(place, Mood::Stalled, until);
+                self.besiege(at, place);
+            }
+            Deed::Slow => {
+                let every = Nanos::from_millis(1 + self.random.below(300));
+                self.moody(place, Mood::Slow { every }, Nanos(3 * SECOND));
+                self.later(every, Event::Turn(place));
+                self.besiege(at, place);
+            }
+            Deed::Drip => {
+                let every = Nanos::from_millis(1 + self.random.below(200));
+                let bytes = 1 + self.random.below(700);
+                card::lock(&self.guests[place].ring).lent = Some(0);
+                self.moody(place, Mood::Dripping { every, bytes }, Nanos(3 * SECOND));
+                self.later(every, Event::Turn(place));
+                self.besiege(at, place);
+            }
+            Deed::Forge => {
+                let other = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
+                let (victim, host) = (self.guests[other].station, self.host());
+                for from in [victim.mac(), host.mac(), Mac([2, 9, 9, 9, 9, 9])] {
+                    if from != self.guests[place].station.mac() {
+                        self.guests[place].send_as(from, host.mac(), 100, now);
+                    }
+                }
+                card::lock(&self.guests[place].ring).send(vec![7; 1 + self.random.below(13) as usize].into());
+                self.backends[at].is_dirty = true;
+            }
+            Deed::Break | Deed::Disconnect => {
+                let driver = if deed == Deed::Break { Driver::BrokeARule } else { Driver::Gone };
+                card::lock(&self.guests[place].ring).reset(driver);
+                self.backends[at].is_dirty = true;
+                let away = self.random.below(3 * SECOND);
+                self.later(Nanos(away), Event::Reconnect(place));
+            }
+            Deed::SetVif => self.set_vif(at, place),
+            Deed::Reopen => {
+                let mut newer = self.backends[at].policy.clone();
+                let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(place)).expect("it is here");
+                let Card::VhostUser { connect, .. } = &mut vif.card else { unreachable!("all are") };
+                *connect = !*connect;
+                self.advance(at, newer, &[place]);
+            }
+            Deed::Migrate => self.migrate(at, place),
+            Deed::Transfer => {
+                let place = place / 8 * 8;
+                let guest = &self.guests[place];
+                if place > 0 && guest.is_here && guest.at == at {
+                    let (guest, host) = (guest.station, self.host());
+                    let now = self.clock.look();
+                    let port = self.transfers.begin(place, guest, host, &mut self.random, now);
+                    self.later(Nanos(0), Event::Flow(port));
+                }
+            }
+            _ => unreachable!("{deed:?} is no deed of a guest's"),
+        }
+    }
+
+    fn moody(&mut self, place: usize, mood: Mood, how_long: Nanos) {
+        self.guests[place].mood = mood;
+        self.guests[place].until = self.clock.look() + how_long;
+        self.later(how_long, Event::Turn(place));
+    }
+
+    /// Others send more to a guest than it has room for, and to others behind that.
+    fn besiege(&mut self, at: usize, victim: usize) {
+        let now = self.clock.look();
+        let to = self.guests[victim].station.mac();
+        for _ in 0..3 {
+            let Some(place) = self.pick(at) else { continue };
+            let host = self.host();
+            let len = SHORTEST + self.random.below(1400) as usize;
+            for _ in 0..20 + self.random.below(60) {
+                self.guests[place].send(to, len, now);
+            }
+            (0..4).for_each(|_| _ = self.guests[place].send(host.mac(), len, now));
+        }
+        for _ in 0..self.random.below(60) {
+            self.backends[at].host_sends(0, to, 400);
+        }
+        if let Some(other) = self.pick(at) {
+            let other = self.guests[other].station.mac();
+            self.backends[at].host_sends(1, other, 400);
+        }
+        self.backends[at].is_dirty = true;
+    }
+
+    fn chat(&mut self, at: usize) {
+        let now = self.clock.look();
+        let Some(place) = self.pick(at) else { return };
+        let frames = 1 + self.random.below(6);
+        for _ in 0..frames {
+            let to = match self.random.below(100) {
+                0..60 => self.host().mac(),
+                60..95 => {
+                    let other = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
+                    if other == place { self.host().mac() } else { self.guests[other].station.mac() }
+                }
+                95..98 => Mac::BROADCAST,
+                _ => Station::Host(999).mac(),
+            };
+            let len = SHORTEST + self.random.below(1455) as usize;
+            self.guests[place].send(to, len, now);
+        }
+        if let Some(to) = self.pick(at) {
+            let Station::Host(host) = self.host() else { unreachable!("it is a host") };
+            let to = self.guests[to].station.mac();
+            self.backends[at].host_sends(host, to, SHORTEST + self.random.below(1455) as usize);
+        }
+        self.backends[at].is_dirty = true;
+    }
+
+    fn come(&mut self, at: usize) {
+        let Some(place) = (1..self.guests.len()).find(|place| !self.guests[*place].is_here) else { return };
+        self.born(place, at);
+        let mut newer = self.backends[at].policy.clone();
+        newer.vifs.push(self.vif(place));
+        self.advance(at, newer, &[place]);
+    }
+
+    fn set_vif(&mut self, at: usize, place: usize) {
+        let mbit = 1 + self.random.below(8);
+        let weight = [10, 30, 100, 300][self.random.below(4) as usize];
+        let (key, value) = match self.random.below(8) {
+            0 | 1 => ("weight", weight.to_string()),
+            2 => ("min_rate", format!("{mbit}00kbit/s")),
+            3 => ("min_rate", "none".to_owned()),
+            4 => ("max_rate", format!("{mbit}Mbit/s")),
+            5 => ("max_rate", "none".to_owned()),
+            6 => ("burst", format!("{}KiB", 2 + self.random.below(100))),
+            _ => ("early_ack", ["false", "true", "always"][self.random.below(3) as usize].to_owned()),
+        };
+        self.backends[at].set(&name_of(place), key, &value);
+    }
+
+    fn set_link(&mut self, at: usize) {
+        let (key, value) = match self.random.below(4) {
+            0 | 1 => ("rate", format!("{}Mbit/s", [5, 10, 20, 50][self.random.below(4) as usize])),
+            2 => ("isolate", ["true", "false"][self.random.below(2) as usize].to_owned()),
+            _ => ("delay", format!("{}ms", 1 + self.random.below(1000))),
+        };
+        self.backends[at].set("lan", key, &value);
+    }
+
+    /// Another scheduler, by a newer file, as guarantees are for one of them alone.
+    fn reschedule(&mut self, at: usize) {
+        let kind = ["fair", "fair", "wrr", "netback"][self.random.below(4) as usize];
+        let mut newer = self.backends[at].policy.clone();
+        if kind != "fair" {
+            newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
+        }
+        let setting = fairlane_core::policy::Setting::parse("scheduler", kind).expect("it is one");
+        newer.apply("lan", setting).expect("nothing is against it");
+        self.backends[at].advance(newer, &[]);
+    }
+
+    fn migrate(&mut self, at: usize, place: usize) {
+        let to = 1 - at;
+        if !self.backends[to].runs() {
+            return;
+        }
+        let name = name_of(place);
+        let flows = self.backends[at].export(&name);
+        let mut there = self.backends[at].policy.clone();
+        let index = there.vifs.iter().position(|vif| vif.name == name).expect("it is here");
+        let mut vif = there.vifs.remove(index);
+        self.advance(at, there, &[]);
+        if flows.is_some() && vif.early_ack == Mode::Off {
+            // It drained, and drains no more.
+            vif.early_ack = Mode::Auto;
+        }
+        vif.share.min_rate = 0;
+        let mut here = self.backends[to].policy.clone();
+        here.vifs.push(vif);
+        self.guests[place].at = to;
+        self.advance(to, here, &[place]);
+        if let Some(flows) = flows {
+            self.backends[to].import(&name, &flows);
+        }
+    }
+
+    fn contest(&mut self, at: usize) {
+        if self.backends[at].contest.is_some() {
+            return;
+        }
+        let now = self.clock.look();
+        let mut members: Vec<(usize, usize, Station)> = Vec::new();
+        for _ in 0..2 + self.random.below(4) {
+            if let Some(place) = self.pick(at).filter(|place| members.iter().all(|(other, ..)| other != place)) {
+                let len = [SHORTEST, 400, 1514][self.random.below(3) as usize];
+                members.push((place, len, self.host()));
+            }
+        }
+        if members.is_empty() {
+            return;
+        }
+        let end = now + Nanos((2 + self.random.below(6)) * SECOND);
+        let contest = Contest::new(members, end, &self.backends[at].books, now);
+        self.backends[at].contest = Some(contest);
+        self.backends[at].is_dirty = true;
+        // What they had in their rings before is for others as well.
+        self.backends[at].books.excuse(now + Nanos::from_millis(300));
+        self.later(Nanos(SECOND), Event::Contest(at));
+    }
+}
+
+fn name(deed: Deed) -> &'static str {
+    match deed {
+        Deed::Chat => "chats",
+        Deed::Come => "comes",
+        Deed::Leave => "leaves",
+        Deed::Stall => "stalls",
+        Deed::Slow => "slow",
+        Deed::Drip => "drips",
+        Deed::Forge => "forged",
+        Deed::Break => "broken rings",
+        Deed::Disconnect => "disconnects",
+        Deed::SetVif => "vifs set",
+        Deed::SetLink => "links set",
+        Deed::Reschedule => "schedulers",
+        Deed::Reopen => "reopened",
+        Deed::Down => "uplinks down",
+        Deed::Jam => "uplinks jammed",
+        Deed::Kill => "fuses lit",
+        Deed::Upgrade => "upgrades",
+        Deed::Hold => "held",
+        Deed::Migrate => "migrations",
+        Deed::Transfer => "transfers",
+        Deed::Contest => "contests",
+    }
+}

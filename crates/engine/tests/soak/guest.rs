@@ -1,0 +1,64 @@
+//! A guest: what it does with its rings, and when.
+
+use crate::card::{self, Shared, rings};
+use crate::frame::{self, Number, Station};
+use fairlane_core::packet::Mac;
+use fairlane_core::time::Nanos;
+
+/// Frames that a guest has buffers for.
+const ROOM: usize = 64;
+
+/// How it takes what it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// At once.
+    Calm,
+    /// Not at all.
+    Stalled,
+    /// A frame each such time.
+    Slow { every: Nanos },
+    /// At once, and it lends some bytes each such time.
+    Dripping { every: Nanos, bytes: u64 },
+}
+
+/// A guest.
+pub struct Guest {
+    pub station: Station,
+    /// The backend that serves it.
+    pub at: usize,
+    pub ring: Shared,
+    /// Whether its vif is in the policy.
+    pub is_here: bool,
+    pub mood: Mood,
+    /// When it is calm again.
+    pub until: Nanos,
+    number: u64,
+}
+
+impl Guest {
+    pub fn new(number: u32, at: usize) -> Guest {
+        let station = Station::Guest(number);
+        Guest { station, at, ring: rings(ROOM), is_here: false, mood: Mood::Calm, until: Nanos(0), number: 0 }
+    }
+
+    /// Whether nothing is up with it.
+    pub fn is_idle(&self) -> bool {
+        self.is_here && self.mood == Mood::Calm && card::lock(&self.ring).driver == card::Driver::Runs
+    }
+
+    /// Whether its CPU runs.
+    pub fn runs(&self) -> bool {
+        self.is_here && self.mood != Mood::Stalled && card::lock(&self.ring).driver == card::Driver::Runs
+    }
+
+    /// Sends a frame, as itself or as someone else; false if its ring is full.
+    pub fn send_as(&mut self, from: Mac, to: Mac, len: usize, now: Nanos) -> bool {
+        self.number += 1;
+        let number = Number { sender: self.station, number: self.number, sent: now };
+        card::lock(&self.ring).send(frame::write(to, from, number, len))
+    }
+
+    pub fn send(&mut self, to: Mac, len: usize, now: Nanos) -> bool {
+        self.send_as(self.station.mac(), to, len, now)
+    }
+}

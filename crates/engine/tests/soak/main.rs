@@ -1,0 +1,93 @@
+//! The soak: the engine's own bridges, schedulers, switch, early ack and live changes in virtual time, among guests who come, go, wait and
+//! attack, under policies that change, uplinks that fail and backends that are killed, with all that they do checked against books.
+//!
+//! A minute of it by default. `FAIRLANE_SOAK_HOURS`, `FAIRLANE_SOAK_VIFS` and `FAIRLANE_SOAK_SEED` in the environment make more of it, or
+//! another. The same seed is the same run, to the digit: a failure says its seed and step, and comes again.
+
+mod backend;
+mod books;
+mod card;
+mod contest;
+mod deeds;
+#[path = "../../../core/tests/ack/ends.rs"]
+mod ends;
+mod frame;
+mod guest;
+mod limit;
+mod memory;
+mod scenario;
+mod transfer;
+#[path = "../../../core/tests/ack/wire.rs"]
+mod wire;
+mod world;
+
+use books::Totals;
+use fairlane_core::time::{Nanos, SECOND};
+use indicatif::{ProgressBar, ProgressStyle};
+use libtest_mimic::{Arguments, Trial};
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+use world::World;
+
+const MINUTE: Nanos = Nanos(60 * SECOND);
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Memory is the process's.
+    arguments.test_threads = Some(1);
+    let number = |name: &str| env::var(format!("FAIRLANE_SOAK_{name}")).ok().map(|text| text.parse().expect(name));
+    let (hours, vifs, seed) = (number("HOURS"), number("VIFS").unwrap_or(1000), number("SEED").unwrap_or(1));
+    let again = move || {
+        let run = || soak(seed, 100, &[Nanos(10 * SECOND)]);
+        let (one, other) = (run(), run());
+        if one == other { Ok(()) } else { Err(format!("{one:?} is not {other:?}").into()) }
+    };
+    let spans: Vec<Nanos> = match hours {
+        None => vec![MINUTE],
+        Some(hours) => vec![Nanos(3600 * SECOND); hours as usize],
+    };
+    let long = move || {
+        soak(seed, vifs as usize, &spans);
+        Ok(())
+    };
+    let tests =
+        vec![Trial::test("a_seed_comes_again_to_the_digit", again), Trial::test("nothing_breaks_a_promise", long)];
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
+
+/// Runs so many spans, with all guests gone between two of them.
+fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
+    let began = Instant::now();
+    let bar = ProgressBar::new(spans.len() as u64);
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} eta {eta}").expect("it is a template"));
+    let mut world = World::new(seed, vifs);
+    for (span, time) in spans.iter().enumerate() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run(*time))) {
+            let at = world.clock.look().as_secs_f64();
+            eprintln!("seed {seed}, {vifs} vifs, step {}, at {at} s; again: FAIRLANE_SOAK_SEED={seed}", world.steps);
+            for (time, backend, deed) in &world.deeds {
+                eprintln!("  {:.6} s, backend {backend}: {deed:?}", time.as_secs_f64());
+            }
+            resume_unwind(panic);
+        }
+        bar.inc(1);
+        if spans.len() > 1 {
+            eprintln!("{} of {}, {:.0} s: {:?}", span + 1, spans.len(), began.elapsed().as_secs_f64(), world.totals());
+        }
+    }
+    bar.finish_and_clear();
+    let transfers = &world.transfers;
+    println!(
+        "seed {seed}, {vifs} vifs: {} steps, {:?}; transfers: {} begun, {} done, {} reset, {} of guests that left; {:?}",
+        world.steps,
+        world.totals(),
+        transfers.begun,
+        transfers.done,
+        transfers.reset,
+        transfers.given_up,
+        world.done
+    );
+    world.totals()
+}

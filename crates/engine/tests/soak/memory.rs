@@ -1,0 +1,32 @@
+//! What the process holds: bytes that were allocated and not given back, and descriptors.
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::fs;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Bytes that may be more than at the beginning: tables keep the room that they once needed.
+const MORE: u64 = 256 << 10;
+
+/// What is held at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    pub bytes: u64,
+    descriptors: usize,
+}
+
+impl Held {
+    pub fn now() -> Held {
+        let stats = ALLOCATOR.stats();
+        let bytes = (stats.bytes_allocated - stats.bytes_deallocated) as u64;
+        Held { bytes, descriptors: fs::read_dir("/proc/self/fd").expect("this is Linux").count() }
+    }
+
+    /// Whether it is no more than before, in the same state.
+    pub fn is_flat(&self, before: &Held) {
+        assert!(self.bytes <= before.bytes + MORE, "{self:?} are held, and were {before:?} without guests before");
+        assert!(self.descriptors <= before.descriptors, "{self:?} are open, and were {before:?} without guests before");
+    }
+}

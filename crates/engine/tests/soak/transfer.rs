@@ -1,0 +1,197 @@
+//! TCP from hosts outside to guests: what was acknowledged reaches its guest, both streams are what was sent, and there is an end.
+
+use crate::card::Frame;
+use crate::ends::{self, Guest, Manners, Sender};
+use crate::frame::Station;
+use crate::wire::{Packet, Place};
+use fairlane_core::packet::Mac;
+use fairlane_core::time::{Nanos, SECOND};
+use fairlane_port::random::Random;
+use std::collections::BTreeMap;
+
+/// How long a transfer may stand still while nothing is in its way: a guest that takes nothing is given up after 111 s, and a copy sent
+/// again every 30 s at least.
+const STILL: Nanos = Nanos(300 * SECOND);
+
+/// How often an end of it is looked at that runs, and that waits.
+const TURN: Nanos = Nanos::from_millis(5);
+const LAZY: Nanos = Nanos::from_millis(200);
+
+/// A transfer.
+pub struct Transfer {
+    /// The guest's place.
+    pub place: usize,
+    /// The guest it is to, and the host it is from.
+    guest: Station,
+    host: Station,
+    port: u16,
+    len: usize,
+    answer: usize,
+    sender: Sender,
+    receiver: Guest,
+    /// How far it was when it last moved, and when that was.
+    far: usize,
+    moved: Nanos,
+}
+
+/// How a transfer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    UnderWay { next: Nanos },
+    Done,
+    Reset,
+}
+
+impl Transfer {
+    fn new(place: usize, guest: Station, host: Station, port: u16, random: &mut Random, now: Nanos) -> Transfer {
+        let manners = Manners {
+            room: (2 + random.below(40) as usize) * ends::MSS,
+            refuses: if random.chance(0.5) { 0 } else { random.below(20) as u32 },
+            shrinks: random.chance(0.3),
+            reneges: random.chance(0.3),
+            lies: random.chance(0.1),
+            reads: 500 + random.below(20_000) as usize,
+        };
+        let most = if random.chance(0.2) { 200_000 } else { 30_000 };
+        let len = random.below(most) as usize;
+        let answer = random.below(2_000) as usize;
+        let burst = 1 + random.below(40) as usize;
+        let (sender, receiver) = (random.below(u64::MAX), random.below(u64::MAX));
+        let (sender, receiver) = (Sender::new(sender, len, burst), Guest::new(receiver, manners, answer));
+        Transfer { place, guest, host, port, len, answer, sender, receiver, far: 0, moved: now }
+    }
+
+    /// A segment of the sender's as a frame.
+    fn inward(&self, packet: &Packet) -> Frame {
+        addressed(packet.inward(self.link()), self.guest.mac(), self.host.mac())
+    }
+
+    fn outward(&self, packet: &Packet) -> Frame {
+        addressed(packet.outward(self.link()), self.host.mac(), self.guest.mac())
+    }
+
+    fn link(&self) -> Place {
+        Place { port: self.port, ..Place::default() }
+    }
+
+    /// What the sender does of itself. Returns frames for the guest.
+    pub fn sender_turn(&mut self, now: Nanos) -> Vec<Frame> {
+        let mut out = Vec::new();
+        self.sender.turn(now, &mut out);
+        out.iter().map(|packet| self.inward(packet)).collect()
+    }
+
+    /// What the guest does of itself. Returns frames for the sender.
+    pub fn guest_turn(&mut self, now: Nanos) -> Vec<Frame> {
+        let mut out = Vec::new();
+        self.receiver.turn(now, &mut out);
+        out.iter().map(|packet| self.outward(packet)).collect()
+    }
+
+    /// The sender takes a frame.
+    pub fn at_sender(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
+        let mut out = Vec::new();
+        self.sender.take(&Packet::read(frame), now, &mut out);
+        self.sender.turn(now, &mut out);
+        out.iter().map(|packet| self.inward(packet)).collect()
+    }
+
+    /// The guest takes a frame.
+    pub fn at_guest(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
+        let mut out = Vec::new();
+        self.receiver.take(&Packet::read(frame), now, &mut out);
+        out.iter().map(|packet| self.outward(packet)).collect()
+    }
+
+    /// How it stands, and when it is to be looked at next. `is_free` says that nothing is in its way.
+    ///
+    /// # Panics
+    /// If what arrived is not what was sent, or nothing moves for long.
+    pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Standing {
+        let (sender, receiver) = (&self.sender, &self.receiver);
+        if sender.reset {
+            return Standing::Reset;
+        }
+        if sender.is_done() && receiver.is_done() && sender.answer.len() == self.answer {
+            let (guest, port) = (self.guest, self.port);
+            assert!(receiver.has(self.len), "what {guest:?} got at port {port} is not what was sent");
+            assert!(ends::is_answer(&sender.answer), "what {guest:?} answered at port {port} is not what arrived");
+            return Standing::Done;
+        }
+        let far = receiver.read.len() + sender.answer.len() + sender.most + usize::from(sender.is_done());
+        if far != self.far || !is_free {
+            (self.far, self.moved) = (far, now);
+        }
+        let still = now.since(self.moved);
+        assert!(
+            still < STILL,
+            "the transfer of {} bytes to {:?} at port {} stands still: sent {}, done {}, read {}, answered {} of {}",
+            self.len,
+            self.guest,
+            self.port,
+            sender.most,
+            sender.is_done(),
+            receiver.read.len(),
+            sender.answer.len(),
+            self.answer
+        );
+        let next = if runs { now + TURN } else { self.sender.deadline.max(now + TURN).min(now + LAZY) };
+        Standing::UnderWay { next }
+    }
+}
+
+/// A frame with other addresses than those it was written with.
+fn addressed(mut frame: Vec<u8>, to: Mac, from: Mac) -> Frame {
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&from.0);
+    frame.into()
+}
+
+/// The port outside of a TCP frame; none of another frame.
+pub fn port(frame: &[u8], from_outside: bool) -> Option<u16> {
+    let at = if from_outside { 34 } else { 36 };
+    let is_tcp = frame.len() >= 54 && frame[12..14] == [8, 0];
+    is_tcp.then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
+}
+
+/// All transfers, by the port outside.
+#[derive(Default)]
+pub struct Transfers {
+    pub under_way: BTreeMap<u16, Transfer>,
+    last: u16,
+    pub begun: u64,
+    pub done: u64,
+    pub reset: u64,
+    pub given_up: u64,
+}
+
+impl Transfers {
+    /// Begins one. Returns its port.
+    pub fn begin(&mut self, place: usize, guest: Station, host: Station, random: &mut Random, now: Nanos) -> u16 {
+        loop {
+            self.last = if self.last < 1024 { 1024 } else { self.last.wrapping_add(1) };
+            if self.last >= 1024 && !self.under_way.contains_key(&self.last) {
+                break;
+            }
+        }
+        self.under_way.insert(self.last, Transfer::new(place, guest, host, self.last, random, now));
+        self.begun += 1;
+        self.last
+    }
+
+    /// Ends those of a guest that is gone.
+    pub fn give_up(&mut self, place: usize) {
+        let before = self.under_way.len();
+        self.under_way.retain(|_, transfer| transfer.place != place);
+        self.given_up += (before - self.under_way.len()) as u64;
+    }
+
+    /// Ends one, as it stands.
+    pub fn end(&mut self, port: u16, standing: Standing) {
+        self.under_way.remove(&port);
+        match standing {
+            Standing::Done => self.done += 1,
+            _ => self.reset += 1,
+        }
+    }
+}

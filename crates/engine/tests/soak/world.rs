@@ -1,0 +1,450 @@
+//! All backends, guests and hosts, and what happens among them, event by event in virtual time.
+
+use crate::backend::{Backend, HOSTS, Virtual, name_of};
+use crate::books::{Totals, UPLINK};
+use crate::card::{self, Driver, Frame, Shared};
+use crate::frame::Station;
+use crate::guest::{Guest, Mood};
+use crate::memory::Held;
+use crate::scenario::{self, Deed};
+use crate::transfer::{self, Standing, Transfers};
+use fairlane_core::ack::Mode;
+use fairlane_core::policy::{Card, Policy, Vif};
+use fairlane_core::sched::Share;
+use fairlane_core::time::{Nanos, SECOND};
+use fairlane_port::random::Random;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Half of a round trip outside.
+const OUTSIDE: Nanos = Nanos::from_millis(1);
+
+/// How often hosts say where they are: more often than a switch forgets it.
+const ANNOUNCE: Nanos = Nanos(100 * SECOND);
+
+/// Deeds that are remembered, to be told of a failure.
+const REMEMBERED: usize = 20;
+
+pub enum Event {
+    Deed(usize),
+    /// A guest's turn.
+    Turn(usize),
+    /// A transfer's turn, by its port.
+    Flow(u16),
+    /// Frames come back to a guest's backend.
+    Arrive(usize, Vec<Frame>),
+    Announce,
+    Start(usize),
+    Restore(usize),
+    Contest(usize),
+    Reconnect(usize),
+    Look,
+}
+
+pub struct World {
+    pub clock: Virtual,
+    pub random: Random,
+    pub backends: Vec<Backend>,
+    /// By place; nobody is at the uplink's.
+    pub guests: Vec<Guest>,
+    pub transfers: Transfers,
+    events: BTreeMap<(Nanos, u64), Event>,
+    tie: u64,
+    pub steps: u64,
+    /// Guests so far.
+    lives: u32,
+    pub deeds: VecDeque<(Nanos, usize, Deed)>,
+    pub done: BTreeMap<&'static str, u64>,
+    empty: Option<Held>,
+}
+
+impl World {
+    /// Two backends, and guests at each.
+    pub fn new(seed: u64, vifs: usize) -> World {
+        let clock = Virtual::default();
+        clock.advance_to(Nanos(SECOND));
+        let mut world = World {
+            random: Random::new(seed),
+            backends: vec![Backend::new(&clock), Backend::new(&clock)],
+            guests: (0..=vifs).map(|place| Guest::new(0, place % 2)).collect(),
+            clock,
+            transfers: Transfers::default(),
+            events: BTreeMap::new(),
+            tie: 0,
+            steps: 0,
+            lives: 0,
+            deeds: VecDeque::new(),
+            done: BTreeMap::new(),
+            empty: None,
+        };
+        // Once, so that all tables have the size that they need.
+        world.fill();
+        world.empty();
+        world
+    }
+
+    /// Lets time pass, with all that happens in it.
+    pub fn run(&mut self, span: Nanos) {
+        let end = self.clock.look() + span;
+        self.fill();
+        for backend in 0..self.backends.len() {
+            self.later(Nanos(0), Event::Deed(backend));
+        }
+        self.later(ANNOUNCE, Event::Announce);
+        self.later(Nanos(SECOND), Event::Look);
+        while self.clock.look() < end {
+            self.step();
+        }
+        self.empty();
+    }
+
+    pub fn later(&mut self, after: Nanos, event: Event) {
+        self.tie += 1;
+        self.events.insert((self.clock.look() + after, self.tie), event);
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
+        let next = self.events.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time);
+        let wake = self.backends.iter().map(|backend| backend.wake.max(backend.held)).min();
+        self.clock.advance_to(next.min(wake.expect("there are two")));
+        let now = self.clock.look();
+        while let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= now) {
+            let event = entry.remove();
+            self.happens(event);
+        }
+        self.settle();
+    }
+
+    /// Has every backend that runs do all that there is to do now.
+    pub fn settle(&mut self) {
+        for at in 0..self.backends.len() {
+            loop {
+                let now = self.clock.look();
+                let backend = &mut self.backends[at];
+                if now < backend.held || !(backend.is_dirty || backend.wake <= now) {
+                    break;
+                }
+                let mut fed = Vec::new();
+                if !backend.settle(&mut fed) {
+                    self.count("killed");
+                    let outage = Nanos(self.random.below(2 * SECOND));
+                    self.later(outage, Event::Start(at));
+                }
+                fed.sort_unstable();
+                fed.dedup();
+                for place in fed {
+                    self.drain(at, place);
+                }
+                self.top_up(at);
+            }
+        }
+    }
+
+    /// Takes what was put in at a place, if whoever is there runs.
+    pub fn drain(&mut self, at: usize, place: usize) {
+        if place == UPLINK {
+            while !self.backends[at].jammed
+                && let Some(frame) = { card::lock(&self.backends[at].uplink).receive() }
+            {
+                self.leaves(&frame);
+            }
+            // Room is made.
+            self.backends[at].is_dirty = true;
+            return;
+        }
+        let often = match self.guests[place].mood {
+            Mood::Stalled => 0,
+            Mood::Slow { .. } => 0,
+            Mood::Calm | Mood::Dripping { .. } => usize::MAX,
+        };
+        self.take(place, often);
+    }
+
+    /// A guest takes frames.
+    pub fn take(&mut self, place: usize, most: usize) {
+        let now = self.clock.look();
+        for _ in 0..most {
+            let Some(frame) = ({ card::lock(&self.guests[place].ring).receive() }) else { break };
+            self.backends[self.guests[place].at].is_dirty = true;
+            let transfer = transfer::port(&frame, true).and_then(|port| self.transfers.under_way.get_mut(&port));
+            if let Some(transfer) = transfer.filter(|transfer| transfer.place == place) {
+                for answer in transfer.at_guest(&frame, now) {
+                    card::lock(&self.guests[place].ring).send(answer);
+                }
+            }
+        }
+    }
+
+    /// A frame goes out by an uplink.
+    fn leaves(&mut self, frame: &Frame) {
+        let now = self.clock.look();
+        let Some(port) = transfer::port(frame, false) else { return };
+        let Some(transfer) = self.transfers.under_way.get_mut(&port) else { return };
+        let place = transfer.place;
+        let frames = transfer.at_sender(frame, now);
+        self.send_inward(place, frames);
+    }
+
+    fn send_inward(&mut self, place: usize, mut frames: Vec<Frame>) {
+        // The network loses one in a hundred.
+        frames.retain(|_| !self.random.chance(0.01));
+        if !frames.is_empty() {
+            self.later(Nanos(2 * OUTSIDE.0), Event::Arrive(place, frames));
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        let now = self.clock.look();
+        match event {
+            Event::Deed(at) => {
+                let (deed, pause) = scenario::next(&mut self.random);
+                if self.deeds.len() == REMEMBERED {
+                    self.deeds.pop_front();
+                }
+                if deed != Deed::Chat {
+                    self.deeds.push_back((now, at, deed));
+                }
+                self.perform(at, deed);
+                self.later(pause, Event::Deed(at));
+            }
+            Event::Turn(place) => self.turn(place),
+            Event::Flow(port) => self.flow(port),
+            Event::Arrive(place, frames) => {
+                let at = self.guests[place].at;
+                frames.into_iter().for_each(|frame| self.backends[at].arrives(frame));
+            }
+            Event::Announce => {
+                self.backends.iter_mut().for_each(Backend::announce);
+                self.later(ANNOUNCE, Event::Announce);
+            }
+            Event::Start(at) => self.start(at),
+            Event::Restore(at) => self.restore(at),
+            Event::Contest(at) => self.judge_contest(at),
+            Event::Reconnect(place) => {
+                let guest = &self.guests[place];
+                card::lock(&guest.ring).driver = Driver::Runs;
+                self.backends[guest.at].is_dirty = true;
+            }
+            Event::Look => {
+                self.backends.iter_mut().for_each(Backend::look);
+                self.later(Nanos(10 * SECOND), Event::Look);
+            }
+        }
+    }
+
+    /// The uplink is as it should be again.
+    fn restore(&mut self, at: usize) {
+        let backend = &mut self.backends[at];
+        card::lock(&backend.uplink).driver = Driver::Runs;
+        backend.jammed = false;
+        backend.books.excuse(self.clock.look());
+        backend.is_dirty = true;
+        self.drain(at, UPLINK);
+    }
+
+    pub fn start(&mut self, at: usize) {
+        let guests = &self.guests;
+        if !self.backends[at].runs() {
+            self.backends[at].start(|place| (guests[place].ring.clone(), guests[place].station));
+        }
+    }
+
+    /// What a guest does that is not calm.
+    fn turn(&mut self, place: usize) {
+        let now = self.clock.look();
+        let guest = &mut self.guests[place];
+        if now >= guest.until {
+            guest.mood = Mood::Calm;
+            card::lock(&guest.ring).lent = None;
+            self.backends[guest.at].is_dirty = true;
+            return self.take(place, usize::MAX);
+        }
+        match guest.mood {
+            Mood::Slow { every } => {
+                self.take(place, 1);
+                self.later(every, Event::Turn(place));
+            }
+            Mood::Dripping { every, bytes } => {
+                if let Some(lent) = &mut card::lock(&guest.ring).lent {
+                    *lent += bytes;
+                }
+                self.backends[guest.at].is_dirty = true;
+                self.later(every, Event::Turn(place));
+            }
+            Mood::Calm | Mood::Stalled => {}
+        }
+    }
+
+    fn flow(&mut self, port: u16) {
+        let now = self.clock.look();
+        let Some(transfer) = self.transfers.under_way.get_mut(&port) else { return };
+        let place = transfer.place;
+        let guest = &self.guests[place];
+        let runs = guest.runs();
+        let backend = &self.backends[guest.at];
+        let uplink = card::lock(&backend.uplink).driver == Driver::Runs && !backend.jammed;
+        let is_free = runs && guest.mood == Mood::Calm && uplink && backend.runs() && backend.held <= now;
+        let standing = transfer.standing(runs, is_free, now);
+        let Standing::UnderWay { next } = standing else { return self.transfers.end(port, standing) };
+        let frames = transfer.sender_turn(now);
+        if runs {
+            for answer in transfer.guest_turn(now) {
+                card::lock(&guest.ring).send(answer);
+                self.backends[guest.at].is_dirty = true;
+            }
+        }
+        self.send_inward(place, frames);
+        self.later(next.since(now), Event::Flow(port));
+    }
+
+    fn top_up(&mut self, at: usize) {
+        let now = self.clock.look();
+        let Some(contest) = self.backends[at].contest.take() else { return };
+        for member in &contest.members {
+            let guest = &mut self.guests[member.place];
+            if guest.at != at || !guest.is_idle() || card::lock(&guest.ring).unsent() >= card::SLOTS / 2 {
+                continue;
+            }
+            while card::lock(&guest.ring).unsent() < card::SLOTS && guest.send(member.to.mac(), member.len, now) {}
+            self.backends[at].is_dirty = true;
+        }
+        self.backends[at].contest = Some(contest);
+    }
+
+    /// Begins to keep count of a contest again, or ends it.
+    fn judge_contest(&mut self, at: usize) {
+        let now = self.clock.look();
+        let guests = &self.guests;
+        let backend = &mut self.backends[at];
+        let Some(mut contest) = backend.contest.take() else { return };
+        if contest.members.iter().any(|member| guests[member.place].at != at || !guests[member.place].is_idle()) {
+            return;
+        }
+        if !backend.runs() || now < backend.held {
+            backend.books.excuse(now);
+        }
+        let link = backend.policy.links[0].clone();
+        if contest.judge(&backend.books, &link, now) {
+            self.count("contests judged");
+        }
+        if now < contest.end {
+            self.backends[at].contest = Some(contest);
+            self.later(Nanos(SECOND), Event::Contest(at));
+        }
+    }
+
+    pub fn count(&mut self, what: &'static str) {
+        *self.done.entry(what).or_default() += 1;
+    }
+
+    /// A guest in a new life.
+    pub fn born(&mut self, place: usize, at: usize) {
+        self.lives += 1;
+        self.guests[place] = Guest::new(self.lives, at);
+    }
+
+    /// A guest's vif as a policy has it.
+    pub fn vif(&mut self, place: usize) -> Vif {
+        let early_ack = match place % 8 {
+            0 if self.random.chance(0.3) => Mode::Always,
+            0 => Mode::Auto,
+            _ => Mode::Off,
+        };
+        let weight = [10, 30, 100, 300][self.random.below(4) as usize];
+        let socket = format!("/soak/{place}").into();
+        Vif {
+            name: name_of(place),
+            link: "lan".to_owned(),
+            card: Card::VhostUser { socket, connect: false },
+            queues: 1,
+            share: Share { weight, min_rate: 0, max_rate: None, burst: 64 << 10 },
+            mac: Some(self.guests[place].station.mac()),
+            addresses: Vec::new(),
+            early_ack,
+        }
+    }
+
+    /// Changes the policy of a backend, whose new vifs have these guests.
+    pub fn advance(&mut self, at: usize, newer: Policy, new: &[usize]) {
+        let cards: Vec<(String, Shared, Station)> = new
+            .iter()
+            .map(|place| (name_of(*place), self.guests[*place].ring.clone(), self.guests[*place].station))
+            .collect();
+        self.backends[at].advance(newer, &cards);
+        new.iter().for_each(|place| self.guests[*place].is_here = true);
+    }
+
+    /// All guests come.
+    fn fill(&mut self) {
+        for at in 0..self.backends.len() {
+            let mut newer = self.backends[at].policy.clone();
+            let places: Vec<usize> = (1..self.guests.len()).filter(|place| place % 2 == at).collect();
+            for place in &places {
+                self.born(*place, at);
+                newer.vifs.push(self.vif(*place));
+            }
+            self.advance(at, newer, &places);
+        }
+        self.settle();
+    }
+
+    /// All guests go, and nothing is left of them.
+    fn empty(&mut self) {
+        self.events.clear();
+        let (begun, moved) = (self.transfers.under_way.len() as u64, &mut self.transfers);
+        moved.given_up += begun;
+        moved.under_way.clear();
+        for at in 0..self.backends.len() {
+            self.start(at);
+            let backend = &mut self.backends[at];
+            (backend.held, backend.contest) = (Nanos(0), None);
+            backend.kill_after(i64::MAX);
+            self.restore(at);
+            self.settle();
+            let newer = Policy { vifs: Vec::new(), ..self.backends[at].policy.clone() };
+            self.advance(at, newer, &[]);
+            self.settle();
+            self.backends[at].shrink();
+        }
+        for guest in &mut self.guests {
+            *guest = Guest::new(0, guest.at);
+        }
+        self.events = BTreeMap::new();
+        self.deeds.shrink_to_fit();
+        let held = Held::now();
+        match &self.empty {
+            Some(before) => held.is_flat(before),
+            None => self.empty = Some(held),
+        }
+    }
+
+    /// What was done by all backends.
+    pub fn totals(&self) -> Totals {
+        self.backends.iter().fold(Totals::default(), |all, backend| {
+            let one = backend.books.totals;
+            Totals {
+                taken: all.taken + one.taken,
+                put: all.put + one.put,
+                bytes: all.bytes + one.bytes,
+                resent: all.resent + one.resent,
+                sum: all.sum.rotate_left(7) ^ one.sum,
+            }
+        })
+    }
+
+    pub fn host(&mut self) -> Station {
+        Station::Host(self.random.below(HOSTS.into()) as u32)
+    }
+
+    /// A guest of a backend that nothing is up with, if one is found.
+    pub fn pick(&mut self, at: usize) -> Option<usize> {
+        (0..8).find_map(|_| {
+            let place = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
+            let in_contest = self.backends[at]
+                .contest
+                .as_ref()
+                .is_some_and(|c| c.members.iter().any(|member| member.place == place));
+            (self.guests[place].at == at && self.guests[place].is_idle() && !in_contest).then_some(place)
+        })
+    }
+}
