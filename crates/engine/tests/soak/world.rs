@@ -320,7 +320,7 @@ impl World {
         if contest.members.iter().any(|member| guests[member.place].at != at || !guests[member.place].is_idle()) {
             return;
         }
-        if !backend.runs() || now < backend.held {
+        if !backend.runs() || backend.jammed || card::lock(&backend.uplink).driver != Driver::Runs {
             backend.books.excuse(now);
         }
         let link = backend.policy.links[0].clone();
