@@ -299,6 +299,10 @@ impl World {
 
     fn top_up(&mut self, at: usize) {
         let now = self.clock.look();
+        if card::lock(&self.backends[at].uplink).driver != Driver::Runs {
+            // Whatever they send is dropped at once.
+            return;
+        }
         let Some(contest) = self.backends[at].contest.take() else { return };
         for member in &contest.members {
             let guest = &mut self.guests[member.place];
