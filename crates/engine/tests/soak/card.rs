@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A frame's bytes.
 pub type Frame = Arc<[u8]>;
 
-/// Frames that a guest's driver has under way at most.
-pub const SLOTS: usize = 256;
+/// Frames that a guest's driver has under way at most: more than a turn of the largest weight.
+pub const SLOTS: usize = 1024;
 
 /// Whether a guest's driver is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
