@@ -359,7 +359,7 @@ impl World {
         Vif {
             name: name_of(place),
             link: "lan".to_owned(),
-            card: Card::VhostUser { socket, connect: false },
+            card: Card::VhostUser { socket, connect: false, access: Default::default() },
             queues: 1,
             share: Share { weight, min_rate: 0, max_rate: None, burst: 64 << 10 },
             mac: Some(self.guests[place].station.mac()),

@@ -61,8 +61,9 @@ impl Shared {
     /// Memory of no file.
     #[cfg(test)]
     pub fn anonymous(len: usize) -> Shared {
-        let (map, part) = (Map::anonymous(len), ALL.take(len as u64).unwrap());
-        Shared { start: map.start(), guard: Guard::idle(), _map: map, part }
+        let (map, part) = (Map::anonymous(len), ALL.take(len as u64, 0).unwrap());
+        let guard = Guard::over(map.start() as usize, len);
+        Shared { start: map.start(), guard, _map: map, part }
     }
 
     /// The part's first byte. As many as were mapped are readable and writable while `self` lives, whatever becomes of the file.
