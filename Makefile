@@ -6,7 +6,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms test debug lint deny cargo-deny bench fuzz agent plugin mpi guests peers clean
+.PHONY: all demo lab platforms test debug lint deny cargo-deny bench fuzz soak kills race miri proofs agent plugin mpi guests peers \
+	clean
 
 all: agent plugin mpi
 	$(CARGO) build --release --bins
@@ -97,6 +98,7 @@ test: guests plugin mpi
 	$(MAKE) --jobs=2 agent debug
 	$(TARGET)/debug/fairlane lab setup & setup=$$!; $(MAKE) lint && wait $$setup
 	FAIRLANE_GUESTS=required $(CARGO) test --workspace
+	fuzz/run 2
 
 debug:
 	$(CARGO) build --quiet --package fairlane
@@ -117,9 +119,35 @@ cargo-deny:
 bench: peers all
 	$(CARGO) run --quiet --release --package fairlane-bench -- --out out/bench
 
-# A minute of arbitrary input for each of the parsers that face a guest.
+# A minute of arbitrary input for each of what faces a guest, a frontend or a file; `make test` has some seconds of each.
 fuzz:
 	fuzz/run 60
+
+# Simulated hours of 1,000 guests that come, go, wait and attack, with kills, upgrades and moves: HOURS=72 SEED=1. A minute of it is in
+# `make test`.
+HOURS ?= 72
+SEED ?= 1
+soak:
+	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) \
+		$(CARGO) test --release --package fairlane-engine --test soak -- nothing_breaks
+
+# 10,000 transfers, each through kills after random stores of early ack.
+kills:
+	FAIRLANE_TRANSFERS=10000 $(CARGO) test --package fairlane-port --test kills -- --nocapture transfers
+
+# Rings that are served while their guests race, watched by ThreadSanitizer.
+race:
+	TSAN_OPTIONS=suppressions=$(CURDIR)/crates/port/race.supp RUSTC_BOOTSTRAP=1 \
+		RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg race" \
+		$(CARGO) test --target $(HOST) --package fairlane-port --lib -- race --test-threads=1
+
+# The same by Miri, where a nightly toolchain has it.
+miri:
+	MIRIFLAGS=-Zmiri-tree-borrows cargo +nightly miri test --package fairlane-port --lib -- race
+
+# The arithmetic of indices over its whole domain.
+proofs:
+	$(CARGO) test --release --package fairlane-port --lib -- --ignored proof_
 
 clean:
 	$(CARGO) clean
