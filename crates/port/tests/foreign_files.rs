@@ -135,6 +135,13 @@ fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
         assert!(why.contains("memory is a memfd, or a file on tmpfs, hugetlbfs or a disk"), "{why}");
         met.push((dir, path, backend));
     }
+    // A thread has its name once it runs.
+    for _ in 0..500 {
+        if closing() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
     assert!(closing());
 
     // Its vif meets nobody while that is so: there is one such thread for each.
