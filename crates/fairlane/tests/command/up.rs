@@ -139,8 +139,9 @@ fn a_frontend_that_reconnects_without_end_fills_no_log() {
     let left_out: Vec<&str> =
         log.lines().filter_map(|line| line.split_once("vif=web said too much")).map(|(_, left_out)| left_out).collect();
     let numbers = left_out.iter().map(|left_out| left_out.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap());
-    // Of each connection there is a line for its begin and its end.
-    assert_eq!(said + numbers.sum::<usize>(), 2 * TIMES, "{log}");
+    // Of each connection there is a line for its begin and its end; and once, if it took the worker long, that it is heard later.
+    let all = said + numbers.sum::<usize>();
+    assert!((2 * TIMES..=2 * TIMES + 1).contains(&all), "{all}: {log}");
     assert!(said + left_out.len() < 100, "{said} lines, and {} that tell of more", left_out.len());
     assert!(log.contains(": stopped"), "{log}");
 }
