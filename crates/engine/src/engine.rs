@@ -5,6 +5,7 @@ mod flows;
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
+use crate::confinement::{self, Wish};
 use crate::control::{self, Reload, Request, Set};
 use crate::metrics;
 use crate::ports;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Why something was not done: a sentence for whoever asked.
 #[derive(Debug, thiserror::Error)]
@@ -146,12 +148,20 @@ impl Engine {
         move || shared.request_stop()
     }
 
-    /// Waits until a control client or a [`Engine::stopper`] says to stop.
-    pub fn wait(&self) {
-        let mut stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*stopping {
-            stopping = self.shared.stop.wait(stopping).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Waits until a control client or a [`Engine::stopper`] says to stop, for so long at most if given. Whether one did.
+    pub fn wait(&self, at_most: Option<Duration>) -> bool {
+        let stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stop, most) = (&self.shared.stop, at_most.unwrap_or(Duration::MAX));
+        let waited = stop.wait_timeout_while(stopping, most, |stopping| !*stopping);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sees that every worker answers.
+    ///
+    /// # Errors
+    /// Who does not.
+    pub fn is_well(&self) -> Result<(), Error> {
+        Ok(self.shared.workers.iter().try_for_each(|worker| worker.ask(|_| ()))?)
     }
 }
 
@@ -341,7 +351,12 @@ fn create(path: &Path) -> Result<std::fs::File, Error> {
     if !path.is_absolute() {
         return Err(said(&"the path must begin with /"));
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| said(&error))
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| said(&confinement::explain(&error, Wish::File)))
 }
 
 /// The links that share a worker: one alone, or the two ends of a wire.

@@ -10,6 +10,7 @@ mod bill;
 pub mod bridge;
 mod change;
 pub mod clock;
+pub mod confinement;
 pub mod control;
 mod early;
 mod engine;

@@ -1,5 +1,6 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
+use crate::confinement::{self, Kind, Wish};
 use crate::failure;
 use fairlane_core::policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::Card as NetworkCard;
@@ -10,7 +11,7 @@ use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::{Devices, store::Store};
 use fairlane_port::{Port, wire};
 use nix::unistd::{Group, User};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a guest's card.
@@ -27,7 +28,8 @@ pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, String> {
                 mode: access.mode,
             };
             let open = if *connect { VhostUser::connect_for } else { VhostUser::listen_for };
-            Ok(Box::new(open(&vif.name, socket, vif.queues, access).map_err(|error| said(&error))?))
+            let opened = open(&vif.name, socket, vif.queues, access);
+            Ok(Box::new(opened.map_err(|error| said(&confinement::explain(&error, Wish::Socket)))?))
         }
         Card::Xen { guest, device } => {
             let opened = xen(|backend| backend.vif(&vif.name, guest, *device, vif.queues));
@@ -45,6 +47,9 @@ pub fn look_up(policy: &mut Policy) -> Result<(), String> {
     for vif in &mut policy.vifs {
         let Card::VhostUser { access, .. } = &mut vif.card else { continue };
         let said = |why: String| format!("vif `{}`: {why}", vif.name);
+        if access.owner.is_some() || access.group.is_some() {
+            confinement::sees_to_owners().map_err(said)?;
+        }
         if let Some(owner) = &mut access.owner {
             *owner = Account::Number(user(owner).map_err(said)?);
         }
@@ -54,6 +59,9 @@ pub fn look_up(policy: &mut Policy) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// Numbers of the names that were looked up, a kind each.
+static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
 /// A user's number.
 fn user(account: &Account) -> Result<u32, String> {
@@ -67,16 +75,27 @@ fn group(account: &Account) -> Result<u32, String> {
 
 fn number(
     key: &str,
-    kind: &str,
+    kind: &'static str,
     account: &Account,
     look_up: impl FnOnce(&str) -> nix::Result<Option<u32>>,
 ) -> Result<u32, String> {
-    match account {
-        Account::Number(number) => Ok(*number),
-        Account::Name(name) => look_up(name)
-            .map_err(|error| format!("{key}: the {kind} `{name}` cannot be looked up: {error}"))?
-            .ok_or_else(|| format!("{key}: no {kind} is named `{name}` on this host: make it, or name another")),
+    let name = match account {
+        Account::Number(number) => return Ok(*number),
+        Account::Name(name) => name,
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Who knows names may be any library of this host's, which makes any system call.
+    if confinement::is_prepared() {
+        let number = known.get(&(kind, name.clone())).copied();
+        return number.ok_or_else(|| {
+            format!("{key}: a confined backend knows no {kind}s but those it started with: give the number of `{name}`, or restart it")
+        });
     }
+    let number = look_up(name)
+        .map_err(|error| format!("{key}: the {kind} `{name}` cannot be looked up: {error}"))?
+        .ok_or_else(|| format!("{key}: no {kind} is named `{name}` on this host: make it, or name another"))?;
+    known.insert((kind, name.clone()), number);
+    Ok(number)
 }
 
 /// Has a function told of all cards of Xen's guests, from now on.
@@ -95,10 +114,18 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
     let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(with(match &mut *backend {
         Some(backend) => backend,
+        _ if !confinement::has_xen() => {
+            return Err(
+                "this backend began without Xen's cards and gave up the way to them: restart it with such a policy"
+                    .into(),
+            );
+        }
         none => {
             let mut store = Store::open()?;
             let own = store.own_number()?;
-            none.insert(Backend::start(store, Arc::new(Devices::open(own)?), |reason| failure::end(reason))?)
+            let devices = Arc::new(Devices::open(own)?);
+            let begin = || confinement::enter(Kind::Xen);
+            none.insert(Backend::start(store, devices, begin, |reason| failure::end(reason))?)
         }
     }))
 }

@@ -4,6 +4,7 @@
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
+use crate::confinement;
 use crate::failure;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use fairlane_core::PortId;
@@ -153,6 +154,7 @@ impl Worker {
         let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
             let settled = settle_on(cpu);
             let failed = settled.is_err();
+            confinement::enter(confinement::Kind::Worker);
             // The receiver waits for it.
             let _ = started.send(settled);
             if failed {

@@ -102,7 +102,7 @@ fn is_shown_set_and_stopped_over_its_socket() {
     assert_eq!(engine.policy().vifs[0].share.weight, 30);
 
     client.stop().unwrap();
-    engine.wait();
+    assert!(engine.wait(None));
     drop(engine);
     for left in ["control.sock", "web.sock", "batch.sock"] {
         assert!(!place.path(left).exists(), "{left}");

@@ -1,13 +1,17 @@
 //! Runs a policy until a signal or a control client says to stop.
 
+mod manager;
+
 use crate::figures::count;
 use crate::log;
 use crate::policy_file::{self, Unfit};
 use anyhow::Context;
 use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
+use fairlane_engine::confinement::{self, Kind};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
+use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::EnvFilter;
@@ -22,6 +26,9 @@ pub struct Args {
     /// What to log, as in RUST_LOG, which it overrides: error, warn, info, debug, or fairlane_engine=debug,info
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     log: Option<String>,
+    /// Give up, once all is opened, capabilities, paths and system calls that serving does not take
+    #[arg(long)]
+    confined: bool,
 }
 
 /// Checks a filter.
@@ -33,12 +40,22 @@ fn filter(text: &str) -> Result<String, String> {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
     let policy = policy_file::read(&args.policy)?;
+    if args.confined {
+        confinement::prepare(&policy, &args.policy).map_err(anyhow::Error::msg)?;
+    }
     // Before the first thread starts, so that every thread inherits it: only `serve` takes them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block().context("cannot block signals")?;
     let _log = log::start(filter).context("cannot start the log")?;
     let engine = Engine::start(policy)?;
+    if args.confined {
+        confinement::enter(Kind::Main);
+        confinement::log();
+    } else {
+        tracing::info!("not confined: --confined does so");
+    }
     tracing::info!("{}", served(&engine.policy(), engine.metrics()));
+    manager::tell(&[NotifyState::Ready]);
     serve(&engine, &signals, &args.policy);
     drop(engine);
     tracing::info!("stopped");
@@ -63,14 +80,19 @@ fn served(policy: &Policy, metrics: Option<SocketAddr>) -> String {
 fn serve(engine: &Engine, signals: &SigSet, path: &Path) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            engine.wait();
+            while !engine.wait(manager::interval()) {
+                manager::tell_if_well(engine);
+            }
             // To oneself: it cannot fail. After a signal it is one more that nobody takes.
             let _ = kill(Pid::this(), Signal::SIGTERM);
         });
         while let Ok(Signal::SIGHUP) = signals.wait() {
+            manager::tell_reloading();
             reload(engine, path);
+            manager::tell(&[NotifyState::Ready]);
         }
         tracing::info!("stopping");
+        manager::tell(&[NotifyState::Stopping]);
         engine.stopper()();
     });
 }

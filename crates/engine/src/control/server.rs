@@ -2,6 +2,7 @@
 
 use super::protocol::{Call, LINE, Reply, Request};
 use crate::accept;
+use crate::confinement;
 use fairlane_port::vhost_user::{directory_of, is_left_behind};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -49,7 +50,11 @@ impl Server {
         let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
         let bell = server.bell.clone();
         let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
-        let thread = thread.spawn(move || meet(&listener, &bell, &answer)).map_err(|error| said(&error))?;
+        let thread = thread.spawn(move || {
+            confinement::enter(confinement::Kind::Control);
+            meet(&listener, &bell, &answer);
+        });
+        let thread = thread.map_err(|error| said(&error))?;
         server.thread = Some(thread);
         Ok(server)
     }

@@ -3,6 +3,7 @@
 use super::{Error, Shared, create};
 use crate::bridge::Bridge;
 use crate::clock::Clock;
+use crate::confinement::{self, Wish};
 use crate::control::FlowsFile;
 use crate::snapshot::FlowState;
 use fairlane_core::PortId;
@@ -74,7 +75,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(file);
     let read = opened.and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
-    read.map_err(|error| error.to_string())?;
+    read.map_err(|error| confinement::explain(&error, Wish::File))?;
     if bytes.len() as u64 > LONGEST {
         return Err(format!("it has more than {LONGEST} bytes, which no export has"));
     }

@@ -5,6 +5,7 @@
 
 use super::{Source, page};
 use crate::accept;
+use crate::confinement;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -58,7 +59,11 @@ impl Server {
         let rung = bell.clone();
         let mut desk = Desk { listener, connections: Vec::new(), pages: Pages { source, last: None }, refused: None };
         let thread = std::thread::Builder::new().name("fairlane-metrics".to_owned());
-        let thread = thread.spawn(move || while desk.turn(&rung) {}).map_err(|error| said(&error))?;
+        let thread = thread.spawn(move || {
+            confinement::enter(confinement::Kind::Metrics);
+            while desk.turn(&rung) {}
+        });
+        let thread = thread.map_err(|error| said(&error))?;
         Ok(Server { address, bell, thread: Some(thread) })
     }
 

@@ -2,6 +2,7 @@
 //! for a thread that writes them; where that is full they are lost and counted, and the number stands where they would.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use fairlane_engine::confinement::{self, Kind};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -44,7 +45,10 @@ impl Queue {
         let lost = Arc::new(AtomicU64::new(0));
         let unsaid = lost.clone();
         let thread = std::thread::Builder::new().name("fairlane-log".to_owned());
-        thread.spawn(move || write_all(out, &received, &unsaid, later))?;
+        thread.spawn(move || {
+            confinement::enter(Kind::Log);
+            write_all(out, &received, &unsaid, later);
+        })?;
         Ok(Queue { entries, lost })
     }
 

@@ -2,8 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+mod calls;
 mod check;
+mod confined;
 mod ctl;
+#[path = "../../../port/tests/frontend/mod.rs"]
+mod frontend;
+mod guests;
+mod manager;
+mod observer;
 mod paper;
 mod place;
 mod top;

@@ -117,7 +117,14 @@ impl Place {
 
     /// Starts a backend and waits until it serves.
     pub fn up(&self) -> Backend {
-        self.started(self.command("up policy.toml"))
+        self.up_with("", &[])
+    }
+
+    /// The same, with words behind the command's own, and more in its environment.
+    pub fn up_with(&self, words: &str, environment: &[(&str, &str)]) -> Backend {
+        let mut command = self.command(&format!("up policy.toml {words}"));
+        command.envs(environment.iter().map(|(name, value)| (name, self.filled(value))));
+        self.started(command)
     }
 
     /// The same, of a process that may have so many descriptors.
@@ -135,7 +142,7 @@ impl Place {
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(BYTES as i32)).unwrap();
         writer.write_all(&[b'\n'; BYTES]).unwrap();
         let child = self.command("up policy.toml").stderr(writer).spawn().unwrap();
-        let backend = Backend { child, log: None, metrics: None };
+        let backend = Backend { child, log: None, began: String::new(), metrics: None };
         for _ in 0..600 {
             if self.ctl("show").code == Some(0) {
                 return (backend, reader);
@@ -148,8 +155,9 @@ impl Place {
     fn started(&self, mut command: Command) -> Backend {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let mut backend = Backend { child, log: Some(log), metrics: None };
-        let said = backend.logs("serving ");
+        let mut backend = Backend { child, log: Some(log), began: String::new(), metrics: None };
+        backend.began = backend.logs("serving ");
+        let said = &backend.began;
         let metrics = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
         backend.metrics = metrics.map(|(address, _)| address.to_owned());
         backend
@@ -160,6 +168,8 @@ impl Place {
 pub struct Backend {
     child: Child,
     log: Option<BufReader<ChildStderr>>,
+    /// What it logged until it served.
+    pub began: String,
     /// Where it serves metrics.
     pub metrics: Option<String>,
 }
@@ -195,13 +205,28 @@ impl Backend {
         numbers.skip(11).take(2).map(|number| number.parse::<u64>().unwrap()).sum()
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Its threads: number, name, and what `/proc` says of each. One that ends meanwhile is none.
+    pub fn threads(&self) -> Vec<(Pid, String, String)> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let thread = |task: std::path::PathBuf| {
+            let text = |name: &str| std::fs::read_to_string(task.join(name)).ok();
+            let number = task.file_name()?.to_str()?.parse().ok()?;
+            Some((Pid::from_raw(number), text("comm")?.trim().to_owned(), text("status")?))
+        };
+        tasks.filter_map(|task| thread(task.ok()?.path())).collect()
+    }
+
     /// How many descriptors it has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        kill(self.pid(), signal).unwrap();
     }
 
     /// Waits for its end; its status.

@@ -79,14 +79,15 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Starts to serve. `lost` is called on the talk's thread with the reason if that cannot go on: vifs stay as they are then,
-    /// and nobody hears of new ones.
+    /// Starts to serve. `begin` is the first that the talk's thread does. `lost` is called there with the reason if the talk cannot go
+    /// on: vifs stay as they are then, and nobody hears of new ones.
     ///
     /// # Errors
     /// A sentence: xenstore does not answer, or the system has no thread or descriptor left.
     pub fn start(
         mut store: Store,
         host: Arc<dyn Host>,
+        begin: impl FnOnce() + Send + 'static,
         lost: impl FnOnce(&str) + Send + 'static,
     ) -> Result<Backend, String> {
         store.watch(VIFS, VIFS).map_err(|error| format!("cannot watch {VIFS} in xenstore: {error}"))?;
@@ -97,6 +98,7 @@ impl Backend {
         let (vifs, known, found, finder) = Default::default();
         let mut talk = Talk { store, host, bell: bell.clone(), received, vifs, known, found, finder };
         let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
+            begin();
             match catch_unwind(AssertUnwindSafe(|| talk.run())) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => lost(&format!("xenstore is lost: {error}")),

@@ -35,7 +35,7 @@ impl Host {
         let client = Store::over(store.connect().into());
         let (tell, lost) = channel();
         let said = move |reason: &str| tell.send(reason.to_owned()).unwrap();
-        let mut backend = Backend::start(client, machine.clone(), said).unwrap();
+        let mut backend = Backend::start(client, machine.clone(), || {}, said).unwrap();
         let worker = Worker::around(backend.vif("v", "web", 0, 2).unwrap());
         Host { store, machine, backend: Some(backend), worker, lost }
     }

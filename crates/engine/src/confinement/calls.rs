@@ -1,0 +1,103 @@
+//! System calls, by seccomp: each kind of thread makes those of its list, and any other one ends the process with SIGSYS.
+//!
+//! It ends, as Firecracker and crosvm do: a call that no list has is a defect, or somebody else's code, and neither should go on among
+//! guests. Refused instead (EPERM), it would leave a thread half way through something. The service manager shows the status, the
+//! kernel's log the call (`type=1326 ... syscall=`); frontends reconnect to the next process, and what was acknowledged early is in its
+//! file.
+//!
+//! The lists are data, `calls/*.json`: rules as seccompiler has them, those of `every.json` for all kinds. They are not kept by hand
+//! alone: `fairlane/tests/command/calls.rs` runs a backend, watches which calls its threads make, and finds what is missing from a list
+//! and what nobody makes. A rule that such a run cannot reach says why it is there, in a comment that begins with "unseen".
+
+use super::Kind;
+use seccompiler::{BpfMap, apply_filter, compile_from_json};
+use serde_json::{Value, json};
+
+/// What all kinds share.
+const EVERY: &str = include_str!("calls/every.json");
+
+/// The architecture that the lists are of.
+const ARCHITECTURE: &str = "x86_64";
+
+impl Kind {
+    /// Its name in the compiled lists, and its own list.
+    fn list(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Main => ("main", include_str!("calls/main.json")),
+            Kind::Control => ("control", include_str!("calls/control.json")),
+            Kind::Worker => ("worker", include_str!("calls/worker.json")),
+            Kind::Metrics => ("metrics", include_str!("calls/metrics.json")),
+            Kind::Xen => ("xen", include_str!("calls/xen.json")),
+            Kind::Log => ("log", include_str!("calls/log.json")),
+        }
+    }
+}
+
+/// A list: what a kind of thread may do beside what all kinds may, or, of none, that. Objects with a `syscall`, and perhaps `args` and
+/// a `comment`.
+pub fn rules(kind: Option<Kind>) -> Vec<Value> {
+    let list = kind.map_or(EVERY, |kind| kind.list().1);
+    serde_json::from_str(list).expect("lists are tested")
+}
+
+/// All that a kind of thread may do.
+fn all(kind: Kind) -> Vec<Value> {
+    [rules(None), rules(Some(kind))].concat()
+}
+
+/// Compiled lists.
+pub(super) struct Filters(BpfMap);
+
+impl Filters {
+    /// Compiles all.
+    ///
+    /// # Errors
+    /// The end of a sentence: there are none for this architecture.
+    pub fn new() -> Result<Filters, String> {
+        if std::env::consts::ARCH != ARCHITECTURE {
+            return Err(format!("there are no lists for {}, only for {ARCHITECTURE}", std::env::consts::ARCH));
+        }
+        let filter = |kind| json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": all(kind) });
+        let lists: serde_json::Map<_, _> =
+            Kind::ALL.map(|kind| (kind.list().0.to_owned(), filter(kind))).into_iter().collect();
+        let architecture = ARCHITECTURE.try_into().map_err(|error| format!("{error}"))?;
+        let compiled = compile_from_json(Value::Object(lists).to_string().as_bytes(), architecture);
+        compiled.map(Filters).map_err(|error| format!("the lists are wrong: {error}"))
+    }
+
+    /// Has this thread try whether the kernel takes them, which confines it.
+    ///
+    /// # Errors
+    /// The end of a sentence: this kernel has no filters.
+    pub fn tried(self) -> Result<Filters, String> {
+        match self.enter(Kind::Metrics) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(format!("this kernel has no seccomp filters ({error})")),
+        }
+    }
+
+    /// Has this thread keep to the list of a kind.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn enter(&self, kind: Kind) -> Result<(), seccompiler::Error> {
+        apply_filter(&self.0[kind.list().0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn lists_compile_and_say_nothing_twice() {
+        assert!(Filters::new().is_ok());
+        for kind in Kind::ALL {
+            let rules = all(kind);
+            let distinct: HashSet<String> =
+                rules.iter().map(|rule| format!("{} {}", rule["syscall"], rule["args"])).collect();
+            assert_eq!(distinct.len(), rules.len(), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Paths, by Landlock: what a thread may still open, make and remove, a kind each. A path that is open already, or comes from a frontend as a
+//! descriptor, is nobody's business here.
+//!
+//! | directories, with all below | main | control | worker | metrics, log | xen |
+//! |---|---|---|---|---|---|
+//! | of vhost-user sockets, as the policy named them at the start | sockets | sockets | sockets | | |
+//! | of the control socket: early ack's files, captures | files | files | files | | |
+//! | of `STATE_DIRECTORY` and `RUNTIME_DIRECTORY` (systemd.exec(5)): captures, exported flows | files | files | | | |
+//! | of the policy file | read | | | | |
+//! | `/dev/xen`, where the policy has Xen's cards | | | | | devices |
+//!
+//! No thread may bind or connect a TCP socket: metrics listen by then.
+
+use super::Kind;
+use fairlane_core::policy::{Card, Policy};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, make_bitflags, path_beneath_rules,
+};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// What is ruled over: all that this version of Landlock knows. Older kernels rule over less of it.
+const RULED: ABI = ABI::V5;
+
+const SOCKETS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile});
+const FILES: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile});
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile});
+const DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
+
+/// Xen's devices.
+const XEN: &str = "/dev/xen";
+
+/// What somebody asked to have opened or made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The socket of a vif.
+    Socket,
+    /// A capture, or flows.
+    File,
+}
+
+/// The rules of each kind of thread.
+pub(super) struct Rules {
+    kinds: Vec<(Kind, RulesetCreated)>,
+    sockets: BTreeSet<PathBuf>,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Rules {
+    /// Those for a policy that is in `file`. Directories that are not there have none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(policy: &Policy, file: &Path, xen: bool) -> Result<Rules, RulesetError> {
+        let control = directory(&policy.control);
+        let sockets: BTreeSet<PathBuf> = policy
+            .vifs
+            .iter()
+            .filter_map(|vif| match &vif.card {
+                Card::VhostUser { socket, .. } => Some(directory(socket)),
+                Card::Xen { .. } => None,
+            })
+            .collect();
+        let given = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"].into_iter().filter_map(std::env::var_os);
+        let given = given.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
+        let files: BTreeSet<PathBuf> = given.chain([control.clone()]).collect();
+        // Where the file is a link, what it leads to is read.
+        let policies = file.canonicalize().into_iter().chain([file.to_owned()]).map(|file| directory(&file)).collect();
+        let kept = BTreeSet::from([control]);
+        let devices = xen.then(|| XEN.into()).into_iter().collect();
+        let rules = |kind| -> Result<(Kind, RulesetCreated), RulesetError> {
+            let may: Vec<(&BTreeSet<PathBuf>, BitFlags<AccessFs>)> = match kind {
+                Kind::Main => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES), (&policies, READ)],
+                Kind::Control => vec![(&sockets, SOCKETS), (&files, SOCKETS | FILES)],
+                Kind::Worker => vec![(&sockets, SOCKETS), (&kept, SOCKETS | FILES)],
+                Kind::Metrics | Kind::Log => Vec::new(),
+                Kind::Xen => vec![(&devices, DEVICES)],
+            };
+            let ruleset = Ruleset::default().handle_access(AccessFs::from_all(RULED))?;
+            let mut ruleset = ruleset.handle_access(AccessNet::from_all(RULED))?.create()?;
+            for (directories, access) in may {
+                ruleset = ruleset.add_rules(path_beneath_rules(directories, access))?;
+            }
+            Ok((kind, ruleset))
+        };
+        let kinds = Kind::ALL.into_iter().map(rules).collect::<Result<_, _>>()?;
+        Ok(Rules { kinds, sockets, files })
+    }
+
+    /// Has this thread keep to the rules of a kind. What came of it.
+    ///
+    /// # Errors
+    /// What the system says. That it does not know Landlock is none.
+    pub fn enter(&self, kind: Kind) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {
+        let rules = self.kinds.iter().find(|(known, _)| *known == kind);
+        let (_, rules) = rules.ok_or("this kind of thread has no rules")?;
+        Ok(rules.try_clone()?.restrict_self()?)
+    }
+
+    /// What would be right where a wish was denied.
+    pub fn advice(&self, wish: Wish) -> String {
+        match wish {
+            Wish::Socket => format!(
+                "this backend may make sockets in directories only that it knew when it started ({}): name one there, or restart it",
+                listed(&self.sockets)
+            ),
+            Wish::File => {
+                format!("this backend may write and read files below {} only: name one there", listed(&self.files))
+            }
+        }
+    }
+}
+
+/// The directory that a file is in.
+fn directory(file: &Path) -> PathBuf {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn listed(directories: &BTreeSet<PathBuf>) -> String {
+    let shown: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
+    shown.join(", ")
+}
+
+/// What is in force, in a sentence.
+///
+/// # Errors
+/// A sentence: what this kernel lacks.
+pub(super) fn in_force(status: &RestrictionStatus) -> Result<String, String> {
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok("each thread opens the paths of its kind (Landlock)".to_owned()),
+        RulesetStatus::PartiallyEnforced => {
+            Ok("each thread opens the paths of its kind, as far as this kernel's Landlock knows of them".to_owned())
+        }
+        RulesetStatus::NotEnforced => {
+            Err("any path can be opened, as this kernel has no Landlock (it takes Linux 5.13 and \
+                                           `landlock` in its list of security modules, `lsm=`)"
+                .to_owned())
+        }
+    }
+}
