@@ -2,7 +2,7 @@
 //!
 //! A guest that took a thread over is to find nothing there to go on with. Each thread enters for itself as it begins, because
 //! capabilities, Landlock's rules and filters of system calls are a thread's; what it starts later inherits them. A new kind of thread
-//! takes a [`Kind`], a list in `calls` and a call of [`enter`] as its first line.
+//! takes a [`Kind`], a list in `calls` and [`spawn`], or a call of [`enter`] as its first line.
 //!
 //! Nothing happens before [`prepare`]: the engine is also used in processes that have other things to do.
 
@@ -14,6 +14,7 @@ pub(crate) use paths::Wish;
 
 use crate::{failure, ports};
 use calls::Filters;
+use crossbeam_channel::bounded;
 use fairlane_core::policy::{Access, Card, Policy};
 use landlock::{RestrictionStatus, RulesetStatus};
 use nix::sys::prctl::set_no_new_privs;
@@ -22,6 +23,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use tracing::{info, warn};
 
 /// What a thread does.
@@ -109,6 +111,24 @@ pub fn enter(kind: Kind) {
     {
         failure::end(&format!("cannot confine a thread ({kind:?}): {error}"));
     }
+}
+
+/// Starts a thread that has entered when this returns. So all that entering takes for a moment, such as a descriptor, is taken while the
+/// process starts, one thread after the other, and not among those whom it serves.
+///
+/// # Errors
+/// No thread left.
+pub(crate) fn spawn(kind: Kind, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let (entered, enters) = bounded(1);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        enter(kind);
+        // Who started it waits.
+        let _ = entered.send(());
+        work();
+    })?;
+    // A thread that cannot enter ends the process.
+    let _ = enters.recv();
+    Ok(thread)
 }
 
 /// Logs what is in force, and what this kernel lacks.

@@ -49,11 +49,8 @@ impl Server {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
         let mut server = Server { path: path.to_owned(), bell: Arc::new(bell), thread: None };
         let bell = server.bell.clone();
-        let thread = std::thread::Builder::new().name("fairlane-control".to_owned());
-        let thread = thread.spawn(move || {
-            confinement::enter(confinement::Kind::Control);
-            meet(&listener, &bell, &answer);
-        });
+        let meets = move || meet(&listener, &bell, &answer);
+        let thread = confinement::spawn(confinement::Kind::Control, "fairlane-control", meets);
         let thread = thread.map_err(|error| said(&error))?;
         server.thread = Some(thread);
         Ok(server)

@@ -58,11 +58,8 @@ impl Server {
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?);
         let rung = bell.clone();
         let mut desk = Desk { listener, connections: Vec::new(), pages: Pages { source, last: None }, refused: None };
-        let thread = std::thread::Builder::new().name("fairlane-metrics".to_owned());
-        let thread = thread.spawn(move || {
-            confinement::enter(confinement::Kind::Metrics);
-            while desk.turn(&rung) {}
-        });
+        let serves = move || while desk.turn(&rung) {};
+        let thread = confinement::spawn(confinement::Kind::Metrics, "fairlane-metrics", serves);
         let thread = thread.map_err(|error| said(&error))?;
         Ok(Server { address, bell, thread: Some(thread) })
     }
