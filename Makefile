@@ -38,12 +38,13 @@ $(MPI): crates/lab/mpi/all-to-all.c
 guests:
 	@deploy/need linux.uml user-mode-linux
 	@deploy/need qemu-system-x86_64 qemu-system-x86
+	@deploy/need ethtool ethtool
+	@deploy/need ip iproute2
 
 # What the bench measures against.
 peers: guests
 	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
-	@deploy/need ip iproute2
 	@deploy/need setpriv util-linux
 
 # Real guests on a shared link, before and after: about a minute. Writes out/demo/report.html.
