@@ -164,8 +164,8 @@ fn ask(client: &mut Client, request: Request, directory: &Path) -> Result<Value,
         Request::Reload(Reload { name, text }) if is_within(&text, directory) => {
             client.reload(&name, &text).map(Value::from)
         }
-        Request::StartCapture(StartCapture { vif, file, snap }) => {
-            client.start_capture(&vif, &ours(file), snap).map(done)
+        Request::StartCapture(StartCapture { vif, file, snap, limit }) => {
+            client.start_capture(&vif, &ours(file), snap, limit).map(done)
         }
         Request::StopCapture(stop) => Ok(serde_json::to_value(client.stop_capture(&stop.vif)?)?),
         Request::Flows => Ok(serde_json::to_value(client.flows()?)?),
