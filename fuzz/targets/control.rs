@@ -2,7 +2,7 @@
 //! serves the next client.
 #![no_main]
 
-use fairlane_core::policy::{Card, Policy};
+use fairlane_policy::{Card, Policy};
 use fairlane_engine::Engine;
 use fairlane_engine::control::{Answer, Client, Error, FlowsFile, Reload, Request, Server, Set, StartCapture};
 use libfuzzer_sys::fuzz_target;

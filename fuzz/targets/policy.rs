@@ -2,7 +2,7 @@
 //! changed.
 #![no_main]
 
-use fairlane_core::policy::{Policy, Setting, Terms, VifSetting, units};
+use fairlane_policy::{Policy, Setting, Terms, VifSetting, units};
 use libfuzzer_sys::fuzz_target;
 
 /// What bytes from 128 on stand for, so that an input gets to what a policy means.

@@ -7,8 +7,6 @@
 
 pub mod ack;
 pub mod packet;
-pub mod policy;
-pub mod problem;
 pub mod sched;
 pub mod stats;
 pub mod switch;

@@ -11,7 +11,7 @@ use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot};
 use crate::worker::{Gone, Worker};
-use fairlane_core::policy::{Change, Link, Policy, Setting, Terms, Uplink};
+use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
 use fairlane_port::xen::backend::Found;

@@ -2,7 +2,7 @@
 
 use crate::confinement::{self, Kind, Wish};
 use crate::failure;
-use fairlane_core::policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
+use fairlane_policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::Card as NetworkCard;
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;

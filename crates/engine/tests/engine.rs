@@ -1,10 +1,10 @@
 //! A policy at work, asked and told through its sockets.
 
 use fairlane_core::ack::Mode;
-use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::control::{Client, Error};
 use fairlane_engine::snapshot::State;
+use fairlane_policy::Policy;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::mkfifo;

@@ -1,8 +1,8 @@
 //! The running backend that a command talks to.
 
 use anyhow::anyhow;
-use fairlane_core::policy::CONTROL;
 use fairlane_engine::control::{Client, Error};
+use fairlane_policy::CONTROL;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 
 use crate::out;
 use crate::policy_file::{self, Unfit};
-use fairlane_core::policy::units::format_rate;
-use fairlane_core::policy::{Link, Policy, Uplink};
+use fairlane_policy::units::format_rate;
+use fairlane_policy::{Link, Policy, Uplink};
 use fairlane_report::text::table;
 use serde::Serialize;
 use std::path::PathBuf;

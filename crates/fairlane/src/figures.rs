@@ -1,4 +1,4 @@
-//! Measured figures as people read them. (What a policy says is written exactly, by `fairlane_core::policy::units`.)
+//! Measured figures as people read them. (What a policy says is written exactly, by `fairlane_policy::units`.)
 
 use fairlane_engine::Waiting;
 

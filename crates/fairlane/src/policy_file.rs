@@ -1,7 +1,7 @@
 //! A policy file, or all that is wrong with it.
 
-use fairlane_core::policy::Policy;
-use fairlane_core::problem::Problem;
+use fairlane_policy::Policy;
+use fairlane_policy::problem::Problem;
 use std::io;
 use std::path::{Path, PathBuf};
 

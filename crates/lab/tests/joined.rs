@@ -6,11 +6,11 @@ mod support;
 use std::{net::Ipv4Addr, path::Path, process::ExitCode, thread, time::Duration};
 
 use alone::{boot, spec};
-use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::{State, VifState};
 use fairlane_lab::{Backend, Command, Error, Guest, GuestSpec, Kind, Nic, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, tcp, udp};
+use fairlane_policy::Policy;
 use libtest_mimic::Arguments;
 use support::guest_test;
 

@@ -4,8 +4,7 @@
 //! number of ports the schedulers see the same sequence.
 
 use fairlane_core::PortId;
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share, build};
+use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

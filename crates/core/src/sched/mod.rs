@@ -13,7 +13,6 @@ mod throttle;
 mod wrr;
 
 use crate::PortId;
-use crate::policy::SchedulerKind;
 use crate::time::Nanos;
 
 /// Bytes of a grant where bytes are what is shared.
@@ -21,6 +20,34 @@ const GRANT_BYTES: u64 = 16 * 1024;
 
 /// Frames of a grant, except netback's.
 const GRANT_FRAMES: u32 = 32;
+
+/// The schedulers, with what is theirs alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// Byte-accurate weighted fair sharing with guarantees.
+    Fair,
+    /// The weighted round robin of seed 002, section VII.
+    Wrr {
+        /// Off: every vif has the same weight (the seed's `prioritize`).
+        prioritize: bool,
+    },
+    /// Round robin with a token bucket, as Linux netback does.
+    Netback {
+        /// How often a bucket is refilled (netback's credit interval, 50 ms).
+        refill: Nanos,
+    },
+}
+
+impl SchedulerKind {
+    /// The name in a policy file.
+    pub fn name(self) -> &'static str {
+        match self {
+            SchedulerKind::Fair => "fair",
+            SchedulerKind::Wrr { .. } => "wrr",
+            SchedulerKind::Netback { .. } => "netback",
+        }
+    }
+}
 
 /// The scheduler of a link, without ports. `link_rate` is the uplink's, in bits a second, if it has one; a port that ran
 /// empty keeps its place for `delay`.

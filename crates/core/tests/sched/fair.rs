@@ -2,8 +2,7 @@
 
 use crate::sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use fairlane_core::PortId;
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::{After, Cost, Next, Share, build};
+use fairlane_core::sched::{After, Cost, Next, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::prelude::*;
 use std::collections::VecDeque;

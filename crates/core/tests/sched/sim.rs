@@ -1,8 +1,7 @@
 //! A link in virtual time: ports with frames to send, one scheduler, and the fluid server it is measured against.
 
 use fairlane_core::PortId;
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build};
+use fairlane_core::sched::{After, Cost, Next, Scheduler, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::collections::VecDeque;

@@ -15,7 +15,7 @@ pub(crate) use paths::Wish;
 use crate::{failure, ports};
 use calls::Filters;
 use crossbeam_channel::bounded;
-use fairlane_core::policy::{Access, Card, Policy};
+use fairlane_policy::{Access, Card, Policy};
 use landlock::{RestrictionStatus, RulesetStatus};
 use nix::sys::prctl::set_no_new_privs;
 use paths::Rules;

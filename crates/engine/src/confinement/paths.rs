@@ -12,7 +12,7 @@
 //! No thread may bind or connect a TCP socket: metrics listen by then.
 
 use super::Kind;
-use fairlane_core::policy::{Card, Policy};
+use fairlane_policy::{Card, Policy};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, RulesetStatus, make_bitflags, path_beneath_rules,

@@ -1,8 +1,7 @@
 //! Shares of a paced uplink in virtual time, with the real schedulers.
 
 use crate::support::{Link, frame, mac, weight};
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::{self, Share};
+use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::switch::Config;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_core::{PortId, packet::Offload};

@@ -6,12 +6,12 @@ use crate::contest::Contest;
 use crate::frame::{self, Number, Station};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
-use fairlane_core::policy::{self, Change, Link, Policy, SchedulerKind, Uplink, Vif, uplink_queue};
-use fairlane_core::sched::Share;
+use fairlane_core::sched::{SchedulerKind, Share};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
 use fairlane_engine::worker::Work;
+use fairlane_policy::{Change, Link, Policy, Setting, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Port};
 use std::cell::Cell;
@@ -250,7 +250,7 @@ impl Backend {
     /// Changes one key as `ctl set` does. Nothing happens where the policy's rules are against it.
     pub fn set(&mut self, target: &str, key: &str, value: &str) {
         let mut newer = self.policy.clone();
-        let setting = policy::Setting::parse(key, value).expect("it is a setting");
+        let setting = Setting::parse(key, value).expect("it is a setting");
         if newer.apply(target, setting).is_ok() {
             self.advance(newer, &[]);
         }

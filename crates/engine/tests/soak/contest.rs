@@ -2,8 +2,9 @@
 
 use crate::books::Books;
 use crate::frame::Station;
-use fairlane_core::policy::{Link, SchedulerKind, uplink_queue};
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_policy::{Link, uplink_queue};
 
 /// Bytes of the dearest service: a grant, and a frame of the largest size. See `sched::fair`.
 const SERVICE: f64 = 16_384.0 + 65_550.0;

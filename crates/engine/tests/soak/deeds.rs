@@ -9,8 +9,8 @@ use crate::scenario::Deed;
 use crate::world::{Event, World};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
-use fairlane_core::policy::{Card, Policy};
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_policy::{Card, Policy};
 
 impl World {
     /// Does a deed at a backend, if there is a guest that will do.
@@ -225,7 +225,7 @@ impl World {
         if kind != "fair" {
             newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
         }
-        let setting = fairlane_core::policy::Setting::parse("scheduler", kind).expect("it is one");
+        let setting = fairlane_policy::Setting::parse("scheduler", kind).expect("it is one");
         newer.apply("lan", setting).expect("nothing is against it");
         self.backends[at].advance(newer, &[]);
     }

@@ -1,7 +1,6 @@
 //! `max_rate`, counted beside the scheduler: what passed is never more than the rate gives, and the burst.
 
-use fairlane_core::policy::SchedulerKind;
-use fairlane_core::sched::Share;
+use fairlane_core::sched::{SchedulerKind, Share};
 use fairlane_core::time::{Nanos, SECOND};
 
 /// Bits times 10^9 that let a byte pass.

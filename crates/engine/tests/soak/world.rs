@@ -9,9 +9,9 @@ use crate::memory::Held;
 use crate::scenario::{self, Deed};
 use crate::transfer::{self, Standing, Transfers};
 use fairlane_core::ack::Mode;
-use fairlane_core::policy::{Card, Policy, Vif};
 use fairlane_core::sched::Share;
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_policy::{Card, Policy, Vif};
 use fairlane_port::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 

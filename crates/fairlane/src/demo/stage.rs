@@ -2,11 +2,11 @@
 
 use super::acts::{SENDERS, Setting};
 use anyhow::Context;
-use fairlane_core::policy::Policy;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
 use fairlane_lab::{Agent, Backend, Command, Guest, GuestSpec, Kind, Nic, Tools};
 use fairlane_load::{ReceiveSpec, udp};
+use fairlane_policy::Policy;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -5,8 +5,8 @@ mod run;
 mod setup;
 
 use anyhow::Context;
-use fairlane_core::problem::Problem;
 use fairlane_lab::experiment::{BUILT_IN, Experiment};
+use fairlane_policy::problem::Problem;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

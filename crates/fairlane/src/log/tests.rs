@@ -1,6 +1,6 @@
 use super::*;
-use fairlane_core::policy::SchedulerKind;
 use fairlane_core::sched;
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;

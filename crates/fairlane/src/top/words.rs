@@ -2,7 +2,7 @@
 
 use super::state::{LinkReading, Reading, VifReading};
 use crate::figures;
-use fairlane_core::policy::units::format_rate;
+use fairlane_policy::units::format_rate;
 use fairlane_report::text::table;
 
 /// Names of the links' columns.

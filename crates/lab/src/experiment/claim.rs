@@ -51,7 +51,7 @@ impl ClaimPlan {
             if !known.contains(name) {
                 faults.push((
                     key,
-                    fairlane_core::problem::unknown_name("metric", name, known.iter().map(String::as_str)),
+                    fairlane_policy::problem::unknown_name("metric", name, known.iter().map(String::as_str)),
                 ));
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use fairlane_core::problem::{Problem, Problems, document, unknown_name};
+use fairlane_policy::problem::{Problem, Problems, document, unknown_name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fairlane_agent::Command;
-use fairlane_core::policy::CONTROL;
+use fairlane_policy::CONTROL;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

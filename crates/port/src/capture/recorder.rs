@@ -2,8 +2,8 @@
 
 use super::recording::Account;
 use crate::Frame;
-use fairlane_core::policy::units::format_size;
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_policy::units::format_size;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender};

@@ -10,7 +10,7 @@ use super::host::Host;
 use super::store::Store;
 use super::{Link, Plug, Xen};
 use crate::Limit;
-use fairlane_core::policy::Terms;
+use fairlane_policy::Terms;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, BTreeSet};

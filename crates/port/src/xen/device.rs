@@ -4,7 +4,7 @@ use super::link::QueueSetup;
 use super::receive::Takes;
 use super::store::Store;
 use crate::Limit;
-use fairlane_core::policy::Terms;
+use fairlane_policy::Terms;
 use std::io;
 
 /// `enum xenbus_state` (xen/include/public/io/xenbus.h).

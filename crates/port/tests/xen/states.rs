@@ -4,7 +4,7 @@
 use crate::netfront::{Backend as Worker, Frontend, Machine, frame};
 use crate::xenstored::Xenstored;
 use fairlane_core::packet::Offload;
-use fairlane_core::policy::Terms;
+use fairlane_policy::Terms;
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::store::{Event, Store};
 use fairlane_port::{Limit, Port, Status};

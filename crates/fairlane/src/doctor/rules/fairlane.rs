@@ -3,8 +3,8 @@
 use crate::doctor::finding::{Finding, Remedy, Sure};
 use crate::doctor::snapshot;
 use crate::doctor::view::{Change, percent};
-use fairlane_core::policy::units::format_rate;
 use fairlane_engine::snapshot::{LinkState, Snapshot, State, VifState};
+use fairlane_policy::units::format_rate;
 
 /// A part of a rate above which the rate is taken for the limit.
 const FULL: f64 = 0.95;

@@ -1,5 +1,5 @@
-use crate::policy::units::*;
-use crate::time::Nanos;
+use crate::units::*;
+use fairlane_core::time::Nanos;
 use proptest::prelude::*;
 
 #[test]

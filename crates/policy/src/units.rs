@@ -2,7 +2,7 @@
 //!
 //! The same text is read from a policy file and from the command line. Every formatted value parses to itself.
 
-use crate::time::Nanos;
+use fairlane_core::time::Nanos;
 
 /// Units of one quantity, the smallest first, each with its size in the base unit.
 struct Quantity {

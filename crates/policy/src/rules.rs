@@ -4,9 +4,9 @@
 
 use super::units::{format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
 use super::{Account, SchedulerKind};
-use crate::ack::Mode;
-use crate::packet::Mac;
-use crate::time::{Nanos, SECOND};
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::time::{Nanos, SECOND};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;

@@ -5,8 +5,8 @@
 //! the file.
 
 use super::{Card, Policy, Setting, Vif, rules};
-use crate::ack::Mode;
-use crate::sched::Share;
+use fairlane_core::ack::Mode;
+use fairlane_core::sched::Share;
 
 /// What a found card is granted in xenstore, each as the text of a policy file; the file's default where there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::check::{belongs_to, conflicts};
 use super::{Link, Policy, SchedulerKind, Vif, rules};
-use crate::ack::Mode;
 use crate::problem::{nearest, unknown_name};
-use crate::time::Nanos;
+use fairlane_core::ack::Mode;
+use fairlane_core::time::Nanos;
 use toml::de::DeValue;
 
 /// A key of a running policy with its new value. No key is both a vif's and a link's.

@@ -1,6 +1,6 @@
 use super::{executed, ordered, parse};
-use crate::ack::Mode;
-use crate::policy::*;
+use crate::*;
+use fairlane_core::ack::Mode;
 
 const TWO: &str = r#"
     [[link]]

@@ -1,10 +1,10 @@
 //! What a reload changes while the backend runs, and what it cannot.
 
 use super::{Link, Policy, SchedulerKind, Uplink, Vif};
-use crate::ack::Mode;
-use crate::packet::Mac;
-use crate::sched::Share;
-use crate::time::Nanos;
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::sched::Share;
+use fairlane_core::time::Nanos;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 

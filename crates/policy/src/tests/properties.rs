@@ -1,8 +1,8 @@
 use super::{EXAMPLE, executed, ordered, parse, written};
-use crate::ack::Mode;
-use crate::packet::Mac;
-use crate::policy::*;
-use crate::sched::Share;
+use crate::*;
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::sched::Share;
 use proptest::collection::{hash_set, vec};
 use proptest::prelude::*;
 

@@ -6,10 +6,10 @@ mod units;
 mod wrong;
 
 use super::{Account, Card, Change, Policy, Uplink};
-use crate::ack::Mode;
+use fairlane_core::ack::Mode;
 
 /// The example that administrators start from.
-const EXAMPLE: &str = include_str!("../../../../../examples/policy.toml");
+const EXAMPLE: &str = include_str!("../../../../examples/policy.toml");
 
 fn parse(text: &str) -> Policy {
     Policy::parse("p", text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"))
@@ -119,7 +119,7 @@ fn written(policy: &Policy) -> String {
         let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
         writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
         writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
-        if let Some(crate::packet::Mac([a, b, c, d, e, f])) = vif.mac {
+        if let Some(fairlane_core::packet::Mac([a, b, c, d, e, f])) = vif.mac {
             writeln!(text, "mac = \"{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\"").unwrap();
         }
         let addresses: Vec<_> = vif.addresses.iter().map(ToString::to_string).collect();

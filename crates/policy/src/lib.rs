@@ -3,10 +3,13 @@
 //! A file is read whole and every problem told ([`Policy::parse`]); a running policy changes by one setting
 //! ([`Policy::apply`]) or by a newer file ([`Policy::changes`]). All three go by the same rules and words.
 
+#![forbid(unsafe_code)]
+
 mod change;
 mod check;
 mod found;
 mod parse;
+pub mod problem;
 mod rules;
 mod section;
 mod setting;
@@ -19,9 +22,10 @@ pub use found::Terms;
 pub use parse::CONTROL;
 pub use setting::{LinkSetting, Setting, VifSetting};
 
-use crate::ack::Mode;
-use crate::packet::Mac;
-use crate::time::Nanos;
+use fairlane_core::ack::Mode;
+use fairlane_core::packet::Mac;
+use fairlane_core::sched::{SchedulerKind, Share};
+use fairlane_core::time::Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -64,34 +68,6 @@ pub struct Link {
     pub uplink: Uplink,
     /// Whether it takes every card of Xen's that no vif names, as such cards come and go.
     pub xen: bool,
-}
-
-/// The schedulers of [`crate::sched`] with what is theirs alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchedulerKind {
-    /// Byte-accurate weighted fair sharing with guarantees.
-    Fair,
-    /// The weighted round robin of seed 002, section VII.
-    Wrr {
-        /// Off: every vif has the same weight (the seed's `prioritize`).
-        prioritize: bool,
-    },
-    /// Round robin with a token bucket, as Linux netback does.
-    Netback {
-        /// How often a bucket is refilled (netback's credit interval, 50 ms).
-        refill: Nanos,
-    },
-}
-
-impl SchedulerKind {
-    /// The name in a policy file.
-    pub fn name(self) -> &'static str {
-        match self {
-            SchedulerKind::Fair => "fair",
-            SchedulerKind::Wrr { .. } => "wrr",
-            SchedulerKind::Netback { .. } => "netback",
-        }
-    }
 }
 
 /// What a link leads to.
@@ -194,11 +170,11 @@ pub struct Vif {
     /// Queue pairs offered, 1 to 16.
     pub queues: u16,
     /// What it is granted.
-    pub share: crate::sched::Share,
+    pub share: Share,
     /// The only source MAC address it may use; any if absent.
     pub mac: Option<Mac>,
     /// The only source IP addresses it may use; any if empty.
     pub addresses: Vec<IpAddr>,
-    /// Whether TCP data are acknowledged for its guest ([`crate::ack`]).
+    /// Whether TCP data are acknowledged for its guest ([`fairlane_core::ack`]).
     pub early_ack: Mode,
 }

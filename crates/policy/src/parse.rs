@@ -4,8 +4,8 @@ use super::check::{Part, belongs_to, conflicts};
 use super::section::Section;
 use super::{Access, Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
-use crate::sched::Share;
-use crate::time::Nanos;
+use fairlane_core::sched::Share;
+use fairlane_core::time::Nanos;
 use std::path::PathBuf;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
