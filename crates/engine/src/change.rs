@@ -79,17 +79,24 @@ fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
     })
 }
 
+/// A step that could not be taken: nothing of it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The step.
+    pub change: Change,
+    /// A sentence.
+    pub why: String,
+}
+
 impl<C: Clock> Work<C> {
-    /// Takes all steps to `policy` that are this worker's. `opened` has ports of new vifs; those of others are opened here.
-    ///
-    /// # Errors
-    /// What could not be done; everything else was.
+    /// Takes all steps to `policy` that are this worker's, and answers which could not be taken. `opened` has ports of new vifs; those of
+    /// others are opened here.
     pub fn apply(
         &mut self,
         changes: Vec<Change>,
         policy: &Policy,
         mut opened: HashMap<String, Box<dyn Port>>,
-    ) -> Result<(), String> {
+    ) -> Vec<Refused> {
         // An address may pass from one vif to another: all are let go before one is taken.
         for change in &changes {
             if let Change::Pins { vif, .. } = change
@@ -98,73 +105,79 @@ impl<C: Clock> Work<C> {
                 let _ = self.bridges[bridge].set_pins(port, Pins::default());
             }
         }
-        let mut failed = Vec::new();
+        let mut refused = Vec::new();
         for change in changes {
-            if let Err(sentence) = self.step(change, policy, &mut opened) {
-                failed.push(sentence);
+            if let Err(why) = self.step(&change, policy, &mut opened) {
+                refused.push(Refused { change, why });
             }
         }
-        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+        refused
     }
 
     fn step(
         &mut self,
-        change: Change,
+        change: &Change,
         policy: &Policy,
         opened: &mut HashMap<String, Box<dyn Port>>,
     ) -> Result<(), String> {
         let now = self.clock.now();
         match change {
             Change::RemoveVif { vif } => {
-                if let Some((bridge, port)) = self.vif(&vif) {
+                if let Some((bridge, port)) = self.vif(vif) {
                     // What the guest of a vif that comes back is owed stays in the file.
-                    if policy.vifs.iter().all(|other| other.name != vif) {
+                    if policy.vifs.iter().all(|other| other.name != *vif) {
                         self.bridges[bridge].forget_early(port);
                     }
                     self.bridges[bridge].remove(port, now);
                 }
             }
             Change::EarlyAck { vif, mode } => {
-                if let Some((bridge, port)) = self.vif(&vif)
-                    && !self.bridges[bridge].set_early(port, mode)
+                if let Some((bridge, port)) = self.vif(vif)
+                    && !self.bridges[bridge].set_early(port, *mode)
                 {
                     let bridge = &mut self.bridges[bridge];
-                    accelerate(bridge, port, &policy.control, &vif, mode, now).map_err(|error| error.to_string())?;
+                    accelerate(bridge, port, &policy.control, vif, *mode, now).map_err(|error| error.to_string())?;
                 }
             }
             // Links that share a worker are the two ends of a wire, and the rate is the wire's.
             Change::Rate { rate, .. } => {
                 for bridge in &mut self.bridges {
-                    bridge.set_rate(rate, now);
+                    bridge.set_rate(*rate, now);
                 }
                 self.reschedule(policy);
             }
             Change::Scheduler { .. } | Change::Delay { .. } => self.reschedule(policy),
             Change::Isolate { link, isolate } => {
-                if let Some(bridge) = self.find(&link) {
-                    self.bridges[bridge].set_isolate(isolate);
+                if let Some(bridge) = self.find(link) {
+                    self.bridges[bridge].set_isolate(*isolate);
                 }
             }
             Change::Share { vif, share } => {
-                if let Some((bridge, port)) = self.vif(&vif) {
-                    self.bridges[bridge].set_share(port, share, now);
+                if let Some((bridge, port)) = self.vif(vif) {
+                    self.bridges[bridge].set_share(port, *share, now);
                 }
             }
             Change::Pins { vif, mac, addresses } => {
-                if let Some((bridge, port)) = self.vif(&vif) {
-                    let pinned = self.bridges[bridge].set_pins(port, Pins { mac, addresses });
+                if let Some((bridge, port)) = self.vif(vif) {
+                    let pinned = self.bridges[bridge].set_pins(port, Pins { mac: *mac, addresses: addresses.clone() });
                     pinned.map_err(|error| format!("vif `{vif}`: {error}"))?;
                 }
             }
             Change::AddVif(vif) => {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
-                let port = opened.remove(&vif.name).map_or_else(|| ports::vif(&vif), Ok)?;
+                let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;
                 let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
-                let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(&vif), now);
+                let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(vif), now);
                 let port = added.map_err(|error| said(&error))?;
-                self.register(bridge, port).map_err(|error| said(&error))?;
+                let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
-                or_without(accelerate(bridge, port, &policy.control, &vif.name, vif.early_ack, now))?;
+                let served = registered.and_then(|()| {
+                    or_without(accelerate(bridge, port, &policy.control, &vif.name, vif.early_ack, now))
+                });
+                if let Err(why) = served {
+                    bridge.remove(port, now);
+                    return Err(why);
+                }
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ mod captures;
 mod flows;
 
 use crate::bridge::Bridge;
+use crate::change::Refused;
 use crate::clock::{Clock, Monotonic};
 use crate::confinement::{self, Wish};
 use crate::control::{self, Reload, Request, Set};
@@ -220,7 +221,8 @@ impl Shared {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all steps from the policy to a newer one.
+    /// Takes all steps from the policy to a newer one. Of what could not be done the policy says what it said before, so that it can be
+    /// asked for again.
     fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
         let changes = policy.changes(&newer).map_err(|sentences| sentences.join("; "))?;
         let count = changes.len();
@@ -235,14 +237,25 @@ impl Shared {
             }
             steps[worker].push(change);
         }
+        let mut now = newer.clone();
         let mut failed = Vec::new();
         for ((worker, steps), opened) in self.workers.iter().zip(steps).zip(opened) {
-            if !steps.is_empty() {
-                let newer = newer.clone();
-                failed.extend(worker.ask(move |work| work.apply(steps, &newer, opened))?.err());
+            if steps.is_empty() {
+                continue;
+            }
+            let newer = newer.clone();
+            match worker.ask(move |work| work.apply(steps, &newer, opened)) {
+                Ok(refused) => {
+                    for Refused { change, why } in refused {
+                        now.take_back(&change, policy);
+                        failed.push(why);
+                    }
+                }
+                // One that is held does what it was told once it is not; a dead one ends the process.
+                Err(gone) => failed.push(gone.to_string()),
             }
         }
-        *policy = newer;
+        *policy = now;
         if failed.is_empty() { Ok(count) } else { Err(Error(failed.join("; "))) }
     }
 
@@ -285,6 +298,7 @@ impl Shared {
         let link = |link: &Link| LinkState {
             name: link.name.clone(),
             scheduler: link.scheduler.name().to_owned(),
+            by_weight: link.scheduler.by_weight(),
             rate: ports::rate(&policy.links, link),
             delay: link.delay.0,
             isolate: link.isolate,

@@ -29,6 +29,8 @@ pub struct LinkState {
     pub name: String,
     /// The scheduler's name in a policy.
     pub scheduler: String,
+    /// Whether its vifs share by their weights; if not, all alike.
+    pub by_weight: bool,
     /// Rate of the uplink; none for as fast as it goes.
     pub rate: Option<u64>,
     /// A vif without a frame for this long counts as inactive.

@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::mkfifo;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -179,6 +179,29 @@ fn a_bad_reload_leaves_the_running_policy_in_place() {
     assert_eq!(engine.policy(), before);
     let shown = client.show().unwrap();
     assert_eq!((shown.vifs[0].weight, shown.vifs.len()), (200, 2));
+}
+
+/// What could not be done is not told as done, also not to who asks a second time.
+#[test]
+fn what_a_worker_could_not_do_can_be_asked_for_again() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let before = engine.policy();
+    // Something else is where what is kept for `web` is to be.
+    let file = place.path("control.sock.early-ack/web");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&file).unwrap();
+    for _ in 0..2 {
+        let refused = engine.set("web", "early_ack", "true").unwrap_err().to_string();
+        assert!(refused.contains("cannot keep early ack"), "{refused}");
+        assert_eq!(engine.policy(), before);
+    }
+    let mut newer = before.clone();
+    newer.vifs.iter_mut().for_each(|vif| vif.early_ack = Mode::Auto);
+    engine.reload(newer.clone()).unwrap_err();
+    assert_eq!(engine.policy().vifs.iter().map(|vif| vif.early_ack).collect::<Vec<_>>(), [Mode::Off, Mode::Auto]);
+    std::fs::remove_dir(&file).unwrap();
+    assert_eq!(engine.reload(newer).unwrap(), 1);
+    assert!(engine.snapshot().unwrap().vifs.iter().all(|vif| vif.early_ack.is_some()));
 }
 
 #[test]

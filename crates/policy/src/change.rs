@@ -105,6 +105,38 @@ impl Policy {
         Ok(changes)
     }
 
+    /// Has the policy say what `old` said of what a change that could not be made is about. A vif that could not be opened is none.
+    pub fn take_back(&mut self, change: &Change, old: &Policy) {
+        match change {
+            Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
+            Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
+            Change::Share { vif, .. } | Change::Pins { vif, .. } | Change::EarlyAck { vif, .. } => {
+                let Some(old) = old.vifs.iter().find(|old| old.name == *vif) else { return };
+                for now in self.vifs.iter_mut().filter(|now| now.name == *vif) {
+                    match change {
+                        Change::Share { .. } => now.share = old.share,
+                        Change::Pins { .. } => (now.mac, now.addresses) = (old.mac, old.addresses.clone()),
+                        _ => now.early_ack = old.early_ack,
+                    }
+                }
+            }
+            Change::Rate { link, .. }
+            | Change::Scheduler { link, .. }
+            | Change::Delay { link, .. }
+            | Change::Isolate { link, .. } => {
+                let Some(old) = old.link(link) else { return };
+                for now in self.links.iter_mut().filter(|now| now.name == *link) {
+                    match change {
+                        Change::Rate { .. } => now.rate = old.rate,
+                        Change::Scheduler { .. } => now.scheduler = old.scheduler,
+                        Change::Delay { .. } => now.delay = old.delay,
+                        _ => now.isolate = old.isolate,
+                    }
+                }
+            }
+        }
+    }
+
     /// A sentence for every difference that needs a restart.
     fn fixed(&self, newer: &Policy) -> Vec<String> {
         let mut fixed = Vec::new();

@@ -47,6 +47,15 @@ impl SchedulerKind {
             SchedulerKind::Netback { .. } => "netback",
         }
     }
+
+    /// Whether ports share by their weights; if not, all alike.
+    pub fn by_weight(self) -> bool {
+        match self {
+            SchedulerKind::Fair => true,
+            SchedulerKind::Wrr { prioritize } => prioritize,
+            SchedulerKind::Netback { .. } => false,
+        }
+    }
 }
 
 /// The scheduler of a link, without ports. `link_rate` is the uplink's, in bits a second, if it has one; a port that ran

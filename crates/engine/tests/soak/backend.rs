@@ -235,7 +235,7 @@ impl Backend {
                 (name.clone(), Box::new(card) as Box<dyn Port>)
             })
             .collect();
-        work.apply(changes, &newer, opened).expect("a policy is applied");
+        assert_eq!(work.apply(changes, &newer, opened), [], "a policy is applied");
         self.policy = newer;
         for (name, _, station) in cards {
             let vif = self.policy.vifs.iter().find(|vif| vif.name == *name).expect("it was added");

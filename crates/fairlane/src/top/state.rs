@@ -101,10 +101,10 @@ fn rate(before: u64, now: u64, seconds: f64) -> f64 {
     now.saturating_sub(before) as f64 * 8.0 / seconds
 }
 
-/// The weight that counts: `netback` knows none.
+/// The weight that counts.
 fn weight(seen: &Snapshot, vif: &VifState) -> u32 {
-    let plain = seen.links.iter().any(|link| link.name == vif.link && link.scheduler == "netback");
-    if plain { 1 } else { vif.weight }
+    let alike = seen.links.iter().any(|link| link.name == vif.link && !link.by_weight);
+    if alike { 1 } else { vif.weight }
 }
 
 /// The weights of all vifs that use each link, together.

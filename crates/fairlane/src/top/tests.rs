@@ -40,6 +40,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
     let link = LinkState {
         name: "lan".to_owned(),
         scheduler: "fair".to_owned(),
+        by_weight: true,
         rate: Some(100_000_000),
         delay: 100_000_000,
         isolate: false,
@@ -89,13 +90,13 @@ fn two_snapshots_make_rates_shares_and_waits() {
 }
 
 #[test]
-fn netback_has_no_weights() {
-    let netback = |seconds| {
+fn without_weights_all_are_due_the_same() {
+    let alike = |seconds| {
         let mut seen = busy(seconds);
-        seen.links[0].scheduler = "netback".to_owned();
+        seen.links[0].by_weight = false;
         seen
     };
-    let reading = Reading::between(&netback(1), &netback(2)).unwrap();
+    let reading = Reading::between(&alike(1), &alike(2)).unwrap();
     assert_eq!((reading.vifs[0].due, reading.vifs[1].due), (Some(0.5), Some(0.5)));
 }
 
