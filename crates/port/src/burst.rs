@@ -65,8 +65,6 @@ pub struct Head(pub [u8; HEAD]);
 
 /// Storage for one burst, reused for all. About 20 KiB: make one a worker.
 pub struct Burst {
-    frames: usize,
-    pieces: usize,
     metas: [Meta; BURST],
     heads: [Head; BURST],
     bodies: [Piece; PIECES],
@@ -80,8 +78,6 @@ impl Burst {
     /// Empty storage.
     pub fn new() -> Box<Burst> {
         Box::new(Burst {
-            frames: 0,
-            pieces: 0,
             metas: [Meta { len: 0, first: 0, pieces: 0, offload: Offload::default() }; BURST],
             heads: [Head([0; HEAD]); BURST],
             bodies: [Piece { start: std::ptr::null(), len: 0 }; PIECES],
@@ -91,15 +87,15 @@ impl Burst {
     /// Starts a new burst. What was in it is forgotten.
     #[inline]
     pub fn fill(&mut self) -> Filler<'_> {
-        self.frames = 0;
-        self.pieces = 0;
-        Filler { burst: self, memory: PhantomData }
+        Filler { burst: self, frames: 0, pieces: 0, memory: PhantomData }
     }
 }
 
 /// A burst being filled with frames that live in `'a`.
 pub struct Filler<'a> {
     burst: &'a mut Burst,
+    frames: usize,
+    pieces: usize,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -107,32 +103,32 @@ impl<'a> Filler<'a> {
     /// Frames so far.
     #[inline]
     pub fn len(&self) -> usize {
-        self.burst.frames
+        self.frames
     }
 
     /// Whether no frame was added yet.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.burst.frames == 0
+        self.frames == 0
     }
 
     /// Adds a frame that lies in one piece. False if the burst is full.
     #[inline]
     pub fn push(&mut self, frame: &'a [u8], offload: Offload) -> bool {
-        let first = self.burst.pieces;
+        let first = self.pieces;
         // SAFETY: `frame` lives for 'a, which outlasts the batch.
-        if self.burst.frames == BURST || !unsafe { self.piece(frame.as_ptr(), frame.len() as u32) } {
+        if self.frames == BURST || !unsafe { self.piece(frame.as_ptr(), frame.len() as u32) } {
             return false;
         }
         self.gathered(first, frame.len() as u32);
-        let settled = self.settle::<0, Infallible>(self.burst.frames - 1, |_, _, _| Ok(offload));
+        let settled = self.settle::<0, Infallible>(self.frames - 1, |_, _, _| Ok(offload));
         settled.is_ok()
     }
 
     /// Pieces so far.
     #[inline]
     pub(crate) fn pieces(&self) -> usize {
-        self.burst.pieces
+        self.pieces
     }
 
     /// Adds a piece of the next frame. False if there is no room for it.
@@ -141,24 +137,24 @@ impl<'a> Filler<'a> {
     /// `start..start + len` is readable for `'a` (others may write to it meanwhile).
     #[inline]
     pub(crate) unsafe fn piece(&mut self, start: *const u8, len: u32) -> bool {
-        let Some(place) = self.burst.bodies.get_mut(self.burst.pieces) else { return false };
+        let Some(place) = self.burst.bodies.get_mut(self.pieces) else { return false };
         *place = Piece { start, len };
-        self.burst.pieces += 1;
+        self.pieces += 1;
         true
     }
 
     /// Makes the pieces from `first` on a frame of `len` bytes, nothing of it read yet: [`Filler::settle`] does that.
     #[inline]
     pub(crate) fn gathered(&mut self, first: usize, len: u32) {
-        let pieces = (self.burst.pieces - first) as u16;
-        self.burst.metas[self.burst.frames] = Meta { len, first: first as u16, pieces, offload: Offload::default() };
-        self.burst.frames += 1;
+        let pieces = (self.pieces - first) as u16;
+        self.burst.metas[self.frames] = Meta { len, first: first as u16, pieces, offload: Offload::default() };
+        self.frames += 1;
     }
 
     /// Forgets the pieces from `first` on, which are no frame yet.
     #[inline]
     pub(crate) fn abandon(&mut self, first: usize) {
-        self.burst.pieces = first;
+        self.pieces = first;
     }
 
     /// Takes the `N` bytes of a device's header off the front of a gathered frame, which is longer than that, copies
@@ -169,9 +165,9 @@ impl<'a> Filler<'a> {
         index: usize,
         offload: impl FnOnce(&[u8; N], u32, &[u8]) -> Result<Offload, E>,
     ) -> Result<(), E> {
-        let Burst { metas, heads, bodies, .. } = &mut *self.burst;
+        let Burst { metas, heads, bodies } = &mut *self.burst;
         let meta = &mut metas[index];
-        let mut pieces = &mut bodies[meta.first as usize..][..meta.pieces as usize];
+        let mut pieces = &mut bodies[meta.first.into()..usize::from(meta.first) + usize::from(meta.pieces)];
         let mut header = [0; N];
         take_front(&mut pieces, &mut header);
         meta.len -= N as u32;
@@ -187,7 +183,7 @@ impl<'a> Filler<'a> {
     /// Whether there is no room for another piece.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.burst.pieces == PIECES
+        self.pieces == PIECES
     }
 
     /// Where the heads of the frames are to be copied, for frames whose pieces are the body alone: [`HEAD`] bytes each.
@@ -211,14 +207,15 @@ impl<'a> Filler<'a> {
 
     /// Forgets all frames.
     pub(crate) fn clear(&mut self) {
-        self.burst.frames = 0;
-        self.burst.pieces = 0;
+        self.frames = 0;
+        self.pieces = 0;
     }
 
     /// The frames, to look at and pass on.
     #[inline]
     pub fn done(self) -> Batch<'a> {
-        Batch { frames: self.burst.frames, burst: self.burst, remote: None, heads: None, memory: PhantomData }
+        let Burst { metas, heads, bodies } = self.burst;
+        Batch { metas: &metas[..self.frames], heads: &heads[..self.frames], bodies, amended: false, remote: None }
     }
 
     /// The frames, whose bodies are `remote`'s.
@@ -231,16 +228,25 @@ impl<'a> Filler<'a> {
 /// Moves bytes from the front of `pieces` to `out`, which is no longer than they are, and drops the pieces used up.
 #[inline]
 fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
-    if let Some(piece) = pieces.first_mut().filter(|piece| out.len() < piece.len as usize) {
+    if let Some(piece) = pieces.first_mut().filter(|piece| out.len() <= piece.len as usize) {
         // All from one piece: for a header, of a length that the compiler knows, this is a move or two.
-        // SAFETY: the piece is readable and longer than `out`.
+        // SAFETY: the piece is readable and no shorter than `out`.
         unsafe {
             access::copy(piece.start, out.as_mut_ptr(), out.len());
             piece.start = piece.start.add(out.len());
         }
         piece.len -= out.len() as u32;
+        if piece.len == 0 {
+            *pieces = &mut std::mem::take(pieces)[1..];
+        }
         return;
     }
+    take_front_of_several(pieces, out);
+}
+
+/// The same where the first piece is not enough.
+#[cold]
+fn take_front_of_several(pieces: &mut &mut [Piece], out: &mut [u8]) {
     let mut done = 0;
     loop {
         let left = out.len() - done;
@@ -264,30 +270,32 @@ fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
 /// Frames as a port offers them.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
-    burst: &'a Burst,
-    frames: usize,
+    metas: &'a [Meta],
+    /// As many: those of the burst, or what stands in their place.
+    heads: &'a [Head],
+    bodies: &'a [Piece; PIECES],
+    /// Whether they are others than the burst's.
+    amended: bool,
     remote: Option<&'a dyn Remote>,
-    /// Heads that stand in place of the burst's.
-    heads: Option<&'a [Head]>,
-    memory: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Batch<'a> {
     /// How many frames.
     #[inline]
     pub fn len(&self) -> usize {
-        self.frames
+        self.metas.len()
     }
 
     /// Whether there is no frame.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.frames == 0
+        self.metas.is_empty()
     }
 
     /// As many of the first frames as there are heads, with these in place of their own, which have as many bytes.
     pub fn amended(self, heads: &'a [Head]) -> Batch<'a> {
-        Batch { frames: self.frames.min(heads.len()), heads: Some(heads), ..self }
+        let frames = self.len().min(heads.len());
+        Batch { metas: &self.metas[..frames], heads: &heads[..frames], amended: true, ..self }
     }
 
     /// One frame.
@@ -298,15 +306,16 @@ impl<'a> Batch<'a> {
     #[inline(always)]
     pub fn frame(&self, index: usize) -> Frame<'a> {
         let head = self.head(index);
-        let meta = &self.burst.metas[index];
-        let body = &self.burst.bodies[meta.first as usize..][..meta.pieces as usize];
-        Frame { len: meta.len, offload: meta.offload, head, body, first: meta.first.into(), remote: self.remote }
+        let meta = &self.metas[index];
+        let first = usize::from(meta.first);
+        let body = &self.bodies[first..first + usize::from(meta.pieces)];
+        Frame { len: meta.len, offload: meta.offload, head, body, first, remote: self.remote }
     }
 
     /// Where a frame of a sender whose memory is not mapped is as a whole, if it has come here and nothing of it was amended.
     #[inline]
     pub(crate) fn whole(&self, index: usize) -> Option<End> {
-        let remote = self.remote.filter(|_| self.heads.is_none())?;
+        let remote = self.remote.filter(|_| !self.amended)?;
         remote.whole(index)
     }
 
@@ -316,9 +325,7 @@ impl<'a> Batch<'a> {
     /// If `index` is not below [`Batch::len`].
     #[inline]
     pub fn head(&self, index: usize) -> &'a [u8] {
-        assert!(index < self.frames);
-        let heads = self.heads.unwrap_or(&self.burst.heads);
-        &heads[index].0[..(self.burst.metas[index].len as usize).min(HEAD)]
+        &self.heads[index].0[..(self.metas[index].len as usize).min(HEAD)]
     }
 
     /// What the sender of a frame left to do.
@@ -327,8 +334,7 @@ impl<'a> Batch<'a> {
     /// If `index` is not below [`Batch::len`].
     #[inline]
     pub fn offload(&self, index: usize) -> Offload {
-        assert!(index < self.frames);
-        self.burst.metas[index].offload
+        self.metas[index].offload
     }
 
     /// Bytes of a frame.
@@ -337,8 +343,7 @@ impl<'a> Batch<'a> {
     /// If `index` is not below [`Batch::len`].
     #[inline]
     pub fn bytes(&self, index: usize) -> u64 {
-        assert!(index < self.frames);
-        u64::from(self.burst.metas[index].len)
+        u64::from(self.metas[index].len)
     }
 
     /// Bytes of some frames together.
@@ -347,7 +352,7 @@ impl<'a> Batch<'a> {
     /// If the range does not end at [`Batch::len`] or before.
     #[inline]
     pub fn bytes_of(&self, frames: Range<usize>) -> u64 {
-        self.burst.metas[..self.frames][frames].iter().map(|meta| u64::from(meta.len)).sum()
+        self.metas[frames].iter().map(|meta| u64::from(meta.len)).sum()
     }
 
     /// Has the bytes of these frames brought here, where they are elsewhere all at once. Answers which of them are here, from the first
@@ -361,7 +366,7 @@ impl<'a> Batch<'a> {
     }
 
     fn fetch_from(&self, remote: &dyn Remote, frames: Range<usize>) -> (Range<usize>, Option<Refusal>) {
-        let metas = &self.burst.metas[frames.clone()];
+        let metas = &self.metas[frames.clone()];
         let end = |meta: &Meta| usize::from(meta.first + meta.pieces);
         let Some(lost) = remote.fetch(metas[0].first.into()..end(&metas[metas.len() - 1])) else {
             return (frames, None);

@@ -260,14 +260,14 @@ impl Port for VhostUser {
         let (receive, _, memory) = peer.session.queues();
         let (Range { start, end }, lost) = batch.fetch(frames);
         for index in start..end {
-            let frame = batch.frame(index);
             let accepted = index - start;
-            let Some(chosen) = choose(receive, frame.head()) else { return Put { accepted, refusal: DOWN } };
-            let Some(queue) = &mut receive[chosen] else { return Put { accepted, refusal: DOWN } };
-            let outcome = if takes(features, frame.offload()) {
-                queue.put(memory, &frame)
+            let Some((chosen, queue)) = choose(receive, batch.head(index)) else {
+                return Put { accepted, refusal: DOWN };
+            };
+            let outcome = if takes(features, batch.offload(index)) {
+                queue.put(memory, &batch.frame(index))
             } else {
-                queue.put_plain(memory, &frame, &mut self.plain)
+                queue.put_plain(memory, &batch.frame(index), &mut self.plain)
             };
             match outcome {
                 Ok(None) => {}
@@ -390,18 +390,18 @@ impl Port for VhostUser {
     }
 }
 
-/// The receive queue for a frame, of those that run.
+/// The receive queue for a frame, of those that run, and its place.
 #[inline]
-fn choose(queues: &[Option<Receive>], head: &[u8]) -> Option<usize> {
+fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<(usize, &'a mut Receive)> {
     if let [only] = queues {
-        return only.is_some().then_some(0);
+        return only.as_mut().map(|queue| (0, queue));
     }
     let running = queues.iter().flatten().count();
     if running == 0 {
         return None;
     }
-    let mut places = queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
-    places.nth(flow::queue(head, running)).map(|(place, _)| place)
+    let mut places = queues.iter_mut().enumerate().filter_map(|(place, queue)| Some((place, queue.as_mut()?)));
+    places.nth(flow::queue(head, running))
 }
 
 /// Whether the guest's driver does what was left to do on a frame.
