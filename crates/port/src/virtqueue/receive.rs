@@ -19,7 +19,7 @@ use std::sync::Arc;
 const MAX_PIECES: usize = 1024;
 
 /// The frame is larger than all buffers that the queue can hold.
-const TOO_LARGE: Option<Refusal> = Some(Refusal::Never(DropReason::TooLarge));
+const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
 /// So many bytes within [`HOLD`] are a bulk flow (0.65 Gbit/s), whose frames can wait for each other. Requests and answers are
 /// less, and urgent.
@@ -29,14 +29,14 @@ const BULK: u64 = 16 << 10;
 pub struct Receive {
     /// The queue.
     pub ring: Ring,
-    /// Whether a frame may take several buffers (VIRTIO_NET_F_MRG_RXBUF).
-    mergeable: bool,
+    /// Chains that a frame may take at most: one, or several (VIRTIO_NET_F_MRG_RXBUF).
+    most: u16,
     /// Where pages of the guest that were written are marked, while it is moved.
     log: Option<Arc<DirtyLog>>,
     /// Chains taken for the frame at hand, with the bytes each has room for.
-    chains: Vec<(u16, u32)>,
+    chains: Box<[(u16, u32); MAX_PIECES]>,
     /// Their pieces.
-    pieces: Vec<(*mut u8, u32)>,
+    pieces: Box<[(*mut u8, u32); MAX_PIECES]>,
     /// Available entries that were not enough for a frame; 0 if the last frame found room.
     short: u16,
     /// Since when `bytes` counts, and how many there were in as long before.
@@ -51,8 +51,9 @@ unsafe impl Send for Receive {}
 impl Receive {
     /// A queue in which nothing was put yet.
     pub fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
-        let (chains, pieces) = (Vec::with_capacity(MAX_PIECES), Vec::with_capacity(MAX_PIECES));
-        Receive { ring, mergeable, log, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
+        let most = if mergeable { ring.size().min(MAX_PIECES as u16) } else { 1 };
+        let (chains, pieces) = (Box::new([(0, 0); MAX_PIECES]), Box::new([(std::ptr::null_mut(), 0); MAX_PIECES]));
+        Receive { ring, most, log, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
     }
 
     /// Publishes what was put; answers when to do so again ([`Ring::publish`]).
@@ -82,11 +83,12 @@ impl Receive {
     #[inline]
     pub fn put(&mut self, memory: &GuestMemory, frame: &Frame<'_>) -> Result<Option<Refusal>, Violation> {
         let bytes = HEADER as u32 + frame.bytes() as u32;
-        if let Some(refusal) = self.gather(memory, bytes)? {
-            return Ok(Some(refusal));
-        }
-        let mut writer = Writer { pieces: &self.pieces, used: 0 };
-        let header = vnet::encode(frame.offload(), self.chains.len() as u16);
+        let gathered = match self.gather(memory, bytes)? {
+            Ok(gathered) => gathered,
+            Err(refusal) => return Ok(Some(refusal)),
+        };
+        let mut writer = Writer::into(&self.pieces[..gathered.pieces]);
+        let header = vnet::encode(frame.offload(), gathered.chains as u16);
         // SAFETY: `gather` found places of guest memory with room for `bytes` in all, and what is written here adds up to
         // that: header, head and body. Sources are readable: two of ours, and pieces that the batch keeps.
         unsafe {
@@ -96,7 +98,7 @@ impl Receive {
                 writer.write(piece.start, piece.len);
             }
         }
-        self.hand_over(memory, bytes);
+        self.hand_over(memory, gathered, bytes);
         Ok(None)
     }
 
@@ -128,7 +130,7 @@ impl Receive {
             self.short += self.ring.base().wrapping_sub(start);
         }
         self.ring.take_back(start);
-        if self.short == self.ring.size() { Ok(TOO_LARGE) } else { Ok(Some(refusal)) }
+        if self.short == self.ring.size() { Ok(Some(TOO_LARGE)) } else { Ok(Some(refusal)) }
     }
 
     /// Copies a frame of ours, nothing left to do on it, into the guest's buffers, of which so many pieces are `left`.
@@ -139,33 +141,34 @@ impl Receive {
         left: &mut usize,
     ) -> Result<Option<Refusal>, Violation> {
         let bytes = (HEADER + frame.len()) as u32;
-        if let Some(refusal) = self.gather(memory, bytes)? {
-            return Ok(Some(refusal));
-        }
-        match left.checked_sub(self.pieces.len()) {
+        let gathered = match self.gather(memory, bytes)? {
+            Ok(gathered) => gathered,
+            Err(refusal) => return Ok(Some(refusal)),
+        };
+        match left.checked_sub(gathered.pieces) {
             Some(fewer) => *left = fewer,
-            None => return Ok(TOO_LARGE),
+            None => return Ok(Some(TOO_LARGE)),
         }
-        let mut writer = Writer { pieces: &self.pieces, used: 0 };
-        let header = vnet::encode(Offload::default(), self.chains.len() as u16);
+        let mut writer = Writer::into(&self.pieces[..gathered.pieces]);
+        let header = vnet::encode(Offload::default(), gathered.chains as u16);
         // SAFETY: as in `put`.
         unsafe {
             writer.write(header.as_ptr(), HEADER as u32);
             writer.write(frame.as_ptr(), frame.len() as u32);
         }
-        self.hand_over(memory, bytes);
+        self.hand_over(memory, gathered, bytes);
         Ok(None)
     }
 
     /// Completes the gathered chains with `bytes` in them.
     #[inline]
-    fn hand_over(&mut self, memory: &GuestMemory, bytes: u32) {
+    fn hand_over(&mut self, memory: &GuestMemory, gathered: Gathered, bytes: u32) {
         if let Some(log) = &self.log {
-            mark(log, memory, &self.pieces, bytes);
+            mark(log, memory, &self.pieces[..gathered.pieces], bytes);
         }
         self.bytes += u64::from(bytes);
         let mut left = bytes;
-        for &(head, room) in &self.chains {
+        for &(head, room) in &self.chains[..gathered.chains] {
             let here = left.min(room);
             self.ring.complete(head, here);
             left -= here;
@@ -174,36 +177,44 @@ impl Receive {
 
     /// Finds available chains with room for `bytes`.
     #[inline]
-    fn gather(&mut self, memory: &GuestMemory, bytes: u32) -> Result<Option<Refusal>, Violation> {
-        self.chains.clear();
-        self.pieces.clear();
+    fn gather(&mut self, memory: &GuestMemory, bytes: u32) -> Result<Result<Gathered, Refusal>, Violation> {
+        let mut gathered = Gathered { chains: 0, pieces: 0 };
         let mut room: u32 = 0;
-        while room < bytes {
-            let skip = self.chains.len() as u16;
-            if skip == self.ring.size() || usize::from(skip) == MAX_PIECES || (skip == 1 && !self.mergeable) {
-                return Ok(TOO_LARGE);
-            }
+        loop {
+            let skip = gathered.chains as u16;
             if self.ring.available(skip)? == 0 {
                 self.short = skip;
-                return Ok(Some(Refusal::Full));
+                return Ok(Err(Refusal::Full));
             }
             let head = self.ring.head(skip)?;
-            let pieces = &mut self.pieces;
             let mut here: u32 = 0;
             self.ring.walk(head, Direction::Write, memory, |start, len| {
-                if pieces.len() == MAX_PIECES {
-                    return Err(Violation::TooManyPieces);
-                }
-                pieces.push((start, len));
+                let place = self.pieces.get_mut(gathered.pieces).ok_or(Violation::TooManyPieces)?;
+                *place = (start, len);
+                gathered.pieces += 1;
                 here = here.saturating_add(len);
                 Ok(())
             })?;
-            self.chains.push((head, here));
+            self.chains[gathered.chains] = (head, here);
+            gathered.chains += 1;
             room = room.saturating_add(here);
+            if room >= bytes {
+                break;
+            }
+            if gathered.chains == usize::from(self.most) {
+                return Ok(Err(TOO_LARGE));
+            }
         }
         self.short = 0;
-        Ok(None)
+        Ok(Ok(gathered))
     }
+}
+
+/// How much was found for a frame.
+#[derive(Clone, Copy)]
+struct Gathered {
+    chains: usize,
+    pieces: usize,
 }
 
 /// Marks the first `bytes` bytes of pieces of guest memory, which were written.
@@ -218,31 +229,58 @@ fn mark(log: &DirtyLog, memory: &GuestMemory, pieces: &[(*mut u8, u32)], bytes: 
 
 /// Writes one after the other into pieces of guest memory.
 struct Writer<'a> {
+    /// Where there is room now, and how much.
+    start: *mut u8,
+    room: u32,
+    /// The pieces behind.
     pieces: &'a [(*mut u8, u32)],
-    /// Bytes of the first piece that are written already.
-    used: u32,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// Begins at the first byte.
+    #[inline]
+    fn into(pieces: &'a [(*mut u8, u32)]) -> Writer<'a> {
+        let (start, room) = pieces[0];
+        Writer { start, room, pieces: &pieces[1..] }
+    }
+
     /// Appends bytes.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes; the pieces are writable and have room for them.
     #[inline]
     unsafe fn write(&mut self, mut from: *const u8, mut len: u32) {
-        while len > 0 {
-            let (start, room) = self.pieces[0];
-            let here = len.min(room - self.used);
-            // SAFETY: what the caller promises; source and target are different guests' memory or ours and a guest's, and
-            // where a guest makes its own buffers overlap, `copy` still does what it says.
-            unsafe {
-                access::copy(from, start.add(self.used as usize), here as usize);
-                from = from.add(here as usize);
-            }
-            (self.used, len) = (self.used + here, len - here);
-            if self.used == room {
-                (self.pieces, self.used) = (&self.pieces[1..], 0);
-            }
+        if len <= self.room {
+            // Of a header, of a length that the compiler knows, this is a move or two.
+            // SAFETY: the caller's.
+            return unsafe { self.append(from, len) };
         }
+        while len > self.room {
+            let room = self.room;
+            // SAFETY: the caller's, as what is left has more bytes than there is room here.
+            from = unsafe {
+                self.append(from, room);
+                from.add(room as usize)
+            };
+            len -= room;
+            ((self.start, self.room), self.pieces) = (self.pieces[0], &self.pieces[1..]);
+        }
+        // SAFETY: the caller's, and there is room here for all that is left.
+        unsafe { self.append(from, len) };
+    }
+
+    /// The same where there is room in one piece.
+    ///
+    /// # Safety
+    /// As [`Writer::write`], with room for `len` bytes.
+    #[inline]
+    unsafe fn append(&mut self, from: *const u8, len: u32) {
+        // SAFETY: what the caller promises; source and target are different guests' memory or ours and a guest's, and where a
+        // guest makes its own buffers overlap, `copy` still does what it says.
+        unsafe {
+            access::copy(from, self.start, len as usize);
+            self.start = self.start.add(len as usize);
+        }
+        self.room -= len;
     }
 }

@@ -314,20 +314,13 @@ impl<A: Words> Ring<A> {
         mut buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         let mut table = self.parts.descriptors;
-        let mut entries = u32::from(self.size());
+        let mut last = u32::from(self.mask);
         let mut indirect = false;
-        let mut index = u32::from(head);
+        let mut index = found(head, last)?;
         // A chain is never longer than its table, so this also ends chains that run in circles.
-        let mut left = entries;
+        let mut left = last;
         loop {
-            if index >= entries {
-                return Err(Violation::Next { next: index as u16, entries });
-            }
-            if left == 0 {
-                return Err(Violation::EndlessChain);
-            }
-            left -= 1;
-            // SAFETY: `index` is below the entries of a table that was checked to lie in guest memory.
+            // SAFETY: `index` was found in a table that was checked to lie in guest memory.
             let Descriptor { address, len, flags, next } = unsafe { descriptor::<A>(table, index as usize) };
             if flags & INDIRECT != 0 {
                 if !self.indirect {
@@ -340,7 +333,7 @@ impl<A: Words> Ring<A> {
                     Some((start, whole)) if whole == len => table = start.cast_const().cast(),
                     _ => return Err(Violation::Buffer { address, len }),
                 }
-                (indirect, entries, index, left) = (true, len / 16, 0, len / 16);
+                (indirect, last, index, left) = (true, len / 16 - 1, 0, len / 16 - 1);
                 continue;
             }
             if (flags & WRITE != 0) != (direction == Direction::Write) {
@@ -361,7 +354,12 @@ impl<A: Words> Ring<A> {
             if flags & NEXT == 0 {
                 return Ok(());
             }
-            index = next.into();
+            // Here, so that it costs nothing where a frame is in one piece.
+            index = found(next, last)?;
+            if left == 0 {
+                return Err(Violation::EndlessChain);
+            }
+            left -= 1;
         }
     }
 
@@ -498,6 +496,13 @@ impl<A: Words> Ring<A> {
 #[inline(always)]
 fn needs_event(event: u16, next: u16, before: u16) -> bool {
     next.wrapping_sub(event).wrapping_sub(1) < next.wrapping_sub(before)
+}
+
+/// The descriptor that a driver names, of a table whose last one is known.
+#[inline(always)]
+fn found(next: u16, last: u32) -> Result<u32, Violation> {
+    let index = u32::from(next);
+    if index <= last { Ok(index) } else { Err(Violation::Next { next, entries: last + 1 }) }
 }
 
 /// Reads a descriptor of a table, once: the driver may write to it meanwhile, and only what is answered is used.
