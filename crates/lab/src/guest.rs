@@ -96,6 +96,22 @@ impl Nic {
 }
 
 impl GuestSpec {
+    /// A guest of the plainest sort, whose card is served by a vhost-user backend: its socket, `NAME.sock`, and what the guest's
+    /// kernel prints, `NAME.console`, are in `home`. Its network has a prefix of 24 bits.
+    pub fn served(kind: Kind, name: &str, home: &Path, mac: [u8; 6], address: Ipv4Addr) -> GuestSpec {
+        let backend = Backend::VhostUser(home.join(format!("{name}.sock")));
+        GuestSpec {
+            name: name.to_owned(),
+            kind,
+            cpus: 1,
+            memory_mib: 128,
+            tools: Tools::default(),
+            nic: Some(Nic { backend, mac, address, prefix: 24, queues: 1 }),
+            monitor: None,
+            log: home.join(format!("{name}.console")),
+        }
+    }
+
     /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
     pub fn last_words(&self) -> String {
         last_lines(&self.log, "")
@@ -188,6 +204,19 @@ impl Guest {
         let agent = image::agent()?;
         let machine = spec.launch(&agent)?;
         Guest::start(&spec.name, &spec.log, &agent, machine)
+    }
+
+    /// Boots guests, all at once; where one fails, the others end.
+    ///
+    /// # Errors
+    /// As [`Guest::boot`].
+    pub fn boot_all(specs: &[GuestSpec]) -> Result<Vec<Guest>, Error> {
+        thread::scope(|scope| {
+            let booting: Vec<_> = specs.iter().map(|spec| scope.spawn(|| Guest::boot(spec))).collect();
+            let booted: Vec<_> =
+                booting.into_iter().map(|guest| guest.join().expect("booting does not panic")).collect();
+            booted.into_iter().collect()
+        })
     }
 
     /// Starts a QEMU that a guest of this kind is to be moved to; its agent is reached once the guest is there.

@@ -4,13 +4,12 @@ use super::acts::{SENDERS, Setting};
 use anyhow::Context;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Agent, Backend, Command, Guest, GuestSpec, Kind, Nic, Tools};
+use fairlane_lab::{Agent, Command, Guest, GuestSpec, Kind};
 use fairlane_load::{ReceiveSpec, udp};
 use fairlane_policy::Policy;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::thread;
 use tempfile::TempDir;
 
 /// The guest that receives.
@@ -40,8 +39,10 @@ impl Stage {
             anyhow::anyhow!(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
         })?;
         let engine = Engine::start(policy)?;
-        let specs: Vec<GuestSpec> = names.iter().map(|name| spec(kind, name, home.path())).collect();
-        let guests = boot(specs)?;
+        let spec = |name: &&str| GuestSpec::served(kind, name, home.path(), mac(name), address(name));
+        let specs: Vec<GuestSpec> = names.iter().map(spec).collect();
+        let guests = Guest::boot_all(&specs)?;
+        let guests = specs.into_iter().zip(guests).collect();
         let stage = Stage { guests, engine, policy: text, _home: home };
         stage.introduce().map_err(|error| stage.explain(error))?;
         Ok(stage)
@@ -140,33 +141,4 @@ fn policy(home: &Path, names: &[&str], backpressure: bool) -> String {
         );
     }
     text
-}
-
-fn spec(kind: Kind, name: &str, home: &Path) -> GuestSpec {
-    GuestSpec {
-        name: name.to_owned(),
-        kind,
-        cpus: 1,
-        memory_mib: 128,
-        tools: Tools::default(),
-        nic: Some(Nic {
-            backend: Backend::VhostUser(home.join(format!("{name}.sock"))),
-            mac: mac(name),
-            address: address(name),
-            prefix: 24,
-            queues: 1,
-        }),
-        monitor: None,
-        log: home.join(format!("{name}.console")),
-    }
-}
-
-/// Boots all at once; one that fails ends the others.
-fn boot(specs: Vec<GuestSpec>) -> Result<Vec<(GuestSpec, Guest)>, fairlane_lab::Error> {
-    thread::scope(|scope| {
-        let booting: Vec<_> =
-            specs.into_iter().map(|spec| scope.spawn(move || Guest::boot(&spec).map(|guest| (spec, guest)))).collect();
-        let booted: Vec<_> = booting.into_iter().map(|guest| guest.join().expect("booting does not panic")).collect();
-        booted.into_iter().collect()
-    })
 }

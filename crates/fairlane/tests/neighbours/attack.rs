@@ -3,7 +3,7 @@
 
 use crate::deeds::Deed;
 use crate::frontend::*;
-use crate::stage::{ACCOMPLICE, ATTACKER, NOBODY, mac};
+use crate::stage::{ACCOMPLICE, NOBODY, mac};
 use crate::{THEIRS, renice};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -29,10 +29,10 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Begins to do a deed at the attacker's socket, again and again.
-    pub fn begin(deed: &'static Deed, socket: PathBuf) -> Attack {
+    /// Begins to do a deed at a vif's socket, again and again.
+    pub fn begin(deed: &'static Deed, socket: PathBuf, mac: [u8; 6]) -> Attack {
         let over = Arc::new(AtomicBool::new(false));
-        let attacker = Attacker { socket, over: over.clone(), times: Cell::new(0) };
+        let attacker = Attacker { socket, mac, over: over.clone(), times: Cell::new(0) };
         let thread = thread::spawn(move || {
             renice(THEIRS);
             loop {
@@ -56,6 +56,7 @@ impl Attack {
 /// Who does deeds.
 pub struct Attacker {
     socket: PathBuf,
+    mac: [u8; 6],
     over: Arc<AtomicBool>,
     times: Cell<u64>,
 }
@@ -75,7 +76,7 @@ impl Attacker {
     pub fn meet(&self, memory: File) -> Card {
         let stream = UnixStream::connect(&self.socket).expect("the daemon listens");
         let error = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an eventfd");
-        Card { frontend: Frontend::over(stream, memory, SIZE), error }
+        Card { frontend: Frontend::over(stream, memory, SIZE), mac: self.mac, error }
     }
 
     /// A card that is up, its guest's memory an ordinary file.
@@ -99,6 +100,7 @@ impl Attacker {
 /// A frontend, and where it is told that it broke a rule.
 pub struct Card {
     pub frontend: Frontend,
+    mac: [u8; 6],
     error: EventFd,
 }
 
@@ -129,10 +131,15 @@ impl Card {
         (0..SIZE).for_each(|index| self.frontend.lend(index, 2048));
     }
 
+    /// A frame for nobody.
+    pub fn frame(&self, len: usize) -> Vec<u8> {
+        ethernet(self.mac, mac(NOBODY), len)
+    }
+
     /// Writes a frame for nobody into each transmit buffer, its length by the buffer's number; all entries name them in order.
     pub fn write_frames(&mut self, len: impl Fn(u16) -> usize) {
         for index in 0..SIZE {
-            self.frontend.transmit(index, NO_HEADER, &ethernet(ATTACKER, NOBODY, len(index)));
+            self.frontend.transmit(index, NO_HEADER, &self.frame(len(index)));
         }
     }
 
@@ -158,21 +165,21 @@ impl Card {
     }
 }
 
-/// A frame from one vif to another, of a type for experiments.
-pub fn ethernet(from: &str, to: &str, len: usize) -> Vec<u8> {
-    let mut frame = [&mac(to)[..], &mac(from), &[0x88, 0xb5]].concat();
+/// A frame from one address to another, of a type for experiments.
+pub fn ethernet(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(len, 0);
     frame
 }
 
-/// Sends some two thousand frames a second to the attacker, small and large in turn, until it is dropped.
+/// Sends some two thousand frames a second to an attacker, small and large in turn, until it is dropped.
 pub struct Accomplice {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Accomplice {
-    pub fn start(socket: PathBuf) -> Accomplice {
+    pub fn start(socket: PathBuf, attacker: [u8; 6]) -> Accomplice {
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = thread::spawn(move || {
@@ -180,7 +187,7 @@ impl Accomplice {
             frontend.set_up(RICH, 2);
             for index in 0..SIZE {
                 let len = if index % 2 == 0 { 60 } else { 1514 };
-                frontend.transmit(index, NO_HEADER, &ethernet(ACCOMPLICE, ATTACKER, len));
+                frontend.transmit(index, NO_HEADER, &ethernet(mac(ACCOMPLICE), attacker, len));
             }
             let mut sent = SIZE;
             while !ends.load(Ordering::Relaxed) {

@@ -46,7 +46,7 @@ pub static DEEDS: &[Deed] = &[
     deed("lends in small pieces", None, load::lends_in_small_pieces),
     deed("cheap and dear frames", None, load::cheap_and_dear_frames),
     deed("smallest frames", None, load::smallest_frames),
-    // The last: whoever comes to this socket is met after all connections that it leaves behind, at a hundredth of the time.
+    // Whoever comes to its socket is met after all connections that it leaves behind, at a hundredth of the time.
     Deed { unmet: true, ..deed("connections without end", None, messages::connections_without_end) },
 ];
 

@@ -1,24 +1,33 @@
 //! A frontend that breaks the rules of vhost-user, and honest guests beside it that must not notice: a real daemon, real guests, and a
 //! hostile frontend that does one deed after the other.
 //!
+//! Deeds follow each other without a rest, each at a vif that nobody had before; what honest guests send beside one is still on its way
+//! when the next begins.
+//!
 //! A guest on the attacked link floods it, and so does one on a link like it where nobody attacks. What the other sends is what there
 //! is to share in that time, whatever else this computer does, and half of it is the attacker's if it sends so much itself.
 //! `--nocapture` shows what is left of the rest.
 
 mod attack;
+#[path = "../daemon/mod.rs"]
+mod daemon;
 mod deeds;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 mod huge;
 mod stage;
+mod worker;
 
 use attack::{Accomplice, Attack};
+use daemon::vif;
 use deeds::{DEEDS, Deed};
 use fairlane_engine::snapshot::{Snapshot, State};
 use fairlane_lab::Error;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use stage::{ATTACKER, GUESTS, Stage, uplink, vif};
+use stage::{GUESTS, Stage, Traffic, mac, uplink};
+use std::collections::VecDeque;
 use std::env;
+use std::ops::RangeFrom;
 use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -31,10 +40,6 @@ const LEAD: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_millis(300);
 const WINDOWS: u32 = 4;
 
-/// How long the attacker rests before a deed, so that it is heard again whatever it said before: its part is a hundredth of the time, and
-/// 30 ms is the most that it is ever beyond.
-const REST: Duration = Duration::from_secs(3);
-
 /// How long the honest guests send, in seconds: some longer than is measured, so that their rings are full all the while.
 const SENDING: f64 = 1.7;
 
@@ -46,7 +51,7 @@ fn main() -> ExitCode {
     // Before there are threads and processes, which inherit it.
     renice(OURS);
     let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
-    let test = move || match no_deed_harms() {
+    let guests = move || match no_deed_harms() {
         Ok(()) => Ok(Completion::Completed),
         Err(Error::Missing(what)) if !required => {
             eprintln!("SKIPPED: {what}");
@@ -54,8 +59,17 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(Failed::from(error.to_string())),
     };
-    let tests = vec![Trial::ignorable_test("no_deed_of_a_frontend_harms_its_neighbours", test)];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let worker = || {
+        worker::no_deed_takes_more_than_its_part();
+        Ok(())
+    };
+    let tests = vec![
+        Trial::ignorable_test("no_deed_of_a_frontend_harms_its_neighbours", guests),
+        Trial::test("no_deed_takes_more_than_its_part_of_a_worker", worker),
+    ];
+    // One after the other: both measure.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests).exit_code()
 }
 
 /// Gives the calling thread a nice value, where it may have that.
@@ -68,69 +82,101 @@ fn renice(value: i32) {
 
 fn no_deed_harms() -> Result<(), Error> {
     let huge = huge::reserve(8);
-    let mut stage = Stage::build()?;
-    let accomplice = Accomplice::start(stage.socket(stage::ACCOMPLICE));
+    let mut stage = Stage::build(2 * DEEDS.len())?;
+    let mut attackers = 0..;
     eprintln!("{:<28} {:>6} {:>6} {:>7}", "share kept beside", "median", "least", "times");
-    let mut harm = Vec::new();
-    for deed in DEEDS {
-        if deed.huge && huge.is_none() {
+    let possible = |deed: &&Deed| {
+        let possible = !deed.huge || huge.is_some();
+        if !possible {
             eprintln!("SKIPPED: {}: there are no huge pages (root reserves them)", deed.name);
-            continue;
         }
-        // Once more where it seems to do harm: a computer that gave its CPUs to others at the wrong moment looks the same.
-        let mut seen = Seen::beside(&mut stage, deed)?;
-        eprintln!("{}", seen.line(deed));
-        if !seen.harm.is_empty() {
-            eprintln!("once more: {:?}", seen.harm);
-            seen = Seen::beside(&mut stage, deed)?;
-            eprintln!("{}", seen.line(deed));
-        }
-        harm.extend(seen.harm.into_iter().map(|what| format!("{}: {what}", deed.name)));
+        possible
+    };
+    let suspects = harmful(&mut stage, DEEDS.iter().filter(possible), &mut attackers)?;
+    // Once more where one seems to do harm: a computer that gave its CPUs to others at the wrong moment looks the same.
+    if !suspects.is_empty() {
+        eprintln!("once more: {:#?}", words(&suspects));
     }
-    drop(accomplice);
-    assert!(harm.is_empty(), "{harm:#?}");
+    let harm = harmful(&mut stage, suspects.iter().map(|(deed, _)| *deed), &mut attackers)?;
+    assert!(harm.is_empty(), "{:#?}", words(&harm));
     stage.stop()
+}
+
+/// What a deed did to its neighbours, in words.
+type Harm = (&'static Deed, Vec<String>);
+
+fn words(harm: &[Harm]) -> Vec<String> {
+    harm.iter().map(|(deed, what)| format!("{}: {}", deed.name, what.join(", "))).collect()
+}
+
+/// Has deeds done one after the other. Answers those that seem to do harm.
+fn harmful(
+    stage: &mut Stage,
+    deeds: impl Iterator<Item = &'static Deed>,
+    attackers: &mut RangeFrom<usize>,
+) -> Result<Vec<Harm>, Error> {
+    let (mut harmful, mut under_way) = (Vec::new(), VecDeque::new());
+    let mut before = stage.daemon.snapshot();
+    let mut end = |seen: Seen| {
+        let (deed, harm) = seen.end()?;
+        if !harm.is_empty() {
+            harmful.push((deed, harm));
+        }
+        Ok(())
+    };
+    for (deed, attacker) in deeds.zip(attackers) {
+        let seen = Seen::beside(stage, deed, &stage::attacker(attacker), &mut before)?;
+        under_way.push_back(seen);
+        // What was sent beside earlier ones is there by now.
+        if under_way.len() > 2 {
+            under_way.pop_front().map_or(Ok(()), &mut end)?;
+        }
+    }
+    under_way.into_iter().try_for_each(end)?;
+    Ok(harmful)
 }
 
 /// What was seen beside a deed.
 struct Seen {
+    deed: &'static Deed,
     /// What the honest guest kept of its share, a window each, from the least.
     kept: Vec<f64>,
     /// How often the deed was done.
     times: u64,
+    /// Frames of the honest guests that may still be on their way.
+    traffic: Traffic,
     harm: Vec<String>,
 }
 
 impl Seen {
-    /// Has a deed done while honest guests send and ask.
-    fn beside(stage: &mut Stage, deed: &'static Deed) -> Result<Seen, Error> {
-        thread::sleep(REST);
-        let before = stage.snapshot();
+    /// Has a deed done while honest guests send and ask; `before` is what was shown last.
+    fn beside(stage: &mut Stage, deed: &'static Deed, attacker: &str, before: &mut Snapshot) -> Result<Seen, Error> {
+        let accomplice = Accomplice::start(stage.socket(stage::ACCOMPLICE), mac(attacker));
         let traffic = stage.traffic(SENDING)?;
-        let attack = Attack::begin(deed, stage.socket(ATTACKER));
+        let attack = Attack::begin(deed, stage.socket(attacker), mac(attacker));
         thread::sleep(LEAD);
-        let mut snapshots = vec![stage.snapshot()];
+        let mut snapshots = vec![stage.daemon.snapshot()];
         for _ in 0..WINDOWS {
             thread::sleep(WINDOW);
-            snapshots.push(stage.snapshot());
+            snapshots.push(stage.daemon.snapshot());
         }
         let (times, card) = attack.end();
-        let after = stage.snapshot();
-        let mut harm = traffic.losses()?;
-        drop(card);
+        let after = stage.daemon.snapshot();
+        drop((accomplice, card));
         let mut kept: Vec<f64> = snapshots.windows(2).map(|pair| kept(&pair[0], &pair[1])).collect();
         kept.sort_by(f64::total_cmp);
+        let mut harm = Vec::new();
         let mut check = |holds: bool, what: String| harm.extend((!holds).then_some(what));
-        check(stage.lives(), "the daemon ended".to_owned());
+        check(stage.daemon.lives(), "the daemon ended".to_owned());
         check(times > 0, "it was not done once".to_owned());
         check(median(&kept) >= KEPT, format!("of its share {:.3} is left to the sender", median(&kept)));
         for guest in GUESTS {
-            let [before, after] = [&before, &after].map(|snapshot| vif(snapshot, guest));
+            let [before, after] = [before, &after].map(|snapshot| vif(snapshot, guest));
             check(after.state == State::Up, format!("{guest} is {:?}", after.state));
             let (had, has) = (&before.drops, &after.drops);
             check(had == has, format!("{guest} had drops of {had:?}, and has {has:?}"));
         }
-        let state = &vif(&after, ATTACKER).state;
+        let state = &vif(&after, attacker).state;
         let ends = match (state, deed.reason) {
             (State::Disabled { reason }, Some(expected)) => reason.contains(expected),
             (State::Up, None) => true,
@@ -138,11 +184,15 @@ impl Seen {
             _ => false,
         };
         check(ends, format!("the attacker is {state:?} in the end"));
-        Ok(Seen { kept, times, harm })
+        *before = after;
+        Ok(Seen { deed, kept, times, traffic, harm })
     }
 
-    fn line(&self, deed: &Deed) -> String {
-        format!("{:<28} {:>6.3} {:>6.3} {:>7}", deed.name, median(&self.kept), self.kept[0], self.times)
+    /// Waits until what was sent is there. Answers what harm was done.
+    fn end(mut self) -> Result<Harm, Error> {
+        eprintln!("{:<28} {:>6.3} {:>6.3} {:>7}", self.deed.name, median(&self.kept), self.kept[0], self.times);
+        self.harm.extend(self.traffic.losses()?);
+        Ok((self.deed, self.harm))
     }
 }
 

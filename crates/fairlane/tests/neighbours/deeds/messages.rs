@@ -1,8 +1,7 @@
 //! What is said on the socket, and descriptors that come by it.
 
-use crate::attack::{Attacker, Card, ethernet};
+use crate::attack::{Attacker, Card};
 use crate::frontend::*;
-use crate::stage::{ATTACKER, NOBODY};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;
 use std::os::fd::{AsFd, AsRawFd};
@@ -39,7 +38,7 @@ pub fn full_eventfds_that_wait(attacker: &Attacker) -> Card {
     }
     card.settle();
     card.lend_all();
-    card.frontend.transmit(0, NO_HEADER, &ethernet(ATTACKER, NOBODY, 60));
+    card.frontend.transmit(0, NO_HEADER, &card.frame(60));
     (0..2).for_each(|queue| card.frontend.kick(queue));
     thread::sleep(Duration::from_millis(20));
     if card.frontend.used_index(1) > 0 {
