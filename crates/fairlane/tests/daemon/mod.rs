@@ -5,6 +5,7 @@ use fairlane_engine::snapshot::{PortState, Snapshot};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -18,14 +19,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one by the text of a policy, in which `DIR` stands for the directory, and waits until it serves.
-    pub fn start(directory: &Path, policy: &str) -> Daemon {
+    /// Has one started by the text of a policy, in which `DIR` stands for the directory, and waits until it serves.
+    pub fn start(directory: &Path, policy: &str, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
         let file = write_policy(directory, policy);
         let log = File::options().create(true).append(true).open(directory.join("daemon.log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
         command.args(["up", "--log", "error"]).arg(file).stdin(Stdio::null()).stderr(log);
-        let mut daemon =
-            Daemon { process: command.spawn().expect("the daemon starts"), directory: directory.to_owned() };
+        let process = spawn(command).expect("the daemon starts");
+        let mut daemon = Daemon { process, directory: directory.to_owned() };
         let control = daemon.control();
         while UnixStream::connect(&control).is_err() {
             assert!(daemon.lives(), "the daemon did not start\n{}", daemon.log());

@@ -1,4 +1,5 @@
 //! A network namespace of its own: whatever is started in it has its interfaces, its addresses and its TCP.
+#![allow(dead_code)] // each test program uses its part
 
 use nix::sched::{CloneFlags, unshare};
 use std::io;

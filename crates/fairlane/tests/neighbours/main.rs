@@ -8,27 +8,28 @@
 //! is to share in that time, whatever else this computer does, and half of it is the attacker's if it sends so much itself.
 //! `--nocapture` shows what is left of the rest.
 
-mod attack;
 #[path = "../daemon/mod.rs"]
 mod daemon;
-mod deeds;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
+#[path = "../hostile/mod.rs"]
+mod hostile;
 mod huge;
 mod stage;
 mod worker;
 
-use attack::{Accomplice, Attack};
 use daemon::vif;
-use deeds::{DEEDS, Deed};
 use fairlane_engine::snapshot::{Snapshot, State};
 use fairlane_lab::Error;
+use hostile::attack::{Accomplice, Attack};
+use hostile::deeds::{DEEDS, Deed};
+use hostile::{ACCOMPLICE, OURS, mac, renice};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use stage::{GUESTS, Stage, Traffic, mac, uplink};
+use stage::{GUESTS, Stage, Traffic, uplink};
 use std::collections::VecDeque;
 use std::env;
 use std::ops::RangeFrom;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -41,11 +42,7 @@ const WINDOW: Duration = Duration::from_millis(300);
 const WINDOWS: u32 = 4;
 
 /// How long the honest guests send, in seconds: some longer than is measured, so that their rings are full all the while.
-const SENDING: f64 = 1.7;
-
-/// Nice values: of daemon and guests, which other work of this computer is not to hold up, and of the attacker, which is other work.
-const OURS: i32 = -10;
-const THEIRS: i32 = 0;
+const SENDING: f64 = 2.2;
 
 fn main() -> ExitCode {
     // Before there are threads and processes, which inherit it.
@@ -70,14 +67,6 @@ fn main() -> ExitCode {
     // One after the other: both measure.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit_code()
-}
-
-/// Gives the calling thread a nice value, where it may have that.
-fn renice(value: i32) {
-    let thread = nix::unistd::gettid().to_string();
-    let mut command = std::process::Command::new("renice");
-    let _ =
-        command.args(["-n", &value.to_string(), "-p", &thread]).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 fn no_deed_harms() -> Result<(), Error> {
@@ -125,10 +114,10 @@ fn harmful(
         Ok(())
     };
     for (deed, attacker) in deeds.zip(attackers) {
-        let seen = Seen::beside(stage, deed, &stage::attacker(attacker), &mut before)?;
+        let seen = Seen::beside(stage, deed, &hostile::attacker(attacker), &mut before)?;
         under_way.push_back(seen);
         // What was sent beside earlier ones is there by now.
-        if under_way.len() > 2 {
+        if under_way.len() > 3 {
             under_way.pop_front().map_or(Ok(()), &mut end)?;
         }
     }
@@ -151,7 +140,7 @@ struct Seen {
 impl Seen {
     /// Has a deed done while honest guests send and ask; `before` is what was shown last.
     fn beside(stage: &mut Stage, deed: &'static Deed, attacker: &str, before: &mut Snapshot) -> Result<Seen, Error> {
-        let accomplice = Accomplice::start(stage.socket(stage::ACCOMPLICE), mac(attacker));
+        let accomplice = Accomplice::start(stage.socket(ACCOMPLICE), mac(attacker));
         let traffic = stage.traffic(SENDING)?;
         let attack = Attack::begin(deed, stage.socket(attacker), mac(attacker));
         thread::sleep(LEAD);
@@ -177,13 +166,7 @@ impl Seen {
             check(had == has, format!("{guest} had drops of {had:?}, and has {has:?}"));
         }
         let state = &vif(&after, attacker).state;
-        let ends = match (state, deed.reason) {
-            (State::Disabled { reason }, Some(expected)) => reason.contains(expected),
-            (State::Up, None) => true,
-            (State::Waiting, None) => deed.unmet,
-            _ => false,
-        };
-        check(ends, format!("the attacker is {state:?} in the end"));
+        check(deed.ends_in(state), format!("the attacker is {state:?} in the end"));
         *before = after;
         Ok(Seen { deed, kept, times, traffic, harm })
     }

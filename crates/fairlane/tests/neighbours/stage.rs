@@ -2,6 +2,7 @@
 //! at the link's far end.
 
 use crate::daemon::{Daemon, vif_text};
+use crate::hostile::{ACCOMPLICE, NOBODY, attacker, mac};
 use fairlane_engine::snapshot::{PortState, Snapshot};
 use fairlane_lab::{Agent, Command, Error, Guest, GuestSpec, Job, Kind, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, ping, udp};
@@ -14,16 +15,6 @@ use tempfile::TempDir;
 
 /// The honest guests: who sends and who receives, first where the attacker is, then beside it.
 pub const GUESTS: [&str; 4] = ["sender", "receiver", "sender-beside", "receiver-beside"];
-
-/// The vifs of frontends that are none of a guest's: who sends to an attacker from the far end, and one that is never connected.
-pub const ACCOMPLICE: &str = "accomplice";
-pub const NOBODY: &str = "nobody";
-
-/// The vif of an attacker. Each has one that nobody had before, so that it is heard at once whatever others said: a frontend's
-/// messages take a hundredth of the time at most.
-pub fn attacker(number: usize) -> String {
-    format!("attacker-{number}")
-}
 
 /// Both links' rate. A hundredth of what a busy computer can do: what a guest gets is then for the backend to say.
 const RATE: &str = "20Mbit/s";
@@ -38,13 +29,8 @@ const AT_ONCE: u16 = 8;
 /// The two pairs of guests, as places of [`GUESTS`].
 const PAIRS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
 
-/// The MAC address of a vif.
-pub fn mac(name: &str) -> [u8; 6] {
-    if let Some(number) = name.strip_prefix("attacker-") {
-        return [0x52, 0x54, 0, 0x84, 1, number.parse().expect("the number of an attacker")];
-    }
-    let number = GUESTS.iter().chain(&[ACCOMPLICE, NOBODY]).position(|known| *known == name);
-    [0x52, 0x54, 0, 0x84, 0, number.expect("a vif of the stage") as u8 + 1]
+fn guest_mac(guest: usize) -> [u8; 6] {
+    [0x52, 0x54, 0, 0x84, 0, 1 + guest as u8]
 }
 
 fn address(guest: usize) -> Ipv4Addr {
@@ -64,7 +50,7 @@ impl Stage {
     /// Starts the daemon, with vifs for so many attackers, and boots the guests, all at once.
     pub fn build(attackers: usize) -> Result<Stage, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-neighbours-").tempdir().expect("a temporary directory");
-        let daemon = Daemon::start(home.path(), &policy_text(attackers));
+        let daemon = Daemon::start(home.path(), &policy_text(attackers), |mut command| command.spawn());
         let specs = (0..GUESTS.len()).map(|guest| spec(guest, home.path())).collect::<Vec<_>>();
         let guests = Guest::boot_all(&specs)?;
         let stage = Stage { guests, daemon, home, traffics: Cell::new(0) };
@@ -101,7 +87,7 @@ impl Stage {
         let number = self.traffics.replace(self.traffics.get() + 1);
         let port = PORT + number % AT_ONCE;
         // What is in queues and rings arrives after the senders' end.
-        let order = ReceiveSpec { port, interval: 1.0, seconds: seconds + 1.5 };
+        let order = ReceiveSpec { port, interval: 1.0, seconds: seconds + 2.5 };
         let ways =
             PAIRS.into_iter().flat_map(|[sender, receiver]| [(sender, receiver, None), (receiver, sender, Some(BACK))]);
         let mut traffic = Traffic { streams: Vec::new(), pings: Vec::new() };
@@ -172,12 +158,12 @@ fn policy_text(attackers: usize) -> String {
         );
     }
     let guests = GUESTS.iter().zip(["attacked", "attacked-far", "beside", "beside-far"]);
-    guests.for_each(|(name, link)| text += &vif_text(name, link, mac(name)));
+    guests.enumerate().for_each(|(guest, (name, link))| text += &vif_text(name, link, guest_mac(guest)));
     [ACCOMPLICE, NOBODY].iter().for_each(|name| text += &vif_text(name, "attacked-far", mac(name)));
     (0..attackers).map(attacker).for_each(|name| text += &vif_text(&name, "attacked", mac(&name)));
     text
 }
 
 fn spec(guest: usize, home: &Path) -> GuestSpec {
-    GuestSpec::served(Kind::Uml, GUESTS[guest], home, mac(GUESTS[guest]), address(guest))
+    GuestSpec::served(Kind::Uml, GUESTS[guest], home, guest_mac(guest), address(guest))
 }

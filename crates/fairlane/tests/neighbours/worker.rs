@@ -3,11 +3,11 @@
 //!
 //! What it has carried is compared by the time that the worker ran, which is what there is to share, whatever else this computer does.
 
-use crate::attack::{Attack, ethernet};
 use crate::daemon::{Daemon, vif, vif_text};
-use crate::deeds::{DEEDS, Deed};
 use crate::frontend::*;
-use crate::stage::{NOBODY, attacker, mac};
+use crate::hostile::attack::{Attack, ethernet};
+use crate::hostile::deeds::{DEEDS, Deed};
+use crate::hostile::{NOBODY, attacker, mac};
 use crate::{KEPT, median};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,21 +30,25 @@ const TURNS: usize = 5;
 /// The honest ones: who sends and who takes.
 const NEIGHBOUR: &str = "sender";
 const TAKER: &str = "receiver";
+const SENDS: [u8; 6] = [0x52, 0x54, 0, 0x84, 0, 1];
+const TAKES: [u8; 6] = [0x52, 0x54, 0, 0x84, 0, 2];
 
 /// Entries of their rings, as many as a frontend's memory has place for: more than a worker passes while their owners sleep.
 const ENTRIES: u16 = 1024;
 
 pub fn no_deed_takes_more_than_its_part() {
     let home = tempfile::tempdir().expect("a temporary directory");
-    let names = [NEIGHBOUR, TAKER, NOBODY].map(str::to_owned).into_iter().chain((0..DEAREST.len()).map(attacker));
-    let vifs: String = names.map(|name| vif_text(&name, "open", mac(&name))).collect();
-    let daemon =
-        Daemon::start(home.path(), &format!("control = \"DIR/control.sock\"\n[[link]]\nname = \"open\"\n{vifs}"));
+    let hostile =
+        (0..DEAREST.len()).map(attacker).chain([NOBODY.to_owned()]).map(|name| vif_text(&name, "open", mac(&name)));
+    let honest = [(NEIGHBOUR, SENDS), (TAKER, TAKES)].map(|(name, mac)| vif_text(name, "open", mac));
+    let vifs: String = honest.into_iter().chain(hostile).collect();
+    let policy = format!("control = \"DIR/control.sock\"\n[[link]]\nname = \"open\"\n{vifs}");
+    let daemon = Daemon::start(home.path(), &policy, |mut command| command.spawn());
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for (name, queue) in [(TAKER, 0), (NEIGHBOUR, 1)] {
             let (over, home) = (&over, home.path());
-            scope.spawn(move || keep_full(&mut honest(home, name), queue, over));
+            scope.spawn(move || keep_full(&mut frontend(home, name), queue, over));
         }
         let kept = DEAREST.iter().enumerate().map(|(number, name)| {
             let deed = DEEDS.iter().find(|deed| deed.name == *name).expect("a deed of this name");
@@ -96,9 +100,9 @@ fn worker_time(pid: u32) -> u64 {
 }
 
 /// A frontend all of whose entries are the same: a buffer to be written to, and a frame from the one to the other.
-fn honest(home: &Path, name: &str) -> Frontend {
+fn frontend(home: &Path, name: &str) -> Frontend {
     let mut frontend = Frontend::connect(&home.join(format!("{name}.sock")), ENTRIES);
-    let frame = ethernet(mac(NEIGHBOUR), mac(TAKER), 1514);
+    let frame = ethernet(SENDS, TAKES, 1514);
     frontend.write(BUFFERS, &[&NO_HEADER[..], &frame].concat());
     for index in 0..ENTRIES {
         frontend.descriptor(0, index, BUFFERS + (1 << 20), 2048, WRITE, 0);

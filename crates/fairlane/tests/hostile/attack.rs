@@ -1,10 +1,9 @@
 //! A hostile frontend at work: its card, the thread in which it does a deed again and again, and an accomplice at the far end of the
 //! link, which has frames come for it.
 
-use crate::deeds::Deed;
+use super::deeds::Deed;
+use super::{ACCOMPLICE, NOBODY, THEIRS, mac, renice};
 use crate::frontend::*;
-use crate::stage::{ACCOMPLICE, NOBODY, mac};
-use crate::{THEIRS, renice};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;

@@ -1,6 +1,6 @@
 //! Rings by the rules, used so that they cost others as much as can be.
 
-use crate::attack::{Attacker, Card, SIZE};
+use super::super::attack::{Attacker, Card, SIZE};
 use crate::frontend::*;
 use std::thread;
 use std::time::Duration;

@@ -5,18 +5,31 @@ mod memory;
 mod messages;
 mod rings;
 
-use crate::attack::{Attacker, Card};
+use super::attack::{Attacker, Card};
+use fairlane_engine::snapshot::State;
 
 /// A deed.
 pub struct Deed {
     pub name: &'static str,
     /// What its card is disabled for in the end; nothing where it breaks no rule.
-    pub reason: Option<&'static str>,
+    reason: Option<&'static str>,
     /// Whether it takes huge pages.
     pub huge: bool,
     /// Whether its own card may not be met any more in the end.
     pub unmet: bool,
     pub run: fn(&Attacker) -> Card,
+}
+
+impl Deed {
+    /// Whether a vif in this state is what it leads to, while its last card is still there.
+    pub fn ends_in(&self, state: &State) -> bool {
+        match (state, self.reason) {
+            (State::Disabled { reason }, Some(expected)) => reason.contains(expected),
+            (State::Up, None) => true,
+            (State::Waiting, None) => self.unmet,
+            _ => false,
+        }
+    }
 }
 
 const EMPTY: Option<&str> = Some("a descriptor of 0 bytes");

@@ -1,6 +1,6 @@
 //! Memory that is not what it seems, and logs of it.
 
-use crate::attack::{Attacker, Card, SIZE};
+use super::super::attack::{Attacker, Card, SIZE};
 use crate::frontend::*;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;

@@ -1,6 +1,6 @@
 //! What is said on the socket, and descriptors that come by it.
 
-use crate::attack::{Attacker, Card};
+use super::super::attack::{Attacker, Card};
 use crate::frontend::*;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::MFdFlags;

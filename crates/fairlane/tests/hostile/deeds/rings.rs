@@ -1,6 +1,6 @@
 //! Rings that lie.
 
-use crate::attack::{Attacker, Card, SIZE};
+use super::super::attack::{Attacker, Card, SIZE};
 use crate::frontend::*;
 
 /// Where an indirect table is, away from all buffers.
