@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms test debug lint deny cargo-deny bench fuzz soak kills race miri proofs agent plugin mpi guests peers \
+.PHONY: all demo lab platforms test debug lint deny cargo-deny bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
 	clean
 
 all: agent plugin mpi
@@ -131,6 +131,13 @@ SEED ?= 1
 soak:
 	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) \
 		$(CARGO) test --release --package fairlane-engine --test soak -- nothing_breaks
+
+# An hour of real guests beside a daemon that is attacked, changed, killed and upgraded: HOURS=1 SEED=1. Some seconds of it are in
+# `make test`.
+soak-guests: HOURS = 1
+soak-guests: guests agent
+	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) FAIRLANE_GUESTS=required \
+		$(CARGO) test --package fairlane --test soak_guests -- --nocapture
 
 # 10,000 transfers, each through kills after random stores of early ack.
 kills:

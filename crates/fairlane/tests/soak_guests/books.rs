@@ -85,7 +85,8 @@ fn frames_add_up(snapshot: &Snapshot) -> Result<(), String> {
         let received: u64 = ports.iter().map(|port| port.received_frames).sum();
         let dropped: u64 = ports.iter().flat_map(|port| port.drops.values()).sum();
         let many = ports.len() as u64 - 2;
-        let adds_up = received + dropped >= sent && (link.name == "lan" || (received + dropped - sent) % many == 0);
+        let adds_up =
+            received + dropped >= sent && (link.name == "lan" || (received + dropped - sent).is_multiple_of(many));
         if !adds_up {
             return Err(format!("{}: of {sent} frames {received} arrived and {dropped} were dropped", link.name));
         }

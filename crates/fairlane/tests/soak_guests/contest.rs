@@ -7,7 +7,7 @@ use crate::deeds::{attacked, hostile_deed, weights};
 use crate::hostile::deeds::Deed;
 use crate::world::{PLACES, Settings, World};
 use fairlane_engine::snapshot::{PortState, Snapshot};
-use fairlane_lab::{Command, Error, Outcome};
+use fairlane_lab::{Command, Error, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, udp};
 use fairlane_report::stats::median;
 use rand::rngs::StdRng;
@@ -69,34 +69,7 @@ fn harm(world: &mut World, deed: &'static Deed) -> Result<Vec<String>, Error> {
 /// As [`harm`]; nothing where it took too long.
 fn measured(world: &mut World, deed: &'static Deed) -> Result<Option<Vec<String>>, Error> {
     let attacker = world.next_attacker();
-    let mut jobs = Vec::new();
-    for guest in SENDERS {
-        let port = PORT + guest as u16;
-        // What is in queues and rings arrives after the senders' end.
-        let order = ReceiveSpec { port, interval: 1.0, seconds: SENDING + 3.0 };
-        let receiving = world.agent(TAKER).start_job(Command::UdpReceive(order))?;
-        receiving.started()?;
-        let to = (PLACES[TAKER].address, port).into();
-        // It learns the other's MAC address: what is sent before that, its own kernel drops.
-        let first = udp::SendSpec { to, size: 8, rate: Some(1e4), seconds: 0.05 };
-        let Outcome::Sent(first) = world.agent(guest).run(Command::UdpSend(first))? else { panic!("sent") };
-        jobs.push((guest, receiving, first.datagrams));
-    }
-    // Who was asked for its MAC address was asked of all, and copies for those that are not there are counted as dropped.
-    let before = world.daemon.snapshot();
-    let mut sending = Vec::new();
-    for (guest, ..) in &jobs {
-        let to = (PLACES[TAKER].address, PORT + *guest as u16).into();
-        let spec = udp::SendSpec { to, size: 1472, rate: None, seconds: SENDING };
-        sending.push(world.agent(*guest).start_job(Command::UdpSend(spec))?);
-    }
-    let begun = Instant::now();
-    eventually(|| {
-        let now = world.daemon.snapshot();
-        let sent = |guest: &usize| [&now, &before].map(|snapshot| vif(snapshot, PLACES[*guest].name).sent_bytes);
-        let sends = |guest: &usize| matches!(sent(guest), [now, before] if now - before >= BEGUN);
-        if SENDERS.iter().all(sends) { Ok(()) } else { Err("they do not send".to_owned()) }
-    });
+    let floods = Floods::begin(world)?;
     let ((snapshots, in_time), times) = attacked(world, deed, &attacker, || {
         thread::sleep(LEAD);
         let mut snapshots = vec![world.daemon.snapshot()];
@@ -104,32 +77,16 @@ fn measured(world: &mut World, deed: &'static Deed) -> Result<Option<Vec<String>
             thread::sleep(WINDOW);
             snapshots.push(world.daemon.snapshot());
         }
-        (snapshots, begun.elapsed().as_secs_f64() < SENDING)
+        (snapshots, floods.begun.elapsed().as_secs_f64() < SENDING)
     });
-    let mut harm = Vec::new();
-    for ((guest, receiving, first), sending) in jobs.into_iter().zip(sending) {
-        let Outcome::Sent(Sent { datagrams, .. }) = sending.wait()? else { panic!("sent") };
-        let Outcome::Received(Received { sources, .. }) = receiving.wait()? else { panic!("received") };
-        let came: u64 = sources.iter().map(|source| source.datagrams).sum();
-        let (sent, name) = (first + datagrams, PLACES[guest].name);
-        if came != sent {
-            harm.push(format!("of {sent} datagrams of {name} came {came}"));
-        }
-    }
-    let after = world.daemon.snapshot();
-    for guest in SENDERS.into_iter().chain([TAKER]) {
-        let [had, has] = [&before, &after].map(|snapshot| &vif(snapshot, PLACES[guest].name).drops);
-        if had != has {
-            harm.push(format!("{} had drops of {had:?}, and has {has:?}", PLACES[guest].name));
-        }
-    }
+    let mut harm = floods.losses(world)?;
     let mut words = format!("contest, weights {:?}, {} ({times} times):", world.settings.weights, deed.name);
-    for place in 0..SENDERS.len() {
+    for (place, guest) in SENDERS.into_iter().enumerate().filter(|_| in_time) {
         let windows = snapshots.windows(2).map(|pair| kept(world, &pair[0], &pair[1], place));
         let kept = median(&windows.collect::<Vec<_>>()).unwrap_or(0.0);
         words += &format!(" {kept:.3}");
-        if in_time && kept < KEPT {
-            harm.push(format!("of its share {kept:.3} is left to {}, beside {}", PLACES[place].name, deed.name));
+        if kept < KEPT {
+            harm.push(format!("of its share {kept:.3} is left to {}, beside {}", PLACES[guest].name, deed.name));
         }
     }
     if in_time {
@@ -138,18 +95,85 @@ fn measured(world: &mut World, deed: &'static Deed) -> Result<Option<Vec<String>
     Ok((in_time || !harm.is_empty()).then_some(harm))
 }
 
+/// Datagrams of the two who contest, as fast as they can.
+struct Floods {
+    begun: Instant,
+    /// What the daemon showed then.
+    before: Snapshot,
+    /// Who sends, how many it sent before, that it does, and that it is received.
+    jobs: Vec<(usize, u64, Job, Job)>,
+}
+
+impl Floods {
+    /// Has both begin, and waits until they send.
+    fn begin(world: &World) -> Result<Floods, Error> {
+        let mut receiving = Vec::new();
+        for guest in SENDERS {
+            let port = PORT + guest as u16;
+            // What is in queues and rings arrives after the senders' end.
+            let order = ReceiveSpec { port, interval: 1.0, seconds: SENDING + 3.0 };
+            let job = world.agent(TAKER).start_job(Command::UdpReceive(order))?;
+            job.started()?;
+            let to = (PLACES[TAKER].address, port).into();
+            // It learns the other's MAC address: what is sent before that, its own kernel drops.
+            let first = udp::SendSpec { to, size: 8, rate: Some(1e4), seconds: 0.05 };
+            let Outcome::Sent(first) = world.agent(guest).run(Command::UdpSend(first))? else { panic!("sent") };
+            receiving.push((guest, to, first.datagrams, job));
+        }
+        // Who was asked for its MAC address was asked of all, and copies for those that are not there are counted as dropped.
+        let (before, begun) = (world.daemon.snapshot(), Instant::now());
+        let begin = |(guest, to, first, receiving): (usize, _, _, _)| {
+            let spec = udp::SendSpec { to, size: 1472, rate: None, seconds: SENDING };
+            let sending = world.agent(guest).start_job(Command::UdpSend(spec))?;
+            Ok((guest, first, sending, receiving))
+        };
+        let jobs = receiving.into_iter().map(begin).collect::<Result<_, Error>>()?;
+        eventually(|| {
+            let now = world.daemon.snapshot();
+            let sends = |guest: usize| sent(&before, &now, guest) >= BEGUN;
+            if SENDERS.into_iter().all(sends) { Ok(()) } else { Err("they do not send".to_owned()) }
+        });
+        Ok(Floods { begun, before, jobs })
+    }
+
+    /// Waits for their end. Answers what was lost, in words.
+    fn losses(self, world: &World) -> Result<Vec<String>, Error> {
+        let mut losses = Vec::new();
+        for (guest, first, sending, receiving) in self.jobs {
+            let Outcome::Sent(Sent { datagrams, .. }) = sending.wait()? else { panic!("sent") };
+            let Outcome::Received(Received { sources, .. }) = receiving.wait()? else { panic!("received") };
+            let came: u64 = sources.iter().map(|source| source.datagrams).sum();
+            let (sent, name) = (first + datagrams, PLACES[guest].name);
+            if came != sent {
+                losses.push(format!("of {sent} datagrams of {name} came {came}"));
+            }
+        }
+        let after = world.daemon.snapshot();
+        for guest in SENDERS.into_iter().chain([TAKER]) {
+            let [had, has] = [&self.before, &after].map(|snapshot| &vif(snapshot, PLACES[guest].name).drops);
+            if had != has {
+                losses.push(format!("{} had drops of {had:?}, and has {has:?}", PLACES[guest].name));
+            }
+        }
+        Ok(losses)
+    }
+}
+
+/// Bytes that a guest sent between two snapshots.
+fn sent(before: &Snapshot, after: &Snapshot, guest: usize) -> u64 {
+    let [before, after] = [before, after].map(|snapshot| vif(snapshot, PLACES[guest].name).sent_bytes);
+    after - before
+}
+
 /// The part of its share that one of the two got between two snapshots. The attacker's weight is 1.
 fn kept(world: &World, before: &Snapshot, after: &Snapshot, place: usize) -> f64 {
-    let sent = |guest: usize| {
-        let [before, after] = [before, after].map(|snapshot| vif(snapshot, PLACES[guest].name).sent_bytes);
-        (after - before) as f64
-    };
     let carried = (uplink(after).received_bytes - uplink(before).received_bytes) as f64;
     let [all, weight] = [world.settings.weights.iter().sum(), world.settings.weights[place]].map(f64::from);
+    let sent = |guest| sent(before, after, guest) as f64;
     let honest: f64 = SENDERS.map(sent).iter().sum();
     // What the attacker leaves is theirs; and it leaves them as much as its weight says.
     let due = (honest * weight / all).max(carried * weight / (all + 1.0));
-    sent(place) / due
+    sent(SENDERS[place]) / due
 }
 
 fn uplink(snapshot: &Snapshot) -> &PortState {
