@@ -5,7 +5,7 @@ use crate::books::eventually;
 use crate::daemon::vif;
 use crate::deeds::{attacked, hostile_deed, weights};
 use crate::hostile::deeds::Deed;
-use crate::world::{PLACES, Settings, World};
+use crate::world::{PLACES, Settings, WEIGHT, World};
 use fairlane_engine::snapshot::{PortState, Snapshot};
 use fairlane_lab::{Command, Error, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Received, Sent, udp};
@@ -165,14 +165,15 @@ fn sent(before: &Snapshot, after: &Snapshot, guest: usize) -> u64 {
     after - before
 }
 
-/// The part of its share that one of the two got between two snapshots. The attacker's weight is 1.
+/// The part of its share that one of the two got between two snapshots.
 fn kept(world: &World, before: &Snapshot, after: &Snapshot, place: usize) -> f64 {
     let carried = (uplink(after).received_bytes - uplink(before).received_bytes) as f64;
-    let [all, weight] = [world.settings.weights.iter().sum(), world.settings.weights[place]].map(f64::from);
+    let weights = &world.settings.weights;
+    let [all, weight, attacker] = [weights.iter().sum(), weights[place], WEIGHT].map(f64::from);
     let sent = |guest| sent(before, after, guest) as f64;
     let honest: f64 = SENDERS.map(sent).iter().sum();
     // What the attacker leaves is theirs; and it leaves them as much as its weight says.
-    let due = (honest * weight / all).max(carried * weight / (all + 1.0));
+    let due = (honest * weight / all).max(carried * weight / (all + attacker));
     sent(SENDERS[place]) / due
 }
 

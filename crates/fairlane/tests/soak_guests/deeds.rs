@@ -6,7 +6,7 @@ use crate::hostile::ACCOMPLICE;
 use crate::hostile::attack::{Accomplice, Attack};
 use crate::hostile::deeds::{DEEDS, Deed};
 use crate::hostile::mac;
-use crate::world::{PLACES, Settings, World, pick};
+use crate::world::{PLACES, Settings, WEIGHT, World, pick};
 use fairlane_lab::Error;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -53,9 +53,9 @@ pub fn some(world: &mut World, random: &mut StdRng, leaver: usize) -> Result<(),
     Ok(())
 }
 
-/// Weights of the two who contest a link.
+/// Weights of the two who contest a link: as much as an attacker's, or more.
 pub fn weights(random: &mut StdRng) -> [u32; 2] {
-    [random.random_range(1..4), random.random_range(1..4)]
+    [(); 2].map(|()| WEIGHT * random.random_range(1..4))
 }
 
 /// A deed that takes no huge pages, which must be reserved; and, without hours, none that leaves connections behind for a minute.
@@ -98,7 +98,7 @@ fn slice(world: &World, random: &mut StdRng) -> Result<(), Error> {
 fn set(world: &World, random: &mut StdRng) {
     let guest = &PLACES[random.random_range(0..PLACES.len())];
     match random.random_range(0..5) {
-        0 => world.set(guest.name, &format!("weight={}", random.random_range(1..30))),
+        0 => world.set(guest.name, &format!("weight={}", random.random_range(10..1000))),
         1 => world.set(guest.name, &format!("max_rate={}", pick(random, &["none", "8Mbit/s", "30Mbit/s"]))),
         2 => world.set(guest.link, &format!("delay={}ms", random.random_range(1..300))),
         3 => world.set("near", &format!("rate={}Mbit/s", random.random_range(10..40))),

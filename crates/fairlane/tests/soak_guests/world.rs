@@ -58,6 +58,9 @@ const ATTACKERS: usize = 30;
 /// Vifs at the far end that nobody has, so that both ends of the wire have as many ports.
 const SPARE: usize = 29;
 
+/// The weight of who has none in a policy, an attacker's too.
+pub const WEIGHT: u32 = 100;
+
 /// What a policy says that changes.
 pub struct Settings {
     /// Of the contested link, in Mbit/s.
@@ -91,7 +94,7 @@ impl World {
         network.ip(&format!("link set {TAP} up"));
         network.spawn(|| digest::serve(&SERVING, drop).expect("the host's port is free"));
         let home = tempfile::Builder::new().prefix("fairlane-soak-").tempdir().expect("a temporary directory");
-        let settings = Settings { rate: 20, weights: [1, 1] };
+        let settings = Settings { rate: 20, weights: [WEIGHT; 2] };
         let daemon = Daemon::start(home.path(), &policy_text(&settings), |command| spawn(&network, command));
         let guests = PLACES.iter().map(|_| None).collect();
         let mut world = World { guests, daemon, settings, diary, long, attackers: 0, network, home };
