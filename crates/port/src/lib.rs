@@ -24,6 +24,7 @@ pub mod plain;
 mod poller;
 pub mod random;
 mod rate;
+pub mod refused;
 pub mod sink;
 pub mod tap;
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! System calls, by seccomp: each kind of thread makes those of its list, and any other one ends the process with SIGSYS.
+//! System calls, by seccomp: each kind of thread makes those of its list, and any other one is refused with ENOSYS, and logged.
 //!
-//! It ends, as Firecracker and crosvm do: a call that no list has is a defect, or somebody else's code, and neither should go on among
-//! guests. Refused instead (EPERM), it would leave a thread half way through something. The service manager shows the status, the
-//! kernel's log the call (`type=1326 ... syscall=`); frontends reconnect to the next process, and what was acknowledged early is in its
-//! file.
+//! It is refused, and does not end the process: where a list lacks a call, that a C library makes once a month or a guest can cause, all
+//! guests would lose their network by it, again after each restart. Who took a thread over has as little of it either way. ENOSYS, as
+//! libraries know what to do on a kernel without a call. What cannot go on without ends the process by its own error.
 //!
 //! The lists are data, `calls/*.json`: rules as seccompiler has them, those of `every.json` for all kinds. They are not kept by hand
 //! alone: `fairlane/tests/command/calls.rs` runs a backend, watches which calls its threads make, and finds what is missing from a list
 //! and what nobody makes. A rule that such a run cannot reach says why it is there, in a comment that begins with "unseen".
 
 use super::Kind;
+use fairlane_port::refused;
 use seccompiler::{BpfMap, apply_filter, compile_from_json};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ impl Filters {
         if std::env::consts::ARCH != ARCHITECTURE {
             return Err(format!("there are no lists for {}, only for {ARCHITECTURE}", std::env::consts::ARCH));
         }
-        let filter = |kind| json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": all(kind) });
+        let filter = |kind| json!({ "mismatch_action": "trap", "match_action": "allow", "filter": all(kind) });
         let lists: serde_json::Map<_, _> =
             Kind::ALL.map(|kind| (kind.list().0.to_owned(), filter(kind))).into_iter().collect();
         let architecture = ARCHITECTURE.try_into().map_err(|error| format!("{error}"))?;
@@ -70,6 +70,7 @@ impl Filters {
     /// # Errors
     /// The end of a sentence: this kernel has no filters.
     pub fn tried(self) -> Result<Filters, String> {
+        refused::end_with_error().map_err(|error| format!("SIGSYS cannot be handled: {error}"))?;
         match self.enter(Kind::Metrics) {
             Ok(()) => Ok(self),
             Err(error) => Err(format!("this kernel has no seccomp filters ({error})")),
@@ -88,7 +89,20 @@ impl Filters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
+    use nix::libc;
     use std::collections::HashSet;
+
+    #[test]
+    fn another_call_is_refused_and_told_and_the_process_lives() {
+        let confined = std::thread::spawn(|| {
+            let _filters = Filters::new().and_then(Filters::tried)?;
+            Ok::<_, String>(std::fs::hard_link("/", "/").unwrap_err().raw_os_error())
+        });
+        assert_eq!(confined.join().unwrap(), Ok(Some(Errno::ENOSYS as i32)));
+        assert_eq!(refused::take(), [libc::SYS_linkat as usize]);
+        assert!(refused::take().is_empty());
+    }
 
     #[test]
     fn lists_compile_and_say_nothing_twice() {

@@ -4,7 +4,8 @@
 //! capabilities, Landlock's rules and filters of system calls are a thread's; what it starts later inherits them. A new kind of thread
 //! takes a [`Kind`], a list in `calls` and [`spawn`], or a call of [`enter`] as its first line.
 //!
-//! Nothing happens before [`prepare`]: the engine is also used in processes that have other things to do.
+//! Nothing happens before [`prepare`], which `fairlane up` calls unless it is told not to: the engine is also used in processes that have other
+//! things to do.
 
 pub mod calls;
 mod capabilities;
@@ -16,6 +17,7 @@ use crate::{failure, ports};
 use calls::Filters;
 use crossbeam_channel::bounded;
 use fairlane_policy::{Access, Card, Policy};
+use fairlane_port::refused;
 use landlock::{RestrictionStatus, RulesetStatus};
 use nix::sys::prctl::set_no_new_privs;
 use paths::Rules;
@@ -79,7 +81,8 @@ static CONFINEMENT: OnceLock<Confinement> = OnceLock::new();
 /// # Errors
 /// A sentence: the system refuses what it knows, or does not know a name of the policy's.
 pub fn prepare(policy: &Policy, file: &Path) -> Result<(), String> {
-    let said = |error: &dyn std::fmt::Display| format!("cannot confine this process: {error}");
+    let said =
+        |error: &dyn std::fmt::Display| format!("cannot confine this process: {error}; --unconfined does without");
     let xen = policy.takes_found() || policy.vifs.iter().any(|vif| matches!(vif.card, Card::Xen { .. }));
     let rules = Rules::new(policy, file, xen).map_err(|error| said(&error))?;
     let filters = Filters::new();
@@ -143,9 +146,21 @@ pub fn log() {
     }
     match filters {
         Ok(_) => {
-            info!("confined: each thread makes the system calls of its kind (seccomp); any other ends the process")
+            info!(
+                "confined: each thread makes the system calls of its kind (seccomp); any other is refused, and logged"
+            )
         }
         Err(sentence) => warn!("not confined: any system call can be made, as {sentence}"),
+    }
+}
+
+/// Logs system calls that were refused since this was called last: what went wrong without them says the rest.
+pub fn log_refused() {
+    for number in refused::take() {
+        warn!(
+            "a thread made the system call {number}, which no list for its kind has, and was refused it (ENOSYS): please report it, \
+             and run with --unconfined if something fails without"
+        );
     }
 }
 

@@ -5,6 +5,7 @@ mod bound;
 mod queue;
 
 use bound::Bound;
+use fairlane_engine::confinement;
 use queue::Queue;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
@@ -30,7 +31,10 @@ pub fn start(filter: EnvFilter) -> io::Result<Log> {
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let bound = Bound::default();
     let leftovers = bound.clone();
-    let queue = Queue::start(out, move || leftovers.tell_due())?;
+    let queue = Queue::start(out, move || {
+        leftovers.tell_due();
+        confinement::log_refused();
+    })?;
     let lines = queue.clone();
     let layer = fmt::layer()
         .with_writer(move || lines.clone())
@@ -53,6 +57,7 @@ pub fn start(filter: EnvFilter) -> io::Result<Log> {
 /// Writes what there is, as far as standard error takes it within a second.
 fn end(bound: &Bound, queue: &Queue) {
     bound.tell_all();
+    confinement::log_refused();
     queue.flush();
 }
 
