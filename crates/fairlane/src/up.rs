@@ -26,9 +26,9 @@ pub struct Args {
     /// What to log, as in RUST_LOG, which it overrides: error, warn, info, debug, or fairlane_engine=debug,info
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     log: Option<String>,
-    /// Give up, once all is opened, capabilities, paths and system calls that serving does not take
+    /// Keep capabilities, paths and system calls that serving does not take; without this they are given up once all is opened
     #[arg(long)]
-    confined: bool,
+    unconfined: bool,
 }
 
 /// Checks a filter.
@@ -40,7 +40,7 @@ fn filter(text: &str) -> Result<String, String> {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
     let policy = policy_file::read(&args.policy)?;
-    if args.confined {
+    if !args.unconfined {
         confinement::prepare(&policy, &args.policy).map_err(anyhow::Error::msg)?;
     }
     // Before the first thread starts, so that every thread inherits it: only `serve` takes them.
@@ -48,11 +48,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     signals.thread_block().context("cannot block signals")?;
     let _log = log::start(filter).context("cannot start the log")?;
     let engine = Engine::start(policy)?;
-    if args.confined {
+    if args.unconfined {
+        tracing::warn!("not confined: --unconfined says so");
+    } else {
         confinement::enter(Kind::Main);
         confinement::log();
-    } else {
-        tracing::info!("not confined: --confined does so");
     }
     tracing::info!("{}", served(&engine.policy(), engine.metrics()));
     manager::tell(&[NotifyState::Ready]);

@@ -12,8 +12,8 @@ use std::{
 use fairlane_agent::mpi;
 use fairlane_engine::snapshot::{Snapshot, VifState};
 use fairlane_lab::{
-    Agent, Clock, Command, Error, Event, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology,
-    images,
+    Agent, Clock, Command, Error, Event, GuestPlan, Job, Join, Machine, MachineKind, Node, Outcome, Scheduler,
+    Topology, images,
     machine::{self, Backend},
 };
 use fairlane_load::{ReceiveSpec, disk, ping, tcp, udp};
@@ -92,9 +92,11 @@ fn fairlane() -> Result<(), Error> {
         eprintln!("{shown}");
         assert!(shown.lines().any(|line| line.starts_with("guest-1/0") && line.contains(" 37 ")), "{shown}");
         // A stream lasts while one daemon ends and another begins.
+        let mut daemon = None;
         stream(machine, Node::Guest(1), Node::External, 12.0, || {
             dom0.output(&["fairlane", "ctl", "stop"])?;
-            machine::run_fairlane(dom0).map(drop)
+            daemon = Some(machine::run_fairlane(dom0)?);
+            Ok(())
         })?;
         restored::in_mid_transfer(machine)?;
         // A guest dies, and is made anew.
@@ -104,8 +106,29 @@ fn fairlane() -> Result<(), Error> {
         ping(machine, Node::Guest(1))?;
         hostile::deeds(machine)?;
         eprintln!("{}", dom0.output(&["fairlane", "ctl", "stats"])?);
+        // In all that, it made no call that it is refused.
+        dom0.output(&["fairlane", "ctl", "stop"])?;
+        let log = log_of(&daemon.expect("a daemon was begun"))?;
+        eprintln!("{log}");
+        for confined in ["no capability is left", "opens the paths of its kind", "makes the system calls of its kind"] {
+            assert!(log.contains(confined), "{log}");
+        }
+        assert!(!log.contains("a thread made the system call"), "{log}");
         Ok(())
     })
+}
+
+/// What a daemon that ends has logged. It runs for longer than an answer is waited for.
+fn log_of(daemon: &Job) -> Result<String, Error> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match daemon.next() {
+            Ok((_, Event::Done(Outcome::Ran { stderr, .. }))) => return Ok(stderr),
+            Err(Error::Silent { .. }) if Instant::now() < until => thread::sleep(Duration::from_millis(100)),
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Xen's toolstack, in dom0.
@@ -150,7 +173,7 @@ fn stream(
     from: Node,
     to: Node,
     seconds: f64,
-    meanwhile: impl Fn() -> Result<(), Error>,
+    meanwhile: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
     // On a busy computer the sender begins some seconds later.
     let receive = ReceiveSpec { port: 5002, interval: 0.5, seconds: seconds + 8.0 };

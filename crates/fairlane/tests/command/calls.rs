@@ -34,12 +34,12 @@ fn claimed(rules: &[Value]) -> BTreeSet<&str> {
 fn lists_are_what_threads_make() {
     let place = place();
     let manager = UnixDatagram::bind(place.path("notify")).unwrap();
-    let mut backend = place.up_with("--confined", &[("NOTIFY_SOCKET", "DIR/notify"), ("WATCHDOG_USEC", "200000")]);
+    let mut backend = place.up_with("", &[("NOTIFY_SOCKET", "DIR/notify"), ("WATCHDOG_USEC", "200000")]);
     // Once it was told that all is well, every thread has begun.
     let mut told = [0; 64];
     while manager.recv(&mut told).unwrap() != "WATCHDOG=1\n".len() {}
     let observer = Observer::watch(&backend);
-    // A call that no list has ends it, and so the work; which one it was is told below.
+    // A call that no list has is refused, and the work may fail by it; which one it was is told below.
     let worked = catch_unwind(AssertUnwindSafe(|| work(&place, &mut backend)));
     if worked.is_err() {
         backend.signal(Signal::SIGKILL);

@@ -4,28 +4,21 @@ use crate::frontend::{
     F_PROTOCOL, F_VERSION_1, Frontend, GET_VRING_BASE, SEND_RARP, SET_VRING_CALL, SET_VRING_KICK, log_file,
 };
 use crate::guests::{called, guest, passes, wait_for};
-use crate::place::{Backend, Place, assert_done, assert_refused};
+use crate::place::{Backend, POLICY, Place, assert_done, assert_refused};
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getegid};
+use seccompiler::{TargetArch, apply_filter, compile_from_json};
+use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-/// Two guests, at the two ends of a wire.
-const POLICY: &str = r#"control = "DIR/control.sock"
-metrics = "127.0.0.1:0"
-[[link]]
-name = "near"
-uplink = { wire = "far" }
-[[link]]
-name = "far"
-[[vif]]
-name = "web"
-link = "near"
-socket = "DIR/web.sock"
-[[vif]]
+/// A guest at the other end of the wire.
+const BATCH: &str = r#"[[vif]]
 name = "batch"
 link = "far"
 socket = "DIR/batch.sock"
@@ -59,12 +52,13 @@ fn of_own_group(text: &str) -> String {
     text.replace("GROUP", &getegid().to_string())
 }
 
+/// Two guests, at the two ends of a wire.
 fn policy() -> String {
-    of_own_group(POLICY)
+    of_own_group(&format!("metrics = \"127.0.0.1:0\"\n{POLICY}{BATCH}"))
 }
 
 fn more() -> String {
-    of_own_group(&format!("{POLICY}{MORE}"))
+    policy() + &of_own_group(MORE)
 }
 
 /// Has a backend do all that it can, and tells it to end. Nothing of it may fail.
@@ -126,7 +120,7 @@ fn is_changed(place: &Place, backend: &mut Backend, web: &mut Frontend, batch: &
     passes(&mut late, &mut calls);
     backend.signal(Signal::SIGHUP);
     backend.logs("policy.toml reloaded: ");
-    place.write("policy.toml", &policy().replace("near\"\nuplink", "near\"\nrate = 1\nuplink"));
+    place.write("policy.toml", &policy().replace("weight = 30", "weight = 0"));
     backend.signal(Signal::SIGHUP);
     backend.logs("the running policy stays");
     place.write("policy.toml", &more());
@@ -165,7 +159,7 @@ fn where_no_socket_has_an_owner_no_capability_is_left() {
     let place = place();
     place.write("policy.toml", &policy().replace(&of_own_group("group = GROUP\n"), ""));
     let can_give = capabilities("CapEff:", &std::fs::read_to_string("/proc/self/status").unwrap()) & CHOWN != 0;
-    let backend = place.up_with("--confined", &[]);
+    let backend = place.up();
     assert!(backend.began.contains("no capability is left of "), "{}", backend.began);
     for (_, name, status) in confined_threads(&backend) {
         let held = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"].map(|set| capabilities(set, &status));
@@ -191,7 +185,7 @@ fn sockets_are_given_to_others_by_a_confined_backend() {
     let owned =
         |by: &str| policy().replace(&of_own_group("group = GROUP\n"), &format!("owner = {by}\nmode = \"0600\"\n"));
     place.write("policy.toml", &owned("\"root\""));
-    let mut backend = place.up_with("--confined", &[]);
+    let mut backend = place.up();
     let of = || {
         let info = place.path("batch.sock").metadata().unwrap();
         (info.uid(), info.mode() & 0o777)
@@ -218,7 +212,7 @@ fn no_thread_keeps_what_it_does_not_need() {
     let place = place();
     let can_give = capabilities("CapEff:", &std::fs::read_to_string("/proc/self/status").unwrap()) & CHOWN != 0;
     let left = if can_give { "CAP_CHOWN alone, to give sockets to their owners, is" } else { "no capability is" };
-    let mut backend = place.up_with("--confined", &[]);
+    let mut backend = place.up();
     for said in [&format!("{left} left of "), "system calls of its kind (seccomp)"] {
         assert!(backend.began.contains(said), "{}", backend.began);
     }
@@ -247,15 +241,17 @@ fn no_thread_keeps_what_it_does_not_need() {
 #[test]
 fn a_confined_backend_does_all_its_work() {
     let place = place();
-    let mut backend = place.up_with("--confined", &[]);
+    let mut backend = place.up();
     work(&place, &mut backend);
+    let log = backend.rest_of_log();
+    assert!(!log.contains("system call"), "{log}");
     assert_eq!(backend.ends(), Some(0));
 }
 
 #[test]
 fn what_was_given_up_is_refused_with_what_would_be_right() {
     let (place, elsewhere) = (place(), tempfile::tempdir().unwrap());
-    let backend = place.up_with("--confined", &[]);
+    let backend = place.up();
     // Where the kernel has no Landlock, this is what the backend says, and there is nothing to refuse.
     if backend.began.contains("this kernel has no Landlock") {
         return;
@@ -277,11 +273,43 @@ fn what_was_given_up_is_refused_with_what_would_be_right() {
     assert!(!place.ctl("show").out.contains("\nlate "), "nothing changed");
 }
 
+/// A backend on a kernel that lacks what this one has: calls that a filter of this thread's answers so are such to its children.
+#[test]
+fn where_the_kernel_lacks_something_the_backend_serves_and_says_so() {
+    let unknown = json!({ "lacking": { "mismatch_action": "allow", "match_action": { "errno": Errno::ENOSYS as u32 }, "filter": [
+        { "syscall": "landlock_create_ruleset" },
+        { "syscall": "seccomp" },
+        { "syscall": "prctl", "args": [{ "index": 0, "type": "dword", "op": "eq", "val": libc::PR_SET_SECCOMP }] },
+    ] } });
+    let filters = compile_from_json(unknown.to_string().as_bytes(), TargetArch::x86_64).unwrap();
+    let place = place();
+    let started = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            apply_filter(&filters["lacking"]).unwrap();
+            place.up()
+        });
+        thread.join()
+    });
+    let backend = started.unwrap();
+    for lacks in [
+        "WARN fairlane_engine::confinement: not confined: any path can be opened, as this kernel has no Landlock",
+        "WARN fairlane_engine::confinement: not confined: any system call can be made, as this kernel has no seccomp filters",
+    ] {
+        assert!(backend.began.contains(lacks), "{}", backend.began);
+    }
+    // What it has is in force.
+    for (_, name, status) in backend.threads() {
+        assert_eq!(capabilities("CapEff:", &status) & !CHOWN, 0, "{name}");
+    }
+    let (mut web, mut batch) = (guest(&place.path("web.sock")), guest(&place.path("batch.sock")));
+    passes(&mut web, &mut batch);
+}
+
 #[test]
 fn a_state_directory_takes_captures() {
     let (place, state) = (place(), tempfile::tempdir().unwrap());
     let state = state.path().to_str().unwrap();
-    let _backend = place.up_with("--confined", &[("STATE_DIRECTORY", state)]);
+    let _backend = place.up_with("", &[("STATE_DIRECTORY", state)]);
     assert_done(&place.ctl(&format!("capture web {state}/web.pcap")), "");
     assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
 }
@@ -289,8 +317,8 @@ fn a_state_directory_takes_captures() {
 #[test]
 fn nothing_is_given_up_where_that_is_not_wanted() {
     let (place, elsewhere) = (place(), tempfile::tempdir().unwrap());
-    let backend = place.up();
-    assert!(backend.began.contains("not confined: --confined does so"), "{}", backend.began);
+    let backend = place.up_with("--unconfined", &[]);
+    assert!(backend.began.contains("not confined: --unconfined says so"), "{}", backend.began);
     assert!(backend.threads().iter().all(|(_, _, status)| status.contains("Seccomp:\t0\n")));
     assert_done(&place.ctl(&format!("capture web {}/web.pcap", elsewhere.path().display())), "");
 }

@@ -12,7 +12,8 @@ use crate::{XL, await_that, vif};
 const GUEST: Node = Node::Guest(2);
 /// The image's own file system has not as much room.
 const SAVED: &str = "/dev/guest.save";
-const FLOWS: &str = "/dev/guest.flows";
+/// Where a confined backend may write.
+const FLOWS: &str = "/run/fairlane/guest.flows";
 
 /// Bytes that are sent: for longer than it takes until the guest is paused, even where the link is as fast as it may be.
 const BYTES: u64 = 80_000_000;
