@@ -11,7 +11,7 @@ use fairlane_engine::Bridge;
 use fairlane_engine::clock::Monotonic;
 use fairlane_engine::worker::Worker;
 use fairlane_port::Port;
-use fairlane_port::sink::Sink;
+use fairlane_port::drain::Drain;
 use fairlane_port::vhost_user::VhostUser;
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ impl Backend {
         let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
         let mut bridge = Bridge::new("bench", switch, scheduler);
         if uplink == Uplink::Sink {
-            bridge.set_uplink(Box::new(Sink::new()));
+            bridge.set_uplink(Box::new(Drain::new()));
         }
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         for (number, (socket, mac)) in guests.iter().enumerate() {

@@ -3,13 +3,14 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Compose, Mac, Offload, TcpFlags};
 use fairlane_core::sched::{self, Grant, SchedulerKind, Share};
 use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
-use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted, memory};
+use fairlane_port::{BURST, Batch, Burst, Control, Key, Poller, Port, Put, Room, Sink, Source, Status, Wanted, memory};
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -28,7 +29,7 @@ impl Endless {
     }
 }
 
-impl Port for Endless {
+impl Source for Endless {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         if let Some(first) = self.frames.first() {
@@ -46,7 +47,9 @@ impl Port for Endless {
     fn waiting(&mut self, _now: Nanos) -> bool {
         !self.frames.is_empty()
     }
+}
 
+impl Sink for Endless {
     fn put(&mut self, _batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         self.taken += frames.len();
         Put { accepted: frames.len(), refusal: None }
@@ -56,10 +59,16 @@ impl Port for Endless {
         Room::Now
     }
 
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
+}
 
+impl Control for Endless {
     fn arm(&mut self, _wanted: Wanted) -> bool {
         true
     }

@@ -12,10 +12,9 @@ mod recording;
 pub use recorder::Recorder;
 pub use recording::{Recording, Report};
 
-use crate::{BURST, Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted};
+use crate::{BURST, Batch, Burst, Port, Put, Room, Sink, Source, Wrapper};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::Drops;
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io;
@@ -54,7 +53,7 @@ impl Captured {
     }
 }
 
-impl Port for Captured {
+impl Source for Captured {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         self.offered.clear();
         self.ends.clear();
@@ -80,7 +79,9 @@ impl Port for Captured {
     fn waiting(&mut self, now: Nanos) -> bool {
         self.port.waiting(now)
     }
+}
 
+impl Sink for Captured {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let put = self.port.put(batch, frames.clone(), now);
         if self.recorder.is_running() {
@@ -106,49 +107,17 @@ impl Port for Captured {
         self.recorder.refresh(now);
         again
     }
+}
 
-    fn arm(&mut self, wanted: Wanted) -> bool {
-        self.port.arm(wanted)
+impl Wrapper for Captured {
+    type Inner = dyn Port;
+
+    fn inner(&self) -> &(dyn Port + 'static) {
+        &*self.port
     }
 
-    fn disarm(&mut self) {
-        self.port.disarm();
-    }
-
-    fn next_event(&self) -> Nanos {
-        self.port.next_event()
-    }
-
-    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        self.port.register(poller, key)
-    }
-
-    fn event(&mut self, number: u32, poller: &Poller, now: Nanos) {
-        self.port.event(number, poller, now);
-    }
-
-    fn is_message(&self, number: u32) -> bool {
-        self.port.is_message(number)
-    }
-
-    fn hear(&mut self, messages: bool) {
-        self.port.hear(messages);
-    }
-
-    fn limit(&self) -> Option<crate::Limit> {
-        self.port.limit()
-    }
-
-    fn status(&self) -> Status {
-        self.port.status()
-    }
-
-    fn lost(&self) -> Drops {
-        self.port.lost()
-    }
-
-    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
-        self.port.set_rate(rate, now);
+    fn inner_mut(&mut self) -> &mut (dyn Port + 'static) {
+        &mut *self.port
     }
 }
 

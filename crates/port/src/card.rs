@@ -13,7 +13,7 @@
 //! free: it says that there is room to write whenever less than half of the send buffer is in use. So a full ring is
 //! looked at again after a while.
 //!
-//! *From the wire* frames wait in the ring; when it is full the kernel drops them and counts ([`Port::lost`]). What the host
+//! *From the wire* frames wait in the ring; when it is full the kernel drops them and counts ([`Control::lost`]). What the host
 //! itself sends by the card goes to the wire and not to guests, and what guests send goes to the wire and not to the host:
 //! for the two to talk, use a tap in a bridge, or a veth pair or macvlan of the card for the host.
 
@@ -22,9 +22,12 @@ mod receive;
 mod slots;
 mod transmit;
 
-use crate::interface::{Changes, Control};
+use crate::interface::{Changes, Interfaces};
 use crate::map::Map;
-use crate::{BURST, Batch, Burst, Frame, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{
+    BURST, Batch, Burst, Control, Frame, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted,
+};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
@@ -110,7 +113,7 @@ pub struct Card {
     status: Status,
     /// The interface's number, which stays where its name changes.
     index: libc::c_int,
-    control: Control,
+    control: Interfaces,
     changes: Changes,
     /// Takes from the wire.
     socket: OwnedFd,
@@ -172,7 +175,7 @@ impl Card {
     }
 }
 
-impl Port for Card {
+impl Source for Card {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let wanted = BURST.min(grant.frames as usize);
         let count = self.fill(wanted).min(wanted);
@@ -195,7 +198,9 @@ impl Port for Card {
     fn waiting(&mut self, _now: Nanos) -> bool {
         self.fill(1) > 0
     }
+}
 
+impl Sink for Card {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let mut accepted = 0;
         let (frames, lost) = batch.fetch(frames);
@@ -232,6 +237,10 @@ impl Port for Card {
         Room::At(self.retry)
     }
 
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     /// Tells the kernel of what was put.
     fn flush(&mut self, now: Nanos) -> Nanos {
         if let Err(error) = self.transmit.send(self.sender.as_fd(), now) {
@@ -240,7 +249,9 @@ impl Port for Card {
         }
         if self.transmit.waiting() > 0 { now + RETRY } else { Nanos::NEVER }
     }
+}
 
+impl Control for Card {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.frames && self.fill(1) > 0
     }

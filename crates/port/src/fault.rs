@@ -4,14 +4,13 @@
 //! Frames are copied on their way through: this is for tests, not for speed.
 
 use crate::random::Random;
-use crate::{BURST, Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{BURST, Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wanted, Wrapper};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::{DropReason, Drops};
+use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 
 /// A frame that others are to pass goes on after this long even if none comes.
@@ -211,7 +210,7 @@ impl Direction {
     }
 }
 
-impl<P: Port> Port for Faulty<P> {
+impl<P: Port> Source for Faulty<P> {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         self.seen = now;
         self.pull(now);
@@ -229,7 +228,9 @@ impl<P: Port> Port for Faulty<P> {
         self.sent.release(now);
         !self.sent.stalled(now) && (!self.sent.ready.is_empty() || self.port.waiting(now))
     }
+}
 
+impl<P: Port> Sink for Faulty<P> {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let (frames, lost) = batch.fetch(frames);
         let mut accepted = 0;
@@ -265,6 +266,18 @@ impl<P: Port> Port for Faulty<P> {
         self.push(now);
         self.port.flush(now)
     }
+}
+
+impl<P: Port> Wrapper for Faulty<P> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        &self.port
+    }
+
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
 
     fn arm(&mut self, wanted: Wanted) -> bool {
         // Frames on their way to the peer want room too.
@@ -272,40 +285,8 @@ impl<P: Port> Port for Faulty<P> {
         self.port.arm(behind) || (wanted.frames && !self.sent.stalled(self.seen) && !self.sent.ready.is_empty())
     }
 
-    fn disarm(&mut self) {
-        self.port.disarm();
-    }
-
     fn next_event(&self) -> Nanos {
         self.port.next_event().min(self.sent.next_event(self.seen)).min(self.received.next_event(self.seen))
-    }
-
-    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        self.port.register(poller, key)
-    }
-
-    fn event(&mut self, number: u32, poller: &Poller, now: Nanos) {
-        self.port.event(number, poller, now);
-    }
-
-    fn is_message(&self, number: u32) -> bool {
-        self.port.is_message(number)
-    }
-
-    fn hear(&mut self, messages: bool) {
-        self.port.hear(messages);
-    }
-
-    fn status(&self) -> Status {
-        self.port.status()
-    }
-
-    fn lost(&self) -> Drops {
-        self.port.lost()
-    }
-
-    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
-        self.port.set_rate(rate, now);
     }
 }
 

@@ -45,15 +45,15 @@ pub(crate) struct State {
 }
 
 /// Asks about the interfaces of the network namespace in which it was opened, and sets them.
-pub(crate) struct Control(OwnedFd);
+pub(crate) struct Interfaces(OwnedFd);
 
-impl Control {
+impl Interfaces {
     /// A socket to ask by.
     ///
     /// # Errors
     /// What `socket` says.
-    pub fn open() -> io::Result<Control> {
-        socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Control)
+    pub fn open() -> io::Result<Interfaces> {
+        socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Interfaces)
     }
 
     /// One of the system's questions, whose answer takes the place of the request's value.
@@ -138,7 +138,7 @@ impl Changes {
         Ok(Changes(socket))
     }
 
-    /// Takes all that was told. What it was is for [`Control`] to say.
+    /// Takes all that was told. What it was is for [`Interfaces`] to say.
     pub fn take(&self) {
         let mut message = [0u8; 256];
         // SAFETY: `message` has so many bytes to be written; the rest of a longer message is dropped. Where the system had no

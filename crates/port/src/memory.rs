@@ -1,6 +1,6 @@
 //! A port for tests: frames in two queues of this process, shared with whoever holds the [`Peer`].
 
-use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Batch, Burst, Control, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-impl Port for Memory {
+impl Source for Memory {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let wanted = (grant.frames as usize).min(crate::BURST);
         while self.offered.len() < wanted {
@@ -97,7 +97,9 @@ impl Port for Memory {
     fn waiting(&mut self, _now: Nanos) -> bool {
         !self.offered.is_empty() || !self.queues().sent.is_empty()
     }
+}
 
+impl Sink for Memory {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         let (frames, lost) = batch.fetch(frames);
         let mut queues = self.queues();
@@ -128,7 +130,9 @@ impl Port for Memory {
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
+}
 
+impl Control for Memory {
     fn arm(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && self.waiting(Nanos(0))) || (wanted.room && self.room(Nanos(0)) == Room::Now)
     }

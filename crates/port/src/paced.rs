@@ -4,12 +4,11 @@
 //! `rate` and one queue (plus one frame) passes, and exactly `rate` as long as the queue does not run empty.
 
 use crate::rate::Link;
-use crate::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wrapper};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::{DropReason, Drops};
+use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use std::io;
 use std::ops::Range;
 
 /// A port behind a link with a rate.
@@ -33,7 +32,7 @@ impl<P: Port> Paced<P> {
     }
 }
 
-impl<P: Port> Port for Paced<P> {
+impl<P: Port> Source for Paced<P> {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         self.port.offer(burst, grant, now)
     }
@@ -45,7 +44,9 @@ impl<P: Port> Port for Paced<P> {
     fn waiting(&mut self, now: Nanos) -> bool {
         self.port.waiting(now)
     }
+}
 
+impl<P: Port> Sink for Paced<P> {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let sizes = frames.clone().map(|index| batch.bytes(index));
         let before = self.link;
@@ -77,33 +78,17 @@ impl<P: Port> Port for Paced<P> {
     fn flush(&mut self, now: Nanos) -> Nanos {
         self.port.flush(now)
     }
+}
 
-    fn arm(&mut self, wanted: Wanted) -> bool {
-        self.port.arm(wanted)
+impl<P: Port> Wrapper for Paced<P> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        &self.port
     }
 
-    fn disarm(&mut self) {
-        self.port.disarm();
-    }
-
-    fn next_event(&self) -> Nanos {
-        self.port.next_event()
-    }
-
-    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        self.port.register(poller, key)
-    }
-
-    fn event(&mut self, number: u32, poller: &Poller, now: Nanos) {
-        self.port.event(number, poller, now);
-    }
-
-    fn status(&self) -> Status {
-        self.port.status()
-    }
-
-    fn lost(&self) -> Drops {
-        self.port.lost()
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.port
     }
 
     /// What is in the queue passes at the new rate.

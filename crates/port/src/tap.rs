@@ -10,7 +10,10 @@
 mod device;
 
 use crate::vnet;
-use crate::{BURST, Batch, Burst, Frame, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{
+    BURST, Batch, Burst, Control, Frame, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted,
+};
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::{self, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
@@ -208,7 +211,7 @@ fn waiting(read: &[u8]) -> Result<Waiting, packet::Error> {
     Ok(Waiting { len: frame.len(), offload })
 }
 
-impl Port for Tap {
+impl Source for Tap {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         let wanted = BURST.min(grant.frames as usize);
         self.fill(wanted, now);
@@ -235,7 +238,9 @@ impl Port for Tap {
         self.fill(1, now);
         self.count > 0
     }
+}
 
+impl Sink for Tap {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         let mut accepted = 0;
         let (frames, lost) = batch.fetch(frames);
@@ -263,11 +268,17 @@ impl Port for Tap {
         if now >= self.retry { Room::Now } else { Room::At(self.retry) }
     }
 
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     /// Nothing: a tap is told of each frame.
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
+}
 
+impl Control for Tap {
     fn arm(&mut self, wanted: Wanted) -> bool {
         // The poller tells of each arrival once, so it must be known that nothing arrived before: whoever found the tap empty
         // need not ask it again.

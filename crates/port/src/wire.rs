@@ -10,7 +10,8 @@
 mod lane;
 
 use crate::rate::Link;
-use crate::{Batch, Burst, Interest, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Batch, Burst, Control, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::{Nanos, SECOND};
@@ -113,7 +114,7 @@ impl End {
     }
 }
 
-impl Port for End {
+impl Source for End {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         self.seen = self.seen.max(now);
         self.inward.offer(burst, grant, now)
@@ -127,7 +128,9 @@ impl Port for End {
         self.seen = self.seen.max(now);
         self.inward.next().is_some_and(|arrival| arrival <= now)
     }
+}
 
+impl Sink for End {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         self.seen = self.seen.max(now);
         let mut accepted = 0;
@@ -159,6 +162,10 @@ impl Port for End {
         if self.outward.fits(self.short) { self.link.room(now) } else { Room::Unknown }
     }
 
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     fn flush(&mut self, _now: Nanos) -> Nanos {
         if std::mem::take(&mut self.ring) {
             // Only a counter at its maximum refuses, and then the other end has long been woken.
@@ -166,7 +173,9 @@ impl Port for End {
         }
         Nanos::NEVER
     }
+}
 
+impl Control for End {
     fn arm(&mut self, wanted: Wanted) -> bool {
         // Both are asked, without short circuit: each also notes that this end sleeps.
         let frames = wanted.frames && self.inward.arm().is_some_and(|arrival| arrival <= self.seen);
@@ -179,7 +188,7 @@ impl Port for End {
         self.outward.disarm();
     }
 
-    /// The next arrival. A frame that arrived already is no event to come: [`Port::waiting`] tells of it.
+    /// The next arrival. A frame that arrived already is no event to come: [`Source::waiting`] tells of it.
     fn next_event(&self) -> Nanos {
         self.inward.next().filter(|arrival| *arrival > self.seen).unwrap_or(Nanos::NEVER)
     }

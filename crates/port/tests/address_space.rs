@@ -4,7 +4,7 @@
 
 mod frontend;
 
-use fairlane_port::{Port, Status};
+use fairlane_port::{Control, Status};
 use frontend::*;
 use nix::sys::memfd::MFdFlags;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

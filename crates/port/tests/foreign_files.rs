@@ -3,7 +3,7 @@
 mod frontend;
 
 use fairlane_core::time::Nanos;
-use fairlane_port::{Port, Status};
+use fairlane_port::{Control, Status};
 use frontend::*;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

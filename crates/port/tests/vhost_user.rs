@@ -6,7 +6,7 @@ use fairlane_core::packet::{Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Port, Refusal, Room, Status, Wanted};
+use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted};
 use frontend::*;
 use std::io::Write;
 use std::os::fd::AsRawFd;

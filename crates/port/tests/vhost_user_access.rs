@@ -3,7 +3,7 @@
 mod frontend;
 
 use fairlane_port::vhost_user::{Access, VhostUser};
-use fairlane_port::{Port, Status};
+use fairlane_port::{Control, Status};
 use frontend::*;
 use nix::unistd::geteuid;
 use std::io::Write;

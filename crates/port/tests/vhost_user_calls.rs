@@ -4,8 +4,8 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::time::Nanos;
-use fairlane_port::Port;
 use fairlane_port::memory;
+use fairlane_port::{Sink, Source};
 use frontend::*;
 use proptest::prelude::*;
 use tempfile::TempDir;

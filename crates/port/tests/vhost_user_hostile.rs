@@ -9,7 +9,7 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Port, Refusal, Status, Wanted};
+use fairlane_port::{Control, Refusal, Sink, Source, Status, Wanted};
 use frontend::*;
 use proptest::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};

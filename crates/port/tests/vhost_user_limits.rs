@@ -6,7 +6,7 @@ use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Port, Put, Refusal, Status};
+use fairlane_port::{Control, Put, Refusal, Status};
 use frontend::*;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};

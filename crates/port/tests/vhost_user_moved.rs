@@ -5,7 +5,7 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Port, Status, Wanted};
+use fairlane_port::{Control, Sink, Source, Status, Wanted};
 use frontend::*;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;

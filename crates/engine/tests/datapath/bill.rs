@@ -1,14 +1,15 @@
 //! What guests are charged of the worker's time, whatever their frames cost, on a clock that runs as frames are carried.
 
 use crate::support::{Ledger, Link, Turns, frame, mac, weight};
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
-use fairlane_port::sink::Sink;
-use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted, memory};
+use fairlane_port::drain::Drain;
+use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Room, Sink, Source, Status, Wanted, memory};
 use proptest::prelude::*;
 use std::io;
 use std::ops::Range;
@@ -39,40 +40,58 @@ impl Clock for Busy {
 /// An uplink that takes as long for each frame as the frame says: work first, then what others take.
 struct Slow {
     clock: Busy,
-    sink: Sink,
+    drain: Drain,
 }
 
-impl Port for Slow {
+impl Source for Slow {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        self.drain.offer(burst, grant, now)
+    }
+
+    fn consume(&mut self, frames: usize) {
+        self.drain.consume(frames)
+    }
+
+    fn waiting(&mut self, now: Nanos) -> bool {
+        self.drain.waiting(now)
+    }
+}
+
+impl Sink for Slow {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         for frame in frames.clone() {
             let word = |at: usize| u64::from_be_bytes(batch.head(frame)[at..at + 8].try_into().unwrap());
             self.clock.spend(word(14), word(22));
         }
-        self.sink.put(batch, frames, now)
+        self.drain.put(batch, frames, now)
     }
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-        self.sink.offer(burst, grant, now)
-    }
-    fn consume(&mut self, frames: usize) {
-        self.sink.consume(frames)
-    }
-    fn waiting(&mut self, now: Nanos) -> bool {
-        self.sink.waiting(now)
-    }
+
     fn room(&mut self, now: Nanos) -> Room {
-        self.sink.room(now)
+        self.drain.room(now)
     }
+
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     fn flush(&mut self, now: Nanos) -> Nanos {
-        self.sink.flush(now)
+        self.drain.flush(now)
     }
+}
+
+impl Control for Slow {
     fn arm(&mut self, wanted: Wanted) -> bool {
-        self.sink.arm(wanted)
+        self.drain.arm(wanted)
     }
+
     fn disarm(&mut self) {}
+
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        self.sink.register(poller, key)
+        self.drain.register(poller, key)
     }
+
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+
     fn status(&self) -> Status {
         Status::Up
     }
@@ -82,7 +101,7 @@ impl Port for Slow {
 fn charged(burst: u32, frames: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let (clock, charged) = (Busy::default(), Arc::new(AtomicU64::new(0)));
     let ledger = Ledger { turns: Turns::of(burst), charged: charged.clone() };
-    let uplink = Slow { clock: clock.clone(), sink: Sink::new() };
+    let uplink = Slow { clock: clock.clone(), drain: Drain::new() };
     let Link { mut bridge, peers, .. } = {
         let config = Config { isolate: true, seed: 1 };
         let mut link = Link::with_uplink(config, Box::new(ledger), Box::new(uplink), memory::pair(0).1);

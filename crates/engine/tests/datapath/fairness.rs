@@ -6,9 +6,9 @@ use fairlane_core::switch::Config;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_core::{PortId, packet::Offload};
 use fairlane_engine::clock::Clock;
+use fairlane_port::drain::Drain;
 use fairlane_port::memory;
 use fairlane_port::paced::Paced;
-use fairlane_port::sink::Sink;
 
 const RATE: u64 = 100_000_000;
 
@@ -21,7 +21,7 @@ struct Flood {
 impl Flood {
     fn new(kind: SchedulerKind, guests: &[(Share, usize)]) -> Flood {
         let scheduler = sched::build(kind, Some(RATE), Nanos::from_millis(100));
-        let uplink = Box::new(Paced::new(Sink::new(), RATE, 32 << 10, true));
+        let uplink = Box::new(Paced::new(Drain::new(), RATE, 32 << 10, true));
         let (_, nobody) = memory::pair(0);
         // Isolated: frames for whom nobody knows go to the uplink alone.
         let mut link = Link::with_uplink(Config { isolate: true, seed: 1 }, scheduler, uplink, nobody);

@@ -1,6 +1,7 @@
 //! What the bridge's tests share: a link on memory ports, a clock set by hand, a plain scheduler.
 
 use fairlane_core::PortId;
+use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Mac, Offload};
 use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
 use fairlane_core::switch::{Config, Pins};
@@ -8,7 +9,7 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Key, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -124,14 +125,19 @@ impl Dripping {
     }
 }
 
-impl Port for Dripping {
+impl Source for Dripping {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, _grant: Grant, _now: Nanos) -> Batch<'a> {
         burst.fill().done()
     }
+
     fn consume(&mut self, _frames: usize) {}
+
     fn waiting(&mut self, _now: Nanos) -> bool {
         false
     }
+}
+
+impl Sink for Dripping {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         let mut accepted = 0;
         for frame in frames {
@@ -146,20 +152,33 @@ impl Port for Dripping {
         }
         Put { accepted, refusal: None }
     }
+
     fn room(&mut self, _now: Nanos) -> Room {
         if self.lent.load(Ordering::Relaxed) > self.short { Room::Now } else { Room::Unknown }
     }
+
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
+}
+
+impl Control for Dripping {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.room && self.room(Nanos(0)) == Room::Now
     }
+
     fn disarm(&mut self) {}
+
     fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
         Ok(())
     }
+
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+
     fn status(&self) -> Status {
         Status::Up
     }

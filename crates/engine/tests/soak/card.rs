@@ -6,7 +6,7 @@ use fairlane_core::ack;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::{BURST, Batch, Burst, Key, Poller, Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_port::{BURST, Batch, Burst, Control, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -187,7 +187,7 @@ impl Card {
     }
 }
 
-impl Port for Card {
+impl Source for Card {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         self.plane.call();
         self.now = now;
@@ -223,7 +223,9 @@ impl Port for Card {
         let ring = lock(&self.ring);
         ring.driver == Driver::Runs && ring.unsent() > 0
     }
+}
 
+impl Sink for Card {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         self.plane.call();
         let mut accepted = 0;
@@ -257,7 +259,9 @@ impl Port for Card {
         ring.received.extend(ring.put.drain(..));
         Nanos::NEVER
     }
+}
 
+impl Control for Card {
     fn arm(&mut self, wanted: Wanted) -> bool {
         // An uplink, as taps and cards do, says nothing of room: whoever waits for it asks at the time that its rate gives.
         let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();

@@ -9,7 +9,7 @@ use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::plain::Plain;
 use fairlane_port::tap::Tap;
-use fairlane_port::{Burst, HEAD, Port};
+use fairlane_port::{Burst, HEAD, Sink, Source};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Status;
 use crate::memory::{self, Peer};
 use fairlane_core::packet::Offload;
 use fairlane_core::time::SECOND;

@@ -5,7 +5,7 @@ use super::{Card, Error};
 use crate::Status;
 use crate::card::receive::Receive;
 use crate::card::transmit::Transmit;
-use crate::interface::{self, Changes, Control, check};
+use crate::interface::{self, Changes, Interfaces, check};
 use crate::map::Map;
 use fairlane_core::time::Nanos;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     let named = || name.to_owned();
     let failed = |step| failed(name, step);
     let request = interface::request(name).ok_or_else(|| Error::Name(named()))?;
-    let control = Control::open().map_err(failed("socket"))?;
+    let control = Interfaces::open().map_err(failed("socket"))?;
     let index = control.index(request).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => Error::Missing { name: named() },
         _ => failed("SIOCGIFINDEX")(error),

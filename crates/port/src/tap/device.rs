@@ -1,7 +1,7 @@
 //! Opening /dev/net/tun and setting its interface up (linux/if_tun.h).
 
 use super::{Error, HEADER};
-use crate::interface::{self, Control, check};
+use crate::interface::{self, Interfaces, check};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +35,7 @@ pub(super) fn open(name: &str) -> Result<File, Error> {
     // SAFETY: TUNSETOFFLOAD takes its argument as a number.
     check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, offloads as libc::c_ulong) })
         .map_err(failed("TUNSETOFFLOAD"))?;
-    let control = Control::open().map_err(failed("socket"))?;
+    let control = Interfaces::open().map_err(failed("socket"))?;
     control.set_up(request).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Error::Down { name: name.into() },
         _ => failed("SIOCSIFFLAGS")(error),

@@ -17,7 +17,7 @@ use crate::flow::{self, Turn};
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
 use crate::virtqueue::{Receive, Violation};
-use crate::{Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 pub use access::Access;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
@@ -212,7 +212,7 @@ impl Peer {
     }
 }
 
-impl Port for VhostUser {
+impl Source for VhostUser {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(peer) = &mut self.peer else { return filler.done() };
@@ -252,7 +252,9 @@ impl Port for VhostUser {
         let (_, transmit, _) = peer.session.queues();
         transmit.iter().flatten().any(|queue| queue.ring.waiting())
     }
+}
 
+impl Sink for VhostUser {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         const DOWN: Option<Refusal> = Some(Refusal::Never(DropReason::ReceiverDown));
         let Some(peer) = &mut self.peer else { return Put { accepted: 0, refusal: DOWN } };
@@ -313,7 +315,9 @@ impl Port for VhostUser {
         peer.heed_tears(&self.name);
         again
     }
+}
 
+impl Control for VhostUser {
     fn arm(&mut self, wanted: Wanted) -> bool {
         let Some(peer) = &mut self.peer else { return false };
         let mut there = wanted.frames && peer.session.announcement.waits();

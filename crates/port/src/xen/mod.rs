@@ -30,7 +30,7 @@ use crate::burst::{Batch, Burst};
 use crate::flow::{self, Turn};
 use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
-use crate::{Limit, Port, Put, Refusal, Room, Status, Wanted};
+use crate::{Control, Limit, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
@@ -198,7 +198,7 @@ impl Xen {
     }
 }
 
-impl Port for Xen {
+impl Source for Xen {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(link) = &mut self.link else { return filler.done() };
@@ -234,7 +234,9 @@ impl Port for Xen {
         self.retry = None;
         self.link.as_ref().is_some_and(|link| link.queues.iter().any(|queue| queue.transmit.waiting()))
     }
+}
 
+impl Sink for Xen {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         const DOWN: Option<Refusal> = Some(Refusal::Never(DropReason::ReceiverDown));
         let Range { start, end } = frames;
@@ -282,7 +284,9 @@ impl Port for Xen {
         }
         Nanos::NEVER
     }
+}
 
+impl Control for Xen {
     /// Events are listened to from here until the first of a channel: to a worker that looks by itself they say nothing, however many
     /// a frontend sends.
     fn arm(&mut self, wanted: Wanted) -> bool {

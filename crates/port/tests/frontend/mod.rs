@@ -8,7 +8,7 @@ use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, Status, memory};
+use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Sink, Source, Status, memory};
 pub use guest::*;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

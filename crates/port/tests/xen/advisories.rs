@@ -2,7 +2,7 @@
 
 use crate::netfront::*;
 use fairlane_core::packet::{Gso, GsoKind, Offload};
-use fairlane_port::{Port, Status, Wanted};
+use fairlane_port::{Control, Status, Wanted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

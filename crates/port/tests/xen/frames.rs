@@ -3,7 +3,7 @@
 use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload, checksum};
 use fairlane_port::xen::Takes;
-use fairlane_port::{Port, Put, Refusal, Room, Status, Wanted};
+use fairlane_port::{Control, Put, Refusal, Room, Sink, Status, Wanted};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

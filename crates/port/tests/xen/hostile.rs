@@ -8,7 +8,7 @@ use fairlane_core::packet::{Checksum, Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::xen::{Link, QueueSetup, Takes};
-use fairlane_port::{Burst, Port, Put, Refusal, Status, Wanted, memory};
+use fairlane_port::{Burst, Control, Port, Put, Refusal, Sink, Source, Status, Wanted, memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use fairlane_core::packet::Offload;
 use fairlane_policy::Terms;
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::store::{Event, Store};
-use fairlane_port::{Limit, Port, Status};
+use fairlane_port::{Control, Limit, Status};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

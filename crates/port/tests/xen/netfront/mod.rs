@@ -9,7 +9,7 @@ use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Takes, Xen};
-use fairlane_port::{Batch, Burst, Key, Poller, Port, Put, memory};
+use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Sink, Source, memory};
 use machine::Sheet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,7 +1,8 @@
 //! A port that takes everything and offers nothing, to measure the way there. Each frame is copied once, as a real
 //! receiver would, and counted.
 
-use crate::{Batch, Burst, Key, Poller, Port, Put, Room, Status, Wanted};
+use crate::{Batch, Burst, Control, Key, Poller, Put, Room, Sink, Source, Status, Wanted};
+use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use std::io;
@@ -11,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The port.
 #[derive(Default)]
-pub struct Sink {
+pub struct Drain {
     scratch: Vec<u8>,
     taken: Arc<Taken>,
 }
 
-/// What a [`Sink`] took, readable from any thread.
+/// What a [`Drain`] took, readable from any thread.
 #[derive(Debug, Default)]
 pub struct Taken {
     frames: AtomicU64,
@@ -35,10 +36,10 @@ impl Taken {
     }
 }
 
-impl Sink {
-    /// A sink that took nothing yet.
-    pub fn new() -> Sink {
-        Sink::default()
+impl Drain {
+    /// A drain that took nothing yet.
+    pub fn new() -> Drain {
+        Drain::default()
     }
 
     /// Its counters.
@@ -47,7 +48,7 @@ impl Sink {
     }
 }
 
-impl Port for Sink {
+impl Source for Drain {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, _grant: Grant, _now: Nanos) -> Batch<'a> {
         burst.fill().done()
     }
@@ -57,7 +58,9 @@ impl Port for Sink {
     fn waiting(&mut self, _now: Nanos) -> bool {
         false
     }
+}
 
+impl Sink for Drain {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         let (frames, refusal) = batch.fetch(frames);
         let accepted = frames.len();
@@ -77,10 +80,16 @@ impl Port for Sink {
         Room::Now
     }
 
+    fn ring(&self) -> Ring {
+        Ring::default()
+    }
+
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
+}
 
+impl Control for Drain {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.room
     }
@@ -105,16 +114,16 @@ mod tests {
 
     #[test]
     fn takes_and_counts_everything() {
-        let mut sink = Sink::new();
-        let taken = sink.taken();
+        let mut drain = Drain::new();
+        let taken = drain.taken();
         let frames: Vec<Vec<u8>> = (1..=20).map(|len| vec![7; len * 100]).collect();
         let mut burst = Burst::new();
         let mut filler = burst.fill();
         assert!(frames.iter().all(|frame| filler.push(frame, Offload::default())));
         let batch = filler.done();
-        assert_eq!(sink.put(&batch, 5..20, Nanos(0)), Put { accepted: 15, refusal: None });
+        assert_eq!(drain.put(&batch, 5..20, Nanos(0)), Put { accepted: 15, refusal: None });
         assert_eq!(taken.frames(), 15);
         assert_eq!(taken.bytes(), frames[5..].iter().map(|frame| frame.len() as u64).sum::<u64>());
-        assert_eq!(sink.scratch, frames[19]);
+        assert_eq!(drain.scratch, frames[19]);
     }
 }

@@ -1,0 +1,220 @@
+//! A port around another, whose peer is the other's.
+
+use crate::{Batch, Burst, Control, Key, Limit, Poller, Port, Put, Room, Sink, Source, Status, Wanted};
+use fairlane_core::ack::Ring;
+use fairlane_core::sched::Grant;
+use fairlane_core::stats::Drops;
+use fairlane_core::time::Nanos;
+use std::io;
+use std::ops::Range;
+
+/// A port around another: its [`Control`] is the other's, but for what is said here. So a wrapper can forget nothing of it.
+pub trait Wrapper {
+    /// The other port.
+    type Inner: Control + ?Sized;
+
+    /// It.
+    fn inner(&self) -> &Self::Inner;
+
+    /// It, to be changed.
+    fn inner_mut(&mut self) -> &mut Self::Inner;
+
+    /// [`Control::arm`] of the wrapper.
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        self.inner_mut().arm(wanted)
+    }
+
+    /// [`Control::next_event`] of the wrapper.
+    fn next_event(&self) -> Nanos {
+        self.inner().next_event()
+    }
+
+    /// [`Control::set_rate`] of the wrapper.
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.inner_mut().set_rate(rate, now);
+    }
+}
+
+impl<W: Wrapper> Control for W {
+    fn arm(&mut self, wanted: Wanted) -> bool {
+        Wrapper::arm(self, wanted)
+    }
+
+    fn disarm(&mut self) {
+        self.inner_mut().disarm();
+    }
+
+    fn next_event(&self) -> Nanos {
+        Wrapper::next_event(self)
+    }
+
+    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
+        self.inner_mut().register(poller, key)
+    }
+
+    fn event(&mut self, number: u32, poller: &Poller, now: Nanos) {
+        self.inner_mut().event(number, poller, now);
+    }
+
+    fn is_message(&self, number: u32) -> bool {
+        self.inner().is_message(number)
+    }
+
+    fn hear(&mut self, messages: bool) {
+        self.inner_mut().hear(messages);
+    }
+
+    fn status(&self) -> Status {
+        self.inner().status()
+    }
+
+    fn lost(&self) -> Drops {
+        self.inner().lost()
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.inner().limit()
+    }
+
+    fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        Wrapper::set_rate(self, rate, now);
+    }
+}
+
+/// Every kind of port is also one behind a box, so that wrappers need no second form.
+impl<P: Port + ?Sized> Wrapper for Box<P> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        self
+    }
+
+    fn inner_mut(&mut self) -> &mut P {
+        self
+    }
+}
+
+impl<P: Port + ?Sized> Source for Box<P> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+        (**self).offer(burst, grant, now)
+    }
+
+    fn consume(&mut self, frames: usize) {
+        (**self).consume(frames);
+    }
+
+    fn waiting(&mut self, now: Nanos) -> bool {
+        (**self).waiting(now)
+    }
+}
+
+impl<P: Port + ?Sized> Sink for Box<P> {
+    fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+        (**self).put(batch, frames, now)
+    }
+
+    fn room(&mut self, now: Nanos) -> Room {
+        (**self).room(now)
+    }
+
+    fn ring(&self) -> Ring {
+        (**self).ring()
+    }
+
+    fn flush(&mut self, now: Nanos) -> Nanos {
+        (**self).flush(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{self, Captured};
+    use crate::drain::Drain;
+    use crate::fault::{Faults, Faulty};
+    use crate::paced::Paced;
+    use fairlane_core::stats::DropReason;
+
+    /// A port whose answers no other gives.
+    struct Odd(Drain);
+
+    impl Source for Odd {
+        fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+            self.0.offer(burst, grant, now)
+        }
+        fn consume(&mut self, frames: usize) {
+            self.0.consume(frames);
+        }
+        fn waiting(&mut self, _now: Nanos) -> bool {
+            true
+        }
+    }
+
+    impl Sink for Odd {
+        fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
+            self.0.put(batch, frames, now)
+        }
+        fn room(&mut self, _now: Nanos) -> Room {
+            Room::Now
+        }
+        fn ring(&self) -> Ring {
+            Ring { waiting: 3, taken: 5 }
+        }
+        fn flush(&mut self, _now: Nanos) -> Nanos {
+            Nanos(7)
+        }
+    }
+
+    impl Control for Odd {
+        fn arm(&mut self, wanted: Wanted) -> bool {
+            wanted.frames
+        }
+        fn disarm(&mut self) {}
+        fn next_event(&self) -> Nanos {
+            Nanos(11)
+        }
+        fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
+        fn is_message(&self, number: u32) -> bool {
+            number == 13
+        }
+        fn status(&self) -> Status {
+            Status::Disabled("odd".to_owned())
+        }
+        fn lost(&self) -> Drops {
+            let mut lost = Drops::default();
+            lost.add(DropReason::Injected, 17);
+            lost
+        }
+        fn limit(&self) -> Option<Limit> {
+            Some(Limit { rate: 19, burst: 23 })
+        }
+    }
+
+    /// What a bridge asks a port about its peer, it hears from behind any wrapper.
+    #[test]
+    fn wrappers_hide_nothing_of_the_port_inside() {
+        let odd = || Odd(Drain::new());
+        let none = Faults::default();
+        let (recorder, _recording) = capture::start(tempfile::tempfile().unwrap(), 100, 1 << 20).unwrap();
+        let wrapped: [Box<dyn Port>; 4] = [
+            Box::new(Box::new(odd())),
+            Box::new(Paced::new(odd(), 0, 1 << 20, true)),
+            Box::new(Faulty::new(odd(), 1, none, none)),
+            Box::new(Captured::new(Box::new(odd()), recorder)),
+        ];
+        let poller = Poller::new().unwrap();
+        for mut port in wrapped {
+            assert_eq!(port.limit(), Some(Limit { rate: 19, burst: 23 }));
+            assert_eq!(port.status(), Status::Disabled("odd".to_owned()));
+            assert_eq!(port.lost().get(DropReason::Injected), 17);
+            assert_eq!((port.is_message(13), port.is_message(14)), (true, false));
+            assert_eq!(Control::next_event(&port), Nanos(11));
+            assert_eq!((port.ring(), port.flush(Nanos(0))), (Ring { waiting: 3, taken: 5 }, Nanos(7)));
+            assert!(port.waiting(Nanos(0)) && Control::arm(&mut port, Wanted { frames: true, room: false }));
+            assert!(port.register(&poller, Key(0)).is_err());
+        }
+    }
+}
