@@ -1,5 +1,8 @@
 //! The arithmetic of indices over all of its domain, and the walk over every table of a few descriptors, against what virtio 1.2,
-//! section 2.7, says of them. The whole domain takes seconds to a minute (`make proofs`); `make test` takes a part of it, and its edges.
+//! section 2.7, says of them. The whole domain takes minutes (`make proofs`); `make test` takes a part of it, and its edges.
+//!
+//! The ring knows indices by their differences alone, each a `wrapping_sub` of two, which stay what they are where all indices move by as
+//! much. So the domain is that of the differences, from any one origin; three are tried.
 
 use super::super::memory::Region;
 use super::*;
@@ -13,7 +16,12 @@ fn numbers(step: usize) -> impl Iterator<Item = u16> + Clone {
     edges.into_iter().chain((0..=u16::MAX).step_by(step))
 }
 
-/// A queue's words, and the device's side of it.
+/// Where indices begin: on either side of where they wrap, and elsewhere for each number, everywhere over all of them.
+fn origins(number: u16) -> [u16; 3] {
+    [0, 0xffff, number.wrapping_mul(40503)]
+}
+
+/// A queue's words, and the device's side of it. Behind its descriptors is one more, which would be right.
 struct Queue {
     descriptors: Vec<[u64; DESCRIPTOR]>,
     available: Vec<u16>,
@@ -25,7 +33,7 @@ struct Queue {
 impl Queue {
     fn new(size: u16) -> Box<Queue> {
         let size = usize::from(size);
-        let (descriptors, available) = (vec![[0; DESCRIPTOR]; size], vec![0; 3 + size]);
+        let (descriptors, available) = (vec![words(BEHIND); size + 1], vec![0; 3 + size]);
         Box::new(Queue { descriptors, available, used: vec![0; 2], elements: vec![0; 2 * size], event: 0 })
     }
 
@@ -37,7 +45,7 @@ impl Queue {
             elements: self.elements.as_mut_ptr().cast_const().cast(),
             available_event: (&raw mut self.event).cast_const().cast(),
         };
-        let layout = Layout { size: self.descriptors.len() as u16, event_idx: true, indirect, ..Layout::default() };
+        let layout = Layout { size: self.descriptors.len() as u16 - 1, event_idx: true, indirect, ..Layout::default() };
         // SAFETY: the words are aligned, and each test keeps them as long as the ring and touches them through it alone.
         unsafe { Ring::over(parts, layout, None, None) }
     }
@@ -45,9 +53,9 @@ impl Queue {
 
 /// A driver is told exactly if the entry that it waits for is among those that were published since it last was.
 fn told_of_the_entry_it_waits_for(step: usize) {
-    for before in [0u16, 0x8000, 0xffff] {
-        for count in numbers(step) {
-            for distance in numbers(step) {
+    for count in numbers(step) {
+        for distance in numbers(step) {
+            for before in origins(distance) {
                 let (event, next) = (before.wrapping_add(distance), before.wrapping_add(count));
                 assert_eq!(needs_event(event, next, before), distance < count, "{event} {next} {before}");
             }
@@ -60,15 +68,17 @@ fn only_right_indices_are_believed(sizes: &[u16], step: usize) {
     for size in sizes {
         let mut queue = Queue::new(*size);
         let mut ring = queue.ring(false);
-        for next in [0u16, 0x8000, 0xffff] {
-            for seen in numbers(step).filter(|seen| seen <= size) {
-                for ahead in numbers(step) {
+        for seen in numbers(step).filter(|seen| seen <= size) {
+            for ahead in numbers(step) {
+                for next in origins(ahead) {
                     (ring.next, ring.available_index) = (next, next.wrapping_add(seen));
                     ring.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                     let right = seen <= ahead && ahead <= *size;
-                    assert_eq!(ring.refresh().is_ok(), right, "size {size}, next {next}, {seen} seen, {ahead} ahead");
+                    let more = ring.available(seen).ok();
+                    assert_eq!(more, right.then(|| ahead - seen), "size {size}, {next}, {seen} seen, {ahead} ahead");
                     let known = if right { ahead } else { seen };
                     assert_eq!(ring.available_index.wrapping_sub(next), known);
+                    assert!(known == 0 || ring.available(known - 1).ok() == Some(1));
                 }
             }
         }
@@ -79,9 +89,9 @@ fn only_right_indices_are_believed(sizes: &[u16], step: usize) {
 fn asleep_without_the_entry(step: usize) {
     let mut queue = Queue::new(MAX_SIZE);
     let mut ring = queue.ring(false);
-    for next in [0u16, 0xffff] {
-        for skip in numbers(step).filter(|skip| *skip <= MAX_SIZE) {
-            for ahead in numbers(step) {
+    for skip in numbers(step).filter(|skip| *skip <= MAX_SIZE) {
+        for ahead in numbers(step) {
+            for next in origins(ahead) {
                 ring.next = next;
                 ring.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                 assert_eq!(ring.arm(skip), ahead > skip);
@@ -143,6 +153,9 @@ fn proof_2_7_13_entries_are_those_of_the_index_modulo_the_size() {
             let id = unsafe { &*ring.parts.elements.add(2 * usize::from(next % size)) };
             assert_eq!(id.load(Ordering::Relaxed), u32::from(next));
         }
+        // Here the next entry is the first.
+        ring.available_field(2).store(size, Ordering::Relaxed);
+        assert!(ring.head(0).is_err(), "no descriptor is so far");
     }
 }
 
@@ -241,9 +254,11 @@ fn compare(
     }
 }
 
-/// Writes an indirect table at any place in the guest's memory.
+/// Writes an indirect table at any place in the guest's memory, and one descriptor more behind it.
 fn place(parts: [*mut u8; 2], at: u64, table: &[Entry]) {
-    for (index, byte) in table.iter().flat_map(|entry| words(*entry)).flat_map(u64::to_le_bytes).enumerate() {
+    for (index, byte) in
+        table.iter().chain([&BEHIND]).flat_map(|entry| words(*entry)).flat_map(u64::to_le_bytes).enumerate()
+    {
         // SAFETY: tests place tables within the first region.
         unsafe { parts[0].add((at - GUEST) as usize + index).write(byte) };
     }
@@ -255,6 +270,8 @@ const ACROSS: (u64, u32) = (GUEST + PART - 1, 2);
 const PAST: (u64, u32) = (GUEST + 2 * PART - 1, 2);
 const EMPTY: (u64, u32) = (GUEST, 0);
 const TABLE: (u64, u32) = (GUEST + 8, 32);
+/// One that is right, but behind the end of its table.
+const BEHIND: Entry = (RIGHT.0, RIGHT.1, 0, 0);
 
 #[test]
 fn proof_2_7_5_2_chains_of_four_descriptors_have_no_loops() {
@@ -294,11 +311,35 @@ fn proof_2_7_5_3_1_all_tables_of_two_descriptors_at_any_address() {
             for b in &all {
                 let inner = [*a, *b];
                 place(parts, GUEST + at, &inner);
-                for len in [16, 32] {
+                for len in [16, 24, 32] {
                     let table = [(GUEST + at, len, INDIRECT, 0)];
                     compare(&mut queue, &table, Some((GUEST + at, &inner)), &memory, parts);
                 }
             }
         }
+    }
+}
+
+/// House rules: no table has more descriptors than a queue may, and none lies in two regions.
+#[test]
+fn tables_that_are_too_long_or_in_two_regions_are_refused() {
+    let (mut memory, mut queue) = (GuestMemory::default(), Queue::new(1));
+    let (longest, behind) = (16 * u32::from(MAX_SIZE), GUEST + 0x10_0000);
+    for start in [GUEST, behind] {
+        let region = memory.add_anonymous(Region { guest: start, len: behind - GUEST, user: start, offset: 0 });
+        // The first descriptor of either table below.
+        for at in [0, behind - GUEST - 16] {
+            for (index, word) in words(BEHIND).into_iter().enumerate() {
+                // SAFETY: within the region, and aligned.
+                unsafe { region.add(at as usize + 8 * index).cast::<u64>().write(word) };
+            }
+        }
+    }
+    for (address, len, right) in
+        [(GUEST, longest, true), (GUEST, longest + 16, false), (behind - 16, 16, true), (behind - 16, 32, false)]
+    {
+        queue.descriptors[0] = words((address, len, INDIRECT, 0));
+        let outcome = queue.ring(true).walk(0, Direction::Read, &memory, |_, _| Ok(()));
+        assert_eq!(outcome.is_ok(), right, "{len} bytes at {address:#x}");
     }
 }
