@@ -3,7 +3,7 @@
 //! Nothing else reads or writes such memory, and no reference to plain bytes of it is made: the compiler may then neither read twice
 //! what the code reads once, nor take what it read for unchanged. `clippy.toml` has the copies that belong here alone.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
 /// A number that is read and written in one piece.
 pub(crate) trait Word {
@@ -39,7 +39,8 @@ macro_rules! word {
 #[cfg(test)]
 pub(crate) mod model;
 
-/// What rings are made of. A model checker has words of its own, so that the rings which it checks are the ones that carry frames.
+/// What rings, and what else threads share without a lock, are made of. A model checker has words of its own, so that the code which it
+/// checks is the one that runs.
 pub(crate) trait Words {
     /// Of 16 bits.
     type Half: Word<Value = u16>;
@@ -47,9 +48,11 @@ pub(crate) trait Words {
     type Word: Word<Value = u32>;
     /// Of 64 bits.
     type Long: Word<Value = u64>;
+    /// Of an address.
+    type Address: Word<Value = usize>;
 
-    /// Orders what was written before it and what is read behind it ([`Ordering::SeqCst`]).
-    fn fence();
+    /// Orders what comes before it and what comes behind it, as [`std::sync::atomic::fence`] does.
+    fn fence(order: Ordering);
 }
 
 /// The processor's own.
@@ -59,14 +62,15 @@ impl Words for Processor {
     type Half = AtomicU16;
     type Word = AtomicU32;
     type Long = AtomicU64;
+    type Address = AtomicUsize;
 
     #[inline(always)]
-    fn fence() {
-        fence(Ordering::SeqCst);
+    fn fence(order: Ordering) {
+        fence(order);
     }
 }
 
-word!(AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
+word!(AtomicU16: u16, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
 
 /// Copies bytes out of a guest's memory, into it, or from one guest's to another's.
 ///

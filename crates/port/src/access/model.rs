@@ -2,9 +2,21 @@
 //! part of what orders them taken away, to see that the checker notices.
 
 use super::{Word, Words};
-use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-word!(AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
+word!(AtomicU16: u16, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+
+/// What a model's threads may share.
+pub(crate) trait Shared: Default + Send + Sync {}
+
+impl<W: Default + Send + Sync> Shared for W {}
+
+/// Words that they share.
+pub(crate) trait Modelled: Words<Half: Shared, Word: Shared, Long: Shared, Address: Shared> + 'static {}
+
+impl Modelled for Model {}
+impl Modelled for Unfenced {}
+impl Modelled for Unordered {}
 
 /// As they are.
 pub(crate) struct Model;
@@ -13,9 +25,10 @@ impl Words for Model {
     type Half = AtomicU16;
     type Word = AtomicU32;
     type Long = AtomicU64;
+    type Address = AtomicUsize;
 
-    fn fence() {
-        fence(Ordering::SeqCst);
+    fn fence(order: Ordering) {
+        fence(order);
     }
 }
 
@@ -26,8 +39,9 @@ impl Words for Unfenced {
     type Half = AtomicU16;
     type Word = AtomicU32;
     type Long = AtomicU64;
+    type Address = AtomicUsize;
 
-    fn fence() {}
+    fn fence(_order: Ordering) {}
 }
 
 /// A word whose reads and writes order nothing else.
@@ -53,13 +67,20 @@ impl Words for Unordered {
     type Half = Loose<AtomicU16>;
     type Word = Loose<AtomicU32>;
     type Long = Loose<AtomicU64>;
+    type Address = Loose<AtomicUsize>;
 
-    fn fence() {
-        fence(Ordering::SeqCst);
+    fn fence(order: Ordering) {
+        fence(order);
     }
 }
 
 /// So many words, all zero.
 pub(crate) fn zeros<W: Default>(count: usize) -> Vec<W> {
     (0..count).map(|_| W::default()).collect()
+}
+
+/// Fails if a side of a ring sleeps with something to take: it took so many of what came, saw nothing behind that before it slept, and was
+/// told of none of the rest.
+pub(crate) fn assert_woken(side: &str, taken: usize, awake: bool, told: &[bool]) {
+    assert!(awake || taken == told.len() || told[taken..].contains(&true), "{side} sleeps at {taken}");
 }

@@ -4,52 +4,22 @@
 //! So mapped ranges stand in a table, and the signal's handler puts empty pages where a range broke and marks it torn.
 //! The port notices and disables itself. A fault anywhere else takes its usual course.
 
+mod bounds;
+
+use bounds::Bounds;
 use std::iter::successors;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Ranges of a part of the table. It grows by such parts, so that no guest has places that another wants; what each may have
 /// mapped is bounded where it is mapped.
 const PART: usize = 32;
 
-/// A mapped range, if it has an owner. It is read by a signal's handler, which may come in the midst of a change: so changes are
-/// counted, as in Linux's seqlock, and what was read while the count was odd or changed is nothing.
+/// A mapped range, if it has an owner.
 #[derive(Default)]
 struct Range {
-    changes: AtomicUsize,
-    /// First address; 0 while the entry is free.
-    start: AtomicUsize,
-    len: AtomicUsize,
+    bounds: Bounds,
     torn: AtomicBool,
-}
-
-impl Range {
-    /// Changes it. Only its owner does, or who takes it from those that are free.
-    fn set(&self, start: usize, len: usize) {
-        let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
-        // Who finds anything of what follows finds that it changes.
-        fence(Ordering::Release);
-        self.start.store(start, Ordering::Relaxed);
-        self.len.store(len, Ordering::Relaxed);
-        self.changes.store(changes.wrapping_add(2), Ordering::Release);
-    }
-
-    /// First address and length, as they were together at one moment of the call. None where it has no owner, or was changed
-    /// meanwhile: then it is not the range of a thread that faults in it.
-    fn get(&self) -> Option<(usize, usize)> {
-        self.get_while(|| {})
-    }
-
-    /// The same, while something happens.
-    fn get_while(&self, meanwhile: impl FnOnce()) -> Option<(usize, usize)> {
-        let before = self.changes.load(Ordering::Acquire);
-        let found = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
-        meanwhile();
-        fence(Ordering::Acquire);
-        let stands = before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before;
-        (stands && found.0 != 0).then_some(found)
-    }
 }
 
 /// A part of the table, and the next one once there is one. None is ever freed: a signal's handler may be in it.
@@ -72,7 +42,7 @@ fn parts() -> impl Iterator<Item = &'static Part> {
 /// The entry whose range has an address, with the range.
 fn find(address: usize) -> Option<(&'static Range, usize, usize)> {
     parts().flat_map(|part| &part.ranges).find_map(|range| {
-        let (start, len) = range.get()?;
+        let (start, len) = range.bounds.get()?;
         (address.wrapping_sub(start) < len).then_some((range, start, len))
     })
 }
@@ -96,7 +66,7 @@ impl Guard {
         });
         drop(free);
         range.torn.store(false, Ordering::Relaxed);
-        range.set(start, len);
+        range.bounds.set(start, len);
         Guard(range)
     }
 
@@ -109,7 +79,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.set(0, 0);
+        self.0.bounds.set(0, 0);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
@@ -163,8 +133,6 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
-    use std::thread;
 
     #[test]
     fn there_is_a_place_for_everyone_and_it_is_found() {
@@ -184,50 +152,5 @@ mod tests {
         let again: Vec<Guard> = (0..10_000).map(|at| Guard::over(FAR + at * 0x2000, 0x1000)).collect();
         assert!(again.iter().all(|guard| !guard.torn()));
         assert!(parts().count() <= parts_then + 2, "places are used again");
-    }
-
-    /// The length it had is no length of what is there now, though that begins at the same address.
-    #[test]
-    fn a_range_that_was_freed_and_taken_anew_meanwhile_is_not_found() {
-        let range = Range::default();
-        range.set(1 << 40, 0x10_0000);
-        let found = range.get_while(|| {
-            range.set(0, 0);
-            range.set(1 << 40, 0x1000);
-        });
-        assert_eq!(found, None);
-        assert_eq!(range.get(), Some((1 << 40, 0x1000)));
-    }
-
-    /// An entry that goes from one range to another and back is never found with the start of one and the length of the other.
-    #[test]
-    fn no_range_is_found_half_way_between_two() {
-        let range = Range::default();
-        let short = (1 << 40, 0x1000);
-        let long = (1 << 41, 0x10_0000);
-        let stop = AtomicBool::new(false);
-        let found = AtomicU64::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    for (start, len) in [short, long] {
-                        range.set(0, 0);
-                        range.set(start, len);
-                    }
-                }
-            });
-            scope.spawn(|| {
-                while found.load(Ordering::Relaxed) < 1_000_000 {
-                    if let Some(seen) = range.get() {
-                        found.fetch_add(1, Ordering::Relaxed);
-                        if seen != short && seen != long {
-                            stop.store(true, Ordering::Relaxed);
-                            panic!("{seen:x?}");
-                        }
-                    }
-                }
-                stop.store(true, Ordering::Relaxed);
-            });
-        });
     }
 }

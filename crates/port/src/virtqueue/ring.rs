@@ -420,7 +420,7 @@ impl<A: Words> Ring<A> {
             }
             // The index must be visible before the driver's wish is read (2.7.7.2, 2.7.10): otherwise it could ask to be
             // called, see the old index and sleep, while we saw its old wish.
-            A::fence();
+            A::fence(Ordering::SeqCst);
         }
         let untold = self.next.wrapping_sub(self.told);
         let wanted = if self.event_idx {
@@ -473,7 +473,7 @@ impl<A: Words> Ring<A> {
             self.mark_field(FLAGS);
         }
         // The wish must be visible before the index is read, the mirror image of `publish`.
-        A::fence();
+        A::fence(Ordering::SeqCst);
         let index = self.available_field(1).load(Ordering::Relaxed);
         index.wrapping_sub(self.next) > skip
     }

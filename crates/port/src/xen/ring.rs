@@ -160,7 +160,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
         self.word(RESPONSES).store(self.next, Ordering::Release);
         // The index must be visible before the frontend's wish is read: else it could ask to be told, see the old index
         // and sleep, while we saw its old wish.
-        A::fence();
+        A::fence(Ordering::SeqCst);
         let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
         self.next.wrapping_sub(event) < self.next.wrapping_sub(before)
     }
@@ -171,7 +171,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
     pub fn arm(&mut self, skip: u32) -> bool {
         self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
         // The wish must be visible before the index is read, the mirror image of `publish`.
-        A::fence();
+        A::fence(Ordering::SeqCst);
         self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > skip
     }
 }

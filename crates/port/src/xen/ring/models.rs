@@ -1,7 +1,7 @@
 //! The ring and a frontend on another processor, in every order that the memory model allows (xen/include/public/io/ring.h).
 
 use super::*;
-use crate::access::model::{Model, Unfenced, Unordered, zeros};
+use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -11,10 +11,7 @@ const USED: usize = 3 * 3;
 /// The frontend's side of a page.
 struct Frontend<A: Words>(Vec<A::Word>);
 
-impl<A> Frontend<A>
-where
-    A: Words<Word: Default + Send + Sync> + 'static,
-{
+impl<A: Modelled> Frontend<A> {
     /// Both sides of a page that the frontend made as SHARED_RING_INIT does.
     fn new() -> (Arc<Frontend<A>>, Ring<12, A>) {
         let frontend = Arc::new(Frontend::<A>(zeros(HEADER + USED)));
@@ -31,7 +28,7 @@ where
         let slot = HEADER + 3 * index as usize;
         self.0[slot].store(7, Ordering::Relaxed);
         self.0[REQUESTS].store(index + 1, Ordering::Release);
-        A::fence();
+        A::fence(Ordering::SeqCst);
         let event = self.0[REQUEST_EVENT].load(Ordering::Relaxed);
         (index + 1).wrapping_sub(event) < 1
     }
@@ -43,12 +40,12 @@ where
     /// RING_FINAL_CHECK_FOR_RESPONSES: asks to be told of what comes behind `taken`. True if there is something already.
     fn ask(&self, taken: u32) -> bool {
         self.0[RESPONSE_EVENT].store(taken + 1, Ordering::Relaxed);
-        A::fence();
+        A::fence(Ordering::SeqCst);
         self.responses() != taken
     }
 }
 
-fn either_side_sees_whole_slots<A: Words<Word: Default + Send + Sync> + 'static>() {
+fn either_side_sees_whole_slots<A: Modelled>() {
     loom::model(|| {
         let (frontend, mut ring) = Frontend::<A>::new();
         let other = frontend.clone();
@@ -67,7 +64,7 @@ fn either_side_sees_whole_slots<A: Words<Word: Default + Send + Sync> + 'static>
     });
 }
 
-fn no_event_to_the_frontend_is_lost<A: Words<Word: Default + Send + Sync> + 'static>() {
+fn no_event_to_the_frontend_is_lost<A: Modelled>() {
     loom::model(|| {
         let (frontend, mut ring) = Frontend::<A>::new();
         (0..2).for_each(|index| _ = frontend.push(index));
@@ -81,11 +78,11 @@ fn no_event_to_the_frontend_is_lost<A: Words<Word: Default + Send + Sync> + 'sta
             ring.publish()
         });
         let (taken, awake) = other.join().unwrap();
-        assert!(awake || taken == 2 || told[taken as usize..].contains(&true), "the frontend sleeps at {taken}");
+        assert_woken("the frontend", taken as usize, awake, &told);
     });
 }
 
-fn no_event_to_the_backend_is_lost<A: Words<Word: Default + Send + Sync> + 'static>() {
+fn no_event_to_the_backend_is_lost<A: Modelled>() {
     loom::model(|| {
         let (frontend, mut ring) = Frontend::<A>::new();
         let other = frontend.clone();
@@ -94,7 +91,7 @@ fn no_event_to_the_backend_is_lost<A: Words<Word: Default + Send + Sync> + 'stat
         (0..taken).for_each(|_| ring.respond([0; 4]));
         let awake = ring.arm(0);
         let told = other.join().unwrap();
-        assert!(awake || taken == 2 || told[taken as usize..].contains(&true), "the backend sleeps at {taken}");
+        assert_woken("the backend", taken as usize, awake, &told);
     });
 }
 
