@@ -3,6 +3,7 @@
 use crate::bridge::Bridge;
 use crate::clock::Clock;
 use crate::early;
+use crate::error::Error;
 use crate::ports;
 use crate::worker::Work;
 use fairlane_core::PortId;
@@ -21,14 +22,14 @@ impl Bridge {
     /// A link as its policy has it, with this uplink, and its vifs at the ports that `card` opens for them.
     ///
     /// # Errors
-    /// A sentence: what cannot be opened.
+    /// What cannot be opened.
     pub fn open(
         policy: &Policy,
         link: &Link,
         uplink: Option<Box<dyn Port>>,
-        mut card: impl FnMut(&Vif) -> Result<Box<dyn Port>, String>,
+        mut card: impl FnMut(&Vif) -> Result<Box<dyn Port>, Error>,
         clock: &impl Clock,
-    ) -> Result<Bridge, String> {
+    ) -> Result<Bridge, Error> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
         let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay);
         let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler);
@@ -37,8 +38,11 @@ impl Bridge {
         }
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
             let added = bridge.add(&vif.name, card(vif)?, vif.share, pins(vif), clock.now());
-            let port = added.map_err(|error| format!("vif `{}`: {error}", vif.name))?;
-            or_without(accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now()))?;
+            let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
+            or_without(
+                &vif.name,
+                accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now()),
+            )?;
         }
         Ok(bridge)
     }
@@ -52,12 +56,12 @@ fn pins(vif: &Vif) -> Pins {
 /// Gives a new port early ack, if it is to have it, or is owed something from an earlier time.
 ///
 /// # Errors
-/// With a sentence: where its memory cannot be had.
+/// Where its memory cannot be had.
 fn accelerate(bridge: &mut Bridge, port: PortId, control: &Path, vif: &str, mode: Mode, now: Nanos) -> io::Result<()> {
     let file = early::file(control, vif);
     if mode != Mode::Off || file.exists() {
         let said = |error: io::Error| {
-            let sentence = format!("vif `{vif}`: cannot keep early ack in {}: {error}", file.display());
+            let sentence = format!("cannot keep early ack in {}: {error}", file.display());
             io::Error::new(error.kind(), sentence)
         };
         bridge.accelerate(port, &file, mode, now).map_err(said)?;
@@ -68,24 +72,24 @@ fn accelerate(bridge: &mut Bridge, port: PortId, control: &Path, vif: &str, mode
 /// Has a new vif served without early ack if all that is missing is memory: one vif's want stops no other.
 ///
 /// # Errors
-/// A sentence: what else is wrong.
-fn or_without(accelerated: io::Result<()>) -> Result<(), String> {
+/// What else is wrong.
+fn or_without(vif: &str, accelerated: io::Result<()>) -> Result<(), Error> {
     accelerated.or_else(|error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
-            error!("{error}; it is served without; `fairlane ctl set` its early_ack to false and back to try again");
+            error!("vif `{vif}`: {error}; it is served without; `fairlane ctl set` its early_ack to false and back to try again");
             Ok(())
         }
-        _ => Err(error.to_string()),
+        _ => Err(Error::failed(format!("vif `{vif}`"), error)),
     })
 }
 
 /// A step that could not be taken: nothing of it was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Refused {
     /// The step.
     pub change: Change,
-    /// A sentence.
-    pub why: String,
+    /// Why.
+    pub why: Error,
 }
 
 impl<C: Clock> Work<C> {
@@ -119,7 +123,7 @@ impl<C: Clock> Work<C> {
         change: &Change,
         policy: &Policy,
         opened: &mut HashMap<String, Box<dyn Port>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let now = self.clock.now();
         match change {
             Change::RemoveVif { vif } => {
@@ -136,7 +140,8 @@ impl<C: Clock> Work<C> {
                     && !self.bridges[bridge].set_early(port, *mode)
                 {
                     let bridge = &mut self.bridges[bridge];
-                    accelerate(bridge, port, &policy.control, vif, *mode, now).map_err(|error| error.to_string())?;
+                    let turned = accelerate(bridge, port, &policy.control, vif, *mode, now);
+                    turned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
                 }
             }
             // Links that share a worker are the two ends of a wire, and the rate is the wire's.
@@ -160,19 +165,19 @@ impl<C: Clock> Work<C> {
             Change::Pins { vif, mac, addresses } => {
                 if let Some((bridge, port)) = self.vif(vif) {
                     let pinned = self.bridges[bridge].set_pins(port, Pins { mac: *mac, addresses: addresses.clone() });
-                    pinned.map_err(|error| format!("vif `{vif}`: {error}"))?;
+                    pinned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
                 }
             }
             Change::AddVif(vif) => {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;
-                let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
+                let said = |error: &dyn std::fmt::Display| Error::failed(format!("vif `{}`", vif.name), error);
                 let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(vif), now);
                 let port = added.map_err(|error| said(&error))?;
                 let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
                 let served = registered.and_then(|()| {
-                    or_without(accelerate(bridge, port, &policy.control, &vif.name, vif.early_ack, now))
+                    or_without(&vif.name, accelerate(bridge, port, &policy.control, &vif.name, vif.early_ack, now))
                 });
                 if let Err(why) = served {
                     bridge.remove(port, now);
@@ -207,8 +212,8 @@ mod tests {
     #[test]
     fn short_memory_of_any_kind_stops_nobody() {
         for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::OutOfMemory] {
-            assert_eq!(or_without(Err(kind.into())), Ok(()));
+            or_without("web", Err(kind.into())).unwrap();
         }
-        assert!(or_without(Err(io::ErrorKind::InvalidData.into())).is_err());
+        or_without("web", Err(io::ErrorKind::InvalidData.into())).unwrap_err();
     }
 }

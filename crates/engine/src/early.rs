@@ -4,7 +4,7 @@
 //! and the switch, at its expense. So nothing else of the datapath need know of them. They are written when it is the guest's turn, and
 //! say all that is to be said then: of each flow one waits at most, and none gives way to another's.
 
-use fairlane_core::ack::{FlowView, Frame, Mode, Send, Sight, Stats, Verdict, Way};
+use fairlane_core::ack::{FlowView, Frame, ImportError, Mode, Send, Sight, Stats, Verdict, Way};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
@@ -200,9 +200,9 @@ impl Early {
     /// Takes over flows from another backend. Returns how many.
     ///
     /// # Errors
-    /// A sentence: what is wrong with them.
-    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, String> {
-        self.kept.import(export, now).map_err(|error| error.to_string())
+    /// What is wrong with them.
+    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
+        self.kept.import(export, now)
     }
 
     /// Every flow that is known.

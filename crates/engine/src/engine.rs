@@ -8,10 +8,11 @@ use crate::change::Refused;
 use crate::clock::{Clock, Monotonic};
 use crate::confinement::{self, Wish};
 use crate::control::{self, Reload, Request, Set};
+use crate::error::Error;
 use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot};
-use crate::worker::{Gone, Worker};
+use crate::worker::Worker;
 use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
@@ -24,23 +25,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Why something was not done: a sentence for whoever asked.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(String);
-
-impl From<Gone> for Error {
-    fn from(gone: Gone) -> Error {
-        Error(gone.to_string())
-    }
-}
-
-impl From<String> for Error {
-    fn from(sentence: String) -> Error {
-        Error(sentence)
-    }
-}
 
 /// A running backend. Dropping it ends its threads and removes its sockets.
 pub struct Engine {
@@ -84,7 +68,7 @@ impl Engine {
                 places.insert(link.name.clone(), workers.len());
             }
             let cpu = group.iter().find_map(|link| link.cpu);
-            let said = |error| format!("cannot start the worker of link `{}`: {error}", group[0].name);
+            let said = |error| Error::failed(format!("cannot start the worker of link `{}`", group[0].name), error);
             workers.push(Worker::start(bridges, clock, cpu).map_err(said)?);
         }
         let (socket, page) = (policy.control.clone(), policy.metrics);
@@ -103,7 +87,7 @@ impl Engine {
         let told = shared.clone();
         let control = control::Server::start(&socket, Arc::new(move |request| told.answer(request)))?;
         let asked = shared.clone();
-        let source: metrics::Source = Arc::new(move || asked.snapshot().map_err(|error| error.to_string()));
+        let source: metrics::Source = Arc::new(move || asked.snapshot());
         let metrics = page.map(|address| metrics::Server::start(address, source)).transpose()?;
         Ok(Engine { shared, _control: control, metrics })
     }
@@ -182,10 +166,10 @@ impl Shared {
     }
 
     fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
-        let setting = Setting::parse(key, value)?;
+        let setting = Setting::parse(key, value).map_err(Error::Policy)?;
         let mut policy = self.policy();
         let mut newer = policy.clone();
-        newer.apply(target, setting)?;
+        newer.apply(target, setting).map_err(Error::Policy)?;
         self.advance(&mut policy, newer)?;
         Ok(())
     }
@@ -224,7 +208,7 @@ impl Shared {
     /// Takes all steps from the policy to a newer one. Of what could not be done the policy says what it said before, so that it can be
     /// asked for again.
     fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
-        let changes = policy.changes(&newer).map_err(|sentences| sentences.join("; "))?;
+        let changes = policy.changes(&newer).map_err(Error::Fixed)?;
         let count = changes.len();
         let mut opened: Vec<HashMap<String, Box<dyn Port>>> = self.workers.iter().map(|_| HashMap::new()).collect();
         let mut steps: Vec<Vec<Change>> = self.workers.iter().map(|_| Vec::new()).collect();
@@ -252,11 +236,11 @@ impl Shared {
                     }
                 }
                 // One that is held does what it was told once it is not; a dead one ends the process.
-                Err(gone) => failed.push(gone.to_string()),
+                Err(gone) => failed.push(gone.into()),
             }
         }
         *policy = now;
-        if failed.is_empty() { Ok(count) } else { Err(Error(failed.join("; "))) }
+        if failed.is_empty() { Ok(count) } else { Err(Error::Undone(failed)) }
     }
 
     /// The worker that takes a step.
@@ -273,7 +257,7 @@ impl Shared {
             | Change::Delay { link, .. }
             | Change::Isolate { link, .. } => link.clone(),
         };
-        self.places.get(&link).copied().ok_or_else(|| Error(format!("no link is named `{link}`")))
+        self.places.get(&link).copied().ok_or(Error::NoLink(link))
     }
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -309,28 +293,30 @@ impl Shared {
     }
 
     /// Answers a control client.
-    fn answer(&self, request: Request) -> Result<serde_json::Value, String> {
-        let json = |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| error.to_string());
-        let said = |error: Error| error.to_string();
+    fn answer(&self, request: Request) -> Result<serde_json::Value, Error> {
+        let json = |value: Result<serde_json::Value, serde_json::Error>| {
+            value.map_err(|error| Error::failed("cannot write the answer", error))
+        };
         match request {
-            Request::Show => json(serde_json::to_value(self.snapshot().map_err(said)?)),
+            Request::Show => json(serde_json::to_value(self.snapshot()?)),
             Request::Set(Set { target, key, value }) => {
-                self.set(&target, &key, &value).map_err(said)?;
+                self.set(&target, &key, &value)?;
                 Ok(serde_json::Value::Null)
             }
             Request::Reload(Reload { name, text }) => {
-                let newer = Policy::parse(&name, &text)
-                    .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-                self.reload(newer).map(serde_json::Value::from).map_err(said)
+                let newer = Policy::parse(&name, &text).map_err(|problems| {
+                    Error::Policy(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+                })?;
+                self.reload(newer).map(serde_json::Value::from)
             }
             Request::StartCapture(start) => {
-                self.start_capture(&start).map_err(said)?;
+                self.start_capture(&start)?;
                 Ok(serde_json::Value::Null)
             }
-            Request::StopCapture(stop) => json(serde_json::to_value(self.stop_capture(&stop.vif).map_err(said)?)),
-            Request::Flows => json(serde_json::to_value(self.flows().map_err(said)?)),
-            Request::ExportFlows(export) => self.export_flows(&export).map(serde_json::Value::from).map_err(said),
-            Request::ImportFlows(import) => self.import_flows(&import).map(serde_json::Value::from).map_err(said),
+            Request::StopCapture(stop) => json(serde_json::to_value(self.stop_capture(&stop.vif)?)),
+            Request::Flows => json(serde_json::to_value(self.flows()?)),
+            Request::ExportFlows(export) => self.export_flows(&export).map(serde_json::Value::from),
+            Request::ImportFlows(import) => self.import_flows(&import).map(serde_json::Value::from),
             Request::Stop => {
                 self.request_stop();
                 Ok(serde_json::Value::Null)
@@ -342,8 +328,8 @@ impl Shared {
         let policy = self.policy();
         let found = policy.vifs.iter().find(|known| known.name == vif);
         let found = found.ok_or_else(|| {
-            let names: Vec<&str> = policy.vifs.iter().map(|vif| vif.name.as_str()).take(8).collect();
-            Error(format!("no vif is named `{vif}`, the vifs are {}", names.join(", ")))
+            let known = policy.vifs.iter().map(|vif| vif.name.clone()).take(8).collect();
+            Error::NoVif { name: vif.to_owned(), known }
         })?;
         Ok(&self.workers[self.places[&found.link]])
     }
@@ -361,7 +347,7 @@ fn warn<S: Display>(sentences: impl IntoIterator<Item = S>) {
 
 /// A new file that only its owner may read. What is there already, a link or pipe too, is not opened.
 fn create(path: &Path) -> Result<std::fs::File, Error> {
-    let said = |error: &dyn std::fmt::Display| Error(format!("cannot write to {}: {error}", path.display()));
+    let said = |error: &dyn Display| Error::failed(format!("cannot write to {}", path.display()), error);
     if !path.is_absolute() {
         return Err(said(&"the path must begin with /"));
     }

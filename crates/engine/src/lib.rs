@@ -14,6 +14,7 @@ pub mod confinement;
 pub mod control;
 mod early;
 mod engine;
+mod error;
 pub mod failure;
 mod forward;
 mod messages;
@@ -25,6 +26,7 @@ mod waiters;
 pub mod worker;
 
 pub use bridge::{Bridge, Round};
-pub use engine::{Engine, Error};
+pub use engine::Engine;
+pub use error::Error;
 pub use forward::{PATIENCE, UPLINK};
 pub use slot::{BUCKETS, Waiting};

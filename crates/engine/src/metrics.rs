@@ -4,6 +4,7 @@ mod server;
 
 pub use server::Server;
 
+use crate::error::Error;
 use crate::slot::Waiting;
 use crate::snapshot::{EarlyState, PortState, Snapshot, VifState};
 use prometheus_client::collector::Collector;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const FIRST_BUCKET: usize = 10;
 
 /// Where snapshots come from: one, or a sentence that says why there is none.
-pub type Source = Arc<dyn Fn() -> Result<Snapshot, String> + Send + Sync>;
+pub type Source = Arc<dyn Fn() -> Result<Snapshot, Error> + Send + Sync>;
 
 /// A snapshot as OpenMetrics text.
 pub fn page(snapshot: Snapshot) -> String {

@@ -1,6 +1,7 @@
 //! The ports that a policy names: the one place that knows their kinds.
 
 use crate::confinement::{self, Kind, Wish};
+use crate::error::Error;
 use crate::failure;
 use fairlane_policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
 use fairlane_port::card::Card as NetworkCard;
@@ -12,14 +13,15 @@ use fairlane_port::xen::{Devices, store::Store};
 use fairlane_port::{Port, wire};
 use nix::unistd::{Group, User};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a guest's card.
 ///
 /// # Errors
-/// A sentence: the socket's path is in use, or cannot be made; or this is no driver domain of Xen's.
-pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, String> {
-    let said = |error: &dyn std::fmt::Display| format!("vif `{}`: {error}", vif.name);
+/// The socket's path is in use, or cannot be made; or this is no driver domain of Xen's.
+pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
+    let said = |error: &dyn Display| Error::failed(format!("vif `{}`", vif.name), error);
     match &vif.card {
         Card::VhostUser { socket, connect, access } => {
             let access = Access {
@@ -42,19 +44,19 @@ pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, String> {
 /// nothing for a worker to wait for.
 ///
 /// # Errors
-/// A sentence: there is none of a name, by the first vif that has it.
-pub fn look_up(policy: &mut Policy) -> Result<(), String> {
+/// There is none of a name, by the first vif that has it.
+pub fn look_up(policy: &mut Policy) -> Result<(), Error> {
     for vif in &mut policy.vifs {
         let Card::VhostUser { access, .. } = &mut vif.card else { continue };
-        let said = |why: String| format!("vif `{}`: {why}", vif.name);
+        let said = |why: &dyn Display| Error::failed(format!("vif `{}`", vif.name), why);
         if access.owner.is_some() || access.group.is_some() {
-            confinement::sees_to_owners().map_err(said)?;
+            confinement::sees_to_owners().map_err(|why| said(&why))?;
         }
         if let Some(owner) = &mut access.owner {
-            *owner = Account::Number(user(owner).map_err(said)?);
+            *owner = Account::Number(user(owner).map_err(|why| said(&why))?);
         }
         if let Some(of) = &mut access.group {
-            *of = Account::Number(group(of).map_err(said)?);
+            *of = Account::Number(group(of).map_err(|why| said(&why))?);
         }
     }
     Ok(())
@@ -63,22 +65,43 @@ pub fn look_up(policy: &mut Policy) -> Result<(), String> {
 /// Numbers of the names that were looked up, a kind each.
 static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
+/// What a name is of: the policy's key, and what it names.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    key: &'static str,
+    kind: &'static str,
+}
+
+/// Why a name has no number.
+#[derive(Debug, thiserror::Error)]
+enum Unknown {
+    #[error("{}: a confined backend knows no {}s but those it started with: give the number of `{name}`, or restart it", of.key, of.kind)]
+    New { of: Named, name: String },
+    #[error("{}: the {} `{name}` cannot be looked up: {error}", of.key, of.kind)]
+    Silent { of: Named, name: String, error: nix::Error },
+    #[error("{}: no {} is named `{name}` on this host: make it, or name another", of.key, of.kind)]
+    Nobody { of: Named, name: String },
+}
+
 /// A user's number.
-fn user(account: &Account) -> Result<u32, String> {
-    number("owner", "user", account, |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+fn user(account: &Account) -> Result<u32, Unknown> {
+    number(Named { key: "owner", kind: "user" }, account, |name| {
+        Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
+    })
 }
 
 /// A group's number.
-fn group(account: &Account) -> Result<u32, String> {
-    number("group", "group", account, |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+fn group(account: &Account) -> Result<u32, Unknown> {
+    number(Named { key: "group", kind: "group" }, account, |name| {
+        Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
+    })
 }
 
 fn number(
-    key: &str,
-    kind: &'static str,
+    of: Named,
     account: &Account,
     look_up: impl FnOnce(&str) -> nix::Result<Option<u32>>,
-) -> Result<u32, String> {
+) -> Result<u32, Unknown> {
     let name = match account {
         Account::Number(number) => return Ok(*number),
         Account::Name(name) => name,
@@ -86,31 +109,29 @@ fn number(
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // Who knows names may be any library of this host's, which makes any system call.
     if confinement::is_prepared() {
-        let number = known.get(&(kind, name.clone())).copied();
-        return number.ok_or_else(|| {
-            format!("{key}: a confined backend knows no {kind}s but those it started with: give the number of `{name}`, or restart it")
-        });
+        let number = known.get(&(of.kind, name.clone())).copied();
+        return number.ok_or_else(|| Unknown::New { of, name: name.clone() });
     }
     let number = look_up(name)
-        .map_err(|error| format!("{key}: the {kind} `{name}` cannot be looked up: {error}"))?
-        .ok_or_else(|| format!("{key}: no {kind} is named `{name}` on this host: make it, or name another"))?;
-    known.insert((kind, name.clone()), number);
+        .map_err(|error| Unknown::Silent { of, name: name.clone(), error })?
+        .ok_or_else(|| Unknown::Nobody { of, name: name.clone() })?;
+    known.insert((of.kind, name.clone()), number);
     Ok(number)
 }
 
 /// Has a function told of all cards of Xen's guests, from now on.
 ///
 /// # Errors
-/// A sentence: this is no driver domain of Xen's.
-pub fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), String> {
-    xen(|backend| backend.find(found))
+/// This is no driver domain of Xen's.
+pub fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Error> {
+    xen(|backend| backend.find(found)).map_err(|why| Error::failed("cannot look for cards of Xen's guests", why))
 }
 
 /// The one talk of this process with Xen's toolstack, from the first vif of Xen's on.
 static XEN: Mutex<Option<Backend>> = Mutex::new(None);
 
 /// Does something with it, and begins it where it has not begun.
-fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
+fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error::Error + Send + Sync>> {
     let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(with(match &mut *backend {
         Some(backend) => backend,
@@ -133,11 +154,11 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, String> {
 /// Opens the uplinks of all links. A wire is the uplink of two.
 ///
 /// # Errors
-/// A sentence: no such tap or card, or a wire that is too long.
-pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, String> {
+/// No such tap or card, or a wire that is too long.
+pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, Error> {
     let mut uplinks: HashMap<String, Box<dyn Port>> = HashMap::new();
     for link in links {
-        let said = |error: &dyn std::fmt::Display| format!("uplink of link `{}`: {error}", link.name);
+        let said = |error: &dyn Display| Error::failed(format!("uplink of link `{}`", link.name), error);
         match &link.uplink {
             Uplink::None => {}
             Uplink::Tap { name } => {

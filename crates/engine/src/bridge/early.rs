@@ -3,7 +3,7 @@
 use super::Bridge;
 use crate::early::Early;
 use fairlane_core::PortId;
-use fairlane_core::ack::{FlowView, Mode};
+use fairlane_core::ack::{FlowView, ImportError, Mode};
 use fairlane_core::time::Nanos;
 use fairlane_port::Burst;
 use std::io;
@@ -83,8 +83,8 @@ impl Bridge {
     /// Has a port's guest take over flows from another backend. Returns how many; none if the port has no early ack.
     ///
     /// # Errors
-    /// A sentence: what is wrong with them.
-    pub fn import_flows(&mut self, port: PortId, export: &[u8], now: Nanos) -> Option<Result<u32, String>> {
+    /// What is wrong with them.
+    pub fn import_flows(&mut self, port: PortId, export: &[u8], now: Nanos) -> Option<Result<u32, ImportError>> {
         Some(self.early(port)?.import(export, now))
     }
 

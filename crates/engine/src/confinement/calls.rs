@@ -12,6 +12,7 @@ use super::Kind;
 use fairlane_port::refused;
 use seccompiler::{BpfMap, apply_filter, compile_from_json};
 use serde_json::{Value, json};
+use std::io;
 
 /// What all kinds share.
 const EVERY: &str = include_str!("calls/every.json");
@@ -45,6 +46,19 @@ fn all(kind: Kind) -> Vec<Value> {
     [rules(None), rules(Some(kind))].concat()
 }
 
+/// Why any system call can be made: the end of a sentence.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unfiltered {
+    #[error("there are no lists for {}, only for {ARCHITECTURE}", std::env::consts::ARCH)]
+    Architecture,
+    #[error("the lists are wrong: {0}")]
+    Lists(seccompiler::Error),
+    #[error("SIGSYS cannot be handled: {0}")]
+    Signal(io::Error),
+    #[error("this kernel has no seccomp filters ({0})")]
+    Kernel(seccompiler::Error),
+}
+
 /// Compiled lists.
 pub(super) struct Filters(BpfMap);
 
@@ -52,28 +66,28 @@ impl Filters {
     /// Compiles all.
     ///
     /// # Errors
-    /// The end of a sentence: there are none for this architecture.
-    pub fn new() -> Result<Filters, String> {
+    /// There are none for this architecture.
+    pub fn new() -> Result<Filters, Unfiltered> {
         if std::env::consts::ARCH != ARCHITECTURE {
-            return Err(format!("there are no lists for {}, only for {ARCHITECTURE}", std::env::consts::ARCH));
+            return Err(Unfiltered::Architecture);
         }
         let filter = |kind| json!({ "mismatch_action": "trap", "match_action": "allow", "filter": all(kind) });
         let lists: serde_json::Map<_, _> =
             Kind::ALL.map(|kind| (kind.list().0.to_owned(), filter(kind))).into_iter().collect();
-        let architecture = ARCHITECTURE.try_into().map_err(|error| format!("{error}"))?;
+        let architecture = ARCHITECTURE.try_into().map_err(|_| Unfiltered::Architecture)?;
         let compiled = compile_from_json(Value::Object(lists).to_string().as_bytes(), architecture);
-        compiled.map(Filters).map_err(|error| format!("the lists are wrong: {error}"))
+        compiled.map(Filters).map_err(Unfiltered::Lists)
     }
 
     /// Has this thread try whether the kernel takes them, which confines it.
     ///
     /// # Errors
-    /// The end of a sentence: this kernel has no filters.
-    pub fn tried(self) -> Result<Filters, String> {
-        refused::end_with_error().map_err(|error| format!("SIGSYS cannot be handled: {error}"))?;
+    /// This kernel has no filters.
+    pub fn tried(self) -> Result<Filters, Unfiltered> {
+        refused::end_with_error().map_err(Unfiltered::Signal)?;
         match self.enter(Kind::Metrics) {
             Ok(()) => Ok(self),
-            Err(error) => Err(format!("this kernel has no seccomp filters ({error})")),
+            Err(error) => Err(Unfiltered::Kernel(error)),
         }
     }
 
@@ -97,9 +111,9 @@ mod tests {
     fn another_call_is_refused_and_told_and_the_process_lives() {
         let confined = std::thread::spawn(|| {
             let _filters = Filters::new().and_then(Filters::tried)?;
-            Ok::<_, String>(std::fs::hard_link("/", "/").unwrap_err().raw_os_error())
+            Ok::<_, Unfiltered>(std::fs::hard_link("/", "/").unwrap_err().raw_os_error())
         });
-        assert_eq!(confined.join().unwrap(), Ok(Some(Errno::ENOSYS as i32)));
+        assert_eq!(confined.join().unwrap().unwrap(), Some(Errno::ENOSYS as i32));
         assert_eq!(refused::take(), [libc::SYS_linkat as usize]);
         assert!(refused::take().is_empty());
     }

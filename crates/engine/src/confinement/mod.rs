@@ -14,7 +14,7 @@ mod paths;
 pub(crate) use paths::Wish;
 
 use crate::{failure, ports};
-use calls::Filters;
+use calls::{Filters, Unfiltered};
 use crossbeam_channel::bounded;
 use fairlane_policy::{Access, Card, Policy};
 use fairlane_port::refused;
@@ -59,7 +59,7 @@ impl Kind {
 struct Confinement {
     rules: Rules,
     /// Or why there are none.
-    filters: Result<Filters, String>,
+    filters: Result<Filters, Unfiltered>,
     /// What came of the rules on trial.
     ruled: RestrictionStatus,
     /// Capabilities that there were.
@@ -79,10 +79,11 @@ static CONFINEMENT: OnceLock<Confinement> = OnceLock::new();
 /// out first: what the kernel does not know is left out, and told by [`log`].
 ///
 /// # Errors
-/// A sentence: the system refuses what it knows, or does not know a name of the policy's.
-pub fn prepare(policy: &Policy, file: &Path) -> Result<(), String> {
-    let said =
-        |error: &dyn std::fmt::Display| format!("cannot confine this process: {error}; --unconfined does without");
+/// The system refuses what it knows, or does not know a name of the policy's.
+pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
+    let said = |error: &dyn std::fmt::Display| {
+        crate::Error::failed("cannot confine this process", format!("{error}; --unconfined does without"))
+    };
     let xen = policy.takes_found() || policy.vifs.iter().any(|vif| matches!(vif.card, Card::Xen { .. }));
     let rules = Rules::new(policy, file, xen).map_err(|error| said(&error))?;
     let filters = Filters::new();
@@ -140,17 +141,14 @@ pub fn log() {
     let left =
         if *gives && *could_give { "CAP_CHOWN alone, to give sockets to their owners," } else { "no capability" };
     info!("confined: {left} is left of {privileges}, and none can be gained");
-    match paths::in_force(ruled) {
-        Ok(sentence) => info!("confined: {sentence}"),
-        Err(sentence) => warn!("not confined: {sentence}"),
-    }
+    paths::log(ruled);
     match filters {
         Ok(_) => {
             info!(
                 "confined: each thread makes the system calls of its kind (seccomp); any other is refused, and logged"
             )
         }
-        Err(sentence) => warn!("not confined: any system call can be made, as {sentence}"),
+        Err(why) => warn!("not confined: any system call can be made, as {why}"),
     }
 }
 
@@ -188,16 +186,18 @@ pub(crate) fn is_prepared() -> bool {
 /// Sees that sockets can be given to owners and groups, or could not before.
 ///
 /// # Errors
-/// A sentence: the process began without any, and gave up the capability.
-pub(crate) fn sees_to_owners() -> Result<(), String> {
+/// The process began without any, and gave up the capability.
+pub(crate) fn sees_to_owners() -> Result<(), CannotGive> {
     match CONFINEMENT.get() {
-        Some(Confinement { gives: false, could_give: true, .. }) => Err(
-            "this backend began without owners and groups of sockets and gave up CAP_CHOWN: restart it with such a policy"
-                .into(),
-        ),
+        Some(Confinement { gives: false, could_give: true, .. }) => Err(CannotGive),
         _ => Ok(()),
     }
 }
+
+/// That no socket can be given away any more.
+#[derive(Debug, thiserror::Error)]
+#[error("this backend began without owners and groups of sockets and gave up CAP_CHOWN: restart it with such a policy")]
+pub(crate) struct CannotGive;
 
 /// Gives up all but system calls. What came of the rules for paths.
 fn give_up(rules: &Rules, kind: Kind, gives: bool) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {

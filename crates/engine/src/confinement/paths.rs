@@ -20,6 +20,7 @@ use landlock::{
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use tracing::{info, warn};
 
 /// What is ruled over: all that this version of Landlock knows. Older kernels rule over less of it.
 const RULED: ABI = ABI::V5;
@@ -124,20 +125,16 @@ fn listed(directories: &BTreeSet<PathBuf>) -> String {
     shown.join(", ")
 }
 
-/// What is in force, in a sentence.
-///
-/// # Errors
-/// A sentence: what this kernel lacks.
-pub(super) fn in_force(status: &RestrictionStatus) -> Result<String, String> {
+/// Logs what is in force, or what this kernel lacks.
+pub(super) fn log(status: &RestrictionStatus) {
     match status.ruleset {
-        RulesetStatus::FullyEnforced => Ok("each thread opens the paths of its kind (Landlock)".to_owned()),
+        RulesetStatus::FullyEnforced => info!("confined: each thread opens the paths of its kind (Landlock)"),
         RulesetStatus::PartiallyEnforced => {
-            Ok("each thread opens the paths of its kind, as far as this kernel's Landlock knows of them".to_owned())
+            info!("confined: each thread opens the paths of its kind, as far as this kernel's Landlock knows of them");
         }
-        RulesetStatus::NotEnforced => {
-            Err("any path can be opened, as this kernel has no Landlock (it takes Linux 5.13 and \
-                                           `landlock` in its list of security modules, `lsm=`)"
-                .to_owned())
-        }
+        RulesetStatus::NotEnforced => warn!(
+            "not confined: any path can be opened, as this kernel has no Landlock (it takes Linux 5.13 and `landlock` in its list of \
+             security modules, `lsm=`)"
+        ),
     }
 }

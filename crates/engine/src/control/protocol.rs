@@ -124,22 +124,32 @@ impl Call {
     /// Reads a line.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Request, String> {
+    /// What is wrong with it.
+    pub fn parse(line: &[u8]) -> Result<Request, Misread> {
         // The version first: what else a later version says need not be understood.
         #[derive(Deserialize)]
         struct Version {
             protocol: u32,
         }
-        let version: Version = serde_json::from_slice(line).map_err(|error| misread(&error))?;
+        let version: Version = serde_json::from_slice(line).map_err(Misread::Text)?;
         if version.protocol != PROTOCOL {
-            return Err(format!("the request is in protocol {}, this backend speaks {PROTOCOL}", version.protocol));
+            return Err(Misread::Version(version.protocol));
         }
-        let call: Call = serde_json::from_slice(line).map_err(|error| misread(&error))?;
+        let call: Call = serde_json::from_slice(line).map_err(Misread::Text)?;
         Ok(call.request)
     }
 }
 
-fn misread(error: &serde_json::Error) -> String {
-    format!(r#"the request is not understood: {error}; a request looks like {{"protocol":1,"request":"show"}}"#)
+/// Why a line is no request.
+#[derive(Debug, thiserror::Error)]
+pub enum Misread {
+    /// It goes on past this many bytes.
+    #[error("a request has at most {0} bytes")]
+    Long(usize),
+    /// It is in another version.
+    #[error("the request is in protocol {0}, this backend speaks {PROTOCOL}")]
+    Version(u32),
+    /// It is no JSON, or no request.
+    #[error(r#"the request is not understood: {0}; a request looks like {{"protocol":1,"request":"show"}}"#)]
+    Text(serde_json::Error),
 }

@@ -1,8 +1,9 @@
 //! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
 
-use super::protocol::{Call, LINE, Reply, Request};
+use super::protocol::{Call, LINE, Misread, Reply, Request};
 use crate::accept;
 use crate::confinement;
+use crate::error::Error;
 use fairlane_port::vhost_user::{directory_of, is_left_behind};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,6 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -27,7 +29,7 @@ const CONNECTIONS: usize = 16;
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Answers requests: a value, or a sentence that says why not.
-pub type Answer = Arc<dyn Fn(Request) -> Result<serde_json::Value, String> + Send + Sync>;
+pub type Answer = Arc<dyn Fn(Request) -> Result<serde_json::Value, Error> + Send + Sync>;
 
 /// A control socket that is served until it is dropped.
 pub struct Server {
@@ -40,9 +42,9 @@ impl Server {
     /// Makes the socket and serves it. A socket left behind by a process that ended is replaced.
     ///
     /// # Errors
-    /// A sentence: the path is in use, is something else, or cannot be made.
-    pub fn start(path: &Path, answer: Answer) -> Result<Server, String> {
-        let said = |error: &dyn std::fmt::Display| format!("cannot make control socket {}: {error}", path.display());
+    /// The path is in use, is something else, or cannot be made.
+    pub fn start(path: &Path, answer: Answer) -> Result<Server, Error> {
+        let said = |error: &dyn Display| Error::failed(format!("cannot make control socket {}", path.display()), error);
         directory_of(path).map_err(|error| said(&error))?;
         clear(path)?;
         let listener = listen_privately(path).map_err(|error| said(&error))?;
@@ -69,21 +71,23 @@ impl Drop for Server {
 }
 
 /// Makes way for a socket, if only a stale one is in it.
-fn clear(path: &Path) -> Result<(), String> {
+fn clear(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(format!("cannot look at control socket {shown}: {error}")),
-        Ok(found) if !found.file_type().is_socket() => {
-            Err(format!("control socket {shown} exists and is not a socket: remove it or name another path"))
-        }
+        Err(error) => Err(Error::failed(format!("cannot look at control socket {shown}"), error)),
+        Ok(found) if !found.file_type().is_socket() => Err(Error::failed(
+            format!("control socket {shown} exists and is not a socket"),
+            "remove it or name another path",
+        )),
         Ok(_) => match is_left_behind(path) {
             Ok(true) => std::fs::remove_file(path)
-                .map_err(|error| format!("cannot remove stale control socket {shown}: {error}")),
-            Err(error) => Err(format!("control socket {shown} cannot be tried: {error}")),
-            Ok(false) => {
-                Err(format!("control socket {shown} is in use by a running process: stop it or name another path"))
-            }
+                .map_err(|error| Error::failed(format!("cannot remove stale control socket {shown}"), error)),
+            Err(error) => Err(Error::failed(format!("control socket {shown} cannot be tried"), error)),
+            Ok(false) => Err(Error::failed(
+                format!("control socket {shown} is in use by a running process"),
+                "stop it or name another path",
+            )),
         },
     }
 }
@@ -165,14 +169,17 @@ fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
             return Ok(());
         }
         if line.len() == LINE && line.last() != Some(&b'\n') {
-            return reply(stream, Err(format!("a request has at most {LINE} bytes")));
+            return reply(stream, Err(Misread::Long(LINE)));
         }
-        reply(stream, Call::parse(&line).and_then(|request| answer(request)))?;
+        match Call::parse(&line) {
+            Ok(request) => reply(stream, answer(request))?,
+            Err(misread) => reply(stream, Err(misread))?,
+        }
     }
 }
 
-fn reply(mut stream: &UnixStream, answer: Result<serde_json::Value, String>) -> io::Result<()> {
-    let reply = answer.map_or_else(Reply::Error, Reply::Ok);
+fn reply(mut stream: &UnixStream, answer: Result<serde_json::Value, impl Display>) -> io::Result<()> {
+    let reply = answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok);
     let mut line = serde_json::to_vec(&reply)?;
     line.push(b'\n');
     stream.write_all(&line)

@@ -27,7 +27,7 @@ impl Shared {
     fn record(&self, start: &StartCapture, file: std::fs::File) -> Result<(), Error> {
         let worker = self.worker_of(&start.vif)?;
         let (snap, limit) = (start.snap.unwrap_or(u32::MAX), start.limit.unwrap_or(LIMIT));
-        let said = |error| format!("cannot capture vif `{}`: {error}", start.vif);
+        let said = |error| Error::failed(format!("cannot capture vif `{}`", start.vif), error);
         let (recorder, recording) = capture::start(file, snap, limit).map_err(said)?;
         let name = start.vif.clone();
         let mut captures = self.captures();
@@ -36,7 +36,7 @@ impl Shared {
             Some(work.bridges[bridge].start_capture(port, recorder))
         })?;
         if started != Some(true) {
-            return Err(Error(format!("vif `{}` is under capture already: stop that one first", start.vif)));
+            return Err(Error::Captured(start.vif.clone()));
         }
         captures.insert(start.vif.clone(), recording);
         Ok(())
@@ -53,7 +53,7 @@ impl Shared {
         })?;
         let recording = captures.remove(vif);
         drop(captures);
-        let recording = recording.ok_or_else(|| Error(format!("vif `{vif}` is not under capture")))?;
+        let recording = recording.ok_or_else(|| Error::NotCaptured(vif.to_owned()))?;
         let report = recording.end(Instant::now() + PATIENCE);
         let (frames, bytes, left_out, ended) = (report.frames, report.bytes, report.left_out, report.ended);
         Ok(CaptureReport { frames, bytes, left_out, ended })

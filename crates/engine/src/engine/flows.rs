@@ -9,8 +9,9 @@ use crate::snapshot::FlowState;
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 use nix::fcntl::OFlag;
+use std::fmt::Display;
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -39,18 +40,16 @@ impl Shared {
         if let Err(error) = written {
             // Half an export is of no use.
             let _ = std::fs::remove_file(file);
-            return Err(Error(format!("cannot write flows to {}: {error}", file.display())));
+            return Err(Error::failed(format!("cannot write flows to {}", file.display()), error));
         }
         Ok(bytes.len() as u64)
     }
 
     /// Has a vif take over the flows in a file. Returns how many.
     pub(super) fn import_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u32, Error> {
-        let said =
-            |why: &dyn std::fmt::Display| Error(format!("cannot take flows over from {}: {why}", file.display()));
-        let bytes = read(file).map_err(|error| said(&error))?;
-        self.with_early(vif, move |bridge, port, now| bridge.import_flows(port, &bytes, now))?
-            .map_err(|sentence| said(&sentence))
+        let said = |why: &dyn Display| Error::failed(format!("cannot take flows over from {}", file.display()), why);
+        let bytes = read(file).map_err(|error| said(&confinement::explain(&error, Wish::File)))?;
+        self.with_early(vif, move |bridge, port, now| bridge.import_flows(port, &bytes, now))?.map_err(|why| said(&why))
     }
 
     /// Does something with the early ack of a vif, which answers if it has that.
@@ -66,18 +65,17 @@ impl Shared {
             let now = work.clock.now();
             with(&mut work.bridges[bridge], port, now)
         })?;
-        done.ok_or_else(|| Error(format!("vif `{vif}` has no early ack: turn it on with early_ack = true")))
+        done.ok_or_else(|| Error::NoEarlyAck(vif.to_owned()))
     }
 }
 
 /// A whole file, if it is not longer than an export can be. A pipe that nobody writes to is not waited for.
-fn read(file: &Path) -> Result<Vec<u8>, String> {
+fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(file);
-    let read = opened.and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
-    read.map_err(|error| confinement::explain(&error, Wish::File))?;
+    opened?.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
-        return Err(format!("it has more than {LONGEST} bytes, which no export has"));
+        return Err(io::Error::other(format!("it has more than {LONGEST} bytes, which no export has")));
     }
     Ok(bytes)
 }

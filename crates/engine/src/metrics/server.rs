@@ -6,6 +6,7 @@
 use super::{Source, page};
 use crate::accept;
 use crate::confinement;
+use crate::error::Error;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -46,12 +47,14 @@ impl Server {
     /// Listens on a loopback address; port 0 takes a free one.
     ///
     /// # Errors
-    /// A sentence: not loopback, or in use.
-    pub fn start(address: SocketAddr, source: Source) -> Result<Server, String> {
+    /// Not loopback, or in use.
+    pub fn start(address: SocketAddr, source: Source) -> Result<Server, Error> {
         if !address.ip().is_loopback() {
-            return Err(format!("metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"));
+            return Err(Error::Policy(format!(
+                "metrics are served on loopback only, for example 127.0.0.1:9464, not on {address}"
+            )));
         }
-        let said = |error: &dyn fmt::Display| format!("cannot serve metrics on {address}: {error}");
+        let said = |error: &dyn fmt::Display| Error::failed(format!("cannot serve metrics on {address}"), error);
         let listener = TcpListener::bind(address).map_err(|error| said(&error))?;
         listener.set_nonblocking(true).map_err(|error| said(&error))?;
         let address = listener.local_addr().map_err(|error| said(&error))?;
@@ -294,7 +297,8 @@ impl Pages {
         match &self.last {
             Some((made, page)) if made.elapsed() < FRESH => page.clone(),
             _ => {
-                let made = (self.source)().map(|snapshot| page(snapshot).into()).map_err(Arc::from);
+                let made =
+                    (self.source)().map(|snapshot| page(snapshot).into()).map_err(|error| error.to_string().into());
                 self.last = Some((Instant::now(), made.clone()));
                 made
             }

@@ -235,7 +235,8 @@ impl Backend {
                 (name.clone(), Box::new(card) as Box<dyn Port>)
             })
             .collect();
-        assert_eq!(work.apply(changes, &newer, opened), [], "a policy is applied");
+        let refused = work.apply(changes, &newer, opened);
+        assert!(refused.is_empty(), "a policy is applied: {refused:?}");
         self.policy = newer;
         for (name, _, station) in cards {
             let vif = self.policy.vifs.iter().find(|vif| vif.name == *name).expect("it was added");
