@@ -80,8 +80,10 @@ fn who_never_reads_blocks_nobody() {
 #[test]
 fn a_page_larger_than_a_sockets_room_is_taken_in_parts_and_given_up_for_who_does_not() {
     let body: Arc<str> = "x".repeat(16 << 20).into();
-    let pages =
-        Pages { source: Arc::new(|| Err(Error::NoLink(String::new()))), last: Some((Instant::now() + PATIENCE, Ok(body.clone()))) };
+    let pages = Pages {
+        source: Arc::new(|| Err(Error::NoLink(String::new()))),
+        last: Some((Instant::now() + PATIENCE, Ok(body.clone()))),
+    };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
