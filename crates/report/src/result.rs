@@ -1,6 +1,6 @@
 //! What a result file holds: raw samples, how to draw them, the figures of merit, and the claims judged by them.
 //!
-//! The schema and its version rule are in `docs/result-file.md`. A number that was not measured is `NaN` in memory
+//! The schema and its version rule are in `docs/reference/result-file.md`. A number that was not measured is `NaN` in memory
 //! and `null` in the file.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! How a running backend is asked and told: lines of JSON over a Unix socket that only its owner may use.
 //!
-//! `docs/control-protocol.md` describes the protocol for those who speak it from elsewhere.
+//! `docs/reference/control-protocol.md` describes the protocol for those who speak it from elsewhere.
 
 mod client;
 mod protocol;

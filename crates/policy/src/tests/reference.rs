@@ -1,10 +1,10 @@
-//! `docs/policy.md` says what the code does.
+//! `docs/reference/policy.md` says what the code does.
 
 use super::problems;
 use crate::Setting;
 use crate::parse::{FILE_KEYS, LINK_KEYS, UPLINK_KEYS, VIF_KEYS};
 
-const REFERENCE: &str = include_str!("../../../../docs/policy.md");
+const REFERENCE: &str = include_str!("../../../../docs/reference/policy.md");
 
 /// The part of the reference under a heading, up to the next.
 fn part(heading: &str) -> &'static str {
