@@ -145,7 +145,7 @@ impl Documents {
         }
         let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
         let target = if path.is_empty() { Some(name.to_owned()) } else { plain(&name.with_file_name("").join(path)) };
-        let Some(target) = target.filter(|target| self.root.join(target).exists()) else {
+        let Some(target) = target.filter(|target| self.root.join(target).is_file()) else {
             return Some(format!("{link} is not there"));
         };
         if name.starts_with("docs") && !target.starts_with("docs") {
