@@ -1,10 +1,12 @@
-//! The documents hold together: each relative link and anchor leads somewhere, on a forge and in the book, and README is short.
+//! The documents hold together: each relative link and anchor leads somewhere, on a forge and in the book, README is short, and
+//! the reference has every command and option.
 
 use pulldown_cmark::{BrokenLink, Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 /// What README may have: a screen or two.
 const README_LINES: usize = 120;
@@ -218,6 +220,36 @@ fn readme_is_short() {
         let columns = line.chars().count();
         assert!(columns <= README_COLUMNS, "README.md:{}: {columns} columns, not {README_COLUMNS} at most", number + 1);
     }
+}
+
+/// What of a command's help, and of its subcommands', is not in the reference.
+fn unsaid(command: &[&str], reference: &str, unsaid: &mut Vec<String>) {
+    let output = Command::new(env!("CARGO_BIN_EXE_fairlane")).args(command).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    let help = String::from_utf8(output.stdout).unwrap();
+    let options = help.lines().filter_map(|line| line.trim().strip_prefix("--"));
+    let options = options.filter_map(|option| option.split(|char: char| !char.is_alphanumeric() && char != '-').next());
+    // As a word: `--rate` does not stand in for `--rate-limit`.
+    let told =
+        |word: &str| reference.split(|char: char| !char.is_alphanumeric() && char != '-').any(|told| told == word);
+    let missing = options.map(|option| format!("--{option}")).filter(|option| !told(option));
+    unsaid.extend(missing.map(|option| format!("{} {option}", command.join(" "))));
+    let listed = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest.split("\n\n").next().unwrap_or_default());
+    for name in listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+        let command = [command, &[name]].concat();
+        if !told(name) {
+            unsaid.push(command.join(" "));
+        }
+        self::unsaid(&command, reference, unsaid);
+    }
+}
+
+#[test]
+fn every_command_and_option_is_in_the_reference() {
+    let reference = fs::read_to_string(root().join("docs/reference/command-line.md")).unwrap();
+    let mut missing = Vec::new();
+    unsaid(&[], &reference, &mut missing);
+    assert!(missing.is_empty(), "docs/reference/command-line.md has not\n{}", missing.join("\n"));
 }
 
 #[test]
