@@ -195,12 +195,11 @@ mod tests {
     use crate::snapshot::State;
     use fairlane_core::time::Nanos;
 
-    #[test]
-    fn waits_are_counted_up_to_each_bound() {
-        let mut waiting = Waiting::default();
-        for wait in [0, 1_000, 1_023, 1_024, 5_000, 1_000_000, u64::from(u32::MAX) * 8] {
-            waiting.record(Nanos(wait));
-        }
+    /// What the reference says.
+    const REFERENCE: &str = include_str!("../../../docs/reference/metrics.md");
+
+    /// A vif that has all that a vif can have, and waited so.
+    fn snapshot(waiting: Waiting) -> Snapshot {
         let port = PortState {
             state: State::Up,
             sent_frames: 0,
@@ -228,7 +227,26 @@ mod tests {
             }),
             port,
         };
-        let page = page(Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] });
+        Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] }
+    }
+
+    #[test]
+    fn every_metric_is_in_the_reference() {
+        let page = page(snapshot(Waiting::default()));
+        let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        for family in families.filter_map(|family| family.split(' ').next()) {
+            let told = [format!("`{family}`"), format!("`{family}_total`")];
+            assert!(told.iter().any(|name| REFERENCE.contains(name)), "{family} is not in docs/reference/metrics.md");
+        }
+    }
+
+    #[test]
+    fn waits_are_counted_up_to_each_bound() {
+        let mut waiting = Waiting::default();
+        for wait in [0, 1_000, 1_023, 1_024, 5_000, 1_000_000, u64::from(u32::MAX) * 8] {
+            waiting.record(Nanos(wait));
+        }
+        let page = page(snapshot(waiting));
         for line in [
             r#"fairlane_vif_drops_total{vif="a",link="b",reason="too_large"} 3"#,
             r#"fairlane_vif_min_rate_bytes_per_second{vif="a",link="b"} 1000.0"#,
