@@ -101,6 +101,12 @@ impl FromStr for MachineKind {
     }
 }
 
+/// The kinds of machine that can have Fairlane as a backend, in words.
+pub fn with_fairlane() -> String {
+    let kinds = MachineKind::ALL.into_iter().filter(|kind| kind.takes_fairlane());
+    kinds.map(MachineKind::name).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,48 @@
+//! Boots guests by their specs, each kind in its way.
+
+use std::path::Path;
+
+use crate::{
+    error::Error,
+    guest::{Guest, Talk},
+    image,
+    launch::Launch,
+    qemu,
+    spec::{GuestSpec, Kind},
+    uml,
+};
+
+impl Guest {
+    /// Boots a guest and waits until its agent serves.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
+    pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
+        let agent = image::agent()?;
+        let machine = launch(spec, &agent)?;
+        Guest::start(&spec.name, &spec.log, &agent, machine)
+    }
+
+    /// Starts a QEMU that a guest of this kind is to be moved to; its agent is reached once the guest is there.
+    ///
+    /// # Errors
+    /// As [`Guest::boot`].
+    pub fn receive(spec: &GuestSpec) -> Result<Guest, Error> {
+        let agent = image::agent()?;
+        let mut machine = launch(spec, &agent)?;
+        machine.arguments.extend(["-incoming", "defer"].map(str::to_owned));
+        Guest::spawn(&Talk::Live, &spec.name, &spec.log, &agent, &machine).map(|(guest, _)| guest)
+    }
+}
+
+/// The command that starts a guest.
+///
+/// # Errors
+/// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Orders`] where that cannot be so.
+pub fn launch(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
+    spec.check()?;
+    match spec.kind {
+        Kind::Uml => uml::machine(spec, agent),
+        Kind::Qemu | Kind::QemuE1000 => qemu::machine(spec, agent),
+    }
+}
