@@ -36,16 +36,7 @@ pub fn boot(
     progress: Progress,
 ) -> Result<Box<dyn Machine>, Error> {
     let cpus = Cpus::assign(topology, &cpus::usable()?)?;
-    for program in ["ip", "tc"] {
-        program::find(program, &format!("{program}, which wires the machine,"), "iproute2")?;
-    }
-    // Other guests have their own.
-    if topology.proxy && kind == MachineKind::Native {
-        program::find("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
-    }
-    if topology.mpi && kind == MachineKind::Native {
-        program::find("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
-    }
+    check_programs(kind, topology)?;
     let mut maker = Maker { kind, agent: image::agent()?, logs, cpus, tools: topology.tools(), fairlane: None };
     // Tried here, where it is told from a fault of the machine's.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))
@@ -82,6 +73,21 @@ pub fn boot(
     let mut machine = Local { guests, external, host, facts: BTreeMap::new() };
     machine.facts = maker.facts(topology, &machine, &systems)?;
     Ok(Box::new(machine))
+}
+
+/// Refuses what this computer lacks programs for.
+fn check_programs(kind: MachineKind, topology: &Topology) -> Result<(), Error> {
+    for program in ["ip", "tc"] {
+        program::find(program, &format!("{program}, which wires the machine,"), "iproute2")?;
+    }
+    // Other guests have their own.
+    if topology.proxy && kind == MachineKind::Native {
+        program::find("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
+    }
+    if topology.mpi && kind == MachineKind::Native {
+        program::find("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
+    }
+    Ok(())
 }
 
 /// What makes the nodes.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::name::NameError;
+
 /// The guests' network backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,12 +38,11 @@ impl fmt::Display for Backend {
 }
 
 impl FromStr for Backend {
-    type Err = String;
+    type Err = NameError;
 
-    fn from_str(word: &str) -> Result<Backend, String> {
-        Backend::ALL.into_iter().find(|backend| backend.name() == word).ok_or_else(|| {
-            let names = Backend::ALL.map(Backend::name).join(" and ");
-            format!("{word} is no backend; there are {names}")
-        })
+    fn from_str(word: &str) -> Result<Backend, NameError> {
+        let known = || Backend::ALL.map(Backend::name).join(" and ");
+        let unknown = || NameError { word: word.to_owned(), kind: "backend", known: known() };
+        Backend::ALL.into_iter().find(|backend| backend.name() == word).ok_or_else(unknown)
     }
 }

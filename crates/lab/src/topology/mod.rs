@@ -2,6 +2,7 @@
 
 mod backend;
 mod kind;
+mod name;
 mod node;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use crate::tools::Tools;
 
 pub use backend::Backend;
 pub use kind::{MachineKind, with_fairlane};
+pub use name::NameError;
 pub use node::Node;
 pub(crate) use node::PREFIX;
 
