@@ -8,8 +8,7 @@ use fairlane_lab::{Command, Event, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, udp};
 use indicatif::ProgressBar;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Intervals a second.
@@ -113,12 +112,16 @@ fn begin(act: &Act, stage: &Stage) -> Result<(Instant, Receiver<Heard>), fairlan
     let receiver = stage.receiver().start_job(Command::UdpReceive(order))?;
     let zero = receiver.started()?;
     let (said, heard) = channel();
-    listen(receiver, said.clone());
+    let hear = |job: Job| {
+        let said = said.clone();
+        job.pass_on(move |heard| said.send(heard).is_ok());
+    };
+    hear(receiver);
     for (sender, rate) in act.loads.iter().enumerate() {
         let to = SocketAddr::from((RECEIVER_ADDRESS, PORT));
         // One interval more than is measured, so that the last whole second is one of full load.
         let order = udp::SendSpec { to, size: PAYLOAD, rate: *rate, seconds: seconds(active + 1) };
-        listen(stage.sender(sender).start_job(Command::UdpSend(order))?, said.clone());
+        hear(stage.sender(sender).start_job(Command::UdpSend(order))?);
     }
     Ok((zero, heard))
 }
@@ -156,20 +159,6 @@ impl UnderWay<'_> {
             _ => {}
         }
     }
-}
-
-/// Passes on what a job says, to its end.
-fn listen(job: Job, to: Sender<Heard>) {
-    thread::spawn(move || {
-        loop {
-            let heard = job.next();
-            let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
-            // Nobody listens any more once another guest has failed.
-            if to.send(heard).is_err() || last {
-                break;
-            }
-        }
-    });
 }
 
 /// Enters a sample where it belongs; `interval` counts from the receiver's start, from 1.
