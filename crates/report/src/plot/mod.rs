@@ -8,6 +8,7 @@ mod cdf;
 mod legend;
 mod lines;
 mod means;
+mod view;
 
 use std::ops::RangeInclusive;
 
@@ -17,14 +18,12 @@ use crate::label::{clean, shorten};
 use crate::result::{At, Figure, Kind, ResultFile, Role, Series};
 use axis::Scale;
 use legend::width;
+use view::{COLOURS, Entry, Ranges, View, px};
 
 /// The colours, light and dark, as custom properties of `:root`.
 pub(crate) const THEME: &str = include_str!("theme.css");
 /// How the parts of a figure use them.
 pub(crate) const STYLE: &str = include_str!("plot.css");
-
-/// How many colours the theme has for series.
-const COLOURS: usize = 7;
 
 /// Numbers that are wanted at the upright axis.
 const Y_TICKS: f64 = 5.0;
@@ -63,47 +62,6 @@ pub(crate) fn svg(result: &ResultFile, figure: &Figure, size: Size) -> Markup {
 pub fn standalone(result: &ResultFile, figure: &Figure, size: Size) -> String {
     let style = format!("{THEME}{STYLE}svg {{ background: var(--paper); }}");
     draw(result, figure, size, Some(&style)).into_string()
-}
-
-/// A series as one figure shows it.
-struct Entry<'a> {
-    series: &'a Series,
-    label: String,
-    /// Which colour and marker; none for what is expected of nobody in particular.
-    index: Option<usize>,
-}
-
-impl Entry<'_> {
-    /// The class that gives the colour, and dashes to what is expected.
-    fn class(&self) -> String {
-        let colour = self.index.map_or("plain".to_owned(), |index| format!("c{}", index % COLOURS));
-        if self.expected() { colour + " expected" } else { colour }
-    }
-
-    fn expected(&self) -> bool {
-        self.series.role == Role::Expected
-    }
-
-    /// Whether its own name is shown. What is expected of someone has that one's colour instead.
-    fn named(&self) -> bool {
-        !self.expected() || self.index.is_none()
-    }
-
-    /// A sample in words, for whoever points at it.
-    fn tip(&self, value: f64, x: &str) -> String {
-        let expected = if self.expected() { " (expected)" } else { "" };
-        format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
-    }
-}
-
-/// Where data are drawn, and by which scales.
-struct View {
-    x: Scale,
-    y: Scale,
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
 }
 
 /// The series of a figure. One label has one colour throughout a result: its place among all labels. Only where two of one
@@ -237,8 +195,6 @@ fn axes(
     }
 }
 
-type Ranges = (RangeInclusive<f64>, RangeInclusive<f64>);
-
 /// The ranges widened to hold the figure's marks. Bars have places across, not values.
 fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -> Ranges {
     let ats = |upright: bool| {
@@ -314,10 +270,4 @@ fn marks(view: &View, figure: &Figure) -> Markup {
             text.mark x=(px(view.left + 6.0)) y=(px(y - 5.0)) { (short) }
         }
     }
-}
-
-/// A length in the picture, to a tenth of a pixel.
-fn px(length: f64) -> String {
-    let text = format!("{length:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
