@@ -10,6 +10,7 @@ mod counters;
 pub mod doctor;
 mod mark;
 pub mod mpi;
+mod program;
 mod protocol;
 pub mod proxy;
 mod relay;
@@ -18,6 +19,7 @@ mod script;
 mod serve;
 mod symbols;
 mod tty;
+mod work;
 
 pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};

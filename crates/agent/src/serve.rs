@@ -1,30 +1,18 @@
 //! The agent's side of the talk: reads requests, runs each in a thread, writes messages.
 
 use std::{
-    fs::{self, File},
     io::{self, BufRead, Write},
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    process::{self, Stdio},
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use fairlane_load::{
-    Progress, about, busy, delay, digest, disk, ping, processors, tcp,
-    traffic::{client, server},
-    transfer, udp,
-};
-use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::{
-    Command, Counters, Event, Message, Outcome, Request, Step, doctor, encode, mark::mark, mpi, proxy, relay::Relay,
-    script::Told, symbols, tty::open_raw,
+    Command, Event, Message, Outcome, Request, Step, encode, program::spawn, relay::Relay, script::Told, tty::open_raw,
+    work,
 };
-
-/// How long a program that is run until it prints something is let be between two attempts.
-const AGAIN: Duration = Duration::from_millis(20);
 
 /// Why the talk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +80,7 @@ impl Talk {
     fn begin(output: impl Write + Send + 'static) -> io::Result<Talk> {
         let output: Arc<Mutex<dyn Write + Send>> = Arc::new(Mutex::new(output));
         let talk = Talk { output, told: Told::default(), relay: Relay::default() };
-        talk.say(0, Event::Done(hello()?));
+        talk.say(0, Event::Done(work::hello()?));
         Ok(talk)
     }
 
@@ -120,7 +108,7 @@ impl Talk {
             Request { delay, run, .. } => {
                 let talk = self.clone();
                 thread::spawn(move || {
-                    let outcome = wait(delay).and_then(|()| do_work(run, |event| talk.say(id, event)));
+                    let outcome = wait(delay).and_then(|()| work::run(run, |event| talk.say(id, event)));
                     talk.say(id, outcome.map_or_else(|error| Event::Failed(error.to_string()), Event::Done));
                 });
                 return;
@@ -144,111 +132,17 @@ struct Addressed {
     id: u64,
 }
 
-fn do_work(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
-    let progress = |progress| match progress {
-        Progress::Started(_) => say(Event::Started),
-        Progress::Sample(sample) => say(Event::Sample(sample)),
-    };
-    let started = |_| say(Event::Started);
-    Ok(match command {
-        Command::Hello => hello()?,
-        Command::UdpSend(spec) => Outcome::Sent(udp::send(&spec)?),
-        Command::UdpReceive(spec) => Outcome::Received(udp::receive(&spec, progress)?),
-        Command::TcpSend(spec) => Outcome::Sent(tcp::send(&spec)?),
-        Command::TcpReceive(spec) => Outcome::Received(tcp::receive(&spec, progress)?),
-        Command::Ping(spec) => Outcome::RoundTrips(ping::run(&spec)?),
-        Command::DelaySend(spec) => Outcome::Delays(delay::send(&spec)?),
-        Command::DelayServe(spec) => delay::serve(&spec, started).map(|()| Outcome::Served)?,
-        Command::TransferSend(spec) => Outcome::Transfers(transfer::send(&spec)?),
-        Command::TransferServe(spec) => transfer::serve(&spec, started).map(|()| Outcome::Served)?,
-        Command::DigestSend(spec) => Outcome::Sent(digest::send(&spec)?),
-        Command::DigestServe(spec) => digest::serve(&spec, started).map(|()| Outcome::Served)?,
-        Command::RequestServe(spec) => {
-            server::run(&spec, &AtomicBool::new(false), |_| say(Event::Started), |_| ()).map(|_| Outcome::Served)?
-        }
-        Command::RequestSend(spec) => Outcome::Requests((&client::run(&spec, &AtomicBool::new(false), |_| ())?).into()),
-        Command::Proxy(spec) => proxy::run(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
-        Command::Processors(spec) => Outcome::Processors(processors::run(&spec)?),
-        Command::Doctor(spec) => Outcome::Findings(doctor::run(&spec)?),
-        Command::MpiRun(spec) => Outcome::Exchanged(mpi::run(&spec)?),
-        Command::MpiServe(spec) => mpi::serve(&spec, || say(Event::Started)).map(|()| Outcome::Served)?,
-        Command::Busy(spec) => Outcome::Consumed(busy::run(&spec)?),
-        Command::Disk(spec) => Outcome::Disk(disk::run(&spec, || say(Event::Started))?),
-        Command::Counters => Outcome::Counters(Counters::read()?),
-        Command::Run { argv } => run(&argv)?,
-        Command::Await { argv, text, seconds } => run_until(&argv, &text, seconds)?,
-        Command::Read { path } => Outcome::Text(fs::read_to_string(&path).map_err(about(path.display()))?),
-        Command::Write { path, text } => {
-            fs::write(&path, text).map_err(about(path.display()))?;
-            Outcome::Written
-        }
-        Command::Mark => {
-            let counters = Counters::read()?;
-            Outcome::Marked { number: mark(), counters }
-        }
-        Command::Symbols { table, addresses } => {
-            Outcome::Symbols(symbols::of(&table, &addresses).map_err(about(table.display()))?)
-        }
-        Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
-            unreachable!("served where requests are read")
-        }
-    })
-}
-
-/// Starts a program with a socket as its standard input; answers the other end.
-fn spawn(argv: &[String]) -> io::Result<File> {
-    let (program, arguments) = words(argv)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
-    let mut child = child.map_err(about(program))?;
-    // It lives as long as the socket's other end is open; its exit status tells nothing more.
-    thread::spawn(move || child.wait());
-    Ok(File::from(OwnedFd::from(ours)))
-}
-
-fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
-    argv.split_first().ok_or_else(|| io::Error::other("argv is empty: no program"))
-}
-
-fn run(argv: &[String]) -> io::Result<Outcome> {
-    let (program, arguments) = words(argv)?;
-    let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(about(program))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
-}
-
-/// Runs a program until it ends well and prints the text.
-fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
-    let start = Instant::now();
-    loop {
-        match run(argv)? {
-            Outcome::Ran { status: Some(0), stdout, stderr } if stdout.contains(text) => {
-                return Ok(Outcome::Ran { status: Some(0), stdout, stderr });
-            }
-            last if start.elapsed().as_secs_f64() > seconds => {
-                let what = argv.join(" ");
-                return Err(io::Error::other(format!("{what}: no \"{text}\" within {seconds} s: {last:?}")));
-            }
-            _ => thread::sleep(AGAIN),
-        }
-    }
-}
-
-fn hello() -> io::Result<Outcome> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
-    let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    Ok(Outcome::Hello { kernel, clock: std::time::Duration::from(clock).as_secs_f64(), pid: process::id() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlane_load::ServeSpec;
+    use fairlane_load::{ServeSpec, busy, delay, disk, ping, transfer, udp};
     use proptest::prelude::*;
     use std::{
+        fs,
         io::{BufReader, Lines},
         net::Shutdown,
+        os::unix::net::UnixStream,
+        process,
     };
 
     struct Talk {

@@ -22,8 +22,9 @@ mod testpmd;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use fairlane_report::{About, Claim, ResultFile, quantity, text};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
 use machine::{Machine, Missing};
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -73,12 +74,29 @@ pub struct Run {
     pub seconds: u32,
     skipped: Vec<String>,
     progress: ProgressBar,
+    /// When a line was last told where there is no terminal, in the time of `progress`.
+    told: Cell<Duration>,
 }
 
+/// How long nothing is told where there is no terminal, at most, while contestants take turns.
+const QUIET: Duration = Duration::from_secs(10);
+
 impl Run {
-    /// Says what is being done.
+    /// Says what is being done: by a spinner or, where there is no terminal, in a line.
     pub fn doing(&self, what: String) {
+        if self.progress.is_hidden() {
+            self.told.set(self.progress.elapsed());
+            eprintln!("{} {what}", FormattedDuration(self.told.get()));
+        }
         self.progress.set_message(what);
+    }
+
+    /// As [`Run::doing`], of something short among others: a line tells it only where none did for a while.
+    pub fn turn(&self, what: String) {
+        if self.progress.is_hidden() && self.progress.elapsed() < self.told.get() + QUIET {
+            return;
+        }
+        self.doing(what);
     }
 
     /// Tells a line that stays.
@@ -148,6 +166,7 @@ fn run(options: Options) -> Result<bool> {
         seconds: options.seconds,
         skipped: Vec::new(),
         progress,
+        told: Cell::default(),
     };
     let versions = machine::versions().into_iter().map(|(package, version)| (package.to_owned(), version));
     run.result.host.versions.extend(versions);
@@ -159,7 +178,6 @@ fn run(options: Options) -> Result<bool> {
         let name = part.to_possible_value().expect("no part is hidden").get_name().to_owned();
         let outcome = match part {
             Part::Rx => rx::measure(&mut run),
-
             Part::Forward => forward::measure(&mut run),
             Part::Sched => sched::measure(&mut run),
             Part::Ack => ack::measure(&mut run),

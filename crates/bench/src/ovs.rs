@@ -32,58 +32,17 @@ impl OpenVSwitch {
         if !nix::unistd::geteuid().is_root() {
             return Err(Missing("Open vSwitch makes taps, which only root may".to_owned()).into());
         }
-        let tool = machine::find("ovsdb-tool", PACKAGE)?;
-        let (server, vsctl) = (machine::find("ovsdb-server", PACKAGE)?, machine::find("ovs-vsctl", PACKAGE)?);
-        let switch =
+        let vsctl = machine::find("ovs-vsctl", PACKAGE)?.display().to_string();
+        let program: PathBuf =
             if Path::new(SWITCH).is_file() { SWITCH.into() } else { machine::find("ovs-vswitchd-dpdk", PACKAGE)? };
-        let place = |name: &str| home.join(name).display().to_string();
-        let (file, socket) = (place("conf.db"), place("db.sock"));
-        process::output(&[tool.as_os_str(), OsStr::new("create"), OsStr::new(&file), OsStr::new(SCHEMA)])?;
-
-        let words = [
-            server.display().to_string(),
-            file,
-            format!("--remote=punix:{socket}"),
-            control(home, "db"),
-            NO_CHDIR.to_owned(),
-        ];
-        let mut database = Process::start(&words, &environment(home))?;
-        database.ready("its socket was there", PATIENCE, || Path::new(&socket).exists())?;
+        let socket = home.join("db.sock").display().to_string();
+        let database = database(home, &socket)?;
         let configure = |words: &[&str]| {
             let line = ["--timeout=20", &format!("--db=unix:{socket}")];
-            let vsctl = vsctl.display().to_string();
             process::output(&[&[vsctl.as_str()], &line[..], words].concat()).context("configure Open vSwitch")
         };
-        let mask = format!("{:#x}", 1 << BACKEND);
-        configure(&[
-            "--no-wait",
-            "init",
-            "--",
-            "set",
-            "Open_vSwitch",
-            ".",
-            "other_config:dpdk-init=true",
-            &format!("other_config:pmd-cpu-mask={mask}"),
-            &format!("other_config:dpdk-lcore-mask={mask}"),
-            // A pool that all ports share is larger than the memory.
-            "other_config:per-port-memory=true",
-            // Memory without huge pages is "legacy"; unless told so, the switch asks for the other kind as well.
-            "other_config:dpdk-extra=\"--no-huge --legacy-mem -m 512 --no-pci --no-telemetry --file-prefix=ovs\"",
-        ])?;
-
-        let mut words: Vec<String> = Vec::new();
-        if real_time {
-            words.extend(REAL_TIME.map(str::to_owned));
-        }
-        // It makes taps that outlive it; in a network namespace of its own they go with it.
-        words.extend(["unshare", "--net"].map(str::to_owned));
-        words.extend([
-            switch.display().to_string(),
-            format!("unix:{socket}"),
-            control(home, "switch"),
-            NO_CHDIR.to_owned(),
-        ]);
-        let mut switch = Process::start(&words, &environment(home))?;
+        configure(&options().each_ref().map(String::as_str))?;
+        let mut switch = switch(home, &program, &socket, real_time)?;
         configure(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for socket in sockets {
             let name = socket.file_name().and_then(OsStr::to_str).context("a socket has a name")?;
@@ -94,6 +53,52 @@ impl OpenVSwitch {
         switch.ready("its ports were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
         Ok(OpenVSwitch { _switch: switch, _database: database })
     }
+}
+
+/// Makes a database and starts its server, and waits for its socket.
+fn database(home: &Path, socket: &str) -> Result<Process> {
+    let (tool, server) = (machine::find("ovsdb-tool", PACKAGE)?, machine::find("ovsdb-server", PACKAGE)?);
+    let file = home.join("conf.db").display().to_string();
+    process::output(&[tool.as_os_str(), OsStr::new("create"), OsStr::new(&file), OsStr::new(SCHEMA)])?;
+    let remote = format!("--remote=punix:{socket}");
+    let words = [server.display().to_string(), file, remote, control(home, "db"), NO_CHDIR.to_owned()];
+    let mut database = Process::start(&words, &environment(home))?;
+    database.ready("its socket was there", PATIENCE, || Path::new(socket).exists())?;
+    Ok(database)
+}
+
+/// What the switch is told before it starts.
+fn options() -> [String; 11] {
+    let mask = format!("{:#x}", 1 << BACKEND);
+    [
+        "--no-wait",
+        "init",
+        "--",
+        "set",
+        "Open_vSwitch",
+        ".",
+        "other_config:dpdk-init=true",
+        &format!("other_config:pmd-cpu-mask={mask}"),
+        &format!("other_config:dpdk-lcore-mask={mask}"),
+        // A pool that all ports share is larger than the memory.
+        "other_config:per-port-memory=true",
+        // Memory without huge pages is "legacy"; unless told so, the switch asks for the other kind as well.
+        "other_config:dpdk-extra=\"--no-huge --legacy-mem -m 512 --no-pci --no-telemetry --file-prefix=ovs\"",
+    ]
+    .map(str::to_owned)
+}
+
+/// Starts the switch itself.
+fn switch(home: &Path, program: &Path, database: &str, real_time: bool) -> Result<Process> {
+    let mut words: Vec<String> = Vec::new();
+    if real_time {
+        words.extend(REAL_TIME.map(str::to_owned));
+    }
+    // It makes taps that outlive it; in a network namespace of its own they go with it.
+    words.extend(["unshare", "--net"].map(str::to_owned));
+    let database = format!("unix:{database}");
+    words.extend([program.display().to_string(), database, control(home, "switch"), NO_CHDIR.to_owned()]);
+    Process::start(&words, &environment(home))
 }
 
 const NO_CHDIR: &str = "--no-chdir";

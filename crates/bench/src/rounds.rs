@@ -28,12 +28,13 @@ pub struct Figures(Vec<(String, Vec<f64>)>);
 /// What a contestant says.
 pub fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec<Contestant<'_>>) -> Result<Figures> {
     let mut figures: Vec<_> = contestants.iter().map(|one| (one.name.to_owned(), Vec::new())).collect();
+    run.doing(format!("{what}: {rounds} rounds of {} contestants", contestants.len()));
     for round in 0..rounds {
         for turn in 0..contestants.len() {
             interrupt::check()?;
             let index = (round + turn) % contestants.len();
             let one = &mut contestants[index];
-            run.doing(format!("{what}: round {} of {rounds}, {}", round + 1, one.name));
+            run.turn(format!("{what}: round {} of {rounds}, {}", round + 1, one.name));
             figures[index].1.push((one.run)().with_context(|| format!("{what}, {}", one.name))?);
         }
     }

@@ -126,8 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &(), "")
         }
         Command::Reload { file } => {
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            let changes = client.reload(&file.display().to_string(), &text)?;
+            let changes = reload(&mut client, &file)?;
             answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
         }
         Command::Flows(Flows::Export { vif, file }) => {
@@ -139,26 +138,32 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &taken, &format!("{} taken over\n", figures::count(taken as usize, "flow")))
         }
         Command::Capture { vif, file: Some(file), snap, limit, .. } => {
-            let file = whole(&file)?;
-            client.start_capture(&vif, &file, snap, limit)?;
+            client.start_capture(&vif, &whole(&file)?, snap, limit)?;
             answer(json, &(), "")
         }
-        Command::Capture { vif, file: None, .. } => {
-            let report = client.stop_capture(&vif)?;
-            let mut text = format!("{} frames, {} written", report.frames, figures::size(report.bytes));
-            if report.left_out > 0 {
-                text += &format!(", {} frames left out", report.left_out);
-            }
-            answer(json, &report, &format!("{text}\n"))?;
-            match report.ended {
-                Some(reason) => bail!("the capture of {vif} ended before it was stopped: {reason}"),
-                None => Ok(()),
-            }
-        }
+        Command::Capture { vif, file: None, .. } => stop_capture(&mut client, json, &vif),
         Command::Stop => {
             client.stop()?;
             answer(json, &(), "")
         }
+    }
+}
+
+fn reload(client: &mut Client, file: &Path) -> anyhow::Result<usize> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(client.reload(&file.display().to_string(), &text)?)
+}
+
+fn stop_capture(client: &mut Client, json: bool, vif: &str) -> anyhow::Result<()> {
+    let report = client.stop_capture(vif)?;
+    let mut text = format!("{} frames, {} written", report.frames, figures::size(report.bytes));
+    if report.left_out > 0 {
+        text += &format!(", {} frames left out", report.left_out);
+    }
+    answer(json, &report, &format!("{text}\n"))?;
+    match report.ended {
+        Some(reason) => bail!("the capture of {vif} ended before it was stopped: {reason}"),
+        None => Ok(()),
     }
 }
 

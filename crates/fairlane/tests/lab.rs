@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         Trial::test("a_wrong_file_is_told_by_line_before_anything_starts", wrong),
         Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
         Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
+        Trial::ignorable_test("lines_tell_where_it_is_without_a_terminal", lines),
         Trial::ignorable_test("requests_pass_haproxy_and_fairlane_and_the_doctor_looks_on", requests),
         Trial::ignorable_test("guests_exchange_by_mpi", exchange),
         Trial::ignorable_test("an_interrupt_ends_a_boot_and_leaves_nothing", interrupt),
@@ -138,6 +139,45 @@ fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
 
 fn native() -> Result<Completion, Failed> {
     trial("isolation-two-rates", "native", "netback")
+}
+
+/// A moment of round trips in a namespace.
+const SHORT: &str = r#"
+name = "short"
+source = "this test"
+figure = "Round trips to a guest."
+machines = ["native"]
+
+[topology]
+guests = [{ cpus = [0] }]
+
+[procedure]
+kind = "ping"
+from = "external"
+guest = 1
+count = 10
+interval = 0.1
+
+[repeats]
+count = 2
+"#;
+
+fn lines() -> Result<Completion, Failed> {
+    let home = tempfile::tempdir()?;
+    let (file, out) = (home.path().join("short.toml"), home.path().join("out"));
+    std::fs::write(&file, SHORT)?;
+    let run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
+        .args(["lab", "run", "--machine", "native", "--out"])
+        .args([&out, &file])
+        .output()?;
+    let told = String::from_utf8(run.stderr)?;
+    if !out.join("result.json").is_file() {
+        return skip_or_fail(told);
+    }
+    for step in ["  0% booting\n", "  0% guest-1: booting\n", "  0% repeat 1\n", " 50% repeat 2\n"] {
+        assert!(told.contains(step), "{step:?} is not told: {told}");
+    }
+    Ok(Completion::Completed)
 }
 
 /// A User-Mode Linux guest whose card Fairlane serves: through its HAProxy, and to a server whose backlog is short.

@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::{
+    contents::{entries, hash},
     error::{Error, IoContext},
-    packages::{entries, hash},
 };
 
 /// The directory of kept files, made where it is not there: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.

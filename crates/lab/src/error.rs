@@ -81,7 +81,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The line.
-        source: crate::path::FormatError,
+        source: FormatError,
     },
     /// The host's own system refused something.
     #[error("{what}: {source}")]
@@ -91,6 +91,18 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// The plugin's output has a line that it does not write.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}, `{text}`, is not {wanted}")]
+pub struct FormatError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What it holds.
+    pub text: String,
+    /// What it was to be.
+    pub wanted: &'static str,
 }
 
 impl Error {

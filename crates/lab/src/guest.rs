@@ -1,9 +1,8 @@
 //! A guest that runs: booted, given work, ended. Nothing of it outlives its [`Guest`], nor this process.
 
 use std::{
-    env,
     fs::{self, File},
-    net::{Ipv4Addr, Shutdown},
+    net::Shutdown,
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt},
@@ -23,159 +22,12 @@ use nix::{
 
 use crate::{
     agent::Agent,
+    console::last_lines,
     error::{Error, IoContext},
-    image,
-    images::Tools,
     job::Job,
-    qemu,
+    launch::Launch,
     script::{Follow, Way},
-    uml,
 };
-
-/// What a guest runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// User-Mode Linux.
-    Uml,
-    /// QEMU, with KVM where that boots a guest, else emulated; its card is virtio.
-    Qemu,
-    /// The same with an emulated Intel card, the e1000, which is served by a tap only.
-    QemuE1000,
-}
-
-/// A guest to be booted.
-#[derive(Clone, Debug)]
-pub struct GuestSpec {
-    /// Its host name, and its name in messages: letters, digits and hyphens.
-    pub name: String,
-    /// What it runs on.
-    pub kind: Kind,
-    /// Its virtual CPUs; 1 on User-Mode Linux.
-    pub cpus: usize,
-    /// Its memory, in MiB.
-    pub memory_mib: u32,
-    /// What it runs besides its agent.
-    pub tools: Tools,
-    /// Its network card; without one it has its loopback only.
-    pub nic: Option<Nic>,
-    /// Where QEMU listens for a [`Monitor`](crate::Monitor), which can move the guest elsewhere; it does not where not given.
-    pub monitor: Option<PathBuf>,
-    /// The file that keeps what its kernel prints.
-    pub log: PathBuf,
-}
-
-/// What serves a guest's network card.
-#[derive(Clone, Debug)]
-pub enum Backend {
-    /// A vhost-user backend by its socket, which listens already.
-    VhostUser(PathBuf),
-    /// A tap interface of the host's kernel, in the network namespace of the thread that boots the guest.
-    Tap(String),
-}
-
-/// A guest's network card.
-#[derive(Clone, Debug)]
-pub struct Nic {
-    /// What serves it.
-    pub backend: Backend,
-    /// The MAC address.
-    pub mac: [u8; 6],
-    /// The IP address.
-    pub address: Ipv4Addr,
-    /// The length of its network's prefix, in bits.
-    pub prefix: u8,
-    /// Pairs of rings; 1 on User-Mode Linux.
-    pub queues: u16,
-}
-
-impl Nic {
-    /// The MAC address as it is written.
-    pub(crate) fn mac(&self) -> String {
-        self.mac.map(|byte| format!("{byte:02x}")).join(":")
-    }
-}
-
-impl GuestSpec {
-    /// A guest of the plainest sort, whose card is served by a vhost-user backend: its socket, `NAME.sock`, and what the guest's
-    /// kernel prints, `NAME.console`, are in `home`. Its network has a prefix of 24 bits.
-    pub fn served(kind: Kind, name: &str, home: &Path, mac: [u8; 6], address: Ipv4Addr) -> GuestSpec {
-        let backend = Backend::VhostUser(home.join(format!("{name}.sock")));
-        GuestSpec {
-            name: name.to_owned(),
-            kind,
-            cpus: 1,
-            memory_mib: 128,
-            tools: Tools::default(),
-            nic: Some(Nic { backend, mac, address, prefix: 24, queues: 1 }),
-            monitor: None,
-            log: home.join(format!("{name}.console")),
-        }
-    }
-
-    /// The last lines of what its kernel printed, indented; for messages about a guest that ended.
-    pub fn last_words(&self) -> String {
-        last_lines(&self.log, "")
-    }
-
-    /// What the agent reads on the kernel's command line.
-    pub(crate) fn wishes(&self, console: &str) -> String {
-        let mut wishes = format!("fairlane.console={console} fairlane.host={}", self.name);
-        if let Some(nic) = &self.nic {
-            let card = match (self.kind, &nic.backend) {
-                // User-Mode Linux's own driver names its first card so.
-                (Kind::Uml, Backend::Tap(_)) => "vec0",
-                _ => "eth0",
-            };
-            wishes +=
-                &format!(" fairlane.card={card} fairlane.mac={} fairlane.ip={}/{}", nic.mac(), nic.address, nic.prefix);
-        }
-        wishes
-    }
-
-    /// The way to start it.
-    pub(crate) fn launch(&self, agent: &Path) -> Result<Launch, Error> {
-        self.check()?;
-        match self.kind {
-            Kind::Uml => uml::machine(self, agent),
-            Kind::Qemu | Kind::QemuE1000 => qemu::machine(self, agent),
-        }
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if self.name.is_empty() || self.name.len() > 63 || !self.name.bytes().all(fits) {
-            let reason = "a name has 1 to 63 letters, digits and hyphens".to_owned();
-            return Err(Error::Orders { guest: self.name.clone(), reason });
-        }
-        Ok(())
-    }
-}
-
-/// How a kind of guest is started.
-pub(crate) struct Launch {
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    /// What runs it, in words, and with its version.
-    pub system: String,
-    /// What is booted: files.
-    pub image: String,
-    /// How long it may take to come up.
-    pub limit: Duration,
-}
-
-impl Launch {
-    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
-    /// if none is named. See `fairlane-agent place`.
-    pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
-        let cpus = match cpus {
-            [] => "any".to_owned(),
-            cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
-        };
-        let place = ["place".to_owned(), network.to_owned(), cpus, self.program.display().to_string()];
-        let arguments = place.into_iter().chain(self.arguments).collect();
-        Launch { program: agent.to_owned(), arguments, ..self }
-    }
-}
 
 /// How a machine is talked with.
 #[derive(Clone, Debug)]
@@ -196,40 +48,6 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest and waits until its agent serves.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
-    pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
-        let agent = image::agent()?;
-        let machine = spec.launch(&agent)?;
-        Guest::start(&spec.name, &spec.log, &agent, machine)
-    }
-
-    /// Boots guests, all at once; where one fails, the others end.
-    ///
-    /// # Errors
-    /// As [`Guest::boot`].
-    pub fn boot_all(specs: &[GuestSpec]) -> Result<Vec<Guest>, Error> {
-        thread::scope(|scope| {
-            let booting: Vec<_> = specs.iter().map(|spec| scope.spawn(|| Guest::boot(spec))).collect();
-            let booted: Vec<_> =
-                booting.into_iter().map(|guest| guest.join().expect("booting does not panic")).collect();
-            booted.into_iter().collect()
-        })
-    }
-
-    /// Starts a QEMU that a guest of this kind is to be moved to; its agent is reached once the guest is there.
-    ///
-    /// # Errors
-    /// As [`Guest::boot`].
-    pub fn receive(spec: &GuestSpec) -> Result<Guest, Error> {
-        let agent = image::agent()?;
-        let mut machine = spec.launch(&agent)?;
-        machine.arguments.extend(["-incoming", "defer"].map(str::to_owned));
-        Guest::spawn(&Talk::Live, &spec.name, &spec.log, &agent, &machine).map(|(guest, _)| guest)
-    }
-
     /// Starts a machine and waits until its agent serves. What it prints is kept in `log`.
     pub(crate) fn start(name: &str, log: &Path, agent: &Path, machine: Launch) -> Result<Guest, Error> {
         Guest::start_for(&Talk::Live, name, log, agent, machine)
@@ -264,7 +82,13 @@ impl Guest {
     }
 
     /// Starts a machine. The job ends when its agent serves.
-    fn spawn(talk: &Talk, name: &str, log: &Path, agent: &Path, machine: &Launch) -> Result<(Guest, Job), Error> {
+    pub(crate) fn spawn(
+        talk: &Talk,
+        name: &str,
+        log: &Path,
+        agent: &Path,
+        machine: &Launch,
+    ) -> Result<(Guest, Job), Error> {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
@@ -371,36 +195,4 @@ impl Drop for Process {
         let _ = self.console.shutdown(Shutdown::Both);
         let _ = self.keeper.wait();
     }
-}
-
-/// The last lines of a log that begin with `mark`, indented.
-pub(crate) fn last_lines(log: &Path, mark: &str) -> String {
-    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(mark) && !line.trim().is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}"));
-    last.collect::<Vec<_>>().join("\n")
-}
-
-/// Finds a program on the PATH.
-///
-/// # Errors
-/// [`Error::Missing`], naming the Debian package it comes with.
-pub(crate) fn find_program(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file()).ok_or_else(|| {
-        let advice = format!("install it with `apt-get install {package}`");
-        Error::Missing(format!("{what} is not installed ({program} is not on the PATH): {advice}"))
-    })
-}
-
-/// Runs a program to its end; answers what it printed.
-pub(crate) fn output(program: &mut Program) -> Result<String, Error> {
-    let output = program.stdin(Stdio::null()).output();
-    let output = output.doing(|| format!("{program:?}"))?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let source = std::io::Error::other(format!("{}: {errors}", output.status));
-        return Err(Error::Io { what: format!("{program:?}"), source });
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

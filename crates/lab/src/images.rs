@@ -11,12 +11,12 @@ use flate2::read::GzDecoder;
 use crate::{
     Progress, cache,
     error::{Error, IoContext},
-    guest::find_program,
     image::{self, Image},
     kernel::Kernel,
     libraries::Libraries,
-    machine::Backend,
-    modules, mpi, packages,
+    modules, mpi, packages, program,
+    tools::Tools,
+    topology::Backend,
 };
 
 /// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
@@ -92,7 +92,7 @@ const FIRMWARE: [(&str, &str); 3] = [
 /// # Errors
 /// [`Error::Missing`] with what to do, where the host lacks a program, a package or a network.
 pub fn setup(progress: Progress) -> Result<(), Error> {
-    find_qemu()?;
+    program::find_qemu()?;
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
@@ -117,7 +117,7 @@ fn all_packages() -> impl Iterator<Item = &'static str> {
 /// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
 pub fn check() -> Vec<String> {
     let missing = all_packages().filter_map(|package| packages::files(package).err());
-    let programs = [find_qemu().err(), image::agent().err()];
+    let programs = [program::find_qemu().err(), image::agent().err()];
     programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
 }
 
@@ -127,11 +127,6 @@ pub fn check() -> Vec<String> {
 /// Where there is no place for it.
 pub fn directory() -> Result<PathBuf, Error> {
     cache::directory()
-}
-
-/// The emulator.
-pub(crate) fn find_qemu() -> Result<PathBuf, Error> {
-    find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")
 }
 
 /// What a Xen host is started with.
@@ -285,31 +280,6 @@ fn add_backend(host: &mut Image, backend: Backend) -> Result<(), Error> {
         host.directory("run/fairlane");
     }
     Ok(())
-}
-
-/// What a guest runs besides its agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tools {
-    /// HAProxy, as a load balancer has it.
-    pub proxy: bool,
-    /// Open MPI, and a program whose exchange is timed.
-    pub mpi: bool,
-    /// The doctor (`fairlane`, beside the agent), and what it asks. A host has it as well.
-    pub doctor: bool,
-    /// A frontend that breaks the rules of Xen's cards. A guest of a Xen host only.
-    pub hostile: bool,
-}
-
-impl Tools {
-    /// The memory that a guest needs for them beyond what others need, in MiB: for a while it has the files packed and unpacked.
-    pub(crate) fn memory_mib(self) -> usize {
-        (if self.doctor { 64 } else { 0 }) + (if self.mpi { 64 } else { 0 })
-    }
-
-    /// Those of a host.
-    fn of_host(self) -> Tools {
-        Tools { doctor: self.doctor, ..Tools::default() }
-    }
 }
 
 /// Adds what a guest or host runs: some programs, and its tools. All come from packages, whatever its kernel is.

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -139,6 +140,19 @@ impl Job {
                 return Ok(at);
             }
         }
+    }
+
+    /// Passes on what is heard, in a thread, to its end, or until nobody takes it any more: `take` answers whether somebody did.
+    pub fn pass_on(self, take: impl Fn(Result<(Instant, Event), Error>) -> bool + Send + 'static) {
+        thread::spawn(move || {
+            loop {
+                let heard = self.next();
+                let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
+                if !take(heard) || last {
+                    break;
+                }
+            }
+        });
     }
 
     /// Waits for the end, passing over all events before it.

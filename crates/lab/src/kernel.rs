@@ -9,9 +9,9 @@ use std::{
 
 use crate::{
     cache,
+    contents::{entries, hash},
     error::{Error, IoContext},
-    guest::find_program,
-    packages::{self, entries, hash},
+    packages, program,
 };
 
 /// A kernel and its modules.
@@ -77,7 +77,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
 /// Unpacks into a file of `directory` that gets the name `path` when it is whole.
 fn unxz(bytes: &[u8], directory: &Path, path: &Path) -> Result<(), Error> {
     let describe = || path.display().to_string();
-    let xz = find_program("xz", "xz, which unpacks the kernel,", "xz-utils")?;
+    let xz = program::find("xz", "xz, which unpacks the kernel,", "xz-utils")?;
     let mut packed = tempfile::NamedTempFile::new_in(directory).doing(describe)?;
     packed.write_all(bytes).doing(describe)?;
     let file = tempfile::NamedTempFile::new_in(directory).doing(describe)?;

@@ -6,7 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod boot;
 mod cache;
+mod console;
+mod contents;
 mod cpio;
 mod error;
 pub mod experiment;
@@ -16,6 +19,7 @@ pub mod images;
 mod interrupt;
 mod job;
 mod kernel;
+mod launch;
 mod libraries;
 pub mod machine;
 mod modules;
@@ -23,8 +27,12 @@ mod monitor;
 mod mpi;
 mod packages;
 pub mod path;
+mod program;
 mod qemu;
 mod script;
+mod spec;
+mod tools;
+mod topology;
 mod uml;
 
 /// Is told, in words, what is being done.
@@ -33,9 +41,11 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 pub use agent::Agent;
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
-pub use guest::{Backend, Guest, GuestSpec, Kind, Nic};
-pub use images::Tools;
+pub use guest::Guest;
 pub use interrupt::interrupt;
 pub use job::Job;
-pub use machine::{Clock, CpuTime, GuestPlan, Join, Machine, MachineKind, Node, Scheduler, Topology};
+pub use machine::{Clock, CpuTime, Machine};
 pub use monitor::Monitor;
+pub use spec::{Backend, GuestSpec, Kind, Nic};
+pub use tools::Tools;
+pub use topology::{GuestPlan, Join, MachineKind, NameError, Node, Scheduler, Topology};

@@ -13,8 +13,8 @@ use object::{
 };
 
 use crate::{
+    contents::entries,
     error::{Error, IoContext},
-    packages::entries,
 };
 
 /// Where Debian keeps libraries.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use crate::{
+    contents::entries,
     error::Error,
     image::{self, Image},
-    packages::{self, entries},
+    packages,
 };
 
 /// Where Open MPI and PMIx, by which its daemons talk with a node's program, look for their components.

@@ -10,12 +10,11 @@ use std::{
     process::Command,
 };
 
-use sha2::{Digest, Sha256};
-
 use crate::{
     Progress, cache,
+    contents::{entries, hash},
     error::{Error, IoContext},
-    guest::{find_program, output},
+    program::{self, output},
 };
 
 /// The kernel of every guest and host that is not User-Mode Linux. The package names the newest; what is fetched is
@@ -227,9 +226,9 @@ struct Archive {
 impl Known {
     /// Asks for the packages, and for the one a package that only names another depends on.
     fn ask(packages: &[&str]) -> Result<Known, Error> {
-        let program = find_program("apt-cache", "APT, by which Debian packages are fetched,", "apt")?;
+        let apt = program::find("apt-cache", "APT, by which Debian packages are fetched,", "apt")?;
         let show = |names: &[&str]| {
-            let text = output(Command::new(&program).args(["show", "--no-all-versions"]).args(names));
+            let text = output(Command::new(&apt).args(["show", "--no-all-versions"]).args(names));
             text.unwrap_or_default().split("\n\n").filter_map(Archive::read).collect::<Vec<_>>()
         };
         let mut known: Vec<Archive> = show(packages);
@@ -263,16 +262,4 @@ impl Archive {
         let first = self.depends.split([' ', ',']).next()?;
         (self.package == KERNEL).then_some(first)
     }
-}
-
-/// The entries of a directory.
-pub fn entries(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let describe = || directory.display().to_string();
-    let entries = fs::read_dir(directory).doing(describe)?;
-    entries.map(|entry| entry.map(|entry| entry.path()).doing(describe)).collect()
-}
-
-/// SHA-256 in hexadecimal digits.
-pub fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

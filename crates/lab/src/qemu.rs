@@ -7,13 +7,18 @@ use std::{
     time::Duration,
 };
 
+use fairlane_core::packet::Mac;
+
 use crate::{
     error::{Error, IoContext},
-    guest::{Backend, Guest, GuestSpec, Kind, Launch, Nic, find_program},
+    guest::Guest,
     image::Image,
-    images::{self, Tools},
+    images,
     kernel::Kernel,
-    modules,
+    launch::Launch,
+    modules, program,
+    spec::{Backend, GuestSpec, Kind, Nic},
+    tools::Tools,
 };
 
 /// The drivers wanted of the kernel.
@@ -21,7 +26,7 @@ const DRIVERS: [&str; 4] = ["virtio_pci", "virtio_net", "e1000", "tcp_diag"];
 
 /// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
-    let program = find_program("qemu-system-x86_64", "QEMU", "qemu-system-x86")?;
+    let program = program::find_qemu()?;
     let kernel = Kernel::find_or_fetch()?;
     let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?;
     images::add_programs(&mut image, Vec::new(), spec.tools)?;
@@ -115,7 +120,7 @@ fn command(
 
 /// A network card in words, and the options that make it.
 fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String, Vec<String>), Error> {
-    let (queues, mac) = (nic.queues, nic.mac());
+    let (queues, mac) = (nic.queues, Mac(nic.mac));
     let refuse = |reason: &str| Error::Orders { guest: spec.name.clone(), reason: reason.to_owned() };
     Ok(match (&nic.backend, spec.kind) {
         (Backend::VhostUser(_), Kind::QemuE1000) => {

@@ -8,16 +8,19 @@ use std::{
 
 use crate::{
     error::{Error, IoContext},
-    guest::{Backend, GuestSpec, Launch, find_program, output},
     image::Image,
-    images, modules,
+    images,
+    launch::Launch,
+    modules,
+    program::{self, output},
+    spec::{Backend, GuestSpec},
 };
 
 const MODULES: &str = "/usr/lib/uml/modules";
 
 /// The command that is a User-Mode Linux guest. Its console is standard output, the agent's standard input.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
-    let kernel = find_program("linux.uml", "User-Mode Linux", "user-mode-linux")?;
+    let kernel = program::find("linux.uml", "User-Mode Linux", "user-mode-linux")?;
     let version = output(Command::new(&kernel).arg("--version"))?;
     let tree = PathBuf::from(MODULES).join(version.trim());
     if !tree.is_dir() {

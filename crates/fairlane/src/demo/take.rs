@@ -8,8 +8,7 @@ use fairlane_lab::{Command, Event, Job, Outcome};
 use fairlane_load::{ReceiveSpec, Sample, udp};
 use indicatif::ProgressBar;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Intervals a second.
@@ -67,33 +66,16 @@ pub fn perform(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Int
         stage.set(setting)?;
     }
     let before = stage.snapshot()?;
-    let explain = |error| stage.explain(error);
-    let active = LEAD + act.seconds() * INTERVALS;
-    let seconds = |intervals: usize| intervals as f64 / INTERVALS as f64;
-    let order = ReceiveSpec { port: PORT, interval: seconds(1), seconds: seconds(active + TAIL) };
-    let receiver = stage.receiver().start_job(Command::UdpReceive(order)).map_err(explain)?;
-    // Zero of the receiver's clock, on ours: what it says comes later than that, so the earliest is the best estimate.
-    let mut zero = receiver.started().map_err(explain)?;
-    let (said, heard) = channel();
-    listen(receiver, said.clone());
-    for (sender, rate) in act.loads.iter().enumerate() {
-        let to = SocketAddr::from((RECEIVER_ADDRESS, PORT));
-        // One interval more than is measured, so that the last whole second is one of full load.
-        let order = udp::SendSpec { to, size: PAYLOAD, rate: *rate, seconds: seconds(active + 1) };
-        listen(stage.sender(sender).start_job(Command::UdpSend(order)).map_err(explain)?, said.clone());
-    }
-    drop(said);
-
+    let (zero, heard) = begin(act, stage).map_err(|error| stage.explain(error))?;
+    let bytes = vec![vec![0; act.seconds() * INTERVALS]; act.loads.len()];
+    let mut under_way = UnderWay { act, zero, bytes, sent: 0, arrived: 0, shown: 0 };
     let starts =
         act.steps.iter().scan(LEAD, |start, step| Some(std::mem::replace(start, *start + step.seconds * INTERVALS)));
     let mut steps = act.steps.iter().zip(starts).peekable();
-    let mut bytes = vec![vec![0; act.seconds() * INTERVALS]; act.loads.len()];
     let mut lateness = Vec::new();
-    let (mut sent, mut arrived) = (0, 0);
-    let mut shown = 0;
     loop {
         interrupt.check()?;
-        let due = steps.peek().map(|(_, start)| zero + Duration::from_secs_f64(seconds(*start)));
+        let due = steps.peek().map(|(_, start)| under_way.zero + Duration::from_secs_f64(seconds(*start)));
         let now = Instant::now();
         if let (Some(due), Some((step, _))) = (due.filter(|due| *due <= now), steps.peek()) {
             for setting in &step.settings {
@@ -105,43 +87,78 @@ pub fn perform(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Int
         }
         let wait = due.map_or(GLANCE, |due| GLANCE.min(due - now));
         match heard.recv_timeout(wait) {
-            Ok(heard) => match heard.map_err(explain)? {
-                (at, Event::Sample(sample)) => {
-                    zero = zero.min(at - Duration::from_secs_f64(sample.t));
-                    let interval = (sample.t * INTERVALS as f64).round() as usize;
-                    keep(&mut bytes, interval, &sample);
-                    if interval > shown {
-                        progress.inc((interval - shown) as u64);
-                        progress.set_message(message(act, &bytes, shown));
-                        shown = interval;
-                    }
-                }
-                (_, Event::Done(Outcome::Sent(account))) => sent += account.datagrams,
-                (_, Event::Done(Outcome::Received(account))) => {
-                    arrived += account.sources.iter().map(|source| source.datagrams).sum::<u64>();
-                }
-                _ => {}
-            },
+            Ok(heard) => {
+                let (at, event) = heard.map_err(|error| stage.explain(error))?;
+                under_way.hear(at, event, progress);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
+    let UnderWay { bytes, sent, arrived, .. } = under_way;
     let ledger = Ledger::between(&before, &stage.snapshot()?, sent, arrived);
     Ok(Take { bytes, lateness, ledger })
 }
 
-/// Passes on what a job says, to its end.
-fn listen(job: Job, to: Sender<Heard>) {
-    thread::spawn(move || {
-        loop {
-            let heard = job.next();
-            let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
-            // Nobody listens any more once another guest has failed.
-            if to.send(heard).is_err() || last {
-                break;
+/// Seconds of so many intervals.
+fn seconds(intervals: usize) -> f64 {
+    intervals as f64 / INTERVALS as f64
+}
+
+/// Starts the receiver and the loads; answers when the receiver's clock began, on ours, and what the guests say from then on.
+fn begin(act: &Act, stage: &Stage) -> Result<(Instant, Receiver<Heard>), fairlane_lab::Error> {
+    let active = LEAD + act.seconds() * INTERVALS;
+    let order = ReceiveSpec { port: PORT, interval: seconds(1), seconds: seconds(active + TAIL) };
+    let receiver = stage.receiver().start_job(Command::UdpReceive(order))?;
+    let zero = receiver.started()?;
+    let (said, heard) = channel();
+    let hear = |job: Job| {
+        let said = said.clone();
+        job.pass_on(move |heard| said.send(heard).is_ok());
+    };
+    hear(receiver);
+    for (sender, rate) in act.loads.iter().enumerate() {
+        let to = SocketAddr::from((RECEIVER_ADDRESS, PORT));
+        // One interval more than is measured, so that the last whole second is one of full load.
+        let order = udp::SendSpec { to, size: PAYLOAD, rate: *rate, seconds: seconds(active + 1) };
+        hear(stage.sender(sender).start_job(Command::UdpSend(order))?);
+    }
+    Ok((zero, heard))
+}
+
+/// What was heard so far.
+struct UnderWay<'a> {
+    act: &'a Act,
+    /// Zero of the receiver's clock, on ours: what it says comes later than that, so the earliest is the best estimate.
+    zero: Instant,
+    bytes: Vec<Vec<u64>>,
+    /// Datagrams.
+    sent: u64,
+    arrived: u64,
+    /// The last interval that the progress shows.
+    shown: usize,
+}
+
+impl UnderWay<'_> {
+    fn hear(&mut self, at: Instant, event: Event, progress: &ProgressBar) {
+        match event {
+            Event::Sample(sample) => {
+                self.zero = self.zero.min(at - Duration::from_secs_f64(sample.t));
+                let interval = (sample.t * INTERVALS as f64).round() as usize;
+                keep(&mut self.bytes, interval, &sample);
+                if interval > self.shown {
+                    progress.inc((interval - self.shown) as u64);
+                    progress.set_message(message(self.act, &self.bytes, self.shown));
+                    self.shown = interval;
+                }
             }
+            Event::Done(Outcome::Sent(account)) => self.sent += account.datagrams,
+            Event::Done(Outcome::Received(account)) => {
+                self.arrived += account.sources.iter().map(|source| source.datagrams).sum::<u64>();
+            }
+            _ => {}
         }
-    });
+    }
 }
 
 /// Enters a sample where it belongs; `interval` counts from the receiver's start, from 1.

@@ -2,6 +2,7 @@
 
 mod list;
 mod run;
+mod screen;
 mod setup;
 
 use anyhow::Context;

@@ -1,5 +1,6 @@
 //! Runs experiments and writes their results.
 
+use super::screen::Screen;
 use super::{Unfit, find};
 use crate::interrupt::Interrupt;
 use crate::out;
@@ -7,12 +8,11 @@ use anyhow::Context;
 use fairlane_lab::experiment::{self, Experiment, Options, Repeats, Watch};
 use fairlane_lab::machine::{self, Backend};
 use fairlane_lab::{Error, MachineKind, images};
-use indicatif::{ProgressBar, ProgressStyle};
+use fairlane_report::ResultFile;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Run an experiment on a machine and judge what its source claims
 ///
@@ -74,23 +74,6 @@ impl ClockName {
     }
 }
 
-/// Shows what is done.
-struct Screen<'a>(&'a ProgressBar);
-
-impl Watch for Screen<'_> {
-    fn doing(&self, what: &str) {
-        self.0.set_message(what.to_owned());
-    }
-
-    fn advance(&self, seconds: f64) {
-        self.0.inc(tenths(seconds));
-    }
-}
-
-fn tenths(seconds: f64) -> u64 {
-    (seconds * 10.0) as u64
-}
-
 /// Runs the experiment.
 ///
 /// # Errors
@@ -103,19 +86,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let logs = out.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     Interrupt::watch().context("cannot take over signals")?;
-    let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(tenths(experiment.seconds())) };
-    progress.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}")?);
-    progress.enable_steady_tick(Duration::from_millis(100));
-    let scripts = match args.clock {
-        ClockName::Instructions if args.machine.keeps_time() => Some(images::directory()?),
-        _ => None,
-    };
-    let screen = Screen(&progress);
-    let boot =
-        |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, &logs, &|what| screen.doing(what));
-    let options = Options { machine: machine_name(&args), scale, settings: settings(&args), scripts };
-    let result = experiment::run(&experiment, &options, &boot, &screen);
-    progress.finish_and_clear();
+    let screen = if args.json { Screen::hidden() } else { Screen::of(experiment.seconds())? };
+    let result = measure(&experiment, &args, scale, &logs, &screen);
+    screen.close();
     let mut result = match result {
         Err(Error::Interrupted) => {
             let _ = writeln!(std::io::stderr(), "interrupted");
@@ -123,20 +96,43 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         result => result?,
     };
-    if args.clock == ClockName::Instructions && !args.machine.keeps_time() {
-        let machine = args.machine;
-        result.warn(format!("Instructions were counted while the real clock ran: machine {machine} has no other."));
-    }
-    if args.quick {
-        result.warn("A short trial (--quick): too little to judge a source by.");
-    } else if experiment.repeats.most() < repeats {
-        result.warn(format!("At most {} repeats of each case, not {repeats}.", experiment.repeats.most()));
-    }
+    caveats(&mut result, &experiment, &args, repeats);
     result.write(&out)?;
     let text =
         || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
     out::print(&if args.json { result.to_json() } else { text() })?;
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the experiment on its machines.
+fn measure(
+    experiment: &Experiment,
+    args: &Args,
+    scale: f64,
+    logs: &Path,
+    screen: &Screen,
+) -> Result<ResultFile, Error> {
+    let scripts = match args.clock {
+        ClockName::Instructions if args.machine.keeps_time() => Some(images::directory()?),
+        _ => None,
+    };
+    let boot = |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, logs, &|what| screen.doing(what));
+    let options = Options { machine: machine_name(args), scale, settings: settings(args), scripts };
+    experiment::run(experiment, &options, &boot, screen)
+}
+
+/// What a reader must know who compares the result with the source's, whose file asks for so many repeats.
+fn caveats(result: &mut ResultFile, experiment: &Experiment, args: &Args, repeats: usize) {
+    if args.clock == ClockName::Instructions && !args.machine.keeps_time() {
+        let machine = args.machine;
+        result.warn(format!("Instructions were counted while the real clock ran: machine {machine} has no other."));
+    }
+    let most = experiment.repeats.most();
+    if args.quick {
+        result.warn("A short trial (--quick): too little to judge a source by.");
+    } else if most < repeats {
+        result.warn(format!("At most {most} repeats of each case, not {repeats}."));
+    }
 }
 
 /// The machine as results name it: with its backend where that is not the machine's own.
@@ -155,36 +151,10 @@ fn place(name: &str, args: &Args) -> PathBuf {
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
 fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     let kind = args.machine;
-    if !experiment.machines.contains(&kind) {
-        let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
-        let (name, kinds) = (&experiment.name, kinds.join(", "));
-        return Err(Unfit::Impossible(format!("{name} does not run on machine {kind}; it runs on {kinds}")));
-    }
-    if args.clock == ClockName::Instructions {
+    if args.clock == ClockName::Instructions && experiment.machines.contains(&kind) {
         experiment.count(kind);
-        if !(kind.keeps_time() || kind.counts() && experiment.counts()) {
-            let name = &experiment.name;
-            let message = format!("machine {kind} has the wall clock only for {name}; xen has that of instructions");
-            return Err(Unfit::Impossible(message));
-        }
     }
-    if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
-        let name = &experiment.name;
-        return Err(Unfit::Impossible(format!("{name} counts instructions: it needs --clock instructions")));
-    }
-    if args.backend == Backend::Fairlane && !kind.takes_fairlane() {
-        let kinds = machine::with_fairlane();
-        return Err(Unfit::Impossible(format!("machine {kind} cannot have --backend fairlane; {kinds} can")));
-    }
-    if args.early_ack == Switch::On && args.backend != Backend::Fairlane {
-        return Err(Unfit::Impossible("--early-ack on needs --backend fairlane".to_owned()));
-    }
-    if !experiment.backends.contains(&args.backend) {
-        let backends: Vec<&str> = experiment.backends.iter().map(|backend| backend.name()).collect();
-        let (name, backend, backends) = (&experiment.name, args.backend, backends.join(", "));
-        let message = format!("{name} does not run on backend {backend}; it needs --backend {backends}");
-        return Err(Unfit::Impossible(message));
-    }
+    possible(experiment, args)?;
     experiment.serve_by(args.backend, args.early_ack == Switch::On);
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
@@ -200,6 +170,35 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
         experiment.fix_repeats();
     }
     Ok(scale)
+}
+
+/// Refuses what the experiment or the machine cannot be.
+fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
+    let (name, kind, backend) = (&experiment.name, args.machine, args.backend);
+    let refuse = |message: String| Err(Unfit::Impossible(message));
+    if !experiment.machines.contains(&kind) {
+        let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
+        return refuse(format!("{name} does not run on machine {kind}; it runs on {}", kinds.join(", ")));
+    }
+    let counts = kind.keeps_time() || kind.counts() && experiment.counts();
+    if args.clock == ClockName::Instructions && !counts {
+        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has that of instructions"));
+    }
+    if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
+        return refuse(format!("{name} counts instructions: it needs --clock instructions"));
+    }
+    if backend == Backend::Fairlane && !kind.takes_fairlane() {
+        return refuse(format!("machine {kind} cannot have --backend fairlane; {} can", machine::with_fairlane()));
+    }
+    if args.early_ack == Switch::On && backend != Backend::Fairlane {
+        return refuse("--early-ack on needs --backend fairlane".to_owned());
+    }
+    if !experiment.backends.contains(&backend) {
+        let backends: Vec<&str> = experiment.backends.iter().map(|backend| backend.name()).collect();
+        let backends = backends.join(", ");
+        return refuse(format!("{name} does not run on backend {backend}; it needs --backend {backends}"));
+    }
+    Ok(())
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {

@@ -1,10 +1,11 @@
 //! Builds what the lab's machines are started with.
 
+use super::screen::Screen;
 use crate::out;
+use fairlane_lab::experiment::Watch;
 use fairlane_lab::images;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Fetch Debian packages and build the lab's images from them
 ///
@@ -28,11 +29,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let start = Instant::now();
-    let progress = ProgressBar::new_spinner();
-    progress.set_style(ProgressStyle::with_template("{elapsed_precise} {msg}")?);
-    progress.enable_steady_tick(Duration::from_millis(100));
-    let done = images::setup(&|what: &str| progress.set_message(what.to_owned()));
-    progress.finish_and_clear();
+    let screen = Screen::open()?;
+    let done = images::setup(&|what: &str| screen.doing(what));
+    screen.close();
     done?;
     out::print(&format!("the lab is set up; that took {:.1} s\n", start.elapsed().as_secs_f64()))?;
     Ok(ExitCode::SUCCESS)

@@ -1,15 +1,16 @@
 //! The client: runs a pattern against a server, size by size and repeat by repeat.
 
-use super::files::{self, Row};
-use super::record::{self, Measure, Run};
+use super::files;
+use super::record::{self, Measure};
 use super::repeats::Repeats;
+use super::run::{Row, Run};
 use super::target::{self, Target, parse_bytes, parse_percent, parse_source};
 use super::{Unfit, refused, show, tell};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use clap::ValueEnum;
-use fairlane_load::traffic::client::{self, Close, Spec};
+use fairlane_load::traffic::client::{self, Close, Spec, Stop};
 use fairlane_load::traffic::{Pattern, Sizes};
 use fairlane_policy::units::parse_rate;
 use fairlane_report::ResultFile;
@@ -108,43 +109,21 @@ enum Closing {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let target = target::parse(&args.server)?;
     let sizes = if args.size.is_empty() { vec![default_size(args.pattern)] } else { args.size.clone() };
-    let spec = |size| spec(&args, &target, size);
-    let first = spec(sizes[0])?;
+    let specs = sizes.into_iter().map(|size| Ok((size, spec(&args, &target, size)?)));
+    let specs = specs.collect::<anyhow::Result<Vec<_>>>()?;
+    let first = &specs[0].1;
     let interrupt = Interrupt::watch().context("cannot take over signals")?;
-    let repeats = Repeats { least: args.repeats.max(1).into(), within: args.within };
     let measures = record::measures(&first.pattern, args.rate.is_some());
     let mut result = ResultFile::new(&format!("load-{}", first.pattern.name()));
-    let mut runs: Vec<Run> = Vec::new();
-    let mut stopped = None;
     if !args.json {
-        tell(&show::orders(&first));
+        tell(&show::orders(first));
     }
-    'all: for size in sizes {
-        let spec = spec(size)?;
-        while repeats.go_on(&record::samples(&measures[0], &runs, size)) {
-            let mut rows = Vec::new();
-            let outcome = client::run(&spec, interrupt.flag(), |interval| {
-                let row = Row::from(interval);
-                if !args.json {
-                    tell(&row.line());
-                }
-                rows.push(row);
-            });
-            let outcome = outcome.map_err(refused)?;
-            stopped = outcome.stopped.clone();
-            runs.push(Run { size, outcome, rows });
-            if stopped.is_some() {
-                break 'all;
-            }
-        }
-        if let Some(warning) = repeats.warning(&record::samples(&measures[0], &runs, size)) {
-            result.warn(format!("at size {size}: {warning}"));
-        }
-    }
-    settings(&mut result, &args, &first, stopped.is_none());
+    let (runs, stopped) = measure(&args, &specs, &measures, &interrupt, &mut result)?;
+    settings(&mut result, &args, first, stopped.is_none());
     caveats(&mut result, &runs);
-    if let Some(why) = &stopped {
-        result.warnings.insert(0, incomplete(why, &measures, &runs));
+    let incomplete = stopped.map(|why| incomplete(&why.to_string(), &measures, &runs));
+    if let Some(words) = &incomplete {
+        result.warnings.insert(0, words.clone());
     }
     record::add(&mut result, &first.pattern, &measures, &runs);
     if let Some(dir) = &args.out {
@@ -157,15 +136,46 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let warnings: String = result.warnings.iter().map(|warning| format!("WARNING: {warning}\n")).collect();
         let page =
             args.out.map_or(String::new(), |dir| format!("\nThe plots: {}\n", dir.join("report.html").display()));
-        out::print(&format!("{}\n{warnings}{page}", show::summary(&first, &measures, &runs)))?;
+        out::print(&format!("{}\n{warnings}{page}", show::summary(first, &measures, &runs)))?;
     }
-    match stopped {
-        None => Ok(ExitCode::SUCCESS),
-        Some(why) => {
-            tell(&incomplete(&why, &measures, &runs));
-            Ok(if interrupt.check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
+    let Some(words) = incomplete else { return Ok(ExitCode::SUCCESS) };
+    tell(&words);
+    Ok(if interrupt.check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
+}
+
+/// Runs size by size, each as often as is wanted, and shows intervals as they end; answers the runs, and why the last one ended
+/// before its time, if it did.
+fn measure(
+    args: &Args,
+    specs: &[(u64, Spec)],
+    measures: &[Measure],
+    interrupt: &Interrupt,
+    result: &mut ResultFile,
+) -> anyhow::Result<(Vec<Run>, Option<Stop>)> {
+    let repeats = Repeats { least: args.repeats.max(1).into(), within: args.within };
+    let mut runs: Vec<Run> = Vec::new();
+    for (size, spec) in specs {
+        while repeats.go_on(&record::samples(&measures[0], &runs, *size)) {
+            let mut rows = Vec::new();
+            let outcome = client::run(spec, interrupt.flag(), |interval| {
+                let row = Row::from(interval);
+                if !args.json {
+                    tell(&row.line());
+                }
+                rows.push(row);
+            });
+            let outcome = outcome.map_err(refused)?;
+            let stopped = outcome.stopped.clone();
+            runs.push(Run { size: *size, outcome, rows });
+            if stopped.is_some() {
+                return Ok((runs, stopped));
+            }
+        }
+        if let Some(warning) = repeats.warning(&record::samples(&measures[0], &runs, *size)) {
+            result.warn(format!("at size {size}: {warning}"));
         }
     }
+    Ok((runs, None))
 }
 
 /// The sentence about a run that ended before its time, with the figure up to there.

@@ -1,50 +1,10 @@
 //! Files beside the result: intervals as CSV, histograms in the text form of HdrHistogram's plotter.
 
-use super::record::Run;
+use super::run::{Row, Run, sizes};
 use anyhow::Context;
-use fairlane_load::traffic::Interval;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 use std::path::Path;
-
-/// An interval's counts: times in nanoseconds.
-pub struct Row {
-    pub t: f64,
-    pub seconds: f64,
-    pub requests: u64,
-    pub sent: u64,
-    pub received: u64,
-    connections: u64,
-    failures: u64,
-    latencies: [u64; 3],
-}
-
-impl From<&Interval> for Row {
-    fn from(interval: &Interval) -> Row {
-        let Interval { t, seconds, tally } = interval;
-        Row {
-            t: *t,
-            seconds: *seconds,
-            requests: tally.requests,
-            sent: tally.sent,
-            received: tally.received,
-            connections: tally.connections,
-            failures: tally.failures.total(),
-            latencies: [0.5, 0.99, 1.0].map(|part| tally.latency.value_at_quantile(part)),
-        }
-    }
-}
-
-impl Row {
-    /// What is told of it while the run goes on.
-    pub fn line(&self) -> String {
-        let rate = self.requests as f64 / self.seconds;
-        let megabits = (self.sent + self.received) as f64 * 8e-6 / self.seconds;
-        let p99 = self.latencies[1] as f64 / 1000.0;
-        let failed = if self.failures > 0 { format!("  {} failed", self.failures) } else { String::new() };
-        format!("{:8.1} s  {rate:10.0}/s  {megabits:9.1} Mbit/s  p99 {p99:9.1} us{failed}", self.t)
-    }
-}
 
 /// Writes `intervals.csv` and the histograms.
 ///
@@ -53,7 +13,7 @@ impl Row {
 pub fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     put(&dir.join("intervals.csv"), &intervals(runs))?;
-    for size in super::record::sizes(runs) {
+    for size in sizes(runs) {
         let of_size = || runs.iter().filter(|run| run.size == size).map(|run| &run.outcome.total);
         for (name, histograms) in [
             ("latency", of_size().map(|total| &total.latency).collect::<Vec<_>>()),

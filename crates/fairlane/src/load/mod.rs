@@ -4,6 +4,7 @@ mod client;
 mod files;
 mod record;
 mod repeats;
+mod run;
 mod server;
 mod show;
 mod target;

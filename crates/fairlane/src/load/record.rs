@@ -1,17 +1,9 @@
 //! What runs of the client measured, as a result file: a series a measure along the size, a sample a repeat.
 
-use super::files::Row;
 use super::repeats::half_percent;
-use fairlane_load::traffic::{Pattern, client::Outcome};
+use super::run::{Row, Run, sizes};
+use fairlane_load::traffic::Pattern;
 use fairlane_report::{Axis, Figure, Metric, ResultFile, Series};
-
-/// One run: so many seconds with one size.
-pub struct Run {
-    /// Bytes of the response, object or datagram; zero for streams.
-    pub size: u64,
-    pub outcome: Outcome,
-    pub rows: Vec<Row>,
-}
 
 /// Something measured of each run.
 pub struct Measure {
@@ -90,13 +82,6 @@ fn connect(run: &Run, part: f64) -> f64 {
 /// A quantile of times in microseconds; nothing was measured without samples.
 fn quantile(histogram: &hdrhistogram::Histogram<u64>, part: f64) -> f64 {
     if histogram.is_empty() { f64::NAN } else { histogram.value_at_quantile(part) as f64 / 1000.0 }
-}
-
-/// The sizes that were run, in order.
-pub fn sizes(runs: &[Run]) -> Vec<u64> {
-    let mut sizes: Vec<u64> = runs.iter().map(|run| run.size).collect();
-    sizes.dedup();
-    sizes
 }
 
 /// The samples of a measure at a size.

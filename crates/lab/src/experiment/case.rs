@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 
-use super::Procedure;
-use crate::{Join, Node, Topology};
+use super::fault::{Fault, guest_fault};
+use super::procedure::Procedure;
+use crate::{Join, Topology};
 
 /// CPUs that the lab's computers have at most: 0 to 7.
 pub const MOST_CPUS: usize = 8;
@@ -33,14 +34,21 @@ pub struct Background {
     pub share: f64,
 }
 
-/// Something wrong with a section: the key it stands at, and the message.
-pub(super) type Fault = (&'static str, String);
-
 impl Case {
     /// What stands before the names of its metrics.
     pub fn prefix(&self) -> String {
         if self.name.is_empty() { String::new() } else { format!("{}/", self.name) }
     }
+}
+
+/// All metrics a result will have.
+pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
+    let own = cases.iter().flat_map(|case| {
+        let prefix = case.prefix();
+        case.procedure.metrics(&case.topology).into_iter().map(move |name| format!("{prefix}{name}"))
+    });
+    let joint = cases.first().map_or(Vec::new(), |case| case.procedure.comparisons(cases.len()));
+    own.chain(joint).collect()
 }
 
 /// What is impossible about a topology.
@@ -91,23 +99,4 @@ pub(super) fn background_faults(background: &Background, topology: &Topology) ->
         faults.push(("share", format!("share must be 0 to 1, such as 0.6, not {}", background.share)));
     }
     faults
-}
-
-/// Says so where a guest does not exist.
-pub(super) fn guest_fault(key: &'static str, guest: usize, topology: &Topology) -> Option<Fault> {
-    let there = topology.guests.len();
-    let known = match there {
-        0 => "the topology has none".to_owned(),
-        1 => "the topology has guest 1 only".to_owned(),
-        _ => format!("the topology has guests 1 to {there}"),
-    };
-    (!(1..=there).contains(&guest)).then(|| (key, format!("there is no guest {guest}: {known}")))
-}
-
-/// As [`guest_fault`], for a node.
-pub(super) fn node_fault(key: &'static str, node: Node, topology: &Topology) -> Option<Fault> {
-    match node {
-        Node::Guest(guest) => guest_fault(key, guest, topology),
-        Node::External | Node::Host => None,
-    }
 }

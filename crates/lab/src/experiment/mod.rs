@@ -6,6 +6,7 @@
 
 mod case;
 mod claim;
+mod fault;
 mod parse;
 mod plan;
 mod procedure;
@@ -115,7 +116,7 @@ impl Experiment {
                 case.topology = Topology { count: true, doctor: false, ..case.topology.clone() };
             }
         }
-        let known = parse::all_metrics(&self.cases);
+        let known = case::all_metrics(&self.cases);
         self.claims.retain(|claim| claim.faults(&known).is_empty());
     }
 

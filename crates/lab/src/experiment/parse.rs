@@ -12,9 +12,11 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
-use super::case::{Fault, background_faults, topology_faults};
+use super::case::{all_metrics, background_faults, topology_faults};
+use super::fault::Fault;
+use super::procedure::registry;
 use super::repeats::LEAST;
-use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats, procedure};
+use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats};
 use crate::machine::Backend;
 use crate::{MachineKind, Topology};
 
@@ -207,16 +209,6 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
     })
 }
 
-/// All metrics a result will have.
-pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
-    let own = cases.iter().flat_map(|case| {
-        let prefix = case.prefix();
-        case.procedure.metrics(&case.topology).into_iter().map(move |name| format!("{prefix}{name}"))
-    });
-    let joint = cases.first().map_or(Vec::new(), |case| case.procedure.comparisons(cases.len()));
-    own.chain(joint).collect()
-}
-
 /// None where a case cannot be read at all.
 fn read_cases(file: &mut Section, problems: &mut Problems) -> Option<Vec<Case>> {
     let base = CASE_KEYS[1..].iter().map(|key| file.section(key, problems)).collect::<Vec<Section>>();
@@ -258,8 +250,8 @@ fn read_procedure(section: &Section, problems: &mut Problems) -> Option<Box<dyn 
     let kind: String = section.need("kind", problems)?;
     let span = section.span.clone();
     let value = ValueDeserializer::from(Spanned::new(span.clone(), DeValue::Table(section.table)));
-    let Some(read) = procedure::read(&kind, value) else {
-        problems.add(kind_span, unknown_name("procedure", &kind, procedure::NAMES.into_iter()));
+    let Some(read) = registry::read(&kind, value) else {
+        problems.add(kind_span, unknown_name("procedure", &kind, registry::NAMES.into_iter()));
         return None;
     };
     read.map_err(|error| problems.add(error.span().unwrap_or(span), format!("procedure: {}", error.message()))).ok()

@@ -1,13 +1,12 @@
 //! What the agents of a machine do together, as data, and how that is done.
 
 use std::net::Ipv4Addr;
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use fairlane_agent::{Command, Event, Outcome};
 
-use crate::{Agent, Error, Job, Node};
+use crate::{Agent, Error, Node};
 
 /// What agents do together: servers first, and once all of them serve, each of the others in its time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,7 +48,7 @@ type Said = (usize, Result<(Instant, Event), Error>);
 /// # Errors
 /// That of the first command that fails.
 pub(super) fn perform<'a>(plan: &Plan, agent: impl Fn(Node) -> &'a Agent) -> Result<Vec<Account>, Error> {
-    let (say, said) = channel();
+    let (say, said) = channel::<Said>();
     let mut jobs = Vec::new();
     for (node, command) in &plan.servers {
         jobs.push(agent(*node).start_job(command.clone())?);
@@ -63,7 +62,8 @@ pub(super) fn perform<'a>(plan: &Plan, agent: impl Fn(Node) -> &'a Agent) -> Res
         jobs.push(agent(*node).start_job_later(*start, command.clone())?);
     }
     for (index, job) in jobs.into_iter().enumerate() {
-        listen(index, job, say.clone());
+        let say = say.clone();
+        job.pass_on(move |heard| say.send((index, heard)).is_ok());
     }
     let commands = plan.servers.len() + plan.clients.len();
     let mut events = vec![Vec::new(); commands];
@@ -77,18 +77,4 @@ pub(super) fn perform<'a>(plan: &Plan, agent: impl Fn(Node) -> &'a Agent) -> Res
     }
     let accounts = events.into_iter().zip(outcomes);
     Ok(accounts.filter_map(|(events, outcome)| Some(Account { events, outcome: outcome? })).collect())
-}
-
-/// Passes on what a job says, to its end.
-fn listen(index: usize, job: Job, to: Sender<Said>) {
-    thread::spawn(move || {
-        loop {
-            let heard = job.next();
-            let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
-            // Nobody listens any more once another command has failed.
-            if to.send((index, heard)).is_err() || last {
-                break;
-            }
-        }
-    });
 }

@@ -16,8 +16,8 @@ use super::procedure::Finished;
 use super::record::Record;
 use super::repeats::{Next, warnings};
 use super::{Case, Experiment};
+use crate::contents::hash;
 use crate::error::IoContext;
-use crate::packages::hash;
 use crate::{Clock, Error, Machine, Node, Topology, cache, image};
 
 /// Seconds that work in the background goes on after all else has ended.

@@ -1,16 +1,14 @@
-//! What serves the guests' cards: the host's kernel, or Fairlane in its place.
+//! Fairlane as the guests' backend: its policy, its daemon, what it tells.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use fairlane_agent::Command;
 use fairlane_policy::CONTROL;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Node, Topology, UPLINK, wiring};
+use super::wiring::{self, UPLINK};
 use crate::images::{NICE, PYTHON};
+use crate::topology::{Node, Topology};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
@@ -20,47 +18,6 @@ const PROGRAM: &str = "/bin/fairlane";
 const PRIORITY: &str = "-10";
 /// The name of its link.
 const LINK: &str = "lan";
-
-/// The guests' network backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Backend {
-    /// The machine's own: Linux netback, on a Xen host; on others a tap or a veth pair.
-    #[default]
-    Netback,
-    /// Fairlane: in dom0 of a Xen host, on others over vhost-user.
-    Fairlane,
-}
-
-impl Backend {
-    /// All there are.
-    pub const ALL: [Backend; 2] = [Backend::Netback, Backend::Fairlane];
-
-    /// The name, as a command line has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Netback => "netback",
-            Backend::Fairlane => "fairlane",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Backend, String> {
-        Backend::ALL.into_iter().find(|backend| backend.name() == word).ok_or_else(|| {
-            let names = Backend::ALL.map(Backend::name).join(" and ");
-            format!("{word} is no backend; there are {names}")
-        })
-    }
-}
 
 /// The link's section of a policy.
 fn link(topology: &Topology, uplink: &str) -> String {

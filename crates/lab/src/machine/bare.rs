@@ -7,11 +7,12 @@ use fairlane_agent::Command;
 use serde_json::json;
 
 use super::computer::{self, Computer, Software};
-use super::linux_host::LinuxHost;
+use super::emulated::{Emulated, Linux};
 use super::wiring::{self, CARD};
-use super::{Clock, Machine, Node, Topology};
+use super::{Clock, Machine};
 use crate::error::Error;
 use crate::images::BareImages;
+use crate::topology::{Node, Topology};
 use crate::{Agent, Progress, image};
 
 /// Its memory, in MiB.
@@ -52,7 +53,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
         ("external".to_owned(), json!(computer.external_place())),
         ("left_out".to_owned(), json!("scheduler, slice and weights: there is no hypervisor")),
     ]);
-    Ok(Box::new(LinuxHost { guests, computer, facts }))
+    Ok(Box::new(Emulated { guests, computer, facts, host: Linux }))
 }
 
 /// Starts a guest: an agent in a network namespace and on CPUs of its own.

@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use fairlane_agent::Command;
 
+use super::Clock;
 use super::wiring::{self, CARD, UPLINK};
-use super::{Clock, Node, Topology};
+use crate::console::last_lines;
 use crate::error::{Error, IoContext};
-use crate::guest::{Guest, Launch, Talk, last_lines, output};
-use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, find_qemu};
+use crate::guest::{Guest, Talk};
+use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL};
+use crate::launch::Launch;
+use crate::program::{find_qemu, output};
 use crate::qemu::comma_doubled;
+use crate::topology::{Node, Topology};
 use crate::{Agent, image, script};
 
 /// How long the emulated computer may take from its start until its agent serves.
@@ -131,15 +135,9 @@ impl Computer {
 
 /// Starts the external machine on this computer, with the tap the emulated one is to be joined to.
 fn start_outside(agent: &Path, logs: &Path, topology: &Topology) -> Result<Guest, Error> {
-    let launch = Launch {
-        program: agent.to_owned(),
-        arguments: vec!["serve".to_owned()],
-        system: "a process of this computer, in a network namespace".to_owned(),
-        image: agent.display().to_string(),
-        limit: Duration::from_secs(20),
-    };
+    let launch = Launch::process(agent).placed(agent, "new", &[]);
     let log = logs.join(format!("{}.console", Node::External));
-    let external = Guest::start(&Node::External.to_string(), &log, agent, launch.placed(agent, "new", &[]))?;
+    let external = Guest::start(&Node::External.to_string(), &log, agent, launch)?;
     wiring::quieten(external.agent())?;
     wiring::ip(external.agent(), &format!("tuntap add {CARD} mode tap"))?;
     bring_up_external(external.agent(), topology)?;
@@ -341,8 +339,7 @@ fn serial_lines(clock: &Clock, log: &Path, answers: &Path) -> Vec<String> {
 
 /// The card of the computer's own system, and what is at the other end of its link.
 fn cards(clock: &Clock) -> Vec<String> {
-    let mac = |node| wiring::mac(node).map(|byte| format!("{byte:02x}")).join(":");
-    let card = |netdev: &str, node| format!("-device e1000,netdev={netdev},mac={}", mac(node));
+    let card = |netdev: &str, node: Node| format!("-device e1000,netdev={netdev},mac={}", node.mac());
     words(&match clock {
         Clock::Wall => {
             format!("-netdev tap,id=link,ifname={CARD},script=no,downscript=no {}", card("link", Node::Host))

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::Topology;
 use crate::error::{Error, IoContext};
+use crate::topology::Topology;
 
 /// The CPUs this process may use.
 pub fn usable() -> Result<BTreeSet<usize>, Error> {
@@ -58,7 +58,7 @@ impl Cpus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GuestPlan;
+    use crate::topology::GuestPlan;
 
     fn topology(host: &[usize], guests: &[usize]) -> Topology {
         let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();

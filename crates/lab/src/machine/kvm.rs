@@ -10,14 +10,14 @@ use std::path::Path;
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
-use super::backend::Backend;
 use super::computer::{self, Computer, Software};
-use super::linux_host::LinuxHost;
+use super::emulated::{Emulated, Linux};
 use super::vhost_user::Fairlane;
 use super::wiring;
-use super::{Clock, Machine, Node, Topology};
+use super::{Clock, Machine};
 use crate::error::Error;
 use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL, KVM_QEMU, KvmImages};
+use crate::topology::{Backend, Node, Topology};
 use crate::{Agent, Progress, image};
 
 /// The memory of the host's own system, of a guest without the doctor, and of a guest's QEMU besides, in MiB.
@@ -67,7 +67,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     }
     wiring::join(host, topology.join, cards)?;
     let facts = facts(&computer, topology, &images.release)?;
-    Ok(Box::new(LinuxHost { guests, computer, facts }))
+    Ok(Box::new(Emulated { guests, computer, facts, host: Linux }))
 }
 
 /// What keeps the host's own work, its vhost threads' above all, off the CPUs of guests: as dom0 is pinned on a Xen host.
@@ -115,7 +115,7 @@ fn guest(host: &Agent, topology: &Topology, number: usize, fairlane: Option<&Fai
                 format!(" -netdev tap,id=card,ifname={tap},script=no,downscript=no,vhost=on,vhostforce=on")
             }
         };
-        argv += &format!(" -device virtio-net-pci,netdev=card,romfile=,mac={}", wiring::mac_text(node));
+        argv += &format!(" -device virtio-net-pci,netdev=card,romfile=,mac={}", node.mac());
         wishes += &format!(" {}", wiring::wishes(node));
     }
     if plan.disk {

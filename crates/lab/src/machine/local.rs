@@ -8,46 +8,35 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::backend::Backend;
+use super::Machine;
 use super::cpus::{self, Cpus};
 use super::vhost_user::Fairlane;
 use super::wiring::{self, Bucket, CARD, UPLINK};
-use super::{Machine, MachineKind, Node, Topology};
+use crate::boot::launch;
 use crate::error::Error;
-use crate::guest::{self, Guest, GuestSpec, Kind, Launch, Nic, find_program, output};
-use crate::{Agent, Tools, image};
+use crate::guest::Guest;
+use crate::launch::{Launch, PROCESS};
+use crate::program::{self, output};
+use crate::spec::{self, GuestSpec, Kind, Nic};
+use crate::tools::Tools;
+use crate::topology::{Backend, MachineKind, Node, PREFIX, Topology};
+use crate::{Agent, Progress, image};
 
 /// The memory of a guest with a kernel of its own, in MiB.
 const MEMORY_MIB: u32 = 256;
-
-/// How long an agent may take to start as a process.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What a node without a kernel of its own is.
-const PROCESS: &str = "a process of this computer, in a network namespace";
 
 /// Boots a machine of such a kind.
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
     logs: &Path,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: Progress,
 ) -> Result<Box<dyn Machine>, Error> {
     let cpus = Cpus::assign(topology, &cpus::usable()?)?;
-    for program in ["ip", "tc"] {
-        find_program(program, &format!("{program}, which wires the machine,"), "iproute2")?;
-    }
-    // Other guests have their own.
-    if topology.proxy && kind == MachineKind::Native {
-        find_program("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
-    }
-    if topology.mpi && kind == MachineKind::Native {
-        find_program("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
-    }
+    check_programs(kind, topology)?;
     let mut maker = Maker { kind, agent: image::agent()?, logs, cpus, tools: topology.tools(), fairlane: None };
     // Tried here, where it is told from a fault of the machine's.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))
@@ -86,6 +75,21 @@ pub fn boot(
     Ok(Box::new(machine))
 }
 
+/// Refuses what this computer lacks programs for.
+fn check_programs(kind: MachineKind, topology: &Topology) -> Result<(), Error> {
+    for program in ["ip", "tc"] {
+        program::find(program, &format!("{program}, which wires the machine,"), "iproute2")?;
+    }
+    // Other guests have their own.
+    if topology.proxy && kind == MachineKind::Native {
+        program::find("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
+    }
+    if topology.mpi && kind == MachineKind::Native {
+        program::find("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
+    }
+    Ok(())
+}
+
 /// What makes the nodes.
 struct Maker<'a> {
     kind: MachineKind,
@@ -101,14 +105,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// A node that is an agent in a network namespace, its loopback up and no card there.
     fn process(&self, node: Node, network: &str, cpus: &[usize]) -> Result<Guest, Error> {
-        let launch = Launch {
-            program: self.agent.clone(),
-            arguments: vec!["serve".to_owned()],
-            system: PROCESS.to_owned(),
-            image: self.agent.display().to_string(),
-            limit: PATIENCE,
-        };
-        let node = self.start(node, launch.placed(&self.agent, network, cpus))?;
+        let node = self.start(node, Launch::process(&self.agent).placed(&self.agent, network, cpus))?;
         wiring::quieten(node.agent())?;
         Ok(node)
     }
@@ -122,12 +119,7 @@ impl Maker<'_> {
     }
 
     /// Boots all guests at once, each with the host's end of its card there; answers what each runs on as well.
-    fn guests(
-        &self,
-        host: &Agent,
-        topology: &Topology,
-        progress: &(dyn Fn(&str) + Sync),
-    ) -> Result<Vec<(Guest, String)>, Error> {
+    fn guests(&self, host: &Agent, topology: &Topology, progress: Progress) -> Result<Vec<(Guest, String)>, Error> {
         let (_, host_pid) = wiring::hello(host)?;
         let boot = |number: usize| {
             progress(&format!("{}: booting", Node::Guest(number)));
@@ -174,12 +166,12 @@ impl Maker<'_> {
         let node = Node::Guest(number);
         let cpus = &self.cpus.guests[number - 1];
         let backend = match &self.fairlane {
-            Some(fairlane) => card.then(|| guest::Backend::VhostUser(fairlane.socket(number))),
+            Some(fairlane) => card.then(|| spec::Backend::VhostUser(fairlane.socket(number))),
             None if card => {
                 let tap = wiring::vif(number);
                 wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
                 rate.map_or(Ok(()), |rate| wiring::limit_incoming(host, &tap, rate))?;
-                Some(guest::Backend::Tap(tap))
+                Some(spec::Backend::Tap(tap))
             }
             None => None,
         };
@@ -195,15 +187,15 @@ impl Maker<'_> {
             tools: self.tools,
             nic: backend.map(|backend| Nic {
                 backend,
-                mac: wiring::mac(node),
-                address: wiring::address(node),
-                prefix: wiring::PREFIX,
+                mac: node.mac().0,
+                address: node.address(),
+                prefix: PREFIX,
                 queues: 1,
             }),
             monitor: None,
             log: self.log(node),
         };
-        let launch = spec.launch(&self.agent)?;
+        let launch = launch(&spec, &self.agent)?;
         let system = launch.system.clone();
         let launch = launch.placed(&self.agent, &format!("inside={host_pid}"), cpus);
         Ok((self.start(node, launch)?, system))

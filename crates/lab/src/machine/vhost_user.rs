@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use fairlane_agent::Command;
 
-use super::{Node, Topology, backend, wiring};
+use super::{backend, wiring};
+use crate::topology::{Node, Topology};
 use crate::{Agent, Error, image};
 
 /// Where the daemon's program and its files are.
@@ -43,7 +44,7 @@ impl Fairlane {
         let mut text = format!("control = \"{control}\"\n{}", backend::link_by_tap(host, topology)?);
         for (number, guest) in (1..=topology.joined()).zip(&topology.guests) {
             let node = Node::Guest(number);
-            let (mac, socket) = (wiring::mac_text(node), self.socket(number));
+            let (mac, socket) = (node.mac(), self.socket(number));
             text += &format!("[[vif]]\nname = \"{node}\"\nsocket = \"{}\"\nmac = \"{mac}\"\n", socket.display());
             let rates = [("max_rate", guest.rate), ("min_rate", guest.min_rate)];
             for (key, rate) in rates.into_iter().filter_map(|(key, rate)| Some((key, rate?))) {

@@ -1,17 +1,10 @@
 //! How a host's cards are joined, limited and addressed: `ip`, `tc` and `ethtool`, run by the agents of the nodes.
 
-use std::net::Ipv4Addr;
-
 use fairlane_agent::{Command, Outcome};
 
-use super::{Backend, Join, Machine, Node, Topology};
+use super::Machine;
+use crate::topology::{Backend, Join, Node, PREFIX, Topology};
 use crate::{Agent, Error};
-
-/// The length of the network's prefix, in bits.
-pub(crate) const PREFIX: u8 = 24;
-
-/// The most guests the network has addresses for.
-pub(crate) const MOST_GUESTS: usize = 200;
 
 /// The name of the host's end of the link.
 pub(crate) const UPLINK: &str = "uplink";
@@ -25,32 +18,9 @@ const BRIDGE: &str = "br0";
 /// The largest frame of an Ethernet with its usual MTU, in bytes.
 const FRAME: f64 = 1514.0;
 
-/// A node's address.
-pub(crate) fn address(node: Node) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, number(node))
-}
-
-/// The MAC address of a node's card: the same in each run, so that nothing depends on it.
-pub(crate) fn mac(node: Node) -> [u8; 6] {
-    [0x02, 0xfa, 0x1a, 0x77, 0, number(node)]
-}
-
-/// A node's MAC address, as it is written.
-pub(crate) fn mac_text(node: Node) -> String {
-    mac(node).map(|byte| format!("{byte:02x}")).join(":")
-}
-
 /// What a guest's kernel is told of its card, for its agent.
 pub(crate) fn wishes(node: Node) -> String {
-    format!("fairlane.card={CARD} fairlane.mac={} fairlane.ip={}/{PREFIX}", mac_text(node), address(node))
-}
-
-fn number(node: Node) -> u8 {
-    match node {
-        Node::Host => 1,
-        Node::External => 254,
-        Node::Guest(number) => 1 + u8::try_from(number).expect("a topology has at most 200 guests"),
-    }
+    format!("fairlane.card={CARD} fairlane.mac={} fairlane.ip={}/{PREFIX}", node.mac(), node.address())
 }
 
 /// The host's name of a guest's card.
@@ -113,7 +83,7 @@ pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
 
 /// What a node is to do for its connections to the network to begin with so many segments.
 pub(crate) fn set_initial_window(node: Node, segments: u32) -> Command {
-    let own = address(node);
+    let own = node.address();
     let [a, b, c, _] = own.octets();
     let card = if node == Node::Host { UPLINK } else { CARD };
     let line = format!("ip route replace {a}.{b}.{c}.0/{PREFIX} dev {card} src {own} initcwnd {segments}");
@@ -122,8 +92,8 @@ pub(crate) fn set_initial_window(node: Node, segments: u32) -> Command {
 
 /// Gives a node's card its addresses and brings it up.
 pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Error> {
-    ip(agent, &format!("link set {card} address {}", mac_text(node)))?;
-    ip(agent, &format!("addr add {}/{PREFIX} dev {card}", address(node)))?;
+    ip(agent, &format!("link set {card} address {}", node.mac()))?;
+    ip(agent, &format!("addr add {}/{PREFIX} dev {card}", node.address()))?;
     ip(agent, &format!("link set {card} up"))
 }
 
@@ -152,8 +122,8 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
                 write(&format!("conf/{card}/proxy_arp"), "1")?;
                 let _ = write(&format!("neigh/{card}/proxy_delay"), "0");
                 ip(host, &format!("link set {card} up"))?;
-                ip(host, &format!("addr add {}/32 dev {card}", address(Node::Host)))?;
-                ip(host, &format!("route add {}/32 dev {card} src {}", address(node), address(Node::Host)))?;
+                ip(host, &format!("addr add {}/32 dev {card}", Node::Host.address()))?;
+                ip(host, &format!("route add {}/32 dev {card} src {}", node.address(), Node::Host.address()))?;
             }
             await_state(host, &vif(1), "state UP")?;
             await_state(host, UPLINK, "state UP")

@@ -4,17 +4,18 @@
 //! dom0's agent runs Xen's own tools; each guest's agent is reached over its console, which dom0's agent attaches.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
-use super::backend::{self, Backend};
 use super::computer::{self, Computer, Software};
+use super::emulated::{Emulated, Host};
 use super::wiring::{self, UPLINK};
-use super::{Clock, CpuTime, Machine, MachineKind, Node, Scheduler, Topology};
+use super::{Clock, CpuTime, Machine, backend};
 use crate::error::Error;
 use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, PYTHON, XEN_PROGRAMS, XenImages};
+use crate::topology::{Backend, MachineKind, Node, Scheduler, Topology};
 use crate::{Agent, Progress, image};
 
 /// The memory of dom0 and of a guest without the doctor, and what is left to the hypervisor, in MiB.
@@ -50,26 +51,18 @@ pub fn boot(
         wiring::await_state(dom0, UPLINK, "state UP")?;
         backend::start(dom0, topology)?;
     }
-    let mut machine = Xen {
-        kind,
-        backend: topology.backend,
-        guests,
-        domains: Vec::new(),
-        computer,
-        facts: BTreeMap::new(),
-        log: computer::log(logs)?,
-        image: images.dom0.clone(),
-    };
-    machine.create_guests(topology, clock, progress)?;
-    for guest in machine.guests.iter().filter(|_| topology.early_ack) {
-        backend::accelerate(machine.computer.host(), guest.name())?;
+    let log = computer::log(logs)?;
+    let lost = |guest: &Agent, error| computer::lost(guest, error, &images.dom0, &log);
+    let domains = create_guests(kind, topology, clock, dom0, &guests, &lost, progress)?;
+    for guest in guests.iter().filter(|_| topology.early_ack) {
+        backend::accelerate(dom0, guest.name())?;
     }
     if topology.backend == Backend::Netback {
-        computer::bring_up_link(machine.computer.host(), topology.link)?;
-        wiring::join(machine.computer.host(), topology.join, topology.joined())?;
+        computer::bring_up_link(dom0, topology.link)?;
+        wiring::join(dom0, topology.join, topology.joined())?;
     }
-    machine.facts = facts(&machine, topology, &images.release)?;
-    Ok(Box::new(machine))
+    let facts = facts(kind, &computer, topology, &images.release)?;
+    Ok(Box::new(Emulated { guests, computer, facts, host: Dom0 { backend: topology.backend, domains } }))
 }
 
 /// How many virtual CPUs of dom0 are measured. On the clock of instructions it has one more, the external machine's.
@@ -139,7 +132,7 @@ fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: 
     let plan = &topology.guests[number - 1];
     let cpus = plan.cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let card = number <= topology.joined();
-    let mac = wiring::mac_text(node);
+    let mac = node.mac();
     let rate = plan.rate.map(|rate| format!(",rate={rate:.0}b/s")).unwrap_or_default();
     let vif = if card { format!("vif = ['mac={mac}{rate}']\n") } else { String::new() };
     let wishes = format!(" {}", wiring::wishes(node));
@@ -161,63 +154,52 @@ fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: 
     )
 }
 
-/// A Xen host that is up. The guests' agents are reached over dom0's.
-struct Xen {
+/// Creates the guests one after the other, as the toolstack does, and then waits for all; answers their numbers, as Xen counts
+/// domains. What is said of a guest that does not come up is `lost`.
+fn create_guests(
     kind: MachineKind,
+    topology: &Topology,
+    clock: &Clock,
+    dom0: &Agent,
+    guests: &[Agent],
+    lost: &dyn Fn(&Agent, Error) -> Error,
+    progress: Progress,
+) -> Result<Vec<String>, Error> {
+    let (mut attaching, mut domains) = (Vec::new(), Vec::new());
+    for (number, guest) in (1..).zip(guests) {
+        progress(&format!("{}: booting", guest.name()));
+        let path = format!("/etc/xen/{}.cfg", guest.name());
+        let text = configuration(kind, topology, clock, number);
+        dom0.run(Command::Write { path: path.clone().into(), text })?;
+        xen(dom0, &format!("xl create -q {path}")).map_err(|error| lost(guest, error))?;
+        let domain = xen(dom0, &format!("xl domid {}", guest.name()))?.trim().to_owned();
+        if topology.backend == Backend::Netback && number <= topology.joined() {
+            // Xen's own hotplug script would name it.
+            wiring::ip(dom0, &format!("link set vif{domain}.0 name {}", wiring::vif(number)))?;
+        }
+        let tty = format!("/local/domain/{domain}/console/tty");
+        let console = dom0.await_output(&["xenstore-read", &tty], "/")?;
+        let attach = Command::Attach { name: guest.name().to_owned(), console: console.trim().into() };
+        attaching.push((guest, dom0.start_job(attach)?));
+        domains.push(domain);
+    }
+    for (guest, job) in attaching {
+        job.wait().map_err(|error| lost(guest, error))?;
+    }
+    Ok(domains)
+}
+
+/// What dom0 tells of its guests.
+struct Dom0 {
     backend: Backend,
-    guests: Vec<Agent>,
     /// The guests' numbers, as Xen counts domains.
     domains: Vec<String>,
-    computer: Computer,
-    facts: BTreeMap<String, Value>,
-    log: PathBuf,
-    image: PathBuf,
 }
 
-impl Xen {
-    /// Creates the guests one after the other, as the toolstack does, and then waits for all.
-    fn create_guests(&mut self, topology: &Topology, clock: &Clock, progress: Progress) -> Result<(), Error> {
-        let dom0 = self.computer.host();
-        let (mut attaching, mut domains) = (Vec::new(), Vec::new());
-        for (number, guest) in (1..).zip(&self.guests) {
-            progress(&format!("{}: booting", guest.name()));
-            let path = format!("/etc/xen/{}.cfg", guest.name());
-            let text = configuration(self.kind, topology, clock, number);
-            dom0.run(Command::Write { path: path.clone().into(), text })?;
-            let lost = |error| computer::lost(guest, error, &self.image, &self.log);
-            xen(dom0, &format!("xl create -q {path}")).map_err(lost)?;
-            let domain = xen(dom0, &format!("xl domid {}", guest.name()))?;
-            let domain = domain.trim();
-            domains.push(domain.to_owned());
-            if topology.backend == Backend::Netback && number <= topology.joined() {
-                // Xen's own hotplug script would name it.
-                wiring::ip(dom0, &format!("link set vif{}.0 name {}", domain, wiring::vif(number)))?;
-            }
-            let tty = format!("/local/domain/{}/console/tty", domain);
-            let console = dom0.await_output(&["xenstore-read", &tty], "/")?;
-            let attach = Command::Attach { name: guest.name().to_owned(), console: console.trim().into() };
-            attaching.push((guest, dom0.start_job(attach)?));
-        }
-        for (guest, job) in attaching {
-            job.wait().map_err(|error| computer::lost(guest, error, &self.image, &self.log))?;
-        }
-        self.domains = domains;
-        Ok(())
-    }
-}
-
-impl Machine for Xen {
-    fn agent(&self, node: Node) -> &Agent {
-        match node {
-            Node::External => self.computer.external(),
-            Node::Host => self.computer.host(),
-            Node::Guest(number) => &self.guests[number - 1],
-        }
-    }
-
+impl Host for Dom0 {
     /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.
-    fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        let table = self.computer.host().output(&[&PYTHON[..], &[CPU_TIME]].concat())?;
+    fn cpu_time(&self, dom0: &Agent) -> Result<Vec<CpuTime>, Error> {
+        let table = dom0.output(&[&PYTHON[..], &[CPU_TIME]].concat())?;
         let mut nanoseconds = BTreeMap::new();
         for line in table.lines() {
             let (domain, time) = line.split_once(' ').unwrap_or_default();
@@ -227,7 +209,7 @@ impl Machine for Xen {
         let domains = domains.chain((1..).map(Node::Guest).zip(self.domains.iter().map(String::as_str)));
         let time = |(node, domain)| {
             let failed = || Error::Failed {
-                guest: self.computer.host().name().to_owned(),
+                guest: dom0.name().to_owned(),
                 reason: format!("the CPU time of domain {domain} ({node}) is not in Xen's account: {table}"),
             };
             let nanoseconds = nanoseconds.get(domain).filter(|time| time.is_finite()).ok_or_else(failed)?;
@@ -236,35 +218,27 @@ impl Machine for Xen {
         domains.map(time).collect()
     }
 
-    fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
+    fn vifs(&self, dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
         match self.backend {
             Backend::Netback => Ok(BTreeMap::new()),
-            Backend::Fairlane => backend::vifs(self.computer.host()),
+            Backend::Fairlane => backend::vifs(dom0),
         }
-    }
-
-    fn marks(&self) -> Vec<PathBuf> {
-        self.computer.marks()
-    }
-
-    fn facts(&self) -> BTreeMap<String, Value> {
-        self.facts.clone()
-    }
-
-    fn stop(self: Box<Self>) -> Result<(), Error> {
-        // Guests end with their host.
-        self.computer.stop()
     }
 }
 
-fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
-    let info = xen(machine.computer.host(), "xl info")?;
+fn facts(
+    kind: MachineKind,
+    computer: &Computer,
+    topology: &Topology,
+    kernel: &str,
+) -> Result<BTreeMap<String, Value>, Error> {
+    let info = xen(computer.host(), "xl info")?;
     let told = |name: &str| {
         let value = |line: &str| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim().to_owned());
         info.lines().find_map(value).unwrap_or_default()
     };
     Ok(BTreeMap::from([
-        ("machine".to_owned(), json!(machine.kind)),
+        ("machine".to_owned(), json!(kind)),
         ("backend".to_owned(), json!(topology.backend)),
         ("early_ack".to_owned(), json!(topology.early_ack)),
         ("xen".to_owned(), json!(told("xen_version"))),
@@ -272,6 +246,6 @@ fn facts(machine: &Xen, topology: &Topology, kernel: &str) -> Result<BTreeMap<St
         ("slice_ms".to_owned(), json!(topology.slice_ms)),
         ("kernel".to_owned(), json!(kernel)),
         ("emulated_by".to_owned(), json!(computer::version()?)),
-        ("external".to_owned(), json!(machine.computer.external_place())),
+        ("external".to_owned(), json!(computer.external_place())),
     ]))
 }

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::FormatError;
-use crate::error::{Error, IoContext};
+use crate::error::{Error, FormatError, IoContext};
 
 /// A place of code: what two domains execute at the same address lies on different pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,14 +14,4 @@ pub use bill::{Bill, Component};
 pub use counts::{Code, Counts, Place, Tally};
 pub use domains::{Domain, Domains};
 
-/// The plugin's output has a line that it does not write.
-#[derive(Debug, thiserror::Error)]
-#[error("line {line}, `{text}`, is not {wanted}")]
-pub struct FormatError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What it holds.
-    pub text: String,
-    /// What it was to be.
-    pub wanted: &'static str,
-}
+pub use crate::error::FormatError;

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::axis;
 use super::legend::width;
-use super::{Entry, Ranges, View, axis, px};
+use super::view::{Entry, Ranges, View, px};
 use crate::label::{clean, number, quantity, shorten};
 use crate::result::Figure;
 use crate::stats;

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::{Entry, Ranges, View, axis, px};
+use super::axis;
+use super::view::{Entry, Ranges, View, px};
 
 /// The most steps drawn of one curve; more would fall on the same pixels.
 const STEPS: usize = 480;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Entry, px};
+use super::view::{Entry, px};
 use crate::label::shorten;
 use crate::result::Kind;
 

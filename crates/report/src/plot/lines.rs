@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::axis;
 use super::legend::marker;
-use super::{Entry, Ranges, View, axis, px};
+use super::view::{Entry, Ranges, View, px};
 use crate::label::{clean, quantity, shorten};
 
 /// The least distance between points that get a marker each, in pixels.

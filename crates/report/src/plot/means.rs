@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::{Entry, Ranges, View, lines, px};
+use super::lines;
+use super::view::{Entry, Ranges, View, px};
 use crate::result::Series;
 use crate::stats;
 

@@ -8,6 +8,7 @@ mod cdf;
 mod legend;
 mod lines;
 mod means;
+mod view;
 
 use std::ops::RangeInclusive;
 
@@ -17,14 +18,15 @@ use crate::label::{clean, shorten};
 use crate::result::{At, Figure, Kind, ResultFile, Role, Series};
 use axis::Scale;
 use legend::width;
+use view::{COLOURS, Entry, Ranges, View, px};
 
 /// The colours, light and dark, as custom properties of `:root`.
 pub(crate) const THEME: &str = include_str!("theme.css");
 /// How the parts of a figure use them.
 pub(crate) const STYLE: &str = include_str!("plot.css");
 
-/// How many colours the theme has for series.
-const COLOURS: usize = 7;
+/// Numbers that are wanted at the upright axis.
+const Y_TICKS: f64 = 5.0;
 
 /// The width a figure is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,47 +62,6 @@ pub(crate) fn svg(result: &ResultFile, figure: &Figure, size: Size) -> Markup {
 pub fn standalone(result: &ResultFile, figure: &Figure, size: Size) -> String {
     let style = format!("{THEME}{STYLE}svg {{ background: var(--paper); }}");
     draw(result, figure, size, Some(&style)).into_string()
-}
-
-/// A series as one figure shows it.
-struct Entry<'a> {
-    series: &'a Series,
-    label: String,
-    /// Which colour and marker; none for what is expected of nobody in particular.
-    index: Option<usize>,
-}
-
-impl Entry<'_> {
-    /// The class that gives the colour, and dashes to what is expected.
-    fn class(&self) -> String {
-        let colour = self.index.map_or("plain".to_owned(), |index| format!("c{}", index % COLOURS));
-        if self.expected() { colour + " expected" } else { colour }
-    }
-
-    fn expected(&self) -> bool {
-        self.series.role == Role::Expected
-    }
-
-    /// Whether its own name is shown. What is expected of someone has that one's colour instead.
-    fn named(&self) -> bool {
-        !self.expected() || self.index.is_none()
-    }
-
-    /// A sample in words, for whoever points at it.
-    fn tip(&self, value: f64, x: &str) -> String {
-        let expected = if self.expected() { " (expected)" } else { "" };
-        format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
-    }
-}
-
-/// Where data are drawn, and by which scales.
-struct View {
-    x: Scale,
-    y: Scale,
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
 }
 
 /// The series of a figure. One label has one colour throughout a result: its place among all labels. Only where two of one
@@ -139,37 +100,21 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     let entries = entries(result, figure);
     let summaries = if figure.kind == Kind::Means { means::summaries(&entries) } else { Vec::new() };
     let entries = if figure.kind == Kind::Means { means::entries(&entries, &summaries) } else { entries };
-    let (wide, high) = size.pixels();
     let places = if figure.kind == Kind::Bars { bars::places(figure, &entries) } else { Vec::new() };
-    let (x_range, y_range) = match figure.kind {
+    let ranges = match figure.kind {
         Kind::Lines => lines::ranges(&entries),
         Kind::Means => means::ranges(&entries, &summaries),
         Kind::Bars => bars::ranges(&places),
         Kind::Cdf => cdf::ranges(&entries),
     };
-    let (x_range, y_range) = with_marks(figure, x_range, y_range);
-    let y_range = axis::rounded(y_range, 5.0);
-
-    let unit = entries.first().map_or("", |entry| entry.series.unit.as_str());
-    let (x_title, y_title) = titles(figure, entries.first().map(|entry| entry.series), unit);
-
     // Lines are named at their ends where there is room for it, else in the legend.
     let along = matches!(figure.kind, Kind::Lines | Kind::Means);
     let at_ends = size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
-    let legend = legend::rows(&entries, figure.kind, at_ends, wide);
-    let longest =
-        entries.iter().filter(|entry| entry.named()).map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
-
-    let upright = figure.kind != Kind::Bars && figure.marks.iter().any(|mark| matches!(mark.at, At::X(_)));
-    let top = 34.0 + legend.height + if upright { 18.0 } else { 0.0 };
-    let bottom = high - if x_title.is_empty() { 28.0 } else { 46.0 };
-    let y = Scale::new(y_range, bottom, top);
-    let y_ticks = y.ticks(5.0);
-    let left = y_ticks.iter().map(|(_, text)| width(text)).fold(0.0, f64::max) + 12.0;
-    let right = wide - if at_ends && longest > 0.0 { longest + 16.0 } else { 18.0 };
-    let view = View { x: Scale::new(x_range, left, right), y, left, right, top, bottom };
-
+    let legend = legend::rows(&entries, figure.kind, at_ends, size.pixels().0);
+    let titles = titles(figure, entries.first().map(|entry| entry.series));
+    let view = lay_out(figure, size, ranges, &entries, legend.height, at_ends, !titles.0.is_empty());
     let empty = entries.iter().all(|entry| entry.series.values().is_empty());
+    let (wide, high) = size.pixels();
     html! {
         svg xmlns="http://www.w3.org/2000/svg" class=(size.class()) role="img"
             viewBox=(format!("0 0 {wide} {high}")) aria-label=(clean(&figure.title)) {
@@ -177,23 +122,10 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
             title { (clean(&figure.title)) }
             desc { (clean(&figure.caption)) }
             (legend.markup)
-            text.name x="0" y=(px(legend.height + 12.0)) { (shorten(&y_title, (wide / 7.5) as usize)) }
-            @for (value, text) in &y_ticks {
-                @let at = px(view.y.px(*value));
-                line.grid x1=(px(left)) x2=(px(right)) y1=(at) y2=(at) {}
-                text.tick x=(px(left - 8.0)) y=(at) dy="0.35em" text-anchor="end" { (text) }
-            }
-            @if figure.kind == Kind::Bars {
-                (bars::names(&view, &places))
-            } @else {
-                (x_ticks(&view))
-            }
-            line.base x1=(px(left)) x2=(px(right)) y1=(px(bottom)) y2=(px(bottom)) {}
-            text.name x=(px((left + right) / 2.0)) y=(px(high - 6.0)) text-anchor="middle" {
-                (shorten(&x_title, (wide / 8.0) as usize))
-            }
+            (axes(&view, figure, &places, &titles, size, legend.height))
             @if empty {
-                text.none x=(px((left + right) / 2.0)) y=(px((top + bottom) / 2.0)) text-anchor="middle" {
+                text.none x=(px((view.left + view.right) / 2.0)) y=(px((view.top + view.bottom) / 2.0))
+                    text-anchor="middle" {
                     "nothing was measured"
                 }
             }
@@ -210,7 +142,58 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     }
 }
 
-type Ranges = (RangeInclusive<f64>, RangeInclusive<f64>);
+/// Leaves room for what stands around the data: the legend above, names of lines at their ends, numbers and titles.
+fn lay_out(
+    figure: &Figure,
+    size: Size,
+    (x_range, y_range): Ranges,
+    entries: &[Entry],
+    legend: f64,
+    at_ends: bool,
+    x_title: bool,
+) -> View {
+    let (x_range, y_range) = with_marks(figure, x_range, y_range);
+    let (wide, high) = size.pixels();
+    let named = entries.iter().filter(|entry| entry.named());
+    let longest = named.map(|entry| width(&shorten(&entry.label, 22))).fold(0.0, f64::max);
+    let upright = figure.kind != Kind::Bars && figure.marks.iter().any(|mark| matches!(mark.at, At::X(_)));
+    let top = 34.0 + legend + if upright { 18.0 } else { 0.0 };
+    let bottom = high - if x_title { 46.0 } else { 28.0 };
+    let y = Scale::new(axis::rounded(y_range, Y_TICKS), bottom, top);
+    let left = y.ticks(Y_TICKS).iter().map(|(_, text)| width(text)).fold(0.0, f64::max) + 12.0;
+    let right = wide - if at_ends && longest > 0.0 { longest + 16.0 } else { 18.0 };
+    View { x: Scale::new(x_range, left, right), y, left, right, top, bottom }
+}
+
+/// The axes: grid, numbers, base and titles, that of the upright one below a legend so high.
+fn axes(
+    view: &View,
+    figure: &Figure,
+    places: &[bars::Place],
+    (x_title, y_title): &(String, String),
+    size: Size,
+    legend: f64,
+) -> Markup {
+    let (wide, high) = size.pixels();
+    let (left, right) = (px(view.left), px(view.right));
+    html! {
+        text.name x="0" y=(px(legend + 12.0)) { (shorten(y_title, (wide / 7.5) as usize)) }
+        @for (value, text) in view.y.ticks(Y_TICKS) {
+            @let at = px(view.y.px(value));
+            line.grid x1=(left) x2=(right) y1=(at) y2=(at) {}
+            text.tick x=(px(view.left - 8.0)) y=(at) dy="0.35em" text-anchor="end" { (text) }
+        }
+        @if figure.kind == Kind::Bars {
+            (bars::names(view, places))
+        } @else {
+            (x_ticks(view))
+        }
+        line.base x1=(left) x2=(right) y1=(px(view.bottom)) y2=(px(view.bottom)) {}
+        text.name x=(px((view.left + view.right) / 2.0)) y=(px(high - 6.0)) text-anchor="middle" {
+            (shorten(x_title, (wide / 8.0) as usize))
+        }
+    }
+}
 
 /// The ranges widened to hold the figure's marks. Bars have places across, not values.
 fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -> Ranges {
@@ -227,7 +210,8 @@ fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -
 }
 
 /// What the axes are called: a quantity, and its unit in brackets.
-fn titles(figure: &Figure, first: Option<&Series>, unit: &str) -> (String, String) {
+fn titles(figure: &Figure, first: Option<&Series>) -> (String, String) {
+    let unit = first.map_or("", |series| series.unit.as_str());
     let title = |name: &str, unit: &str| match (clean(name), clean(unit)) {
         (name, unit) if unit.is_empty() => name,
         (name, unit) if name.is_empty() => unit,
@@ -286,10 +270,4 @@ fn marks(view: &View, figure: &Figure) -> Markup {
             text.mark x=(px(view.left + 6.0)) y=(px(y - 5.0)) { (short) }
         }
     }
-}
-
-/// A length in the picture, to a tenth of a pixel.
-fn px(length: f64) -> String {
-    let text = format!("{length:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }

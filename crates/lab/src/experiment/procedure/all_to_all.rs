@@ -6,10 +6,10 @@ use fairlane_agent::{Command, Outcome, mpi};
 use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault};
+use super::super::fault::{Fault, guest_fault, limits};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::{Finished, Procedure, limits};
+use super::{Finished, Procedure};
 use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.

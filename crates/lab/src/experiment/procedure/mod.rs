@@ -7,6 +7,7 @@ mod packet_delay;
 mod passage;
 mod path_length;
 mod ping;
+pub mod registry;
 mod requests;
 mod transfer;
 mod udp_share;
@@ -17,9 +18,8 @@ use std::fmt::Debug;
 
 use fairlane_report::{Figure, ResultFile};
 use serde::{Deserialize, Deserializer, de::Error};
-use toml::de::ValueDeserializer;
 
-use super::case::Fault;
+use super::fault::Fault;
 use super::plan::{Account, Addresses, Plan};
 use super::record::Record;
 use crate::{Machine, Node, Topology};
@@ -83,30 +83,6 @@ pub struct Finished<'a> {
     pub record: Record,
 }
 
-/// The names of all procedures.
-pub(super) const NAMES: [&str; 8] =
-    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
-
-/// Reads the procedure of this name; none if there is none.
-pub(super) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
-    fn boxed<'a, P: Procedure + Deserialize<'a> + 'static>(
-        value: ValueDeserializer<'a>,
-    ) -> Result<Box<dyn Procedure>, toml::de::Error> {
-        Ok(Box::new(P::deserialize(value)?))
-    }
-    Some(match name {
-        "udp-share" => boxed::<udp_share::UdpShare>(value),
-        "weight-steps" => boxed::<weight_steps::WeightSteps>(value),
-        "ping" => boxed::<ping::Ping>(value),
-        "packet-delay" => boxed::<packet_delay::PacketDelay>(value),
-        "transfer" => boxed::<transfer::Transfer>(value),
-        "path-length" => boxed::<path_length::PathLength>(value),
-        "requests" => boxed::<requests::Requests>(value),
-        "all-to-all" => boxed::<all_to_all::AllToAll>(value),
-        _ => return None,
-    })
-}
-
 /// Reads a node as files name it: `"external"`, `"host"`, or a guest by its number.
 fn node<'a, D: Deserializer<'a>>(from: D) -> Result<Node, D::Error> {
     #[derive(Deserialize)]
@@ -120,13 +96,6 @@ fn node<'a, D: Deserializer<'a>>(from: D) -> Result<Node, D::Error> {
         Ok(Word::Name(name)) if name == "external" => Ok(Node::External),
         Ok(Word::Name(name)) if name == "host" => Ok(Node::Host),
         _ => Err(D::Error::custom("a node is \"external\", \"host\" or the number of a guest, from 1")),
-    }
-}
-
-/// Says so where a number is not within its limits.
-fn limits(faults: &mut Vec<Fault>, key: &'static str, value: f64, least: f64, most: f64) {
-    if !(least..=most).contains(&value) {
-        faults.push((key, format!("{key} must be {least} to {most}, not {value}")));
     }
 }
 

@@ -5,10 +5,10 @@ use fairlane_load::{ServeSpec, delay};
 use fairlane_report::{Axis, Figure, Series};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::fault::{Fault, guest_fault, limits, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::{Finished, Procedure, limits, waiting};
+use super::{Finished, Procedure, waiting};
 use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.

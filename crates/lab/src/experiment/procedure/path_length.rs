@@ -8,11 +8,11 @@ use fairlane_load::{ReceiveSpec, tcp, udp};
 use fairlane_report::Figure;
 use serde::Deserialize;
 
-use super::super::case::{Fault, node_fault};
+use super::super::fault::{Fault, limits, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::executed::{self, CAPTION, Executed, bars};
-use super::{Finished, Procedure, limits};
+use super::{Finished, Procedure};
 use crate::machine::{CARD, UPLINK};
 use crate::path::{Bill, Component, Counts, Domain, Domains};
 use crate::{Error, Machine, Node, Topology};

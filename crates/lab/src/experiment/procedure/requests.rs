@@ -14,11 +14,11 @@ use fairlane_load::traffic::{Pattern, Sizes};
 use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::fault::{Fault, guest_fault, limits, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::executed::{self, CAPTION, Executed, bars};
-use super::{Finished, Procedure, limits};
+use super::{Finished, Procedure};
 use crate::machine::CARD;
 use crate::{Error, Join, Machine, Node, Topology};
 

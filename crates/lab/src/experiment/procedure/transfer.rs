@@ -5,10 +5,10 @@ use fairlane_load::{ServeSpec, transfer};
 use fairlane_report::{Axis, Figure, Series};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault, node_fault};
+use super::super::fault::{Fault, guest_fault, limits, node_fault};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
-use super::{Finished, Procedure, limits};
+use super::{Finished, Procedure};
 use crate::machine::set_initial_window;
 use crate::{Node, Topology};
 

@@ -7,11 +7,11 @@ use fairlane_load::{ReceiveSpec, disk, udp};
 use fairlane_report::{At, Axis, Figure, Series, stats};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault};
+use super::super::fault::{Fault, guest_fault, limits};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::flows::{Flows, mean, worst};
-use super::{Finished, Procedure, limits, passage, title};
+use super::{Finished, Procedure, passage, title};
 use crate::images::GUEST_DISK;
 use crate::{Error, GuestPlan, Machine, Node, Topology};
 

@@ -10,11 +10,11 @@ use fairlane_load::{ReceiveSpec, udp};
 use fairlane_report::{Axis, Figure, Series};
 use serde::Deserialize;
 
-use super::super::case::{Fault, guest_fault};
+use super::super::fault::{Fault, guest_fault, limits};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
 use super::flows::{Flows, mean, worst};
-use super::{Finished, Procedure, limits, passage, title};
+use super::{Finished, Procedure, passage, title};
 use crate::machine::set_weights;
 use crate::{Error, Machine, Node, Topology};
 

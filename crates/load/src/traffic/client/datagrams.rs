@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{IntervalCounter, Run, stop};
+use super::{IntervalCounter, Run, stop::Stop};
 use crate::{
     traffic::{
         Arrived,
@@ -20,18 +20,19 @@ const RETRY: Duration = Duration::from_millis(100);
 const QUESTIONS: usize = 20;
 
 /// Sends from one socket to the end, then asks the server.
-pub fn run(run: &Run, thread: usize, size: usize, mut counted: IntervalCounter) -> Result<Arrived, String> {
+pub fn run(run: &Run, thread: usize, size: usize, mut counted: IntervalCounter) -> Result<Arrived, Stop> {
     let outcome = exchange(run, thread, size, &mut counted);
     counted.close();
     outcome
 }
 
-fn exchange(run: &Run, thread: usize, size: usize, counted: &mut IntervalCounter) -> Result<Arrived, String> {
+fn exchange(run: &Run, thread: usize, size: usize, counted: &mut IntervalCounter) -> Result<Arrived, Stop> {
     let spec = run.spec;
     let any = if spec.to.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
     let source = run.source(thread).unwrap_or(any);
-    let socket = UdpSocket::bind((source, 0)).map_err(|error| format!("cannot send from {source}: {error}"))?;
-    socket.connect(spec.to).map_err(|error| format!("cannot reach {}: {error}", spec.to))?;
+    let socket =
+        UdpSocket::bind((source, 0)).map_err(|error| Stop::System(format!("cannot send from {source}: {error}")))?;
+    socket.connect(spec.to).map_err(|error| Stop::System(format!("cannot reach {}: {error}", spec.to)))?;
     // Whether anybody is there is better known before than after.
     ask(&socket, spec.to, 0)?;
     let rate = spec.rate.map(|rate| rate / spec.connections as f64);
@@ -42,13 +43,13 @@ fn exchange(run: &Run, thread: usize, size: usize, counted: &mut IntervalCounter
         counted.tally.sent += bytes;
         !run.stopped()
     });
-    sent.map_err(|error| format!("cannot send to {}: {error}", spec.to))?;
+    sent.map_err(|error| Stop::System(format!("cannot send to {}: {error}", spec.to)))?;
     ask(&socket, spec.to, 1)
 }
 
 /// Asks the server what has come from this socket.
-fn ask(socket: &UdpSocket, server: SocketAddr, number: u64) -> Result<Arrived, String> {
-    let words = |error: io::Error| format!("cannot ask {server} what came: {error}");
+fn ask(socket: &UdpSocket, server: SocketAddr, number: u64) -> Result<Arrived, Stop> {
+    let words = |error: io::Error| Stop::System(format!("cannot ask {server} what came: {error}"));
     socket.set_read_timeout(Some(RETRY)).map_err(words)?;
     let mut answer = [0; ANSWER + 1];
     let mut refused = 0;
@@ -58,18 +59,18 @@ fn ask(socket: &UdpSocket, server: SocketAddr, number: u64) -> Result<Arrived, S
                 Some((to, arrived)) if to == number => return Ok(arrived),
                 // An answer to an earlier question that was asked twice.
                 Some(_) => (),
-                None => return Err(stop::protocol(server, &answer[..length], "`fairlane load server`")),
+                None => return Err(Stop::protocol(server, &answer[..length], "`fairlane load server`")),
             },
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // The first may be about a datagram long ago.
                 refused += 1;
                 if refused > 2 {
-                    return Err(format!("{server} refuses datagrams: does `fairlane load server` run there?"));
+                    return Err(Stop::DatagramsRefused(server));
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => (),
             Err(error) => return Err(words(error)),
         }
     }
-    Err(format!("{server} does not say what came: is it a `fairlane load server`, and may UDP pass?"))
+    Err(Stop::Uncounted(server))
 }

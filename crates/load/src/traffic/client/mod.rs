@@ -21,6 +21,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use stop::{Failure, Stop};
+
 use super::{Arrived, HEADER, Interval, Pattern, Tally, sockets};
 use crate::{invalid, seconds, within};
 
@@ -72,7 +74,7 @@ pub struct Outcome {
     /// Seconds of processor time this process used meanwhile.
     pub processor: f64,
     /// Why it ended before its time; what was counted up to there is in `total`.
-    pub stopped: Option<String>,
+    pub stopped: Option<Stop>,
 }
 
 /// What a client did, in the few figures that others are told.
@@ -104,13 +106,13 @@ impl From<&Outcome> for Account {
             received: total.received,
             median: total.latency.value_at_quantile(0.5) as f64 / 1e9,
             longest: total.latency.max() as f64 / 1e9,
-            stopped: stopped.clone(),
+            stopped: stopped.as_ref().map(Stop::to_string),
         }
     }
 }
 
 /// What a thread ends with.
-type Ended = Result<Option<Arrived>, String>;
+type Ended = Result<Option<Arrived>, Stop>;
 
 /// Runs the traffic, giving `sink` each interval when it is over. When `over` is set, it stops.
 ///
@@ -148,7 +150,7 @@ pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> i
         workers.into_iter().map(|worker| worker.join().expect("a client's thread")).collect::<Vec<Ended>>()
     });
     let elapsed = run.start.elapsed().as_secs_f64();
-    let interrupted = over.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
+    let interrupted = over.load(Ordering::Relaxed).then_some(Stop::Interrupted);
     let mut stopped = None;
     let mut arrived: Option<Arrived> = None;
     for end in ended {
@@ -164,7 +166,7 @@ pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> i
         Pattern::Stream | Pattern::Udp { .. } => true,
         _ => total.requests > 0,
     };
-    let silent = (!answered).then(|| stop::silent(spec.to, elapsed));
+    let silent = (!answered).then_some(Stop::Silent { to: spec.to, seconds: elapsed });
     let stopped = stopped.or(interrupted).or(silent);
     Ok(Outcome { seconds: elapsed, total, arrived, processor: sockets::processor_time() - processor, stopped })
 }

@@ -12,7 +12,7 @@ use std::{
 
 use nix::{errno::Errno, poll::PollFd, poll::PollFlags};
 
-use super::{Close, IntervalCounter, Run, nanos, stop};
+use super::{Close, IntervalCounter, Run, nanos, stop::Stop};
 use crate::{
     PATIENCE, await_any,
     traffic::{
@@ -26,13 +26,13 @@ use crate::{
 const CHUNK: usize = 128 << 10;
 
 /// Runs one stream to its end.
-pub fn run(run: &Run, thread: usize, mut counted: IntervalCounter) -> Result<(), String> {
+pub fn run(run: &Run, thread: usize, mut counted: IntervalCounter) -> Result<(), Stop> {
     let outcome = stream(run, thread, &mut counted);
     counted.close();
     outcome
 }
 
-fn stream(run: &Run, thread: usize, counted: &mut IntervalCounter) -> Result<(), String> {
+fn stream(run: &Run, thread: usize, counted: &mut IntervalCounter) -> Result<(), Stop> {
     let mut stream = connect(run, thread)?;
     counted.tally.connections += 1;
     counted.tally.connect.saturating_record(run.now());
@@ -61,14 +61,14 @@ fn stream(run: &Run, thread: usize, counted: &mut IntervalCounter) -> Result<(),
             }
             Ok(bytes) => {
                 if first && buffer[0] != RESPONSE {
-                    return Err(stop::protocol(run.spec.to, &buffer[..bytes], "`fairlane load server`"));
+                    return Err(Stop::protocol(run.spec.to, &buffer[..bytes], "`fairlane load server`"));
                 }
                 counted.tally.received += bytes as u64;
                 moved = now;
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 if now - moved >= nanos(run.spec.timeout) {
-                    return Err(stop::silent(run.spec.to, run.spec.timeout));
+                    return Err(Stop::Silent { to: run.spec.to, seconds: run.spec.timeout });
                 }
                 continue;
             }
@@ -83,37 +83,37 @@ fn stream(run: &Run, thread: usize, counted: &mut IntervalCounter) -> Result<(),
     if sends { confirm(run, &mut stream, total) } else { Ok(()) }
 }
 
-fn connect(run: &Run, thread: usize) -> Result<TcpStream, String> {
+fn connect(run: &Run, thread: usize) -> Result<TcpStream, Stop> {
     let (spec, source) = (run.spec, run.source(thread));
     let socket = dial(spec.to, source, spec.close == Close::Reset, false);
-    let socket = socket.map_err(|error| stop::dialling(error, spec.to, source))?;
+    let socket = socket.map_err(|error| Stop::dialling(error, spec.to, source))?;
     let deadline = Instant::now() + Duration::from_secs_f64(spec.timeout);
     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-    if !await_any(&mut polled, deadline).map_err(|error| error.to_string())? {
-        return Err(stop::connecting(Errno::ETIMEDOUT, spec.to));
+    if !await_any(&mut polled, deadline).map_err(|error| Stop::System(error.to_string()))? {
+        return Err(Stop::connecting(Errno::ETIMEDOUT, spec.to));
     }
     match receive(&socket, &mut []) {
         Ok(_) | Err(Errno::EAGAIN) => (),
-        Err(error) => return Err(stop::connecting(error, spec.to)),
+        Err(error) => return Err(Stop::connecting(error, spec.to)),
     }
     let stream = TcpStream::from(socket);
     let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-    set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| error.to_string())?;
+    set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| Stop::System(error.to_string()))?;
     Ok(stream)
 }
 
 /// Waits until the server says that it has all.
-fn confirm(run: &Run, stream: &mut TcpStream, total: u64) -> Result<(), String> {
+fn confirm(run: &Run, stream: &mut TcpStream, total: u64) -> Result<(), Stop> {
     let mut answer = [0; 8];
     let wait = Some(Duration::from_secs_f64(run.spec.timeout));
     let result = stream.shutdown(Shutdown::Write).and_then(|()| stream.set_read_timeout(wait));
     result.and_then(|()| stream.read_exact(&mut answer)).map_err(|error| broken(run, &error))?;
     match u64::from_be_bytes(answer) {
         taken if taken == total => Ok(()),
-        taken => Err(format!("{} took {taken} bytes of {total}: it is no `fairlane load server`", run.spec.to)),
+        taken => Err(Stop::Miscounted { to: run.spec.to, taken, total }),
     }
 }
 
-fn broken(run: &Run, error: &std::io::Error) -> String {
-    format!("the stream to {} broke off: {error}", run.spec.to)
+fn broken(run: &Run, error: &std::io::Error) -> Stop {
+    Stop::Broken { to: run.spec.to, error: error.to_string() }
 }

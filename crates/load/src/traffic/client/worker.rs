@@ -19,7 +19,7 @@ use super::{
     Close, IntervalCounter, Run, nanos,
     schedule::Schedule,
     slot::{Slot, State},
-    stop,
+    stop::{Failure, Stop},
 };
 use crate::{
     await_any,
@@ -41,12 +41,12 @@ const SWEEP: u64 = 100_000_000;
 const SMALL: usize = 1200;
 
 /// Runs one thread's part of the connections and of the rate.
-pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), String> {
+pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), Stop> {
     let spec = run.spec;
     let count = spec.connections / threads + usize::from(thread < spec.connections % threads);
     let keeps = matches!(spec.pattern, Pattern::Rr(_) | Pattern::Http { keep_alive: true, .. });
     let request = wire::request(&spec.pattern);
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|error| error.desc().to_owned())?;
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|error| Stop::System(error.desc().to_owned()))?;
     let worker = Worker {
         run,
         no_delay: keeps || request.len() > SMALL,
@@ -85,17 +85,8 @@ struct Worker<'a> {
     heard: u64,
 }
 
-/// Why a request came to nothing.
-#[derive(Clone, Copy)]
-enum Failure {
-    Reset,
-    Closed,
-    TimedOut,
-    Status(u16),
-}
-
 impl Worker<'_> {
-    fn work(mut self) -> Result<(), String> {
+    fn work(mut self) -> Result<(), Stop> {
         let outcome = self.turn();
         if outcome.is_ok() && !self.run.stopped() {
             self.count_unanswered();
@@ -104,7 +95,7 @@ impl Worker<'_> {
         outcome
     }
 
-    fn turn(&mut self) -> Result<(), String> {
+    fn turn(&mut self) -> Result<(), Stop> {
         let end = self.run.end();
         let mut events = [EpollEvent::empty(); EVENTS];
         let mut sweep = SWEEP;
@@ -127,15 +118,16 @@ impl Worker<'_> {
     }
 
     /// Waits for events, until a request is due for which there is room, or until `until`.
-    fn wait(&self, events: &mut [EpollEvent], until: u64) -> Result<usize, String> {
-        let words = |error: Errno| format!("cannot wait for sockets: {}", error.desc());
+    fn wait(&self, events: &mut [EpollEvent], until: u64) -> Result<usize, Stop> {
+        let words = |error: Errno| Stop::System(format!("cannot wait for sockets: {}", error.desc()));
         let due = self.schedule.next().filter(|_| !self.idle.is_empty());
         let timeout = match due {
             // Epoll counts milliseconds: too coarse for a schedule.
             Some(due) => {
                 let deadline: Instant = self.run.start + Duration::from_nanos(due.min(until));
                 let mut polled = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
-                await_any(&mut polled, deadline).map_err(|error| format!("cannot wait for sockets: {error}"))?;
+                await_any(&mut polled, deadline)
+                    .map_err(|error| Stop::System(format!("cannot wait for sockets: {error}")))?;
                 EpollTimeout::ZERO
             }
             // A request failed at once: the next is due.
@@ -152,7 +144,7 @@ impl Worker<'_> {
     }
 
     /// Begins requests that are due while there is a connection for them.
-    fn begin_due(&mut self, now: u64) -> Result<(), String> {
+    fn begin_due(&mut self, now: u64) -> Result<(), Stop> {
         // In closed loop a slot that comes back at once is not taken again here: its events must have their turn.
         for _ in 0..self.idle.len() {
             let Some(due) = self.schedule.take(now) else { break };
@@ -163,7 +155,7 @@ impl Worker<'_> {
     }
 
     /// Begins a request that was meant to begin at `due`.
-    fn begin(&mut self, index: usize, due: u64) -> Result<(), String> {
+    fn begin(&mut self, index: usize, due: u64) -> Result<(), Stop> {
         let now = self.run.now();
         let slot = &mut self.slots[index];
         slot.begun = now;
@@ -178,7 +170,7 @@ impl Worker<'_> {
         let source = self.run.source(self.dialled);
         self.dialled += 1;
         let socket = dial(spec.to, source, spec.close == Close::Reset, self.no_delay)
-            .map_err(|error| stop::dialling(error, spec.to, source))?;
+            .map_err(|error| Stop::dialling(error, spec.to, source))?;
         let slot = &mut self.slots[index];
         slot.state = State::Connecting;
         slot.socket = Some(socket);
@@ -192,73 +184,92 @@ impl Worker<'_> {
         };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | room;
         let watched = self.epoll.add(socket, EpollEvent::new(flags, index as u64));
-        watched.map_err(|error| stop::dialling(Dial::Socket(error), spec.to, None))
+        watched.map_err(|error| Stop::dialling(Dial::Socket(error), spec.to, None))
     }
 
     /// Goes on with a connection until it would block.
-    fn advance(&mut self, index: usize) -> Result<(), String> {
+    fn advance(&mut self, index: usize) -> Result<(), Stop> {
         loop {
             let slot = &mut self.slots[index];
             let Some(socket) = &slot.socket else { return Ok(()) };
-            match slot.state {
+            let on = match slot.state {
                 State::Idle => {
                     self.rest(index);
-                    return Ok(());
+                    false
                 }
-                State::Connecting | State::Sending => match send(socket, &self.request[slot.sent..]) {
-                    Ok(sent) => {
-                        if slot.state == State::Connecting {
-                            slot.state = State::Sending;
-                            self.counted.tally.connections += 1;
-                            self.counted.tally.connect.saturating_record(self.run.now() - slot.begun);
-                        }
-                        slot.sent += sent;
-                        self.counted.tally.sent += sent as u64;
-                        if slot.sent == self.request.len() {
-                            slot.state = State::Receiving;
-                            // Nobody answers that fast: the event says when.
-                            return Ok(());
-                        }
-                    }
-                    Err(Errno::EAGAIN) => return Ok(()),
-                    Err(Errno::ECONNRESET | Errno::EPIPE) => return self.fail(index, Failure::Reset),
-                    Err(error) => return Err(stop::connecting(error, self.run.spec.to)),
-                },
-                State::Receiving => {
-                    let reading = match receive(socket, &mut self.scratch) {
-                        Ok(0) => match slot.response.end() {
-                            Reading::More => return self.fail(index, Failure::Closed),
-                            done => done,
-                        },
-                        Ok(read) => {
-                            self.counted.tally.received += read as u64;
-                            match slot.response.take(&self.scratch[..read]) {
-                                Reading::Wrong => return Err(self.protocol(read)),
-                                // The end may have come with these bytes, and there is no second edge for it.
-                                Reading::More => continue,
-                                done => done,
-                            }
-                        }
-                        Err(Errno::EAGAIN) => return Ok(()),
-                        Err(Errno::ECONNRESET | Errno::EPIPE) => return self.fail(index, Failure::Reset),
-                        Err(error) => return Err(stop::connecting(error, self.run.spec.to)),
-                    };
-                    if let Reading::Done { status, keep_alive } = reading {
-                        self.complete(index, status, keep_alive)?;
-                        // The end may have come with these bytes as well.
-                        if self.slots[index].state != State::Ending {
-                            return Ok(());
-                        }
-                    }
-                }
+                State::Connecting | State::Sending => self.ask(index)?,
+                State::Receiving => self.listen(index)?,
                 State::Ending => {
                     if receive(socket, &mut self.scratch) != Err(Errno::EAGAIN) {
                         slot.socket = None;
                         self.free(index);
                     }
-                    return Ok(());
+                    false
+                }
+            };
+            if !on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends as much of a request as the socket takes; answers whether there is more to do at once.
+    fn ask(&mut self, index: usize) -> Result<bool, Stop> {
+        let slot = &mut self.slots[index];
+        let Some(socket) = &slot.socket else { return Ok(false) };
+        match send(socket, &self.request[slot.sent..]) {
+            Ok(sent) => {
+                if slot.state == State::Connecting {
+                    slot.state = State::Sending;
+                    self.counted.tally.connections += 1;
+                    self.counted.tally.connect.saturating_record(self.run.now() - slot.begun);
+                }
+                slot.sent += sent;
+                self.counted.tally.sent += sent as u64;
+                if slot.sent == self.request.len() {
+                    slot.state = State::Receiving;
+                    // Nobody answers that fast: the event says when.
+                    return Ok(false);
+                }
+                Ok(true)
+            }
+            Err(error) => self.hindered(index, error),
+        }
+    }
+
+    /// Reads what has come of a response; answers whether there is more to do at once.
+    fn listen(&mut self, index: usize) -> Result<bool, Stop> {
+        let slot = &mut self.slots[index];
+        let Some(socket) = &slot.socket else { return Ok(false) };
+        let reading = match receive(socket, &mut self.scratch) {
+            Ok(0) => match slot.response.end() {
+                Reading::More => return self.fail(index, Failure::Closed).map(|()| false),
+                done => done,
+            },
+            Ok(read) => {
+                self.counted.tally.received += read as u64;
+                match slot.response.take(&self.scratch[..read]) {
+                    Reading::Wrong => return Err(self.protocol(read)),
+                    // The end may have come with these bytes, and there is no second edge for it.
+                    Reading::More => return Ok(true),
+                    done => done,
                 }
             }
+            Err(error) => return self.hindered(index, error),
+        };
+        if let Reading::Done { status, keep_alive } = reading {
+            self.complete(index, status, keep_alive)?;
+        }
+        // The end may have come with these bytes as well.
+        Ok(self.slots[index].state == State::Ending)
+    }
+
+    /// What a socket's error means to its request: to wait, as nothing more can be done at once, that it failed, or the end of all.
+    fn hindered(&mut self, index: usize, error: Errno) -> Result<bool, Stop> {
+        match error {
+            Errno::EAGAIN => Ok(false),
+            Errno::ECONNRESET | Errno::EPIPE => self.fail(index, Failure::Reset).map(|()| false),
+            error => Err(Stop::connecting(error, self.run.spec.to)),
         }
     }
 
@@ -272,7 +283,7 @@ impl Worker<'_> {
         }
     }
 
-    fn complete(&mut self, index: usize, status: u16, keep_alive: bool) -> Result<(), String> {
+    fn complete(&mut self, index: usize, status: u16, keep_alive: bool) -> Result<(), Stop> {
         let now = self.run.now();
         self.heard = now;
         self.counted.advance(now);
@@ -299,23 +310,22 @@ impl Worker<'_> {
     }
 
     /// Ends the connection of a request that came to nothing.
-    fn fail(&mut self, index: usize, failure: Failure) -> Result<(), String> {
+    fn fail(&mut self, index: usize, failure: Failure) -> Result<(), Stop> {
         self.slots[index].socket = None;
         self.count_failure(index, failure)
     }
 
-    fn count_failure(&mut self, index: usize, failure: Failure) -> Result<(), String> {
+    fn count_failure(&mut self, index: usize, failure: Failure) -> Result<(), Stop> {
         let failures = &mut self.counted.tally.failures;
-        let (count, why) = match failure {
-            Failure::Reset => (&mut failures.reset, "the connection was reset".to_owned()),
-            Failure::Closed => (&mut failures.closed, "the connection ended before the response".to_owned()),
-            Failure::TimedOut => (&mut failures.timed_out, "there was no answer in time".to_owned()),
-            Failure::Status(status) => (&mut failures.status, format!("of HTTP status {status}")),
-        };
-        *count += 1;
+        *match failure {
+            Failure::Reset => &mut failures.reset,
+            Failure::Closed => &mut failures.closed,
+            Failure::TimedOut => &mut failures.timed_out,
+            Failure::Status(_) => &mut failures.status,
+        } += 1;
         self.failed_in_a_row += 1;
         if self.failed_in_a_row >= (self.slots.len() as u64).max(100) {
-            return Err(stop::failing(self.run.spec.to, &why, self.failed_in_a_row));
+            return Err(Stop::Failing { to: self.run.spec.to, times: self.failed_in_a_row, last: failure });
         }
         self.free(index);
         Ok(())
@@ -327,7 +337,7 @@ impl Worker<'_> {
     }
 
     /// Fails the requests that have waited too long.
-    fn sweep(&mut self, now: u64) -> Result<(), String> {
+    fn sweep(&mut self, now: u64) -> Result<(), Stop> {
         let spec = self.run.spec;
         let timeout = nanos(spec.timeout);
         for index in 0..self.slots.len() {
@@ -340,7 +350,7 @@ impl Worker<'_> {
                     continue;
                 }
                 if now.saturating_sub(self.heard) >= timeout {
-                    return Err(stop::silent(spec.to, spec.timeout));
+                    return Err(Stop::Silent { to: spec.to, seconds: spec.timeout });
                 }
                 self.fail(index, Failure::TimedOut)?;
             }
@@ -365,11 +375,11 @@ impl Worker<'_> {
         }
     }
 
-    fn protocol(&self, read: usize) -> String {
+    fn protocol(&self, read: usize) -> Stop {
         let wanted = match self.run.spec.pattern {
             Pattern::Http { .. } => "an HTTP/1 server",
             _ => "`fairlane load server`",
         };
-        stop::protocol(self.run.spec.to, &self.scratch[..read], wanted)
+        Stop::protocol(self.run.spec.to, &self.scratch[..read], wanted)
     }
 }

@@ -13,7 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -125,29 +125,11 @@ pub fn run(
     let processor = sockets::processor_time();
     started(at);
     thread::scope(|scope| {
-        let mut listeners = listeners.into_iter();
-        let mut hands = Vec::new();
-        let mut threads = Vec::new();
-        for counters in &counters[..spec.threads] {
-            let door = match spec.acceptors {
-                Acceptors::Each => Door::Listener(listeners.next().expect("a listener a thread")),
-                Acceptors::One => {
-                    let (hand, inbox) = mpsc::sync_channel(HANDED);
-                    let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-                    hands.push((hand, bell.clone()));
-                    Door::Inbox(inbox, bell)
-                }
-            };
-            threads.push(scope.spawn(move || worker::run(run, door, most, counters)));
-        }
-        if let Some(listener) = listeners.next() {
-            threads.push(scope.spawn(move || worker::accept(run, &listener, &hands)));
-        }
+        let threads = begin(scope, run, spec, listeners, most, &counters)?;
         let counters_of_datagrams = &counters[spec.threads];
         scope.spawn(move || datagrams::run(run, &datagrams, counters_of_datagrams));
         let served = || counters.iter().map(|counters| counters.served()).collect::<Vec<_>>();
         let (mut before, mut boundary, mut begun) = (served(), interval, Duration::ZERO);
-        let mut outcome = Ok(());
         loop {
             let now = run.start.elapsed();
             let ended = end.is_some_and(|end| now >= end) || over.load(Ordering::Relaxed);
@@ -164,15 +146,43 @@ pub fn run(
             thread::sleep(LOOK.min(boundary.saturating_sub(now)));
         }
         run.over.store(true, Ordering::Relaxed);
-        for thread in threads {
-            outcome = outcome.and(thread.join().expect("a server's thread").map_err(failed));
-        }
-        outcome.map(|()| Outcome {
+        let ends: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a server's thread")).collect();
+        ends.into_iter().collect::<Result<(), Errno>>().map_err(failed)?;
+        Ok(Outcome {
             seconds: run.start.elapsed().as_secs_f64(),
             threads: served(),
             processor: sockets::processor_time() - processor,
         })
     })
+}
+
+/// Starts the threads that serve and, where one accepts for all of them, that one. Each has at most so many connections.
+fn begin<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: &'scope Run,
+    spec: &Spec,
+    listeners: Vec<TcpListener>,
+    most: usize,
+    counters: &'scope [Arc<Counters>],
+) -> io::Result<Vec<ScopedJoinHandle<'scope, Result<(), Errno>>>> {
+    let mut listeners = listeners.into_iter();
+    let (mut hands, mut threads) = (Vec::new(), Vec::new());
+    for counters in &counters[..spec.threads] {
+        let door = match spec.acceptors {
+            Acceptors::Each => Door::Listener(listeners.next().expect("a listener a thread")),
+            Acceptors::One => {
+                let (hand, inbox) = mpsc::sync_channel(HANDED);
+                let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+                hands.push((hand, bell.clone()));
+                Door::Inbox(inbox, bell)
+            }
+        };
+        threads.push(scope.spawn(move || worker::run(run, door, most, counters)));
+    }
+    if let Some(listener) = listeners.next() {
+        threads.push(scope.spawn(move || worker::accept(run, &listener, &hands)));
+    }
+    Ok(threads)
 }
 
 fn failed(error: Errno) -> io::Error {

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::name::NameError;
+
 /// What a machine under measurement is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -91,14 +93,19 @@ impl fmt::Display for MachineKind {
 }
 
 impl FromStr for MachineKind {
-    type Err = String;
+    type Err = NameError;
 
-    fn from_str(word: &str) -> Result<MachineKind, String> {
-        MachineKind::ALL.into_iter().find(|kind| kind.name() == word).ok_or_else(|| {
-            let names = MachineKind::ALL.map(MachineKind::name).join(", ");
-            format!("{word} is no kind of machine; there are {names}")
-        })
+    fn from_str(word: &str) -> Result<MachineKind, NameError> {
+        let known = || MachineKind::ALL.map(MachineKind::name).join(", ");
+        let unknown = || NameError { word: word.to_owned(), kind: "kind of machine", known: known() };
+        MachineKind::ALL.into_iter().find(|kind| kind.name() == word).ok_or_else(unknown)
     }
+}
+
+/// The kinds of machine that can have Fairlane as a backend, in words.
+pub fn with_fairlane() -> String {
+    let kinds = MachineKind::ALL.into_iter().filter(|kind| kind.takes_fairlane());
+    kinds.map(MachineKind::name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -111,6 +118,8 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
-        assert!("vmware".parse::<MachineKind>().unwrap_err().contains("qemu-e1000, box"));
+        let error = "vmware".parse::<MachineKind>().unwrap_err();
+        assert_eq!((error.word.as_str(), error.kind), ("vmware", "kind of machine"));
+        assert!(error.to_string().contains("vmware is no kind of machine; there are native, uml"), "{error}");
     }
 }

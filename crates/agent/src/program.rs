@@ -1,0 +1,59 @@
+//! Programs of the guest that the host has run.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{self, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fairlane_load::about;
+
+use crate::Outcome;
+
+/// How long a program that is run until it prints something is let be between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Starts a program with a socket as its standard input; answers the other end.
+pub fn spawn(argv: &[String]) -> io::Result<File> {
+    let (program, arguments) = words(argv)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
+    let mut child = child.map_err(about(program))?;
+    // It lives as long as the socket's other end is open; its exit status tells nothing more.
+    thread::spawn(move || child.wait());
+    Ok(File::from(OwnedFd::from(ours)))
+}
+
+/// The program, and its arguments.
+fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
+    argv.split_first().ok_or_else(|| io::Error::other("argv is empty: no program"))
+}
+
+/// Runs a program to its end.
+pub fn run(argv: &[String]) -> io::Result<Outcome> {
+    let (program, arguments) = words(argv)?;
+    let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(about(program))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+}
+
+/// Runs a program until it ends well and prints the text.
+pub fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
+    let start = Instant::now();
+    loop {
+        match run(argv)? {
+            Outcome::Ran { status: Some(0), stdout, stderr } if stdout.contains(text) => {
+                return Ok(Outcome::Ran { status: Some(0), stdout, stderr });
+            }
+            last if start.elapsed().as_secs_f64() > seconds => {
+                let what = argv.join(" ");
+                return Err(io::Error::other(format!("{what}: no \"{text}\" within {seconds} s: {last:?}")));
+            }
+            _ => thread::sleep(AGAIN),
+        }
+    }
+}

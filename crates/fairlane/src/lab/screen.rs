@@ -1,0 +1,60 @@
+//! Where the lab's work is, for whoever waits: a bar or, where nobody has a terminal, lines.
+
+use fairlane_lab::experiment::Watch;
+use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
+use std::io::Write;
+use std::time::Duration;
+
+/// Shows on standard error what is done.
+pub struct Screen {
+    bar: ProgressBar,
+    lines: bool,
+}
+
+impl Screen {
+    /// One for work that takes as long as it takes.
+    pub fn open() -> anyhow::Result<Screen> {
+        Screen::with(ProgressBar::new_spinner(), "{elapsed_precise} {msg}")
+    }
+
+    /// One for work of so many seconds.
+    pub fn of(seconds: f64) -> anyhow::Result<Screen> {
+        Screen::with(ProgressBar::new(tenths(seconds)), "{elapsed_precise} {wide_bar} {msg}")
+    }
+
+    /// One that shows nothing.
+    pub fn hidden() -> Screen {
+        Screen { bar: ProgressBar::hidden(), lines: false }
+    }
+
+    fn with(bar: ProgressBar, template: &str) -> anyhow::Result<Screen> {
+        bar.set_style(ProgressStyle::with_template(template)?);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        let lines = bar.is_hidden();
+        Ok(Screen { bar, lines })
+    }
+
+    /// The work is done.
+    pub fn close(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Screen {
+    fn doing(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        if self.lines {
+            let percent = |length: u64| format!(" {:3}%", (100 * self.bar.position() / length.max(1)).min(100));
+            let done = self.bar.length().map(percent).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "{}{done} {what}", FormattedDuration(self.bar.elapsed()));
+        }
+    }
+
+    fn advance(&self, seconds: f64) {
+        self.bar.inc(tenths(seconds));
+    }
+}
+
+fn tenths(seconds: f64) -> u64 {
+    (seconds * 10.0) as u64
+}

@@ -1,0 +1,46 @@
+//! The command that starts a machine.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How a kind of guest is started.
+pub struct Launch {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// What runs it, in words, and with its version.
+    pub system: String,
+    /// What is booted: files.
+    pub image: String,
+    /// How long it may take to come up.
+    pub limit: Duration,
+}
+
+/// What a machine without a kernel of its own is.
+pub const PROCESS: &str = "a process of this computer, in a network namespace";
+
+impl Launch {
+    /// An agent as a process of this computer; in a network namespace once it is [placed](Launch::placed).
+    pub fn process(agent: &Path) -> Launch {
+        Launch {
+            program: agent.to_owned(),
+            arguments: vec!["serve".to_owned()],
+            system: PROCESS.to_owned(),
+            image: agent.display().to_string(),
+            limit: Duration::from_secs(20),
+        }
+    }
+
+    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
+    /// if none is named. See `fairlane-agent place`.
+    pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
+        let cpus = match cpus {
+            [] => "any".to_owned(),
+            cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+        };
+        let place = ["place".to_owned(), network.to_owned(), cpus, self.program.display().to_string()];
+        let arguments = place.into_iter().chain(self.arguments).collect();
+        Launch { program: agent.to_owned(), arguments, ..self }
+    }
+}
