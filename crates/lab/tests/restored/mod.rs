@@ -15,7 +15,7 @@ const SAVED: &str = "/dev/guest.save";
 /// Where a confined backend may write.
 const FLOWS: &str = "/run/fairlane/guest.flows";
 
-/// Bytes that are sent: for longer than it takes until the guest is paused, even where the link is as fast as it may be.
+/// Bytes that are sent at first: mostly for longer than it takes until the guest is paused.
 const BYTES: u64 = 80_000_000;
 
 /// Everything that was sent arrives, and the flow is accelerated for the new domain as it was for the old, from whose rings what lay
@@ -26,16 +26,7 @@ pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     accelerate(dom0, &card)?;
     let serving = guest.start_job(Command::DigestServe(ServeSpec { port: 5004, seconds: 600.0 }))?;
     serving.started()?;
-    let to = (machine.address(GUEST), 5004).into();
-    let spec = Spec { to, reader: Reader::Quick, bytes: BYTES, patience: 90.0 };
-    let sending = machine.agent(Node::External).start_job(Command::DigestSend(spec))?;
-    await_that("bytes are acknowledged for the guest", || is_accelerated(dom0))?;
-
-    let begun = Instant::now();
-    dom0.output(&[XL, "save", "-p", &name, SAVED])?;
-    let paused = flows(dom0)?;
-    let owed: u32 = paused.iter().map(|flow| flow.owed).sum();
-    assert!(owed > 0, "the guest was to be paused in mid-transfer: {paused:?}");
+    let (sending, begun, owed) = paused_in_mid_transfer(machine, &name)?;
     let exported = dom0.output(&["fairlane", "ctl", "flows", "export", &card, FLOWS])?;
     dom0.output(&[XL, "destroy", &name])?;
     await_that("its card is gone", || Ok(vif(dom0, GUEST)?.is_none()))?;
@@ -56,6 +47,27 @@ pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     assert_eq!(early.resets, 0, "{early:?}");
     dom0.output(&["fairlane", "ctl", "set", &card, "early_ack=false"])?;
     Ok(())
+}
+
+/// Sends to the guest and saves it, until it is paused before all has arrived: of more bytes each time, as the sender may be the faster.
+/// What is sent, since when it is away, and bytes that it is owed.
+fn paused_in_mid_transfer(machine: &dyn Machine, name: &str) -> Result<(Job, Instant, u32), Error> {
+    let dom0 = machine.agent(Node::Host);
+    let to = (machine.address(GUEST), 5004).into();
+    for bytes in [BYTES, 4 * BYTES, 16 * BYTES, 64 * BYTES] {
+        let spec = Spec { to, reader: Reader::Quick, bytes, patience: 90.0 };
+        let sending = machine.agent(Node::External).start_job(Command::DigestSend(spec))?;
+        await_that("bytes are acknowledged for the guest", || is_accelerated(dom0))?;
+        let begun = Instant::now();
+        dom0.output(&[XL, "save", "-p", name, SAVED])?;
+        let owed = flows(dom0)?.iter().map(|flow| flow.owed).sum();
+        if owed > 0 {
+            return Ok((sending, begun, owed));
+        }
+        dom0.output(&[XL, "unpause", name])?;
+        sending.wait()?;
+    }
+    panic!("a guest that {} bytes are sent to was paused too late each time", 64 * BYTES);
 }
 
 /// Turns early ack on for a card, once Fairlane has found it.
