@@ -7,6 +7,8 @@
 //! A guest on the attacked link floods it, and so does one on a link like it where nobody attacks. What the other sends is what there
 //! is to share in that time, whatever else this computer does, and half of it is the attacker's if it sends so much itself.
 //! `--nocapture` shows what is left of the rest.
+//!
+//! That is where the worker has time to spare; [`worker`] is about a link on which its time is all there is to share.
 
 #[path = "../daemon/mod.rs"]
 mod daemon;

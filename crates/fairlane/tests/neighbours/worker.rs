@@ -8,7 +8,7 @@ use crate::frontend::*;
 use crate::hostile::attack::{Attack, ethernet};
 use crate::hostile::deeds::DEEDS;
 use crate::hostile::{NOBODY, attacker, mac};
-use crate::{KEPT, median};
+use crate::median;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +16,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// The deeds that take most of a worker's time, of those that need nobody to send to them: who sends has a share as well.
-const DEAREST: [&str; 5] = [
-    "kicks without end",
-    "flood of memory tables",
-    "storm of logged pages",
-    "cheap and dear frames",
-    "smallest frames",
-];
+const DEAREST: [&str; 4] =
+    ["flood of memory tables", "storm of logged pages", "cheap and dear frames", "smallest frames"];
 
 /// How long is measured, alone and beside a deed, and how often in turn.
 const WINDOW: Duration = Duration::from_millis(100);
-const TURNS: usize = 5;
+const TURNS: usize = 3;
+
+/// What it keeps of its half at least. On a link with a rate, where the worker has time to spare, that is more: here it also pays for what
+/// the worker does for nobody, such as to wake, and for caches that an attacker has used.
+const KEPT: f64 = 0.8;
 
 /// The honest one.
 const NEIGHBOUR: &str = "sender";
@@ -34,7 +33,7 @@ const SENDS: [u8; 6] = [0x52, 0x54, 0, 0x84, 0, 1];
 
 /// The other vifs. All frames are for nobody that is known, and so for all of these, of which one at most is connected: they take the
 /// worker's time, and wait for no receiver.
-const OTHERS: usize = 60;
+const OTHERS: usize = 100;
 
 /// Entries of rings, as many as a frontend's memory has place for: more than a worker passes while their owners sleep.
 const ENTRIES: u16 = 1024;
@@ -50,9 +49,9 @@ pub fn no_deed_takes_more_than_its_part() {
 
     let mut harm = Vec::new();
     let mut judge = |name: &str, measure: &dyn Fn() -> Vec<f64>| {
-        // Half is the attacker's, if it takes so much. Once more where it seems to take more: a computer that gave its CPUs to others at
+        // Half is the attacker's, if it takes so much. Again where it seems to take more: a computer that gave its CPUs to others at
         // the wrong moment looks the same.
-        for _ in 0..2 {
+        for _ in 0..3 {
             let mut kept = measure();
             kept.sort_by(f64::total_cmp);
             eprintln!("{name:<28} {:>6.3} {:>6.3} of what it has alone", median(&kept), kept[0]);
@@ -70,7 +69,7 @@ pub fn no_deed_takes_more_than_its_part() {
     }
     let vif = attacker(DEAREST.len());
     judge("dear frames without end", &|| kept_beside(&daemon, || Full::keep(dear(&socket(&vif), mac(&vif))), drop));
-    assert!(harm.is_empty(), "less is left than half of what it has alone, beside {harm:?}");
+    assert!(harm.is_empty(), "less than {KEPT} of half of what it has alone is left beside {harm:?}");
 }
 
 /// What the neighbour keeps of what it has alone, a turn each.
