@@ -21,10 +21,15 @@ pub struct Daemon {
 impl Daemon {
     /// Has one started by the text of a policy, in which `DIR` stands for the directory, and waits until it serves.
     pub fn start(directory: &Path, policy: &str, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
-        let file = write_policy(directory, policy);
+        write_policy(directory, policy);
+        Daemon::serve(directory, spawn)
+    }
+
+    /// The same by the policy that is there.
+    pub fn serve(directory: &Path, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
         let log = File::options().create(true).append(true).open(directory.join("daemon.log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        command.args(["up", "--log", "error"]).arg(file).stdin(Stdio::null()).stderr(log);
+        command.args(["up", "--log", "error"]).arg(policy_file(directory)).stdin(Stdio::null()).stderr(log);
         let process = spawn(command).expect("the daemon starts");
         let mut daemon = Daemon { process, directory: directory.to_owned() };
         let control = daemon.control();
@@ -47,12 +52,12 @@ impl Daemon {
     /// Asks it.
     pub fn ctl(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        command.args(["ctl", "--json", "--control"]).arg(self.control()).args(arguments).output().expect("ctl runs")
+        command.args(["ctl", "--control"]).arg(self.control()).args(arguments).output().expect("ctl runs")
     }
 
     /// What is shown of it.
     pub fn snapshot(&self) -> Snapshot {
-        let asked = self.ctl(&["show"]);
+        let asked = self.ctl(&["show", "--json"]);
         assert!(asked.status.success(), "{}\n{}", String::from_utf8_lossy(&asked.stderr), self.log());
         serde_json::from_slice(&asked.stdout).expect("a snapshot")
     }
@@ -82,11 +87,15 @@ impl Drop for Daemon {
     }
 }
 
+fn policy_file(directory: &Path) -> PathBuf {
+    directory.join("policy.toml")
+}
+
 /// Writes the policy that a daemon in this directory starts by, or reads again; answers its file.
 pub fn write_policy(directory: &Path, policy: &str) -> PathBuf {
-    let file = directory.join("policy.toml");
-    let directory = directory.to_str().expect("a temporary directory has a plain name");
-    std::fs::write(&file, policy.replace("DIR", directory)).expect("the policy is written");
+    let text = policy.replace("DIR", directory.to_str().expect("a temporary directory has a plain name"));
+    let file = policy_file(directory);
+    std::fs::write(&file, text).expect("the policy is written");
     file
 }
 

@@ -1,41 +1,32 @@
 //! A backend as a process, with a policy of its own.
 
+use crate::daemon::Daemon;
 use crate::namespace::Namespace;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 /// A running backend; ended when dropped.
 pub struct Backend {
-    process: Child,
+    daemon: Daemon,
     directory: PathBuf,
 }
 
 impl Backend {
     /// Starts one by the policy that is in a directory, and waits until it serves.
     pub fn start(host: &Namespace, directory: &Path) -> Backend {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        command.args(["up", "--log", "warn"]).arg(directory.join("policy.toml")).stdin(Stdio::null());
-        let process = host.run(move || command.spawn().unwrap());
-        let backend = Backend { process, directory: directory.to_owned() };
-        let control = directory.join("control.sock");
-        wait_for("the backend", || UnixStream::connect(&control).is_ok());
-        backend
+        let daemon = Daemon::serve(directory, |mut command| host.run(move || command.spawn()));
+        Backend { daemon, directory: directory.to_owned() }
     }
 
     /// Asks it; what it prints. DIR stands for its directory.
     pub fn ctl(&self, arguments: &str) -> String {
-        let here = self.directory.to_str().unwrap();
-        let arguments = arguments.replace("DIR", here);
-        let control = format!("{here}/control.sock");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        let asked = command.args(["ctl", "--control", &control]).args(arguments.split(' ')).output().unwrap();
-        assert!(asked.status.success(), "ctl {arguments}: {}", String::from_utf8_lossy(&asked.stderr));
+        let arguments = arguments.replace("DIR", self.directory.to_str().unwrap());
+        let asked = self.daemon.ctl(&arguments.split(' ').collect::<Vec<_>>());
+        let errors = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success(), "ctl {arguments}: {errors}\n{}", self.daemon.log());
         String::from_utf8(asked.stdout).unwrap()
     }
 
@@ -57,16 +48,7 @@ impl Backend {
 
     /// Ends it.
     pub fn kill(&mut self, signal: Signal) {
-        kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Backend {
-    fn drop(&mut self) {
-        // A test may have ended it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.daemon.end(signal);
     }
 }
 

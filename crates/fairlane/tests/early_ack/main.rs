@@ -5,6 +5,8 @@
 //! 30 s in its midst instead of 3.
 
 mod backend;
+#[path = "../daemon/mod.rs"]
+mod daemon;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 mod guest;

@@ -2,6 +2,7 @@
 //! bridge, and the sender beside them.
 
 use crate::backend::{Backend, wait_for};
+use crate::daemon::write_policy;
 use crate::namespace::Namespace;
 use crate::transfer::HUNG;
 use fairlane_lab::{Command, Error, Guest, GuestSpec, Kind, Monitor, Nic, Outcome, Tools};
@@ -11,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -95,10 +96,6 @@ impl Host {
         let is = |flow: &Value| flow["state"] == "active" && flow["early_acks"].as_u64() > Some(0);
         wait_for("an active flow", || self.backend.flows().iter().any(is));
     }
-}
-
-fn write_policy(place: &Path, policy: &str) {
-    std::fs::write(place.join("policy.toml"), policy.replace("DIR", place.to_str().unwrap())).unwrap();
 }
 
 /// Sends to the guest: some bytes first, more from `goes` on, no more from `ends` on. Answers how many, if all arrived.

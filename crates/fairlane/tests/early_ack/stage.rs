@@ -1,6 +1,7 @@
 //! A host, a backend and a guest, ready to send from the one to the other.
 
 use crate::backend::{Backend, wait_for};
+use crate::daemon::write_policy;
 use crate::guest::{Guest, Life};
 use crate::namespace::Namespace;
 use fairlane_lab::Error;
@@ -43,9 +44,7 @@ impl Stage {
     /// A guest with this life, and early ack of this mode for it.
     pub fn new(mode: &str, life: Life) -> Stage {
         let directory = tempfile::tempdir().unwrap();
-        let here = directory.path().to_str().unwrap();
-        let policy = POLICY.replace("DIR", here).replace("MODE", mode);
-        std::fs::write(directory.path().join("policy.toml"), policy).unwrap();
+        write_policy(directory.path(), &POLICY.replace("MODE", mode));
         let host = Namespace::new().unwrap();
         // It stays while no backend runs, with all that the host knows of it.
         for setup in ["tuntap add dev fl0 mode tap", "addr add 10.9.0.1/24 dev fl0", "link set fl0 up"] {
