@@ -1,6 +1,5 @@
 //! Steps of conversations between a guest and senders outside, as early ack sees them.
 
-use fairlane_core::PortId;
 use fairlane_core::ack::{EarlyAck, Fallback, Ring, Sight, Way};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags, checksum};
 use fairlane_core::time::Nanos;
@@ -26,18 +25,18 @@ impl Default for Conversation {
 
 impl Conversation {
     /// Completes the handshakes of both connections.
-    pub fn open(&mut self, early: &mut EarlyAck<'_>, guest: PortId) {
+    pub fn open(&mut self, early: &mut EarlyAck<'_>) {
         let (syn, ack) = (TcpFlags::SYN.0, TcpFlags::ACK.0);
         for connection in 0..2 {
             for (kind, flags, seq, acked) in [(0, syn, 0, 0), (3, syn | ack, 0, 1), (0, ack, 1, 1)] {
-                self.step(early, guest, &[kind, connection, flags, seq, 0, acked, 0, 0, 0, 200, 0, 0], true);
+                self.step(early, &[kind, connection, flags, seq, 0, acked, 0, 0, 0, 200, 0, 0], true);
             }
         }
     }
 
     /// Takes a step: a frame of a sender's or the guest's, or some time. An ACK that goes out for the guest is a right one; that it
     /// acknowledges no more than was delivered is known where the conversation is `whole`.
-    pub fn step(&mut self, early: &mut EarlyAck<'_>, guest: PortId, step: &[u8; STEP], whole: bool) {
+    pub fn step(&mut self, early: &mut EarlyAck<'_>, step: &[u8; STEP], whole: bool) {
         let [kind, which, _, seq, seq_high, _, _, len, len_high, window, stamp, rest] = *step;
         match kind & 7 {
             0..=2 => {
@@ -46,7 +45,7 @@ impl Conversation {
                 let end = i32::from(i16::from_le_bytes([seq, seq_high])) + payload(len, len_high) as i32;
                 self.most[connection] = self.most[connection].max(end + 2);
                 let state = if kind & 8 == 0 { Checksum::Present } else { Checksum::Valid };
-                early.look(&mut self.sights, guest, Way::In, once((&frame[..], frame.len())), self.now);
+                early.look(&mut self.sights, Way::In, once((&frame[..], frame.len())), self.now);
                 early.delivered(&self.sights[0], &frame[..], state, self.now);
                 if let Some(ack) = early.next_ack() {
                     assert_eq!(checksum::verify(ack), Ok(true));
@@ -61,31 +60,31 @@ impl Conversation {
             }
             3..=5 => {
                 let mut frame = frame(step, false);
-                early.look(&mut self.sights, guest, Way::Out, once((&frame[..], frame.len())), self.now);
+                early.look(&mut self.sights, Way::Out, once((&frame[..], frame.len())), self.now);
                 early.from_guest(&self.sights[0], &mut frame, Checksum::Present, self.now);
             }
             _ => {
                 self.now += Nanos(u64::from(window) << 24);
                 for _ in 0..100 {
                     let Some(sent) = early.on_timeout(self.now) else { break };
-                    assert_eq!(checksum::verify(sent.frame), Ok(true));
+                    assert_eq!(checksum::verify(sent), Ok(true));
                     if stamp & 1 != 0 {
                         early.refused(self.now);
                         break;
                     }
                 }
-                early.observe(guest, Ring { waiting: u32::from(rest), taken: u32::from(stamp) }, self.now);
+                early.observe(Ring { waiting: u32::from(rest), taken: u32::from(stamp) }, self.now);
             }
         }
     }
 }
 
-/// Checks what is true of a guest's flows at any time: their copies add up, and are of all that was acknowledged early and is not
+/// Checks what is true of flows at any time: their copies add up, and are of all that was acknowledged early and is not
 /// known to be lost.
-pub fn check(early: &EarlyAck<'_>, guest: PortId) {
-    let flows = || early.flows().filter(|flow| flow.guest == guest);
+pub fn check(early: &EarlyAck<'_>) {
+    let flows = || early.flows();
     let retained: u64 = flows().map(|flow| u64::from(flow.retained)).sum();
-    assert_eq!((retained, flows().count()), (early.retained(guest), early.known(guest) as usize));
+    assert_eq!((retained, flows().count()), (early.retained(), early.known() as usize));
     assert!(flows().all(|flow| flow.owed <= flow.retained || flow.fallback == Some(Fallback::Damaged)));
 }
 

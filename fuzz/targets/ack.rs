@@ -1,40 +1,42 @@
 //! Any frames from both sides of a connection: early ack may not panic, grow, acknowledge what was not delivered, or go back.
 #![no_main]
 
-use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode};
 use fairlane_fuzz::{Conversation, check};
 use libfuzzer_sys::fuzz_target;
 
-const GUEST: PortId = PortId(1);
 const FLOWS: usize = 4;
 const BLOCKS: usize = 6;
 
 fuzz_target!(|input: &[u8]| {
     let (mut flows, mut blocks) = (vec![Flow::default(); FLOWS], vec![Block::FREE; BLOCKS]);
-    let memory = Memory { flows: &mut flows, blocks: &mut blocks };
     let config = Config { flow_bytes: 6_000, guest_bytes: 9_000, seed: 1, ..Config::default() };
-    let mut early = EarlyAck::new(memory, config);
     let mut conversation = Conversation::default();
-    early.attach(GUEST, Mode::Always);
-    for step in input.as_chunks().0 {
-        match (step[0] & 7, step[11] & 3) {
-            (0..=6, _) => conversation.step(&mut early, GUEST, step, true),
-            (_, 0) => early.attach(GUEST, Mode::Off),
-            (_, 1) => early.attach(GUEST, Mode::Always),
-            (_, 2) => early.detach(PortId(9)),
-            _ => {
-                let export = early.export(GUEST);
-                let count = u32::from_le_bytes(export[6..10].try_into().unwrap());
-                early.detach(GUEST);
-                early.attach(GUEST, Mode::Always);
-                assert_eq!(early.import(GUEST, &export, conversation.now), Ok(count));
-            }
+    let mut steps = input.as_chunks().0.iter();
+    let mut moved: Option<Vec<u8>> = None;
+    loop {
+        let mut early = EarlyAck::new(Memory { flows: &mut flows, blocks: &mut blocks }, config, Mode::Always);
+        if let Some(export) = moved.take() {
+            let count = u32::from_le_bytes(export[6..10].try_into().unwrap());
+            assert_eq!(early.import(&export, conversation.now), Ok(count));
+            check(&early);
         }
-        check(&early, GUEST);
-        assert!(early.retained(GUEST) <= 9_000 && early.flows().count() <= FLOWS);
-        assert!(early.flows().all(|flow| flow.owed <= flow.retained && flow.retained <= 6_000));
+        for step in steps.by_ref() {
+            match (step[0] & 7, step[11] & 3) {
+                (0..=6, _) => conversation.step(&mut early, step, true),
+                (_, 0) => early.set_mode(Mode::Off),
+                (_, 1) => early.set_mode(Mode::Always),
+                _ => {
+                    moved = Some(early.export());
+                    break;
+                }
+            }
+            check(&early);
+            assert!(early.retained() <= 9_000 && early.flows().count() <= FLOWS);
+            assert!(early.flows().all(|flow| flow.owed <= flow.retained && flow.retained <= 6_000));
+        }
+        if moved.is_none() {
+            break;
+        }
     }
-    early.detach(GUEST);
-    assert_eq!((early.flows().count(), early.retained(GUEST)), (0, 0));
 });

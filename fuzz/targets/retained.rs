@@ -5,7 +5,7 @@
 use fairlane_core::ack::{Block, Flow, FlowView, Mode};
 use fairlane_core::time::Nanos;
 use fairlane_fuzz::{Conversation, STEP, check, edit};
-use fairlane_port::kept::{GUEST, Kept};
+use fairlane_port::kept::Kept;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -40,13 +40,13 @@ fuzz_target!(|input: &[u8]| {
         let mut conversation = Conversation::default();
         {
             let mut kept = bench.open(conversation.now).expect("it is as a process left it");
-            kept.with(|early| conversation.open(early, GUEST));
+            kept.with(|early| conversation.open(early));
             converse(&mut kept, &mut conversation, before, true);
         }
         bench.damage(edits);
         for steps in after.chunks(8 * STEP) {
             let Ok(mut kept) = bench.open(conversation.now) else { break };
-            kept.look(|early| check(early, GUEST));
+            kept.look(|early| check(early));
             converse(&mut kept, &mut conversation, steps, false);
         }
         bench.renew();
@@ -58,8 +58,8 @@ fuzz_target!(|input: &[u8]| {
 fn converse(kept: &mut Kept, conversation: &mut Conversation, steps: &[u8], whole: bool) {
     for step in steps.as_chunks().0 {
         kept.with(|early| {
-            conversation.step(early, GUEST, step, whole);
-            check(early, GUEST);
+            conversation.step(early, step, whole);
+            check(early);
         });
     }
 }
@@ -70,7 +70,7 @@ impl Bench {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
         let path = directory.path().join("web");
         let mut neighbour = Kept::open(&directory.path().join("neighbour"), Mode::Always, Nanos(0))?;
-        neighbour.with(|early| Conversation::default().open(early, GUEST));
+        neighbour.with(|early| Conversation::default().open(early));
         let theirs = neighbour.look(|early| early.flows().collect());
         drop(Kept::open(&path, Mode::Always, Nanos(0))?);
         let file = File::open(&path)?;

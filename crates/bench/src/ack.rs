@@ -3,7 +3,6 @@
 use crate::rounds::{Contestant, compete};
 use crate::{Bound, Run};
 use anyhow::Result;
-use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode, Sight, Way};
 use fairlane_core::packet::{Checksum, Compose, TcpFlags};
 use fairlane_core::time::Nanos;
@@ -27,7 +26,6 @@ const BURST: usize = 32;
 /// Payload of a data segment.
 const PAYLOAD: usize = 1448;
 
-const GUEST: PortId = PortId(1);
 const NOW: Nanos = Nanos::from_millis(1_000);
 const TITLE: &str = "Time of early ack for a frame";
 
@@ -91,9 +89,8 @@ impl Flows {
         // They live as long as the process does, as a backend's do.
         let flows = vec![Flow::default(); count as usize + 1].leak();
         let blocks = vec![Block::FREE; 1024].leak();
-        let mut early =
-            EarlyAck::new(Memory { flows, blocks }, Config { seed: 0x1234_5678_9abc_def0, ..Config::default() });
-        early.attach(GUEST, mode);
+        let early =
+            EarlyAck::new(Memory { flows, blocks }, Config { seed: 0x1234_5678_9abc_def0, ..Config::default() }, mode);
         let mut flows = Flows {
             early,
             sent: vec![0; count as usize],
@@ -119,7 +116,7 @@ impl Flows {
 
     /// A burst for the guest.
     fn deliver(&mut self, burst: &[Vec<u8>]) {
-        self.early.look(&mut self.sights, GUEST, Way::In, heads(burst), NOW);
+        self.early.look(&mut self.sights, Way::In, heads(burst), NOW);
         for (frame, sight) in burst.iter().zip(&self.sights) {
             self.early.delivered(sight, &frame[..], Checksum::Valid, NOW);
         }
@@ -130,7 +127,7 @@ impl Flows {
 
     /// A burst of the guest.
     fn send(&mut self, burst: &mut [Vec<u8>]) {
-        self.early.look(&mut self.sights, GUEST, Way::Out, heads(burst), NOW);
+        self.early.look(&mut self.sights, Way::Out, heads(burst), NOW);
         for (frame, sight) in burst.iter_mut().zip(&self.sights) {
             black_box(self.early.from_guest(sight, frame, Checksum::Valid, NOW));
         }

@@ -4,11 +4,11 @@
 //! and the switch, at its expense. So nothing else of the datapath need know of them. They are written when it is the guest's turn, and
 //! say all that is to be said then: of each flow one waits at most, and none gives way to another's.
 
-use fairlane_core::ack::{FlowView, Frame, ImportError, Mode, Send, Sight, Stats, Verdict, Way};
+use fairlane_core::ack::{FlowView, Frame, ImportError, Mode, Sight, Stats, Verdict, Way};
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::kept::{GUEST, Kept};
+use fairlane_port::kept::Kept;
 use fairlane_port::{BURST, Batch, Burst, HEAD, Head, Port};
 use std::collections::VecDeque;
 use std::io;
@@ -78,12 +78,12 @@ impl Early {
     /// When it is engaged from now on.
     pub fn set(&mut self, mode: Mode) {
         self.mode = mode;
-        self.kept.with(|early| early.attach(GUEST, mode));
+        self.kept.with(|early| early.set_mode(mode));
     }
 
     /// Whether it is turned off, and owes the guest nothing more.
     pub fn is_over(&self) -> bool {
-        self.mode == Mode::Off && self.kept.look(|early| early.retained(GUEST)) == 0
+        self.mode == Mode::Off && self.kept.look(|early| early.retained()) == 0
     }
 
     /// Forgets everything.
@@ -130,7 +130,7 @@ impl Early {
             let Early { kept, judged, sights, .. } = self;
             judged.clear();
             kept.with(|early| {
-                if early.look(sights, GUEST, Way::Out, shown(&batch, 0..batch.len()), now) {
+                if early.look(sights, Way::Out, shown(&batch, 0..batch.len()), now) {
                     judged
                         .judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
                 }
@@ -156,7 +156,7 @@ impl Early {
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, sights, .. } = self;
         kept.with(|early| {
-            if !early.look(sights, GUEST, Way::In, shown(batch, frames.clone()), now) {
+            if !early.look(sights, Way::In, shown(batch, frames.clone()), now) {
                 return;
             }
             for (index, sight) in frames.zip(sights.iter()) {
@@ -170,10 +170,10 @@ impl Early {
     /// called again at the latest.
     pub fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
         self.kept.with(|early| {
-            early.observe(GUEST, port.ring(), now);
+            early.observe(port.ring(), now);
             let mut put = false;
             while early.poll_timeout() <= now
-                && let Some(Send { frame, .. }) = early.on_timeout(now)
+                && let Some(frame) = early.on_timeout(now)
             {
                 let mut filler = burst.fill();
                 filler.push(frame, Offload::default());
@@ -189,12 +189,12 @@ impl Early {
 
     /// Notes how the ring stands after a round. Returns when it is to be looked at again at the latest.
     pub fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
-        self.kept.with(|early| early.observe(GUEST, port.ring(), now))
+        self.kept.with(|early| early.observe(port.ring(), now))
     }
 
     /// The flows, with their copies, as another backend takes them over. They stand still here from now on.
     pub fn export(&mut self) -> Vec<u8> {
-        self.kept.with(|early| early.export(GUEST))
+        self.kept.with(|early| early.export())
     }
 
     /// Takes over flows from another backend. Returns how many.
@@ -215,9 +215,9 @@ impl Early {
         let mode = self.mode;
         self.kept.look(|early| Seen {
             mode,
-            engaged: early.is_engaged(GUEST, now),
-            flows: early.known(GUEST),
-            retained: early.retained(GUEST),
+            engaged: early.is_engaged(now),
+            flows: early.known(),
+            retained: early.retained(),
             stats: early.stats(),
         })
     }

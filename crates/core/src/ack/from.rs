@@ -4,7 +4,6 @@ use super::flow::{ASKED, FIN, RESET};
 use super::segment::Segment;
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
-use crate::PortId;
 use crate::packet::{Amend, Checksum, TcpFlags};
 use crate::time::Nanos;
 use std::ops::Range;
@@ -30,7 +29,7 @@ struct Said {
 }
 
 impl EarlyAck<'_> {
-    /// Judges a frame that a guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
+    /// Judges a frame that the guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
     /// guest; `checksum` says whether the one in it is complete.
     ///
     /// Every frame of a burst in which something is to be noted is shown, once and in order, before it goes out.
@@ -116,8 +115,8 @@ impl EarlyAck<'_> {
 
     /// Notes a frame that the guest sends and that is no segment. A fragment's ACK cannot be raised, so its flow is left to its ends.
     #[cold]
-    pub(super) fn note_fragment(&mut self, guest: PortId, head: &[u8]) {
-        if let Some(key) = Segment::fragment(guest, head)
+    pub(super) fn note_fragment(&mut self, head: &[u8]) {
+        if let Some(key) = Segment::fragment(head)
             && let Some(at) = self.find(&key)
         {
             self.fall_back(at, Fallback::Fragment);

@@ -75,6 +75,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// One of whose ring nothing is known yet.
+    pub fn new(mode: Mode) -> Guest {
+        Guest { mode, ..Guest::default() }
+    }
+
     /// Whether all segments of a burst are to be noted: early ack is engaged, something is retained, a flow opens or closes, or it is
     /// one of the bursts by which flows are known to live.
     #[inline]

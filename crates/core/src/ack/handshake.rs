@@ -6,7 +6,6 @@ use super::flow::{
 };
 use super::segment::Segment;
 use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
-use crate::PortId;
 use crate::packet::TcpFlags;
 use crate::time::Nanos;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -89,10 +88,11 @@ impl EarlyAck<'_> {
             }
             self.remove(at);
         }
-        let guest = PortId(segment.key.guest);
-        let wanted = self.guests.get(guest.index()).is_some_and(|guest| guest.mode != Mode::Off);
         // Data in a SYN (RFC 7413) are acknowledged or not as the guest likes: not a flow for us.
-        if !wanted || segment.payload > 0 || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST)) {
+        if self.guest.mode == Mode::Off
+            || segment.payload > 0
+            || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST))
+        {
             return None;
         }
         if !segment.is_sound || segment.wants_more(head) {
@@ -137,7 +137,7 @@ impl EarlyAck<'_> {
 
     /// The handshake is complete, all of which was noted.
     fn opened(&mut self, at: usize) {
-        let epoch = self.guests[self.flows[at].key.guest as usize].epoch;
+        let epoch = self.guest.epoch;
         self.opening.remove(at as u32);
         compiler_fence(Ordering::Release);
         self.change(at, |flow| {

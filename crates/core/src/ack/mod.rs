@@ -6,7 +6,7 @@
 //! guest again until its own ACK covers it (Snoop: Balakrishnan, Seshan, Amir, Katz, MobiCom'95; RFC 3135, 3.1.2).
 //!
 //! The caller has a burst [looked at](EarlyAck::look), shows every frame of it, if any has something to note, that it
-//! [put into a guest's ring](EarlyAck::delivered) or that a guest [sends](EarlyAck::from_guest), says how the ring
+//! [put into the guest's ring](EarlyAck::delivered) or that the guest [sends](EarlyAck::from_guest), says how the ring
 //! [stands](EarlyAck::observe), takes the [ACKs](EarlyAck::next_ack) that wait, before the guest's next frames, and asks at its
 //! [time](EarlyAck::poll_timeout) for what the guest is [due](EarlyAck::on_timeout). Answers are verdicts and frames; the caller sends.
 //!
@@ -21,12 +21,12 @@
 //! 5. No early SACK (RFC 2018, 8: it may be taken back). None for SYN, FIN, RST, URG, data out of order or beyond the window, or
 //!    marked as congested (RFC 3168: the guest is to echo that). A probe for which there is none is answered by the guest.
 //! 6. An early ACK has the sequence number of what the guest sent last, and goes out before what it sends next.
-//! 7. Copies are capped for each flow, guest and process; at a cap acknowledging stops. Only the guest's ACK lets go of
+//! 7. Copies are capped for each flow and guest; at a cap acknowledging stops. Only the guest's ACK lets go of
 //!    them. They are sent again on its equal ACKs (RFC 5681, 3.2) and by a timer that backs off (RFC 6298, 5.5).
 //! 8. After an anomaly a flow is end-to-end for good, once nothing is owed to the guest. If that cannot be, both ends are reset, as
 //!    often as either says something more.
 //! 9. Engaged only while the guest does not drain its ring, and for a while after ([`LINGER`]). Else it is [let alone](watch).
-//! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::attach`] with [`Mode::Off`]). What was
+//! 10. Copies travel with their flow ([`EarlyAck::export`]), or it drains first ([`EarlyAck::set_mode`] with [`Mode::Off`]). What was
 //!     exported stands still here, and nothing more is acknowledged, until the guest is heard of again.
 //! 11. Off unless turned on.
 //!
@@ -79,13 +79,12 @@ pub use extent::Extent;
 pub use flow::{Flow, FlowView, State};
 pub use guest::{LINGER, Mode, Ring, STALL};
 pub use pool::{BLOCK, Block};
-pub use resend::{GIVE_UP, RETRANSMIT, Send};
+pub use resend::{GIVE_UP, RETRANSMIT};
 pub use segment::Way;
 pub use sight::Sight;
 pub use stats::{Fallback, Stats};
 pub use transfer::{ImportError, VERSION};
 
-use crate::PortId;
 use crate::sched::heap::Heap;
 use crate::table::Secrets;
 use crate::time::{Nanos, SECOND};
@@ -111,7 +110,7 @@ pub const OPENING: u32 = 240;
 const HANDSHAKES: usize = 4;
 
 /// The number that changes with the meaning of [`Flow`] and [`Block`]. Memory of another layout is not resumed.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 
 /// Bytes of a frame at most, with its headers: what IP can say, and Ethernet with two tags.
 const FRAME: usize = 65_535 + 22;
@@ -120,16 +119,16 @@ const FRAME: usize = 65_535 + 22;
 pub struct Memory<'m> {
     /// As many as there can be flows.
     pub flows: &'m mut [Flow],
-    /// All copies of all guests go into these.
+    /// All copies go into these.
     pub blocks: &'m mut [Block],
 }
 
-/// Caps, and a secret.
+/// Caps of a guest, and a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Bytes retained for a flow at most.
     pub flow_bytes: u32,
-    /// Bytes retained for a guest at most.
+    /// Bytes retained for the guest at most, of all its flows.
     pub guest_bytes: u64,
     /// A random number that guests do not know: it keys the table's hash.
     pub seed: u64,
@@ -180,7 +179,7 @@ pub enum Verdict {
     Drop,
 }
 
-/// Early ack for the guests of one worker.
+/// Early ack for one guest.
 pub struct EarlyAck<'m> {
     config: Config,
     secrets: Secrets<6>,
@@ -193,7 +192,7 @@ pub struct EarlyAck<'m> {
     /// The flow whose age is looked at next.
     hand: usize,
     pool: Pool<'m>,
-    guests: Vec<Guest>,
+    guest: Guest,
     timers: Heap,
     /// Flows whose handshake is not complete, by the time they began.
     opening: Heap,
@@ -210,8 +209,8 @@ pub struct EarlyAck<'m> {
 
 impl<'m> EarlyAck<'m> {
     /// Starts with no flow, whatever is in the memory.
-    pub fn new(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
-        let mut early = EarlyAck::empty(memory, config);
+    pub fn new(memory: Memory<'m>, config: Config, mode: Mode) -> EarlyAck<'m> {
+        let mut early = EarlyAck::empty(memory, config, mode);
         early.flows.fill(Flow::default());
         early.pool.sweep(&[]);
         early.free.extend((0..early.flows.len() as u32).rev());
@@ -219,7 +218,7 @@ impl<'m> EarlyAck<'m> {
     }
 
     /// Everything but the lists of what is free.
-    fn empty(memory: Memory<'m>, config: Config) -> EarlyAck<'m> {
+    fn empty(memory: Memory<'m>, config: Config, mode: Mode) -> EarlyAck<'m> {
         let flows = Part::new(memory.flows, config.extent.flows.min(pool::NONE as usize));
         let usable = flows.len();
         let (mut timers, mut opening) = (Heap::default(), Heap::default());
@@ -234,7 +233,7 @@ impl<'m> EarlyAck<'m> {
             flows,
             hand: 0,
             pool: Pool::new(memory.blocks, config.extent.blocks),
-            guests: Vec::new(),
+            guest: Guest::new(mode),
             timers,
             opening,
             pending: VecDeque::new(),
@@ -271,59 +270,43 @@ impl<'m> EarlyAck<'m> {
         self.changes += 1;
     }
 
-    /// Sets whether a guest's flows are acknowledged early. Turned off, its flows are left to their ends, each as soon as
-    /// nothing is owed to it.
-    pub fn attach(&mut self, guest: PortId, mode: Mode) {
-        if self.guests.len() <= guest.index() {
-            self.guests.resize(guest.index() + 1, Guest::default());
-        }
-        self.guests[guest.index()].mode = mode;
+    /// Sets whether the guest's flows are acknowledged early. Turned off, they are left to their ends, each as soon as nothing is owed to
+    /// the guest.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.guest.mode = mode;
         if mode == Mode::Off {
-            for at in 0..self.flows.len() {
-                if self.is_of(at, guest) {
-                    self.fall_back(at, Fallback::TurnedOff);
-                    if self.flows[at].state() == State::EndToEnd {
-                        self.remove(at);
-                    }
+            for at in self.known_flows() {
+                self.fall_back(at, Fallback::TurnedOff);
+                if self.flows[at].state() == State::EndToEnd {
+                    self.remove(at);
                 }
             }
         }
     }
 
-    /// Forgets a guest that is gone for good, its flows and their copies.
-    pub fn detach(&mut self, guest: PortId) {
-        for at in 0..self.flows.len() {
-            if self.is_of(at, guest) {
-                self.remove(at);
-            }
-        }
-        if let Some(guest) = self.guests.get_mut(guest.index()) {
-            *guest = Guest::default();
-        }
-    }
-
-    /// Notes how a guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
+    /// Notes how the guest's receive ring stands. The caller tells it every round in which frames wait there, and when none
     /// wait any more. Returns when it is to tell it again at the latest: a guest that waits for its CPU gives no other occasion.
-    pub fn observe(&mut self, guest: PortId, ring: Ring, now: Nanos) -> Nanos {
-        if self.guests.get_mut(guest.index()).is_some_and(|guest| guest.is_alive(ring)) {
-            self.thaw(guest, now);
+    pub fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
+        if self.guest.is_alive(ring) {
+            self.thaw(now);
         }
-        self.guests.get_mut(guest.index()).map_or(Nanos::NEVER, |guest| guest.observe(ring, now))
+        self.guest.observe(ring, now)
     }
 
-    /// Whether data for a guest are acknowledged early now.
-    pub fn is_engaged(&self, guest: PortId, now: Nanos) -> bool {
-        self.guests.get(guest.index()).is_some_and(|guest| guest.is_engaged(now))
+    /// Whether data are acknowledged early now.
+    #[inline]
+    pub fn is_engaged(&self, now: Nanos) -> bool {
+        self.guest.is_engaged(now)
     }
 
-    /// Bytes retained for a guest. Zero means that its flows can be taken from it.
-    pub fn retained(&self, guest: PortId) -> u64 {
-        self.guests.get(guest.index()).map_or(0, |guest| guest.retained)
+    /// Bytes retained. Zero means that its flows can be taken from the guest.
+    pub fn retained(&self) -> u64 {
+        self.guest.retained
     }
 
-    /// A guest's flows in the table.
-    pub fn known(&self, guest: PortId) -> u32 {
-        self.guests.get(guest.index()).map_or(0, |guest| guest.flows)
+    /// Flows in the table.
+    pub fn known(&self) -> u32 {
+        self.guest.flows
     }
 
     /// The counters.
@@ -336,14 +319,15 @@ impl<'m> EarlyAck<'m> {
         self.flows.iter().filter(|flow| flow.state() != State::Free).map(Flow::view)
     }
 
-    fn is_of(&self, at: usize, guest: PortId) -> bool {
-        self.flows[at].state() != State::Free && self.flows[at].key.guest == guest.0
+    /// The numbers of all flows that are known.
+    fn known_flows(&self) -> Vec<usize> {
+        (0..self.flows.len()).filter(|at| self.flows[*at].state() != State::Free).collect()
     }
 
-    /// Whether a guest's frames need no look: it has no flows, and will have none.
+    /// Whether the guest's frames need no look: it has no flows, and will have none.
     #[inline]
-    fn is_out(&self, guest: PortId) -> bool {
-        self.guests.get(guest.index()).is_none_or(|guest| guest.mode == Mode::Off && guest.flows == 0)
+    fn is_out(&self) -> bool {
+        self.guest.mode == Mode::Off && self.guest.flows == 0
     }
 
     /// The number of a flow.
@@ -368,7 +352,7 @@ impl<'m> EarlyAck<'m> {
         let at = at as usize;
         self.index.insert(flow.key.hash(&self.secrets), at);
         self.changes += 1;
-        let guest = &mut self.guests[flow.key.guest as usize];
+        let guest = &mut self.guest;
         guest.flows += 1;
         guest.unsettled += u32::from(flow.is_unsettled());
         let place = &mut self.flows[at];
@@ -407,7 +391,7 @@ impl<'m> EarlyAck<'m> {
         let flow = &self.flows[at];
         self.index.remove(flow.key.hash(&self.secrets), at);
         self.changes += 1;
-        let guest = &mut self.guests[flow.key.guest as usize];
+        let guest = &mut self.guest;
         guest.flows -= 1;
         debug_assert!(guest.flows > 0 || guest.unsettled == 0, "no flow opens or closes where there is none");
         self.timers.remove(at as u32);
@@ -418,7 +402,7 @@ impl<'m> EarlyAck<'m> {
     /// Changes a flow, and counts it among those that open or close as it is then.
     fn change(&mut self, at: usize, change: impl FnOnce(&mut Flow)) {
         let flow = &mut self.flows[at];
-        let unsettled = &mut self.guests[flow.key.guest as usize].unsettled;
+        let unsettled = &mut self.guest.unsettled;
         *unsettled -= u32::from(flow.is_unsettled());
         change(flow);
         *unsettled += u32::from(flow.is_unsettled());
@@ -486,11 +470,11 @@ impl<'m> EarlyAck<'m> {
         }
         let chain = flow.chain;
         if ack.before(flow.next) {
-            self.guests[flow.key.guest as usize].retained -= u64::from(ack.since(flow.start));
+            self.guest.retained -= u64::from(ack.since(flow.start));
             flow.start = ack;
             flow.chain = self.pool.behind(chain, ack);
         } else {
-            self.guests[flow.key.guest as usize].retained -= u64::from(flow.retained());
+            self.guest.retained -= u64::from(flow.retained());
             (flow.start, flow.next, flow.chain) = (ack, ack, Chain::EMPTY);
         }
         self.pool.free(chain, flow.chain);
@@ -500,7 +484,7 @@ impl<'m> EarlyAck<'m> {
     fn give_up_copies(&mut self, at: usize) {
         let flow = &mut self.flows[at];
         let chain = std::mem::take(&mut flow.chain);
-        self.guests[flow.key.guest as usize].retained -= u64::from(flow.retained());
+        self.guest.retained -= u64::from(flow.retained());
         flow.next = flow.start;
         self.pool.free(chain, Chain::EMPTY);
     }

@@ -4,7 +4,6 @@ use super::flow::RESET;
 use super::segment::Segment;
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, State, Verdict};
-use crate::PortId;
 use crate::packet::{Compose, TcpFlags};
 use crate::time::Nanos;
 
@@ -28,15 +27,6 @@ const RESETS: u8 = 5;
 /// How long after the first reset the second goes; each further one waits twice as long.
 const RESET_AGAIN: Nanos = Nanos::from_millis(1_000);
 
-/// A frame to be put into a guest's ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Send<'a> {
-    /// The guest.
-    pub guest: PortId,
-    /// The frame, all its checksums complete.
-    pub frame: &'a [u8],
-}
-
 /// A flow before a frame of it was sent to the guest.
 #[derive(Clone, Copy)]
 pub struct Attempt {
@@ -52,24 +42,22 @@ impl EarlyAck<'_> {
         self.timers.peek().map_or(Nanos::NEVER, |(at, _)| at)
     }
 
-    /// The next frame for a guest that is due; none if nothing is, or nothing more. If the ring has no room for it, that is to be
-    /// [said](EarlyAck::refused).
-    pub fn on_timeout(&mut self, now: Nanos) -> Option<Send<'_>> {
+    /// The next frame that is due in the guest's ring, all its checksums complete; none if nothing is, or nothing more. If the ring has no
+    /// room for it, that is to be [said](EarlyAck::refused).
+    pub fn on_timeout(&mut self, now: Nanos) -> Option<&[u8]> {
         while let Some((_, at)) = self.timers.pop_until(now) {
             let at = at as usize;
             let flow = &mut self.flows[at];
             self.attempt =
                 Some(Attempt { at: at as u32, resend: flow.resend, recover: flow.recover, tries: flow.tries });
             if flow.has(RESET) {
-                let guest = PortId(flow.key.guest);
                 self.reset_both(at, now);
-                return Some(Send { guest, frame: &self.out });
+                return Some(&self.out);
             }
             if !flow.owes() {
                 continue;
             }
-            let guest = PortId(flow.key.guest);
-            if self.guests[guest.index()].stalls(now) {
+            if self.guest.stalls(now) {
                 flow.deadline = flow.deadline.max((now + RETRANSMIT).0);
             }
             let deadline = Nanos(flow.deadline);
@@ -83,7 +71,7 @@ impl EarlyAck<'_> {
             }
             self.retransmit(at, now);
             self.timers.push(at as u32, Nanos(self.flows[at].deadline));
-            return Some(Send { guest, frame: &self.out });
+            return Some(&self.out);
         }
         None
     }

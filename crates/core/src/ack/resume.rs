@@ -4,42 +4,37 @@ use super::flow::{FROZEN, LEARNS, PASSING, RESET};
 use super::handshake::SCALE;
 use super::pool::Chain;
 use super::{Config, EarlyAck, Fallback, Flow, Memory, Mode, State, seconds};
-use crate::PortId;
 use crate::time::Nanos;
 
 impl<'m> EarlyAck<'m> {
-    /// Takes up the flows and copies that are in the memory, of guests that are [attached](EarlyAck::attach) anew by their old
-    /// numbers: those in `guests`.
+    /// Takes up the flows and copies that are in the memory.
     ///
     /// A process may have ended at any store. Every block says whose it is and what it has, and a flow's numbers are stored in the
     /// order in which each is true, so a flow that stood between two stores is sound as it was before or after. A flow that is
     /// not sound, because the memory was written by someone else, is dropped; its sender is reset if it was told of bytes that are lost.
-    pub fn resume(memory: Memory<'m>, config: Config, guests: &[(PortId, Mode)], now: Nanos) -> EarlyAck<'m> {
-        let mut early = EarlyAck::empty(memory, config);
-        for (guest, mode) in guests {
-            early.attach(*guest, *mode);
-        }
+    pub fn resume(memory: Memory<'m>, config: Config, mode: Mode, now: Nanos) -> EarlyAck<'m> {
+        let mut early = EarlyAck::empty(memory, config, mode);
         let mut kept = vec![false; early.pool.len()];
         let owned = early.pool.owned();
         for at in (0..early.flows.len()).rev() {
             let flow = early.flows[at];
-            let known = guests.iter().any(|(guest, _)| guest.0 == flow.key.guest);
-            if flow.state() == State::Free || !known || early.find(&flow.key).is_some() {
+            if flow.state() == State::Free || early.find(&flow.key).is_some() {
                 early.flows[at] = Flow::default();
                 early.free.push(at as u32);
                 continue;
             }
             early.index.insert(flow.key.hash(&early.secrets), at);
-            early.guests[flow.key.guest as usize].flows += 1;
+            early.guest.flows += 1;
             let begin = owned.partition_point(|(owner, _)| *owner < at as u32);
             let len = owned[begin..].partition_point(|(owner, _)| *owner == at as u32);
             early.take_up(at, &owned[begin..begin + len], &mut kept, now);
         }
         early.pool.sweep(&kept);
+        early.set_mode(mode);
         early
     }
 
-    /// Takes up one flow, whose guest is known, with the blocks that say they are its.
+    /// Takes up one flow with the blocks that say they are its.
     fn take_up(&mut self, at: usize, owned: &[(u32, u32)], kept: &mut [bool], now: Nanos) {
         let flow = &mut self.flows[at];
         // The clock may be another one.
@@ -70,7 +65,7 @@ impl<'m> EarlyAck<'m> {
         // Segments of others may have come by that were not noted.
         flow.epoch = 0;
         flow.flags = flow.flags & !PASSING | if flow.retained() == 0 { LEARNS } else { 0 };
-        let guest = &mut self.guests[flow.key.guest as usize];
+        let guest = &mut self.guest;
         guest.retained += u64::from(flow.retained());
         guest.unsettled += u32::from(flow.is_unsettled());
         if flow.has(FROZEN) {

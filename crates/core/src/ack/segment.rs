@@ -1,7 +1,6 @@
 //! A frame as a segment of a flow: whose it is, and what early ack needs of its header.
 
 use super::sequence::Seq;
-use crate::PortId;
 use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, get16, protocol};
 use crate::table::{Secrets, fold};
 use std::net::IpAddr;
@@ -19,7 +18,7 @@ pub enum Way {
     Out,
 }
 
-/// A flow's name: the guest, the VLANs, and addresses and ports at both ends. All bits of it are a name, if of nobody.
+/// A flow's name: the VLANs, and addresses and ports at both ends. All bits of it are a name, if of nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Key {
@@ -31,8 +30,6 @@ pub struct Key {
     pub outside_port: u16,
     /// Port of the guest.
     pub inside_port: u16,
-    /// The guest's number.
-    pub guest: u32,
     /// Bit 31: IPv6. Bits 24 and 25: tags. Below these the outer and the inner VLAN.
     pub link: u32,
 }
@@ -69,7 +66,7 @@ impl Key {
     pub fn hash(&self, secrets: &Secrets<6>) -> u32 {
         let [a, b, c, d, e, f] = secrets.0;
         let half = |bytes: &[u8; 16], at: usize| u64::from_le_bytes(array(bytes, at));
-        let ports = u64::from(self.outside_port) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.guest);
+        let ports = u64::from(self.outside_port) << 16 | u64::from(self.inside_port);
         let outside = fold(half(&self.outside, 0) ^ a, half(&self.outside, 8) ^ b);
         let inside = fold(half(&self.inside, 0) ^ c, half(&self.inside, 8) ^ d);
         fold(ports ^ outside ^ e, u64::from(self.link) ^ inside ^ f) as u32
@@ -77,7 +74,7 @@ impl Key {
 
     /// The flow that a frame of TCP between these ports is of.
     #[inline(always)]
-    fn of(guest: PortId, way: Way, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
+    fn of(way: Way, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
         let (source, destination) = ends(ip);
         let (outside, inside, outside_port, inside_port) = match way {
             Way::In => (source, destination, from, to),
@@ -86,7 +83,7 @@ impl Key {
         let tags = if frame.header_len() == 14 { 0 } else { tags(head, frame) };
         let link = tags | u32::from(matches!(ip, Ip::V6(_))) << 31;
         let (outside, inside) = (outside.to_le_bytes(), inside.to_le_bytes());
-        Key { outside, inside, outside_port, inside_port, guest: guest.0, link }
+        Key { outside, inside, outside_port, inside_port, link }
     }
 }
 
@@ -171,13 +168,13 @@ pub struct Numbers {
 }
 
 impl Segment {
-    /// Reads the `head` of a frame of `len` bytes that goes `way` at a guest. None if it is no whole TCP segment, or its
+    /// Reads the `head` of a frame of `len` bytes that goes this `way`. None if it is no whole TCP segment, or its
     /// headers are not all in the head.
     ///
     /// All of it is in registers until it is written once, to where it stays: bytes that are read in other sizes than they were
     /// written in shortly before stall the processor, for longer than the rest of this takes.
     #[inline(always)]
-    pub fn read(guest: PortId, way: Way, head: &[u8], len: usize) -> Option<Segment> {
+    pub fn read(way: Way, head: &[u8], len: usize) -> Option<Segment> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
@@ -201,7 +198,7 @@ impl Segment {
             None => unusual(&tcp),
         };
         Some(Segment {
-            key: Key::of(guest, way, head, &frame, &ip, (tcp.source_port(), tcp.destination_port())),
+            key: Key::of(way, head, &frame, &ip, (tcp.source_port(), tcp.destination_port())),
             seq: Seq(tcp.sequence()),
             ack: Seq(tcp.acknowledgment()),
             payload: (end - data) as u32,
@@ -220,7 +217,7 @@ impl Segment {
 
     /// The flow of which a frame of the guest is a fragment, if it is the first, which has the ports.
     #[cold]
-    pub fn fragment(guest: PortId, head: &[u8]) -> Option<Key> {
+    pub fn fragment(head: &[u8]) -> Option<Key> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
@@ -234,7 +231,7 @@ impl Segment {
             return None;
         }
         let ports = (get16(upper.payload, 0), get16(upper.payload, 2));
-        Some(Key::of(guest, Way::Out, head, &frame, &ip, ports))
+        Some(Key::of(Way::Out, head, &frame, &ip, ports))
     }
 
     /// The numbers of a frame that comes behind this one, whose head was `before`, if it is of the same flow and its headers are laid

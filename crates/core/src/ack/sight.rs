@@ -15,7 +15,6 @@
 use super::index::{NONE, Slot};
 use super::segment::{Segment, carries_data_alone};
 use super::{EarlyAck, Way, seconds};
-use crate::PortId;
 use crate::time::Nanos;
 
 /// A frame that was looked at, for [`EarlyAck::delivered`] or [`EarlyAck::from_guest`].
@@ -38,28 +37,27 @@ struct Seen {
 }
 
 impl EarlyAck<'_> {
-    /// Looks at the frames of a burst that go `way` at a guest, which are shown next: each by its head and how many bytes it has.
+    /// Looks at the frames of a burst that go this `way`, which are shown next: each by its head and how many bytes it has.
     /// `sights` then has one for each, in their order; what it had before is dropped. Returns whether any of them needs to be shown.
     pub fn look<'f>(
         &mut self,
         sights: &mut Vec<Sight>,
-        guest: PortId,
         way: Way,
         frames: impl Iterator<Item = (&'f [u8], usize)>,
         now: Nanos,
     ) -> bool {
         sights.clear();
-        if self.is_out(guest) {
+        if self.is_out() {
             sights.extend(frames.map(|_| Sight(None)));
             return false;
         }
-        let is_watched = self.guests[guest.index()].watch(now);
+        let is_watched = self.guest.watch(now);
         if is_watched {
             // Where no flow comes in, those that never opened grow old all the same, and their guest is let alone again.
             self.age(now);
         }
         // Who was told of what the guest lacks is answered, segment by segment.
-        let is_quiet = way == Way::In && !self.is_engaged(guest, now) && self.retained(guest) == 0;
+        let is_quiet = way == Way::In && !self.is_engaged(now) && self.retained() == 0;
         let mut before: &[u8] = &[];
         // The last segment, where it is in `sights`.
         let mut last = None;
@@ -85,18 +83,18 @@ impl EarlyAck<'_> {
                     last = Some(at);
                 }
             } else {
-                let segment = Segment::read(guest, way, head, len);
+                let segment = Segment::read(way, head, len);
                 if segment.is_none() && way == Way::Out {
-                    self.note_fragment(guest, head);
+                    self.note_fragment(head);
                 }
                 last = segment.is_some().then_some(at);
                 sights.push(Sight(segment.map(|segment| self.unknown(segment))));
             }
             before = head;
         }
-        self.guests[guest.index()].skips |= skipped > 0;
-        if way == Way::Out && noted + skipped > 0 && self.guests[guest.index()].frozen {
-            self.thaw(guest, now);
+        self.guest.skips |= skipped > 0;
+        if way == Way::Out && noted + skipped > 0 && self.guest.frozen {
+            self.thaw(now);
         }
         if noted == 0 {
             return false;

@@ -7,7 +7,7 @@ use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
 impl EarlyAck<'_> {
-    /// Notes a frame that was put into a guest's ring, as it was [looked at](EarlyAck::look). If it may be acknowledged early,
+    /// Notes a frame that was put into the guest's ring, as it was [looked at](EarlyAck::look). If it may be acknowledged early,
     /// that is what [`EarlyAck::next_ack`] has next: for outside, at once, before what the guest sends later.
     ///
     /// Every frame of a burst in which something is to be noted is told, once and in order; what was dropped instead is not.
@@ -24,7 +24,7 @@ impl EarlyAck<'_> {
         if self.flows[at].has(RESET) {
             return self.reset_again(at, segment);
         }
-        let is_engaged = self.guests[segment.key.guest as usize].is_engaged(now);
+        let is_engaged = self.guest.is_engaged(now);
         let is_verified = is_engaged || self.flows[at].retained() > 0 || !segment.is_plain();
         if is_verified && !self.verify(frame, checksum) {
             return self.note_end(at, segment);
@@ -128,7 +128,7 @@ impl EarlyAck<'_> {
     /// Retains the data of a segment that was just verified, if they may be acknowledged one day. Whether they may be now.
     fn retain(&mut self, at: usize, segment: &Segment, head: &[u8], now: Nanos) -> bool {
         let flow = &mut self.flows[at];
-        let guest = &mut self.guests[flow.key.guest as usize];
+        let guest = &mut self.guest;
         let end = segment.seq.plus(segment.payload);
         let begin = segment.seq.latest(flow.guest_ack);
         let is_chain = flow.retained() > 0;

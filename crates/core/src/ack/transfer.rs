@@ -1,4 +1,4 @@
-//! Carries a guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
+//! Carries the guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
 //!
 //! The form, version 4, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
 //! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
@@ -10,7 +10,6 @@ use super::segment::{Key, Link};
 use super::sequence::Seq;
 use super::watch::is_old;
 use super::{EarlyAck, Flow, State, are_near};
-use crate::PortId;
 use crate::time::Nanos;
 
 /// The version of the form that is written, and the only one that is read.
@@ -38,86 +37,66 @@ pub enum ImportError {
         /// What is wrong.
         field: &'static str,
     },
-    /// The guest is not attached.
-    #[error("guest {0} is not attached; right is to attach it first")]
-    Guest(u32),
     /// No room for it.
     #[error("flow {0} has no room: the table or the pool is full, or it is there already")]
     Full(u32),
 }
 
 impl EarlyAck<'_> {
-    /// Writes all flows of a guest that are ours to look after. The guest must be paused by now, and be
-    /// [detached](EarlyAck::detach) here once it runs elsewhere. What arrives meanwhile is not acknowledged early: it would be in
+    /// Writes all flows that are ours to look after. The guest must be paused by now, and this table be given up once it runs
+    /// elsewhere. What arrives meanwhile is not acknowledged early: it would be in
     /// no export. If the guest runs on here after all, that ends with its first sign of life.
-    pub fn export(&mut self, guest: PortId) -> Vec<u8> {
-        self.freeze(guest);
-        let ours = |flow: &&Flow| {
-            let left = matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) || flow.has(RESET);
-            flow.key.guest == guest.0 && !left
-        };
+    pub fn export(&mut self) -> Vec<u8> {
+        self.freeze();
+        let ours =
+            |flow: &&Flow| !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) && !flow.has(RESET);
         let mut out = NAME.to_vec();
         out.push(VERSION);
         out.extend((self.flows.iter().filter(ours).count() as u32).to_le_bytes());
         for flow in self.flows.iter().filter(ours) {
-            write(flow, is_old(flow, &self.guests[guest.index()]), &mut out);
+            write(flow, is_old(flow, &self.guest), &mut out);
             out.extend(flow.retained().to_le_bytes());
             self.pool.copy(flow.chain, flow.start, flow.retained() as usize, &mut out);
         }
         out
     }
 
-    /// Has a guest's flows stand still. Each says so itself too, for a process that takes them up.
-    fn freeze(&mut self, guest: PortId) {
-        for at in 0..self.flows.len() {
-            if self.is_of(at, guest) {
-                self.flows[at].flags |= FROZEN;
-                self.timers.remove(at as u32);
-            }
+    /// Has all flows stand still. Each says so itself too, for a process that takes them up.
+    fn freeze(&mut self) {
+        for at in self.known_flows() {
+            self.flows[at].flags |= FROZEN;
+            self.timers.remove(at as u32);
         }
-        if let Some(guest) = self.guests.get_mut(guest.index()) {
-            guest.freeze();
-        }
+        self.guest.freeze();
     }
 
-    /// Has a guest's flows go on.
+    /// Has all flows go on.
     #[cold]
-    pub(super) fn thaw(&mut self, guest: PortId, now: Nanos) {
-        self.guests[guest.index()].frozen = false;
-        for at in 0..self.flows.len() {
-            if self.is_of(at, guest) {
-                self.flows[at].flags &= !FROZEN;
-                if self.flows[at].owes() {
-                    self.flows[at].deadline = self.flows[at].deadline.max(now.0);
-                    self.schedule(at);
-                }
+    pub(super) fn thaw(&mut self, now: Nanos) {
+        self.guest.frozen = false;
+        for at in self.known_flows() {
+            self.flows[at].flags &= !FROZEN;
+            if self.flows[at].owes() {
+                self.flows[at].deadline = self.flows[at].deadline.max(now.0);
+                self.schedule(at);
             }
         }
     }
 
-    /// Takes over flows that were exported elsewhere, for a guest that is attached here. Returns how many.
+    /// Takes over flows that were exported elsewhere. Returns how many.
     ///
     /// # Errors
     /// What is wrong with them; then nothing was taken over.
-    pub fn import(&mut self, guest: PortId, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
-        if guest.index() >= self.guests.len() {
-            return Err(ImportError::Guest(guest.0));
-        }
+    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
         let mut taken = Vec::new();
-        let result = self.import_all(guest, export, now, &mut taken);
+        let result = self.import_all(export, now, &mut taken);
         if result.is_err() {
             taken.into_iter().for_each(|at| self.remove(at));
         }
         result
     }
 
-    fn import_all(
-        &mut self,
-        guest: PortId,
-        export: &[u8],
-        now: Nanos,
-        taken: &mut Vec<usize>,
-    ) -> Result<u32, ImportError> {
+    fn import_all(&mut self, export: &[u8], now: Nanos, taken: &mut Vec<usize>) -> Result<u32, ImportError> {
         let mut reader = Reader { bytes: export, at: 0 };
         if reader.array::<5>() != Ok(*NAME) {
             return Err(ImportError::Foreign);
@@ -128,7 +107,7 @@ impl EarlyAck<'_> {
         }
         let count = reader.u32()?;
         for number in 0..count {
-            let mut flow = read(&mut reader, guest).map_err(|fault| fault.of(number))?;
+            let mut flow = read(&mut reader).map_err(|fault| fault.of(number))?;
             let len = reader.u32()?;
             let bytes = reader.take(len as usize)?;
             if flow.has(LEARNS) {
@@ -140,7 +119,7 @@ impl EarlyAck<'_> {
             (flow.deadline, flow.resend) = (now.0, flow.guest_ack);
             // As in a flow that is resumed.
             flow.told = flow.acked;
-            let retained = self.guests[guest.index()].retained + u64::from(len);
+            let retained = self.guest.retained + u64::from(len);
             if self.find(&flow.key).is_some() || retained > self.config.guest_bytes {
                 return Err(ImportError::Full(number));
             }
@@ -152,7 +131,7 @@ impl EarlyAck<'_> {
             if !self.pool.append(at as u32, &mut chain, flow.start, bytes) {
                 return Err(ImportError::Full(number));
             }
-            self.guests[guest.index()].retained = retained;
+            self.guest.retained = retained;
             let place = &mut self.flows[at];
             (place.chain, place.next) = (chain, flow.next);
             place.acked = flow.acked;
@@ -185,7 +164,7 @@ fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
 
 /// Writes a flow's fields, and whether they are to be learned anew.
 fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
-    let Key { outside, inside, outside_port, inside_port, guest: _, link } = flow.key;
+    let Key { outside, inside, outside_port, inside_port, link } = flow.key;
     out.extend(outside);
     out.extend(inside);
     out.extend(outside_port.to_le_bytes());
@@ -211,13 +190,12 @@ fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
 }
 
 /// Reads what [`write`] wrote.
-fn read(reader: &mut Reader<'_>, guest: PortId) -> Result<Flow, Fault> {
+fn read(reader: &mut Reader<'_>) -> Result<Flow, Fault> {
     let key = Key {
         outside: reader.array()?,
         inside: reader.array()?,
         outside_port: reader.u16()?,
         inside_port: reader.u16()?,
-        guest: guest.0,
         link: reader.u32()?,
     };
     let [state, scale, sender_scale, fallback] = reader.array()?;

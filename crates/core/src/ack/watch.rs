@@ -20,7 +20,7 @@ impl EarlyAck<'_> {
     #[inline]
     pub(super) fn learns(&self, at: usize) -> bool {
         let flow = &self.flows[at];
-        let guest = &self.guests[flow.key.guest as usize];
+        let guest = &self.guest;
         let is_open = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
         (flow.has(LEARNS) || is_old(flow, guest)) && is_open && flow.retained() == 0
     }
@@ -81,7 +81,7 @@ impl EarlyAck<'_> {
     /// Forgets what is old.
     fn begin_to_learn(&mut self, at: usize) {
         let flow = &mut self.flows[at];
-        let guest = &self.guests[flow.key.guest as usize];
+        let guest = &self.guest;
         if is_old(flow, guest) {
             flow.epoch = guest.epoch;
             flow.flags = flow.flags & !MARKED | LEARNS;

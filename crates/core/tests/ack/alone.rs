@@ -1,6 +1,6 @@
 //! A guest that drains its ring is let alone, and what is known of its flows is learned anew once it does not.
 
-use crate::fixture::{FROM_GUEST, FROM_OUTSIDE, Fixture, GUEST, WINDOW, leaked};
+use crate::fixture::{FROM_GUEST, FROM_OUTSIDE, Fixture, WINDOW, leaked};
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Config, Fallback, LINGER, Mode, OPENING, STALL, State, Way};
 use fairlane_core::packet::TcpFlags;
@@ -18,7 +18,7 @@ fn drained(v6: bool) -> Fixture {
 fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> bool {
     let frame = if way == Way::In { packet.inward(fixture.place) } else { packet.outward(fixture.place) };
     let mut sights = Vec::new();
-    fixture.early.look(&mut sights, GUEST, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
+    fixture.early.look(&mut sights, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
 }
 
 /// Lets data come by that are not noted.
@@ -75,7 +75,7 @@ fn rule_9_a_flow_that_opens_or_closes_is_watched() {
     fixture.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..fixture.data(5000, 0) });
     assert_eq!(noted(&mut fixture, &data, Way::In), 100, "the sender's FIN is not acknowledged");
     fixture.guest(&fixture.ack(5001, WINDOW));
-    assert_eq!(fixture.early.known(GUEST), 1, "the connection that is closed is forgotten");
+    assert_eq!(fixture.early.known(), 1, "the connection that is closed is forgotten");
     assert!(noted(&mut fixture, &data, Way::In) < 20);
 }
 
@@ -123,7 +123,7 @@ fn rule_9_what_is_old_is_learned_before_it_is_relied_on() {
         assert_eq!(fixture.deliver(&data(1000)), None);
         assert_eq!(fixture.guest(&ack(1000)), Some(ack(1000)), "{far}: it goes as it is");
         assert_eq!(fixture.deliver(&data(2000)), None, "the first that was noted is not acknowledged");
-        assert_eq!(fixture.early.retained(GUEST), 0);
+        assert_eq!(fixture.early.retained(), 0);
         assert_eq!(fixture.guest(&ack(3000)), Some(ack(3000)));
         let early = fixture.deliver(&data(3000)).expect("it is learned");
         assert_eq!((early.ack, early.seq, early.stamps), (mine.wrapping_add(4000), theirs, Some((far, far))));
@@ -177,7 +177,7 @@ fn rule_9_what_was_learned_grows_old_again() {
         let stands = if round == 0 { 0 } else { 2000 };
         fixture.guest(&fixture.ack(stands, WINDOW));
         fixture.deliver(&fixture.data(round + 1000, 1000));
-        assert_eq!(fixture.early.retained(GUEST), 0, "what came before it is not known");
+        assert_eq!(fixture.early.retained(), 0, "what came before it is not known");
         fixture.guest(&fixture.ack(round + 2000, WINDOW));
         fixture.observe(0, 9);
         fixture.now += LINGER;
@@ -189,9 +189,9 @@ fn rule_9_what_was_learned_grows_old_again() {
 fn rule_10_what_is_old_is_old_elsewhere() {
     let mut fixture = drained(false);
     pass_by(&mut fixture);
-    let export = fixture.early.export(GUEST);
+    let export = fixture.early.export();
     let mut other = Fixture::with(fixture.place, Mode::Always, Config::default(), leaked(4, 64));
-    assert_eq!(other.early.import(GUEST, &export, other.now), Ok(1));
+    assert_eq!(other.early.import(&export, other.now), Ok(1));
     assert_eq!(other.deliver(&other.data(1000, 1000)), None, "it is not known what came before");
     other.guest(&other.ack(2000, WINDOW));
     assert_eq!(other.deliver(&other.data(2000, 1000)).map(|ack| ack.ack), Some(FROM_OUTSIDE.wrapping_add(3000)));
@@ -202,14 +202,12 @@ fn rule_10_what_is_old_is_old_elsewhere() {
 fn rule_10_copies_are_kept_where_a_guest_was_let_alone() {
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 1000)).expect("it is acknowledged early");
-    let mut target = drained(false);
-    target.early.detach(GUEST);
-    target.early.attach(GUEST, Mode::Auto);
-    target.place.port = 4001;
+    let place = Place { port: 4001, ..source.place };
+    let mut target = Fixture::with(place, Mode::Auto, Config::default(), leaked(4, 64));
     target.connect();
     pass_by(&mut target);
-    assert_eq!(target.early.import(GUEST, &source.early.export(GUEST), target.now), Ok(1));
+    assert_eq!(target.early.import(&source.early.export(), target.now), Ok(1));
     target.place.port = 4000;
     target.guest(&target.ack(400, WINDOW));
-    assert_eq!(target.early.retained(GUEST), 600);
+    assert_eq!(target.early.retained(), 600);
 }

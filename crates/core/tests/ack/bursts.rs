@@ -1,6 +1,6 @@
 //! Frames that are looked at together are judged as if each had been looked at in its turn.
 
-use crate::fixture::{GUEST, leaked};
+use crate::fixture::leaked;
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Config, EarlyAck, FlowView, Mode, Sight, State, Stats, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
@@ -67,8 +67,7 @@ struct Looker {
 
 impl Looker {
     fn new(at_once: usize, flows: usize) -> Looker {
-        let mut early = EarlyAck::new(leaked(flows, 4), Config::default());
-        early.attach(GUEST, Mode::Always);
+        let early = EarlyAck::new(leaked(flows, 4), Config::default(), Mode::Always);
         Looker { early, at_once, acks: Vec::new(), out: Vec::new() }
     }
 
@@ -97,7 +96,7 @@ impl Looker {
                 if way == Way::In { packet.inward(place) } else { packet.outward(place) }
             });
             let mut frames: Vec<Vec<u8>> = frames.collect();
-            self.early.look(&mut sights, GUEST, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+            self.early.look(&mut sights, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
             for (frame, sight) in frames.iter_mut().zip(&sights) {
                 if way == Way::In {
                     self.early.delivered(sight, &frame[..], Checksum::Present, now);
@@ -121,7 +120,7 @@ impl Looker {
 fn what_was_looked_at_as_one_is_not_acknowledged() {
     let mut looker = Looker::new(1, FLOWS);
     looker.connect();
-    looker.early.attach(GUEST, Mode::Auto);
+    looker.early.set_mode(Mode::Auto);
     let frame = |seq| {
         let packet = Packet {
             seq,
@@ -136,8 +135,8 @@ fn what_was_looked_at_as_one_is_not_acknowledged() {
     };
     let frames = [frame(1), frame(2)];
     let mut sights = Vec::new();
-    looker.early.look(&mut sights, GUEST, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
-    looker.early.attach(GUEST, Mode::Always);
+    looker.early.look(&mut sights, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
+    looker.early.set_mode(Mode::Always);
     for (frame, sight) in frames.iter().zip(&sights) {
         looker.early.delivered(sight, &frame[..], Checksum::Present, Nanos(1));
         assert_eq!(looker.early.next_ack(), None);
@@ -173,14 +172,12 @@ proptest! {
             let now = Nanos::from_millis(1000 + number as u64);
             let burst = runs.concat();
             for looker in [&mut alone, &mut together] {
-                looker.early.attach(GUEST, if *always { Mode::Always } else { Mode::Auto });
+                looker.early.set_mode(if *always { Mode::Always } else { Mode::Auto });
                 looker.show(way, &burst, now);
             }
             prop_assert_eq!((&alone.acks, &alone.out), (&together.acks, &together.out));
             prop_assert_eq!(alone.known(), together.known());
-            prop_assert_eq!(alone.early.export(GUEST), together.early.export(GUEST));
+            prop_assert_eq!(alone.early.export(), together.early.export());
         }
-        together.early.detach(GUEST);
-        prop_assert_eq!(together.early.flows().count(), 0);
     }
 }

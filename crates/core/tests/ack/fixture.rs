@@ -1,13 +1,10 @@
 //! A connection from outside to a guest whose flow early ack looks after, moved by hand.
 
 use crate::wire::{Packet, Place};
-use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Ring, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter;
-
-pub const GUEST: PortId = PortId(3);
 
 /// The first payload byte of each way.
 pub const FROM_OUTSIDE: u32 = 0xffff_ff00;
@@ -30,23 +27,17 @@ pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
 }
 
 /// Shows a frame that was put into the guest's ring, alone; returns the ACK for outside.
-pub fn delivered<'e>(
-    early: &'e mut EarlyAck<'_>,
-    guest: PortId,
-    frame: &[u8],
-    checksum: Checksum,
-    now: Nanos,
-) -> Option<&'e [u8]> {
+pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checksum, now: Nanos) -> Option<&'e [u8]> {
     let mut sights = Vec::new();
-    early.look(&mut sights, guest, Way::In, iter::once((frame, frame.len())), now);
+    early.look(&mut sights, Way::In, iter::once((frame, frame.len())), now);
     early.delivered(&sights[0], frame, checksum, now);
     early.next_ack()
 }
 
 /// Shows a frame that the guest sends, alone.
-pub fn from_guest(early: &mut EarlyAck<'_>, guest: PortId, frame: &mut [u8], now: Nanos) -> Verdict {
+pub fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
     let mut sights = Vec::new();
-    early.look(&mut sights, guest, Way::Out, iter::once((&*frame, frame.len())), now);
+    early.look(&mut sights, Way::Out, iter::once((&*frame, frame.len())), now);
     early.from_guest(&sights[0], frame, Checksum::Present, now)
 }
 
@@ -69,14 +60,13 @@ impl Fixture {
     }
 
     pub fn with(place: Place, mode: Mode, config: Config, memory: Memory<'static>) -> Fixture {
-        let mut early = EarlyAck::new(memory, config);
-        early.attach(GUEST, mode);
+        let early = EarlyAck::new(memory, config, mode);
         Fixture { early, place, now: Nanos::from_millis(1000) }
     }
 
     /// The guest's ring stands so now.
     pub fn observe(&mut self, waiting: u32, taken: u32) -> Nanos {
-        self.early.observe(GUEST, Ring { waiting, taken }, self.now)
+        self.early.observe(Ring { waiting, taken }, self.now)
     }
 
     /// The guest accepts a connection.
@@ -136,13 +126,13 @@ impl Fixture {
     }
 
     pub fn deliver_frame(&mut self, frame: &[u8], checksum: Checksum) -> Option<Packet> {
-        delivered(&mut self.early, GUEST, frame, checksum, self.now).map(Packet::read)
+        delivered(&mut self.early, frame, checksum, self.now).map(Packet::read)
     }
 
     /// Has the guest send a segment; returns what goes out.
     pub fn guest(&mut self, packet: &Packet) -> Option<Packet> {
         let mut frame = packet.outward(self.place);
-        match from_guest(&mut self.early, GUEST, &mut frame, self.now) {
+        match from_guest(&mut self.early, &mut frame, self.now) {
             Verdict::Pass => Some(Packet::read(&frame)),
             Verdict::Drop => None,
         }
@@ -152,9 +142,8 @@ impl Fixture {
     pub fn timeout(&mut self) -> Vec<(bool, Packet)> {
         self.now = self.now.max(self.early.poll_timeout());
         let mut sent = Vec::new();
-        while let Some(send) = self.early.on_timeout(self.now) {
-            assert_eq!(send.guest, GUEST);
-            sent.push((true, Packet::read(send.frame)));
+        while let Some(frame) = self.early.on_timeout(self.now) {
+            sent.push((true, Packet::read(frame)));
         }
         while let Some(frame) = self.early.next_ack() {
             sent.push((false, Packet::read(frame)));

@@ -1,7 +1,7 @@
 //! Segments that a guest will not take, or that only the ends understand: none of it gets into what is done for them. By rules as in
 //! `rules.rs`.
 
-use crate::fixture::{FROM_GUEST, Fixture, GUEST, WINDOW, acks, leaked};
+use crate::fixture::{FROM_GUEST, Fixture, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Config, Fallback, Mode, State};
 use fairlane_core::packet::{Checksum, TcpFlags, protocol};
@@ -149,7 +149,7 @@ fn rule_1_what_is_not_in_the_window_is_not_taken_for_delivered() {
         fixture.place.port = 0;
         fixture.deliver(&fixture.data(0, 1000));
         fixture.deliver(&fixture.data(foreign, 1000));
-        fixture.early.attach(GUEST, Mode::Always);
+        fixture.early.set_mode(Mode::Always);
         assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what comes before is the guest's to acknowledge");
         fixture.guest(&fixture.ack(1000, WINDOW));
         assert_eq!(fixture.flow().owed, 0);
@@ -218,7 +218,7 @@ fn rule_8_options_that_only_the_ends_can_write_are_left_to_them() {
                 frame[56] = kind;
             }
             if guest_first {
-                crate::fixture::from_guest(&mut fixture.early, GUEST, &mut frame, fixture.now);
+                crate::fixture::from_guest(&mut fixture.early, &mut frame, fixture.now);
             } else {
                 fixture.deliver_frame(&frame, Checksum::Valid);
             }
@@ -248,7 +248,7 @@ fn rule_8_options_in_a_syn_and_ack_are_left_to_the_ends_as_well() {
                 fixture.deliver_frame(&frame, Checksum::Valid);
             } else {
                 fixture.deliver(&syn);
-                crate::fixture::from_guest(&mut fixture.early, GUEST, &mut frame, fixture.now);
+                crate::fixture::from_guest(&mut fixture.early, &mut frame, fixture.now);
             }
             assert_eq!(fixture.flow().fallback, Some(Fallback::Options), "{kind}, guest first: {guest_first}");
         }

@@ -7,7 +7,6 @@
 
 use crate::ends::{Guest, MSS, Manners, SENDER, Sender, is_answer};
 use crate::wire::{Packet, Place};
-use fairlane_core::PortId;
 use fairlane_core::ack::{Config, EarlyAck, Mode, Ring, State, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
@@ -17,7 +16,6 @@ use rand::{RngExt, SeedableRng};
 use std::iter;
 
 /// The guest.
-pub const PORT: PortId = PortId(3);
 
 const PLACE: Place = Place { v6: false, vlans: [0; 2], port: 4000 };
 
@@ -203,7 +201,7 @@ impl Work {
         let mut sights = Vec::new();
         match self {
             Work::Deliver(frames) => {
-                early.look(&mut sights, PORT, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                early.look(&mut sights, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
                 for (frame, sight) in frames.iter().zip(&sights) {
                     early.delivered(sight, &frame[..], Checksum::Present, now);
                     if let Some(ack) = early.next_ack() {
@@ -212,7 +210,7 @@ impl Work {
                 }
             }
             Work::Send(frames) => {
-                early.look(&mut sights, PORT, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                early.look(&mut sights, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
                 for (frame, sight) in frames.iter().zip(&sights) {
                     let mut frame = frame.clone();
                     match early.from_guest(sight, &mut frame, Checksum::Present, now) {
@@ -223,10 +221,10 @@ impl Work {
             }
             Work::Repeat(room) => {
                 let mut room = *room;
-                while let Some(send) = early.on_timeout(now) {
+                while let Some(frame) = early.on_timeout(now) {
                     if room > 0 {
                         room -= 1;
-                        told(Outcome::Again(send.frame.to_vec()));
+                        told(Outcome::Again(frame.to_vec()));
                     } else {
                         early.refused(now);
                     }
@@ -407,7 +405,7 @@ impl Model {
     /// Has early ack note how the ring stands, and checks that there is a copy of all that the sender was told of and the guest has
     /// not acknowledged.
     pub fn observe(&self, early: &mut EarlyAck<'_>) {
-        early.observe(PORT, Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
+        early.observe(Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
         self.check(early);
     }
 
@@ -418,7 +416,7 @@ impl Model {
             return;
         };
         assert!(i64::from(flow.owed) >= owed && flow.retained >= flow.owed, "{owed} bytes are owed: {flow:?}");
-        assert_eq!(u64::from(flow.retained), early.retained(PORT));
+        assert_eq!(u64::from(flow.retained), early.retained());
         assert!(flow.retained <= self.case.flow_bytes);
         assert!(flow.state != State::EndToEnd || flow.retained == 0);
     }

@@ -1,8 +1,7 @@
 //! Flows that move to another backend (rule 10), those that a process left behind, and those there is no room for.
 
-use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, delivered, from_guest, leaked, memory};
+use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, delivered, from_guest, leaked, memory};
 use crate::wire::{Packet, Place};
-use fairlane_core::PortId;
 use fairlane_core::ack::{
     AGEING, Block, Config, EarlyAck, Extent, Fallback, Flow, ImportError, Memory, Mode, Ring, State, VERSION, Verdict,
 };
@@ -20,14 +19,11 @@ fn rule_10_copies_travel_with_the_flow() {
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 5000));
     source.guest(&source.ack(1000, WINDOW));
-    let export = source.early.export(GUEST);
+    let export = source.early.export();
     assert_eq!(&export[..6], &[b'F', b'L', b'A', b'C', b'K', VERSION]);
-    source.early.detach(GUEST);
-    assert_eq!((source.early.flows().count(), source.early.retained(GUEST)), (0, 0));
 
-    let mut early = EarlyAck::new(leaked(4, 8), Config { seed: 77, ..Config::default() });
-    early.attach(GUEST, Mode::Always);
-    assert_eq!(early.import(GUEST, &export, source.now), Ok(1));
+    let mut early = EarlyAck::new(leaked(4, 8), Config { seed: 77, ..Config::default() }, Mode::Always);
+    assert_eq!(early.import(&export, source.now), Ok(1));
     let mut target = taken_over(early, &source);
     assert_eq!((target.flow().retained, target.flow().owed, target.flow().state), (4000, 4000, State::Active));
     let next = target.deliver(&target.data(5000, 1000)).expect("it is still acknowledged early");
@@ -35,7 +31,7 @@ fn rule_10_copies_travel_with_the_flow() {
     let sent = target.timeout();
     assert_eq!((sent[0].1.seq, &sent[0].1.payload), (acks(1000), &target.data(1000, 1448).payload));
     target.guest(&target.ack(6000, WINDOW));
-    assert_eq!(target.early.retained(GUEST), 0);
+    assert_eq!(target.early.retained(), 0);
 }
 
 /// A sender whose FIN comes before bytes that it was told of: no import may refuse what its guest's flows have come to.
@@ -44,10 +40,9 @@ fn rule_10_a_fin_before_bytes_that_were_acknowledged_keeps_no_flow_from_moving()
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 5000));
     source.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..source.data(1000, 0) });
-    let export = source.early.export(GUEST);
-    let mut early = EarlyAck::new(leaked(4, 8), Config::default());
-    early.attach(GUEST, Mode::Always);
-    assert_eq!(early.import(GUEST, &export, source.now), Ok(1));
+    let export = source.early.export();
+    let mut early = EarlyAck::new(leaked(4, 8), Config::default(), Mode::Always);
+    assert_eq!(early.import(&export, source.now), Ok(1));
     let mut target = taken_over(early, &source);
     assert_eq!((target.flow().retained, target.flow().owed), (5000, 5000));
     target.guest(&target.ack(5000, WINDOW));
@@ -58,23 +53,22 @@ fn rule_10_a_fin_before_bytes_that_were_acknowledged_keeps_no_flow_from_moving()
 fn rule_10_or_the_flow_drains_first() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
-    fixture.early.attach(GUEST, Mode::Off);
-    assert_eq!((fixture.deliver(&fixture.data(1000, 1000)), fixture.early.retained(GUEST)), (None, 1000));
+    fixture.early.set_mode(Mode::Off);
+    assert_eq!((fixture.deliver(&fixture.data(1000, 1000)), fixture.early.retained()), (None, 1000));
     fixture.guest(&fixture.ack(2000, WINDOW));
-    assert_eq!(fixture.early.retained(GUEST), 0);
+    assert_eq!(fixture.early.retained(), 0);
 }
 
 #[test]
 fn an_import_is_whole_or_nothing() {
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 5000));
-    let export = source.early.export(GUEST);
+    let export = source.early.export();
     let import = |export: &[u8], blocks: usize| {
-        let mut early = EarlyAck::new(leaked(4, blocks), Config::default());
-        early.attach(GUEST, Mode::Always);
-        let result = early.import(GUEST, export, source.now);
+        let mut early = EarlyAck::new(leaked(4, blocks), Config::default(), Mode::Always);
+        let result = early.import(export, source.now);
         let expected = if result.is_ok() { (1, 5000) } else { (0, 0) };
-        assert_eq!((early.flows().count(), early.retained(GUEST)), expected, "{result:?}");
+        assert_eq!((early.flows().count(), early.retained()), expected, "{result:?}");
         result
     };
     assert_eq!(import(&export, 8), Ok(1));
@@ -97,8 +91,6 @@ fn an_import_is_whole_or_nothing() {
     twice[6] = 2;
     twice.extend(&export[10..]);
     assert_eq!(import(&twice, 8), Err(ImportError::Full(1)));
-    let mut early = EarlyAck::new(leaked(4, 4), Config::default());
-    assert_eq!(early.import(PortId(9), &export, source.now), Err(ImportError::Guest(9)));
 }
 
 proptest! {
@@ -106,13 +98,12 @@ proptest! {
     fn any_import_is_answered(changes in proptest::collection::vec((6usize..200, any::<u8>()), 1..6)) {
         let mut source = Fixture::open();
         source.deliver(&source.data(0, 5000));
-        let mut export = source.early.export(GUEST);
+        let mut export = source.early.export();
         for (at, value) in changes {
             export[at] = value;
         }
-        let mut early = EarlyAck::new(leaked(4, 8), Config::default());
-        early.attach(GUEST, Mode::Always);
-        let imported = early.import(GUEST, &export, source.now).is_ok();
+        let mut early = EarlyAck::new(leaked(4, 8), Config::default(), Mode::Always);
+        let imported = early.import(&export, source.now).is_ok();
         prop_assert_eq!(early.flows().count(), usize::from(imported));
         let mut target = taken_over(early, &source);
         target.deliver(&target.data(5000, 1000));
@@ -126,12 +117,11 @@ proptest! {
 
 /// What a process leaves in memory after some data were acknowledged early.
 fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
-    let mut early = EarlyAck::new(Memory { flows, blocks }, Config::default());
-    early.attach(GUEST, Mode::Always);
+    let mut early = EarlyAck::new(Memory { flows, blocks }, Config::default(), Mode::Always);
     let fixture = Fixture::new(Place { port: 4000, ..Place::default() });
     let place = fixture.place;
     let mut deliver =
-        |packet: &Packet| delivered(&mut early, GUEST, &packet.inward(place), Checksum::Present, fixture.now).is_some();
+        |packet: &Packet| delivered(&mut early, &packet.inward(place), Checksum::Present, fixture.now).is_some();
     let syn = Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, stamps: Some((1, 0)), ..Packet::default() };
     deliver(&syn);
     let both = Packet {
@@ -143,9 +133,9 @@ fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
         ..syn
     };
     let mut frame = both.outward(place);
-    from_guest(&mut early, GUEST, &mut frame, fixture.now);
+    from_guest(&mut early, &mut frame, fixture.now);
     let mut deliver =
-        |packet: &Packet| delivered(&mut early, GUEST, &packet.inward(place), Checksum::Present, fixture.now).is_some();
+        |packet: &Packet| delivered(&mut early, &packet.inward(place), Checksum::Present, fixture.now).is_some();
     deliver(&fixture.data(0, 0));
     assert!(deliver(&fixture.data(0, 5000)));
 }
@@ -156,10 +146,10 @@ fn a_killed_backend_resumes_its_flows() {
     left_behind(&mut flows, &mut blocks);
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
     let later = Nanos(5);
-    let mut early = EarlyAck::resume(memory, Config { seed: 9, ..Config::default() }, &[(GUEST, Mode::Always)], later);
-    assert_eq!((early.retained(GUEST), early.flows().count()), (5000, 1));
+    let mut early = EarlyAck::resume(memory, Config { seed: 9, ..Config::default() }, Mode::Always, later);
+    assert_eq!((early.retained(), early.flows().count()), (5000, 1));
     let sent = early.on_timeout(later).expect("what the guest lacks is due at once");
-    assert_eq!(Packet::read(sent.frame).payload[..], Fixture::open().data(0, 524).payload[..]);
+    assert_eq!(Packet::read(sent).payload[..], Fixture::open().data(0, 524).payload[..]);
 }
 
 /// The guest opened its window, which is news, and the process ended before that went out: the guest's frame is in its ring yet.
@@ -167,27 +157,25 @@ fn a_killed_backend_resumes_its_flows() {
 fn what_was_judged_and_not_sent_is_judged_the_same_again() {
     let (mut flows, mut blocks) = memory(4, 16);
     left_behind(&mut flows, &mut blocks);
-    let guests = [(GUEST, Mode::Always)];
     let place = Fixture::new(Place { port: 4000, ..Place::default() }).place;
     // No scale was agreed on.
     let update = Fixture::open().ack(1000, (WINDOW + 8000) << SCALE).outward(place);
     let mut judge = || {
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-        let mut early = EarlyAck::resume(memory, Config::default(), &guests, Nanos(5));
+        let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, Nanos(5));
         let mut frame = update.clone();
-        let verdict = from_guest(&mut early, GUEST, &mut frame, Nanos(5));
-        let moved = early.export(GUEST);
+        let verdict = from_guest(&mut early, &mut frame, Nanos(5));
+        let moved = early.export();
         (verdict, Packet::read(&frame), moved)
     };
     let (verdict, sent, moved) = judge();
     assert_eq!((verdict, sent.ack, sent.window), (Verdict::Pass, acks(5000), (WINDOW + 4000) as u16));
     assert_eq!((judge().0, judge().1), (Verdict::Pass, sent.clone()));
     // So it is where the guest goes on.
-    let mut early = EarlyAck::new(leaked(4, 16), Config::default());
-    early.attach(GUEST, Mode::Always);
-    assert_eq!(early.import(GUEST, &moved, Nanos(5)), Ok(1));
+    let mut early = EarlyAck::new(leaked(4, 16), Config::default(), Mode::Always);
+    assert_eq!(early.import(&moved, Nanos(5)), Ok(1));
     let mut frame = update.clone();
-    assert_eq!(from_guest(&mut early, GUEST, &mut frame, Nanos(5)), Verdict::Pass);
+    assert_eq!(from_guest(&mut early, &mut frame, Nanos(5)), Verdict::Pass);
     assert_eq!(Packet::read(&frame), sent);
 }
 
@@ -197,23 +185,34 @@ fn a_flow_whose_copies_are_lost_resets_its_sender() {
     left_behind(&mut flows, &mut blocks);
     blocks.fill(Block::FREE);
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-    let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], Nanos(5));
+    let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, Nanos(5));
     assert_eq!(early.stats().fallbacks(Fallback::Damaged), 1);
-    let inside = early.on_timeout(Nanos(5)).map(|send| Packet::read(send.frame)).expect("the guest is reset");
+    let inside = early.on_timeout(Nanos(5)).map(Packet::read).expect("the guest is reset");
     let outside = early.next_ack().map(Packet::read).expect("its sender is reset");
     for reset in [inside, outside] {
         assert!(reset.flags.contains(TcpFlags::RST));
     }
-    assert_eq!(early.retained(GUEST), 0);
+    assert_eq!(early.retained(), 0);
 }
 
+/// Early ack was turned off while no process ran: what was acknowledged is brought to the guest all the same.
 #[test]
-fn a_guest_that_is_gone_leaves_nothing_to_resume() {
+fn rule_10_flows_that_are_resumed_turned_off_drain() {
     let (mut flows, mut blocks) = memory(4, 8);
     left_behind(&mut flows, &mut blocks);
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-    let early = EarlyAck::resume(memory, Config::default(), &[(PortId(1), Mode::Always)], Nanos(5));
-    assert_eq!(early.flows().count(), 0);
+    let mut early = EarlyAck::resume(memory, Config::default(), Mode::Off, Nanos(5));
+    let fixture = Fixture::open();
+    assert_eq!((early.retained(), early.flows().next().map(|flow| flow.state)), (5000, Some(State::Draining)));
+    let next = fixture.data(5000, 1000).inward(fixture.place);
+    assert_eq!(delivered(&mut early, &next, Checksum::Present, Nanos(5)), None);
+    from_guest(&mut early, &mut fixture.ack(5000, WINDOW).outward(fixture.place), Nanos(5));
+    assert_eq!(early.retained(), 0);
+
+    let (mut flows, mut blocks) = (flows.clone(), blocks.clone());
+    let memory = Memory { flows: &mut flows, blocks: &mut blocks };
+    let early = EarlyAck::resume(memory, Config::default(), Mode::Off, Nanos(5));
+    assert_eq!(early.flows().count(), 0, "nothing is owed of it");
 }
 
 #[test]
@@ -336,36 +335,36 @@ fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
     for _ in 0..2 {
         // Also by a process that is started then.
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-        let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], later);
+        let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, later);
         let fixture = Fixture::open();
-        early.observe(GUEST, Ring { waiting: 1, taken: 7 }, later);
-        early.export(GUEST);
+        early.observe(Ring { waiting: 1, taken: 7 }, later);
+        early.export();
         let next = fixture.data(5000, 1000).inward(fixture.place);
         for _ in 0..100 {
-            assert_eq!(delivered(&mut early, GUEST, &next, Checksum::Present, later), None);
+            assert_eq!(delivered(&mut early, &next, Checksum::Present, later), None);
             assert_eq!(early.poll_timeout(), Nanos::NEVER, "nor is its sender reset because it stands still");
             later += Nanos::from_millis(10_000);
-            early.observe(GUEST, Ring { waiting: 2, taken: 7 }, later);
+            early.observe(Ring { waiting: 2, taken: 7 }, later);
             // Its rings are gone with it.
-            early.observe(GUEST, Ring::default(), later);
+            early.observe(Ring::default(), later);
         }
-        assert_eq!(early.retained(GUEST), 5000);
+        assert_eq!(early.retained(), 5000);
     }
     // It was not ended after all.
     for speaks in [false, true] {
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
-        let mut early = EarlyAck::resume(memory, Config::default(), &[(GUEST, Mode::Always)], later);
+        let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, later);
         let fixture = Fixture::open();
-        early.observe(GUEST, Ring { waiting: 2, taken: 7 }, later);
+        early.observe(Ring { waiting: 2, taken: 7 }, later);
         assert_eq!(early.poll_timeout(), Nanos::NEVER);
         if speaks {
-            from_guest(&mut early, GUEST, &mut fixture.ack(0, WINDOW).outward(fixture.place), later);
+            from_guest(&mut early, &mut fixture.ack(0, WINDOW).outward(fixture.place), later);
         } else {
-            early.observe(GUEST, Ring { waiting: 1, taken: 8 }, later);
+            early.observe(Ring { waiting: 1, taken: 8 }, later);
         }
         assert!(early.poll_timeout() <= later, "what it lacks is due");
         let next = fixture.data(5000, 1000).inward(fixture.place);
-        assert!(delivered(&mut early, GUEST, &next, Checksum::Present, later).is_some());
-        early.export(GUEST);
+        assert!(delivered(&mut early, &next, Checksum::Present, later).is_some());
+        early.export();
     }
 }

@@ -1,6 +1,6 @@
 //! The rules of early ack, a test each or more. They are those at the head of `fairlane_core::ack`, by number.
 
-use crate::fixture::{FROM_GUEST, Fixture, GUEST, SCALE, WINDOW, acks, leaked};
+use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict, Way};
 use fairlane_core::packet::{Checksum, TcpFlags};
@@ -205,11 +205,11 @@ fn rule_7_only_the_guests_ack_lets_go_of_copies() {
     fixture.deliver(&fixture.data(0, 3000));
     let sack = Packet { blocks: vec![(acks(1000), acks(3000))], ..fixture.ack(0, WINDOW) };
     fixture.guest(&sack);
-    assert_eq!(fixture.early.retained(GUEST), 3000, "SACK may be taken back");
+    assert_eq!(fixture.early.retained(), 3000, "SACK may be taken back");
     fixture.guest(&fixture.ack(1500, WINDOW));
-    assert_eq!((fixture.early.retained(GUEST), fixture.flow().owed), (1500, 1500));
+    assert_eq!((fixture.early.retained(), fixture.flow().owed), (1500, 1500));
     fixture.guest(&fixture.ack(3000, WINDOW));
-    assert_eq!((fixture.early.retained(GUEST), fixture.flow().owed), (0, 0));
+    assert_eq!((fixture.early.retained(), fixture.flow().owed), (0, 0));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn rule_8_an_anomaly_ends_in_end_to_end_once_nothing_is_owed() {
     assert_eq!(fixture.deliver(&fixture.data(1010, 1000)), None);
     assert_eq!(fixture.timeout().len(), 1, "what was acknowledged is brought to the guest yet");
     fixture.guest(&fixture.ack(2010, WINDOW));
-    assert_eq!((fixture.flow().state, fixture.early.retained(GUEST)), (State::EndToEnd, 0));
+    assert_eq!((fixture.flow().state, fixture.early.retained()), (State::EndToEnd, 0));
     assert_eq!(fixture.deliver(&fixture.data(2010, 1000)), None, "for good");
     assert_eq!(fixture.fallbacks(Fallback::Urgent), 1);
 }
@@ -296,7 +296,7 @@ fn rule_8_each_anomaly_is_counted_under_its_reason() {
     fell(Fallback::Reset, &|fixture| {
         fixture.guest(&Packet { seq: FROM_GUEST + 9, flags: TcpFlags::RST, ..fixture.ack(0, 0) });
     });
-    fell(Fallback::TurnedOff, &|fixture| fixture.early.attach(GUEST, Mode::Off));
+    fell(Fallback::TurnedOff, &|fixture| fixture.early.set_mode(Mode::Off));
     fell(Fallback::Options, &|fixture| {
         let mut frame = fixture.data(1000, 10).inward(fixture.place);
         frame[57] = 99;
@@ -321,11 +321,7 @@ fn rule_8_a_sender_whose_data_cannot_be_delivered_is_reset() {
         assert_eq!((inside.flags, inside.seq), (TcpFlags(0x14), acks(0)));
         resets += 1;
     }
-    assert_eq!(
-        (resets, fixture.early.stats().resets, fixture.early.retained(GUEST)),
-        (5, 1, 0),
-        "one of them may be lost"
-    );
+    assert_eq!((resets, fixture.early.stats().resets, fixture.early.retained()), (5, 1, 0), "one of them may be lost");
 }
 
 #[test]
@@ -411,7 +407,7 @@ fn rule_8_a_fragment_of_the_guests_leaves_its_flow_to_the_ends() {
             frame[20] |= 0x20;
         }
         let before = frame.clone();
-        assert_eq!(crate::fixture::from_guest(&mut fixture.early, GUEST, &mut frame, fixture.now), Verdict::Pass);
+        assert_eq!(crate::fixture::from_guest(&mut fixture.early, &mut frame, fixture.now), Verdict::Pass);
         assert_eq!((frame == before, fixture.flow().state), (true, State::Draining), "v6: {v6}");
         assert_eq!(fixture.fallbacks(Fallback::Fragment), 1);
     }
@@ -431,12 +427,12 @@ fn rule_8_a_port_that_is_used_again_has_no_old_numbers() {
     assert_eq!(fixture.fallbacks(Fallback::Reopened), 1);
     let ack = Packet { seq: 78, ack: other + 5, ..fixture.ack(0, WINDOW) };
     assert_eq!(fixture.guest(&ack), Some(ack.clone()));
-    assert_eq!(fixture.early.retained(GUEST), 0);
+    assert_eq!(fixture.early.retained(), 0);
     // The guest connects anew from its port.
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.guest(&Packet { flags: TcpFlags::SYN, seq: 77, ack: 0, ..fixture.ack(0, 0) });
-    assert_eq!((fixture.flow().state, fixture.early.retained(GUEST)), (State::Opening, 0));
+    assert_eq!((fixture.flow().state, fixture.early.retained()), (State::Opening, 0));
     // A SYN and ACK that comes again is no other connection.
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
@@ -470,7 +466,7 @@ fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
         let mut fixture = Fixture::with(place, mode, Config::default(), leaked(4, 64));
         fixture.connect();
         assert!(fixture.deliver(&fixture.data(0, WINDOW as usize)).is_some());
-        fixture.early.attach(GUEST, then);
+        fixture.early.set_mode(then);
         fixture.guest(&fixture.ack(5000, 0));
         let start = fixture.now;
         for minute in 1..=60 {
@@ -492,7 +488,7 @@ fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
         }
         assert_eq!(fixture.flow().owed, WINDOW - 5000);
         let update = fixture.guest(&fixture.ack(WINDOW, WINDOW)).expect("it reads again");
-        assert_eq!((update.ack, fixture.early.retained(GUEST)), (acks(WINDOW), 0));
+        assert_eq!((update.ack, fixture.early.retained()), (acks(WINDOW), 0));
     }
 }
 
@@ -502,7 +498,7 @@ fn rule_8_what_waits_for_a_flow_goes_with_it() {
     let mut fixture = Fixture::open();
     let mut sights = Vec::new();
     let frame = fixture.data(0, 1000).inward(fixture.place);
-    fixture.early.look(&mut sights, GUEST, Way::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
+    fixture.early.look(&mut sights, Way::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
     fixture.early.delivered(&sights[0], &frame[..], Checksum::Present, fixture.now);
     assert!(fixture.early.has_acks());
     fixture.guest(&Packet { flags: TcpFlags::RST, ..fixture.ack(0, 0) });
@@ -518,7 +514,7 @@ fn rule_8_a_guest_that_answers_with_a_closed_window_is_not_given_up() {
         fixture.guest(&fixture.ack(0, 0));
     }
     assert!(fixture.guest(&fixture.ack(1000, WINDOW)).is_some());
-    assert_eq!(fixture.early.retained(GUEST), 0);
+    assert_eq!(fixture.early.retained(), 0);
 }
 
 #[test]
@@ -526,7 +522,7 @@ fn rule_8_a_reset_of_the_guests_ends_the_flow() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.guest(&Packet { flags: TcpFlags(0x14), ..fixture.ack(0, 0) });
-    assert_eq!((fixture.early.flows().count(), fixture.early.retained(GUEST)), (0, 0));
+    assert_eq!((fixture.early.flows().count(), fixture.early.retained()), (0, 0));
 }
 
 #[test]
@@ -552,7 +548,7 @@ fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
     fixture.guest(&fixture.ack(6000, WINDOW));
     fixture.now += Nanos(1);
     assert_eq!(fixture.deliver(&fixture.data(6000, 1000)), None, "it drains its ring");
-    assert!(!fixture.early.is_engaged(GUEST, fixture.now));
+    assert!(!fixture.early.is_engaged(fixture.now));
 }
 
 #[test]
@@ -569,7 +565,7 @@ fn rule_9_a_ring_that_is_left_alone_is_looked_at_once_more() {
     assert_eq!(observe(Nanos(10), 2, 1), start + Nanos(10) + STALL, "it takes frames");
     assert_eq!(observe(Nanos(10) + STALL, 2, 1), Nanos::NEVER, "it is known to wait");
     for mode in [Mode::Off, Mode::Always] {
-        fixture.early.attach(GUEST, mode);
+        fixture.early.set_mode(mode);
         assert_eq!(fixture.observe(1, 9), Nanos::NEVER, "{mode:?}");
     }
 }

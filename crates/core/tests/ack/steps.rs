@@ -1,7 +1,7 @@
 //! Many transfers between two simple ends of TCP, through a backend that is killed between two steps, and with a guest that moves.
 
 use crate::fixture::memory;
-use crate::model::{Case, Model, PORT, case};
+use crate::model::{Case, Model, case};
 use fairlane_core::ack::{EarlyAck, Memory};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed, TestRunner};
 use std::cell::Cell;
@@ -19,20 +19,19 @@ fn play(case: Case, mut breaks: Vec<usize>) -> [u64; 3] {
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
         let mut early = match moved.take() {
             Some(export) => {
-                let mut early = EarlyAck::new(memory, config);
-                early.attach(PORT, mode);
+                let mut early = EarlyAck::new(memory, config, mode);
                 let export: Vec<u8> = export;
-                early.import(PORT, &export, model.now).expect("an export is read");
+                early.import(&export, model.now).expect("an export is read");
                 early
             }
-            None => EarlyAck::resume(memory, config, &[(PORT, mode)], model.now),
+            None => EarlyAck::resume(memory, config, mode, model.now),
         };
         model.check(&early);
         if model.run(&mut early, until) {
             return [model.steps as u64, model.early_acks, model.retransmissions];
         }
         if until % 2 == 1 {
-            moved = Some(early.export(PORT));
+            moved = Some(early.export());
         } else {
             // It sent ACKs, and ended before it told the guest of frames.
             model.unpublish();

@@ -5,13 +5,11 @@
 #![allow(clippy::disallowed_methods)] // no guest has this memory
 
 use crate::shared::shared;
-use fairlane_core::PortId;
 use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, Memory, Mode, Way};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter::once;
 
-const GUEST: PortId = PortId(0);
 const FLOWS: usize = 2;
 const BLOCKS: usize = 12;
 
@@ -24,11 +22,26 @@ const WINDOW: u16 = 60_000;
 /// What both processes see.
 #[repr(C, align(64))]
 struct Shared {
-    flows: [Flow; FLOWS],
-    blocks: [Block; BLOCKS],
+    /// Where the guest is, and where it was before or moves to next.
+    hosts: [Host; 2],
+    /// Which of both it is.
+    at: u32,
     /// What the guest has, and what the sender was told that it has, as numbers of the stream.
     has: u32,
     told: u32,
+}
+
+/// The early ack of one host.
+#[repr(C, align(64))]
+struct Host {
+    flows: [Flow; FLOWS],
+    blocks: [Block; BLOCKS],
+}
+
+impl Host {
+    fn memory(&mut self) -> Memory<'_> {
+        Memory { flows: &mut self.flows, blocks: &mut self.blocks }
+    }
 }
 
 /// What happens to a connection. Frames are made beforehand: only what is done with them counts.
@@ -39,7 +52,7 @@ enum Deed {
     Deliver(Vec<u8>),
     /// The guest sends one, and has so many bytes of the stream.
     Send(u32, Vec<u8>),
-    /// Its flows are exported, and come back.
+    /// Its flows are carried over to the other host.
     Move,
 }
 
@@ -99,7 +112,7 @@ fn acknowledged(frame: &[u8]) -> u32 {
 /// Shows a frame; returns what of the stream the sender is told of by it.
 fn show(early: &mut EarlyAck<'_>, way: Way, mut frame: Vec<u8>) -> Option<u32> {
     let mut sights = Vec::new();
-    early.look(&mut sights, GUEST, way, once((&frame[..], frame.len())), Nanos(1));
+    early.look(&mut sights, way, once((&frame[..], frame.len())), Nanos(1));
     if way == Way::In {
         early.delivered(&sights[0], &frame[..], Checksum::Present, Nanos(1));
         return early.next_ack().map(acknowledged);
@@ -110,9 +123,8 @@ fn show(early: &mut EarlyAck<'_>, way: Way, mut frame: Vec<u8>) -> Option<u32> {
 
 /// Does all deeds, as a process that is not killed.
 fn work(shared: &mut Shared, deeds: Vec<Deed>) {
-    let Shared { flows, blocks, has, told } = shared;
-    let mut early = EarlyAck::new(Memory { flows, blocks }, Config::default());
-    early.attach(GUEST, Mode::Always);
+    let Shared { hosts, at, has, told } = shared;
+    let mut early = EarlyAck::new(hosts[0].memory(), Config::default(), Mode::Always);
     for deed in deeds {
         // What the guest has is stored before what it sends is shown, what the sender is told of after it is.
         let told_of = match deed {
@@ -128,13 +140,10 @@ fn work(shared: &mut Shared, deeds: Vec<Deed>) {
                 show(&mut early, Way::Out, frame).filter(|_| bytes > 0 && bytes != u32::MAX)
             }
             Deed::Move => {
-                let (export, had) = (early.export(GUEST), *has);
-                // Meanwhile what it lacks is elsewhere.
-                put(has, u32::MAX);
-                early.detach(GUEST);
-                early.attach(GUEST, Mode::Always);
-                assert_eq!(early.import(GUEST, &export, Nanos(1)), Ok(1));
-                put(has, had);
+                let (export, next) = (early.export(), 1 - *at);
+                early = EarlyAck::new(hosts[next as usize].memory(), Config::default(), Mode::Always);
+                assert_eq!(early.import(&export, Nanos(1)), Ok(1));
+                put(at, next);
                 None
             }
         };
@@ -151,14 +160,10 @@ fn put(place: &mut u32, number: u32) {
 
 /// Takes up what a process left that was killed, and has the guest get what it lacks.
 fn survives(left: &mut Shared) {
-    let Shared { flows, blocks, has, told } = left;
+    let Shared { hosts, at, has, told } = left;
     let missing = told.saturating_sub(*has);
-    let mut early = EarlyAck::resume(
-        Memory { flows, blocks },
-        Config { seed: 9, ..Config::default() },
-        &[(GUEST, Mode::Always)],
-        Nanos(5),
-    );
+    let config = Config { seed: 9, ..Config::default() };
+    let mut early = EarlyAck::resume(hosts[*at as usize].memory(), config, Mode::Always, Nanos(5));
     let stats = early.stats();
     assert_eq!(stats.fallbacks(Fallback::Damaged), 0, "has {has}, told {told}");
     // It is heard of again, should it have stood still.
@@ -168,7 +173,7 @@ fn survives(left: &mut Shared) {
     let mut got = *has;
     while early.poll_timeout() != Nanos::NEVER && got < *told {
         let now = early.poll_timeout().max(Nanos(5));
-        let sent = early.on_timeout(now).map(|send| send.frame.to_vec());
+        let sent = early.on_timeout(now).map(<[u8]>::to_vec);
         let Some(sent) = sent else { continue };
         let ethernet = Ethernet::new_checked(&sent).unwrap();
         let ip = Ip::of(&ethernet).unwrap().unwrap();

@@ -6,7 +6,7 @@
 //! `FAIRLANE_TRANSFERS=10000` in the environment makes more of it.
 
 use crate::killed;
-use crate::model::{Case, Model, Outcome, PORT, case};
+use crate::model::{Case, Model, Outcome, case};
 use crate::shared::shared;
 use fairlane_core::ack::{Block, EarlyAck, Flow, Memory};
 use fairlane_core::time::Nanos;
@@ -135,12 +135,11 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
     'lives: loop {
         let memory = ground.memory(blocks);
         let mut early = match moved.take() {
-            None => EarlyAck::resume(memory, config, &[(PORT, mode)], model.now),
+            None => EarlyAck::resume(memory, config, mode, model.now),
             Some(export) => {
                 let export: Vec<u8> = export;
-                let mut early = EarlyAck::new(memory, config);
-                early.attach(PORT, mode);
-                early.import(PORT, &export, model.now).expect("an export is read");
+                let mut early = EarlyAck::new(memory, config, mode);
+                early.import(&export, model.now).expect("an export is read");
                 early
             }
         };
@@ -148,7 +147,7 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
         let until = model.steps + model.random.random_range(0..STEPS);
         let ended = model.run(&mut early, until);
         if !ended && model.random.random_ratio(1, 30) {
-            moved = Some(early.export(PORT));
+            moved = Some(early.export());
             count.moves += 1;
             continue;
         }
@@ -179,7 +178,7 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
             let stores = model.random.random_range(1..=20);
             let memory = ground.memory(blocks);
             let killed = killed::after(ground.range(), stores, || {
-                EarlyAck::resume(memory, config, &[(PORT, mode)], now);
+                EarlyAck::resume(memory, config, mode, now);
             });
             count.kills += u64::from(killed);
         }
