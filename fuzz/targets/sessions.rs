@@ -10,8 +10,8 @@ mod support;
 
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched;
 use fairlane_core::sched::SchedulerKind;
+use fairlane_core::sched;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_fuzz::Said;

@@ -1,125 +1,12 @@
 //! What is known of a flow: the state of its machine, its numbers, and where its retained copies are.
 
+use super::flags::Flags;
+use super::machine::{Event, State};
 use super::pool::Chain;
 use super::segment::{Key, Link, Segment};
 use super::sequence::Seq;
 use super::stats::Fallback;
-use std::fmt;
 use std::sync::atomic::{Ordering, compiler_fence};
-
-/// Where a flow's machine is. [`crate::ack`] has the diagram and the source of each edge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum State {
-    /// No flow.
-    #[default]
-    Free = 0,
-    /// A SYN was seen; the handshake is not complete.
-    Opening = 1,
-    /// Watched, nothing retained: the guest answers for itself.
-    Idle = 2,
-    /// Data in order are retained and acknowledged early.
-    Active = 3,
-    /// The guest's window or a cap is reached; nothing more is acknowledged until the guest takes something.
-    NoBuffer = 4,
-    /// A gap came before what was last delivered; the guest answers until it is filled.
-    UnexpectedSequence = 5,
-    /// Something was not as it should be: nothing more is acknowledged, what was is brought to its end.
-    Draining = 6,
-    /// Left to its two ends for good.
-    EndToEnd = 7,
-}
-
-impl State {
-    /// Every state a flow can be in, in the order of their numbers from 1.
-    pub const ALL: [State; 7] = [
-        State::Opening,
-        State::Idle,
-        State::Active,
-        State::NoBuffer,
-        State::UnexpectedSequence,
-        State::Draining,
-        State::EndToEnd,
-    ];
-
-    /// The state's name in metrics and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Free => "free",
-            State::Opening => "opening",
-            State::Idle => "idle",
-            State::Active => "active",
-            State::NoBuffer => "no_buffer",
-            State::UnexpectedSequence => "unexpected_sequence",
-            State::Draining => "draining",
-            State::EndToEnd => "end_to_end",
-        }
-    }
-
-    /// The state with this number in memory; none where there is no such state.
-    #[inline]
-    fn of(number: u8) -> State {
-        match number {
-            1 => State::Opening,
-            2 => State::Idle,
-            3 => State::Active,
-            4 => State::NoBuffer,
-            5 => State::UnexpectedSequence,
-            6 => State::Draining,
-            7 => State::EndToEnd,
-            _ => State::Free,
-        }
-    }
-
-    /// The state of a flow with this number in an export, if there is one.
-    pub(super) fn from_number(number: u8) -> Option<State> {
-        Some(State::of(number)).filter(|state| *state != State::Free)
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-/// The handshake: the guest sent its SYN or SYN and ACK.
-pub const GUEST_SYN: u16 = 1;
-/// The handshake: the sender outside did.
-pub const SENDER_SYN: u16 = 2;
-/// The guest's SYN had a window scale.
-pub const GUEST_SCALES: u16 = 4;
-/// The sender's SYN had a window scale.
-pub const SENDER_SCALES: u16 = 8;
-/// The guest's SYN had timestamps.
-pub const GUEST_STAMPS: u16 = 16;
-/// The sender's SYN had timestamps.
-pub const SENDER_STAMPS: u16 = 32;
-/// The guest's SYN permitted SACK.
-pub const GUEST_SACKS: u16 = 64;
-/// The sender was reset because its bytes could not be brought to the guest; the guest is to be told.
-pub const RESET: u16 = 128;
-/// The sender's FIN was seen.
-pub const FIN: u16 = 256;
-/// The sender's SYN permitted SACK.
-pub const SENDER_SACKS: u16 = 512;
-/// The guest acknowledged the sender's SYN.
-pub const BEGUN: u16 = 1024;
-
-/// Its numbers are being [learned](super::watch).
-pub const LEARNS: u16 = 2048;
-/// A segment from outside was noted since it learns.
-pub const MARKED: u16 = 4096;
-
-/// An early ACK or a reset for outside [waits](super::EarlyAck::next_ack).
-pub const PENDING: u16 = 8192;
-/// The sender asked for an answer that it did not get yet.
-pub const ASKED: u16 = 16384;
-/// It was exported, and the guest was not heard of since.
-pub const FROZEN: u16 = 32768;
-
-/// What a flow that is taken up from memory or an export does not go on with.
-pub const PASSING: u16 = MARKED | PENDING | ASKED;
 
 /// A flow. Like a [`super::Block`] it lies in the caller's memory, and is numbers and bytes alone. What each frame needs
 /// is in its first 128 bytes.
@@ -131,7 +18,7 @@ pub struct Flow {
     pub(super) state: u8,
     /// How far the guest's windows are shifted.
     pub(super) scale: u8,
-    pub(super) flags: u16,
+    pub(super) flags: Flags,
     /// The guest's greatest ACK.
     pub(super) guest_ack: Seq,
     /// The greatest ACK that was sent outside, by the guest or for it.
@@ -196,7 +83,9 @@ const _: () = assert!(std::mem::offset_of!(Flow, suppressed) <= 192, "what ackno
 impl Flow {
     /// A flow whose first SYN is being seen.
     pub(super) fn new(key: Key) -> Flow {
-        Flow { key, state: State::Opening as u8, ..Flow::default() }
+        let mut flow = Flow { key, ..Flow::default() };
+        flow.step(Event::Syn);
+        flow
     }
 
     #[inline]
@@ -204,15 +93,16 @@ impl Flow {
         State::of(self.state)
     }
 
+    /// Has its machine take the step that an event asks for.
     #[inline]
-    pub(super) fn set(&mut self, state: State) {
-        self.state = state as u8;
+    pub(super) fn step(&mut self, event: Event) {
+        self.state = self.state().after(event) as u8;
     }
 
     /// Whether all of `flags` are set.
     #[inline]
-    pub(super) fn has(&self, flags: u16) -> bool {
-        self.flags & flags == flags
+    pub(super) fn has(&self, flags: Flags) -> bool {
+        self.flags.contains(flags)
     }
 
     /// Whether its handshake is not complete, the sender's FIN waits for the guest's ACK, or its ends are being reset.
@@ -221,7 +111,7 @@ impl Flow {
         match self.state() {
             State::Opening => true,
             State::Free | State::EndToEnd => false,
-            _ => self.has(FIN) || self.has(RESET),
+            _ => self.has(Flags::FIN) || self.has(Flags::RESET),
         }
     }
 
@@ -269,13 +159,13 @@ impl Flow {
     /// Whether both ends agreed on timestamps (RFC 7323, 3.2).
     #[inline]
     pub(super) fn stamps(&self) -> bool {
-        self.has(GUEST_STAMPS | SENDER_STAMPS)
+        self.has(Flags::STAMPS)
     }
 
     /// Whether both ends permitted SACK (RFC 2018, 2).
     #[inline]
     pub(super) fn sacks(&self) -> bool {
-        self.has(GUEST_SACKS | SENDER_SACKS)
+        self.has(Flags::SACKS)
     }
 
     /// Whether the sender was told of bytes that the guest has not acknowledged: those are ours to deliver.
@@ -306,7 +196,7 @@ impl Flow {
     pub(super) fn view(&self) -> FlowView {
         let key = self.key;
         // Who was reset is owed nothing any more.
-        let owed = if self.has(RESET) { 0 } else { self.guest_ack.room(self.acked) };
+        let owed = if self.has(Flags::RESET) { 0 } else { self.guest_ack.room(self.acked) };
         FlowView {
             vlan: key.vlan(),
             outside: key.outside().into(),

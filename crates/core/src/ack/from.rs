@@ -1,6 +1,6 @@
 //! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
 
-use super::flow::{ASKED, FIN, RESET};
+use super::flags::Flags;
 use super::segment::Segment;
 use super::sequence::Seq;
 use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
@@ -47,7 +47,7 @@ impl EarlyAck<'_> {
         if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
         }
-        if self.flows[at].has(RESET) {
+        if self.flows[at].has(Flags::RESET) {
             return self.reset_guest_again(at, segment, now);
         }
         if self.learns(at) {
@@ -168,12 +168,12 @@ impl EarlyAck<'_> {
         let repeats = is_old || (ack == flow.acked && moves);
         let says_blocks = blocks.is_some() && !stale;
         let says_nothing = pure && repeats && !says_blocks && !is_news(flow, told);
-        if says_nothing && !flow.has(ASKED) {
+        if says_nothing && !flow.has(Flags::ASKED) {
             flow.suppressed = flow.suppressed.wrapping_add(1);
             self.stats.suppressed += 1;
             return Verdict::Drop;
         }
-        flow.flags &= !ASKED;
+        flow.flags.clear(Flags::ASKED);
         if !is_old {
             flow.acked = ack;
             flow.told = edge;
@@ -199,7 +199,7 @@ fn goes_on(flow: &mut Flow, segment: &Segment) -> bool {
     let ack = segment.ack;
     let is_plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK && segment.is_sound && segment.window > 0;
     let is_watched =
-        flow.state() == State::Idle && flow.retained() == 0 && flow.acked == flow.guest_ack && !flow.has(FIN);
+        flow.state() == State::Idle && flow.retained() == 0 && flow.acked == flow.guest_ack && !flow.has(Flags::FIN);
     let moves_on =
         !ack.before(flow.guest_ack) && !ack.after(flow.seen) && value.wrapping_sub(flow.guest_stamp) as i32 >= 0;
     if !(is_plain && is_watched && moves_on && segment.seq == flow.guest_next) {

@@ -1,9 +1,7 @@
 //! The handshake: a flow begins with it, or stays end-to-end. What both ends agree on is said in it and never again.
 
-use super::flow::{
-    BEGUN, GUEST_SACKS, GUEST_SCALES, GUEST_STAMPS, GUEST_SYN, RESET, SENDER_SACKS, SENDER_SCALES, SENDER_STAMPS,
-    SENDER_SYN,
-};
+use super::flags::Flags;
+use super::machine::Event;
 use super::segment::Segment;
 use super::{EarlyAck, Fallback, Flow, Mode, State, are_near};
 use crate::packet::TcpFlags;
@@ -29,7 +27,7 @@ impl EarlyAck<'_> {
         if segment.flags.contains(TcpFlags::ACK) {
             let Some(at) = self.find(&segment.key) else { return };
             let flow = &mut self.flows[at];
-            if flow.state() == State::Opening && flow.has(GUEST_SYN) && segment.ack == flow.guest_next {
+            if flow.state() == State::Opening && flow.has(Flags::GUEST_SYN) && segment.ack == flow.guest_next {
                 if segment.wants_more(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
@@ -38,7 +36,7 @@ impl EarlyAck<'_> {
                     agree(flow);
                 });
             }
-        } else if let Some(at) = self.open(segment, head, GUEST_SYN, SENDER_SYN, now) {
+        } else if let Some(at) = self.open(segment, head, Flags::GUEST_SYN, Flags::SENDER_SYN, now) {
             note(&mut self.flows[at], |flow| sender_syn(flow, segment, head));
         }
     }
@@ -54,7 +52,7 @@ impl EarlyAck<'_> {
                 self.stats.fell_back(Fallback::Reopened);
                 return self.remove(at);
             }
-            if flow.state() == State::Opening && flow.has(SENDER_SYN) && segment.ack == flow.seen {
+            if flow.state() == State::Opening && flow.has(Flags::SENDER_SYN) && segment.ack == flow.seen {
                 if segment.wants_more(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
@@ -66,20 +64,20 @@ impl EarlyAck<'_> {
                     begin(flow, segment);
                 });
             }
-        } else if let Some(at) = self.open(segment, head, SENDER_SYN, GUEST_SYN, now) {
+        } else if let Some(at) = self.open(segment, head, Flags::SENDER_SYN, Flags::GUEST_SYN, now) {
             note(&mut self.flows[at], |flow| guest_syn(flow, segment, head));
         }
     }
 
     /// The flow of a first SYN: a new one, or the one that it is a retransmission of. `theirs` is the flag of the other end's
     /// SYN, `own` of this end's.
-    fn open(&mut self, segment: &Segment, head: &[u8], theirs: u16, own: u16, now: Nanos) -> Option<usize> {
+    fn open(&mut self, segment: &Segment, head: &[u8], theirs: Flags, own: Flags, now: Nanos) -> Option<usize> {
         if let Some(at) = self.find(&segment.key) {
             let flow = &self.flows[at];
             // Within a connection it ends nothing: anyone may have sent it, and the guest asks its sender (RFC 5961, 4.2). If the guest
             // begins anew itself, it does.
-            let is_open = !matches!(flow.state(), State::Opening | State::EndToEnd) && !flow.has(RESET);
-            if is_open && own == SENDER_SYN {
+            let is_open = !matches!(flow.state(), State::Opening | State::EndToEnd) && !flow.has(Flags::RESET);
+            if is_open && own == Flags::SENDER_SYN {
                 return None;
             }
             if flow.state() == State::Opening && flow.has(theirs) && !flow.has(own) {
@@ -109,13 +107,13 @@ impl EarlyAck<'_> {
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
         if segment.flags.contains(TcpFlags::RST) {
             // Believed as by the guest: where it goes on from its sender's SYN, or acknowledges the guest's (RFC 9293, 3.10.7.3).
-            let is_believed = if flow.has(SENDER_SYN) { segment.seq == flow.seen } else { acks };
+            let is_believed = if flow.has(Flags::SENDER_SYN) { segment.seq == flow.seen } else { acks };
             if is_believed {
                 self.remove(at);
             }
             return;
         }
-        if flow.has(GUEST_SYN | SENDER_SYN | BEGUN) && acks && are_near(segment.seq, flow.guest_ack) {
+        if flow.has(Flags::SYNS.with(Flags::BEGUN)) && acks && are_near(segment.seq, flow.guest_ack) {
             self.opened(at);
         }
     }
@@ -124,11 +122,11 @@ impl EarlyAck<'_> {
     /// outside has it from elsewhere: its flow is not ours to know. Nor is one that it refuses.
     pub(super) fn opened_from(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
-        if flow.has(BEGUN) || segment.flags.contains(TcpFlags::RST) {
+        if flow.has(Flags::BEGUN) || segment.flags.contains(TcpFlags::RST) {
             return self.remove(at);
         }
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.seen;
-        if flow.has(GUEST_SYN | SENDER_SYN) && acks {
+        if flow.has(Flags::SYNS) && acks {
             flow.edge = segment.ack.plus(u32::from(segment.window) << flow.scale);
             begin(flow, segment);
             self.opened(at);
@@ -142,7 +140,7 @@ impl EarlyAck<'_> {
         compiler_fence(Ordering::Release);
         self.change(at, |flow| {
             flow.epoch = epoch;
-            flow.set(State::Idle);
+            flow.step(Event::Opened);
         });
     }
 }
@@ -160,10 +158,16 @@ fn note(place: &mut Flow, change: impl FnOnce(&mut Flow)) {
 /// Notes the sender's SYN.
 fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     let options = segment.options(head).unwrap_or_default();
-    flow.flags |= SENDER_SYN;
-    flow.flags |= if options.window_scale.is_some() { SENDER_SCALES } else { 0 };
-    flow.flags |= if options.timestamps.is_some() { SENDER_STAMPS } else { 0 };
-    flow.flags |= if options.sack_permitted { SENDER_SACKS } else { 0 };
+    flow.flags.set(Flags::SENDER_SYN);
+    if options.window_scale.is_some() {
+        flow.flags.set(Flags::SENDER_SCALES);
+    }
+    if options.timestamps.is_some() {
+        flow.flags.set(Flags::SENDER_STAMPS);
+    }
+    if options.sack_permitted {
+        flow.flags.set(Flags::SENDER_SACKS);
+    }
     flow.sender_scale = options.window_scale.unwrap_or(0);
     flow.largest_window = segment.window.into();
     flow.seen = segment.end();
@@ -173,10 +177,16 @@ fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
 /// Notes the guest's SYN.
 fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     let options = segment.options(head).unwrap_or_default();
-    flow.flags |= GUEST_SYN;
-    flow.flags |= if options.window_scale.is_some() { GUEST_SCALES } else { 0 };
-    flow.flags |= if options.timestamps.is_some() { GUEST_STAMPS } else { 0 };
-    flow.flags |= if options.sack_permitted { GUEST_SACKS } else { 0 };
+    flow.flags.set(Flags::GUEST_SYN);
+    if options.window_scale.is_some() {
+        flow.flags.set(Flags::GUEST_SCALES);
+    }
+    if options.timestamps.is_some() {
+        flow.flags.set(Flags::GUEST_STAMPS);
+    }
+    if options.sack_permitted {
+        flow.flags.set(Flags::GUEST_SACKS);
+    }
     flow.scale = options.window_scale.unwrap_or(0);
     flow.guest_stamp = options.timestamps.map_or(0, |(value, _)| value);
     flow.mss = options.mss.unwrap_or(if flow.key.is_v6() { MSS_V6 } else { MSS_V4 }).clamp(*MSS.start(), *MSS.end());
@@ -187,7 +197,7 @@ fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
 /// Both SYNs are known: what one end alone offered does not hold.
 fn agree(flow: &mut Flow) {
     let [guest, sender] = [flow.scale, flow.sender_scale].map(|scale| scale.min(SCALE));
-    (flow.scale, flow.sender_scale) = if flow.has(GUEST_SCALES | SENDER_SCALES) { (guest, sender) } else { (0, 0) };
+    (flow.scale, flow.sender_scale) = if flow.has(Flags::SCALES) { (guest, sender) } else { (0, 0) };
     flow.mss -= if flow.stamps() { STAMPS } else { 0 };
 }
 
@@ -196,5 +206,5 @@ fn begin(flow: &mut Flow, segment: &Segment) {
     flow.begin_at(segment.ack);
     flow.sender_stamp = segment.timestamps().map_or(0, |(_, echo)| echo);
     flow.told = flow.edge;
-    flow.flags |= BEGUN;
+    flow.flags.set(Flags::BEGUN);
 }

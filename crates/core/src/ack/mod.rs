@@ -30,40 +30,16 @@
 //!     exported stands still here, and nothing more is acknowledged, until the guest is heard of again.
 //! 11. Off unless turned on.
 //!
-//! # The machine
-//! ```text
-//!                SYN (a)             handshake complete (b)
-//!       (none) ─────────> opening ─────────────────────────> idle <──────────────────────────┐
-//!                                                              │ in order, delivered,        │
-//!                                          ┌──────┐            │ retained, engaged (c)       │ the guest has all (f)
-//!                              in order (c)│      v            v                             │
-//!                                          └──── active <──────┴───────────┐                 │
-//!                        window or cap (d) │    ^        │ gap (e)         │                 │
-//!                                          v    │(c)     v                 │ filled (c)      │
-//!                                     no buffer─┘   unexpected sequence ───┘                 │
-//!                                          │             │                                   │
-//!                                          └─────────────┴───────────────────────────────────┘
-//!
-//!      any of these, anomaly (g) ──> draining ── nothing owed (h) ──> end-to-end
-//!                                       └─────── given up (i) ──────> reset, and again; later (none)
-//! ```
-//! - (a), (b) Window scale, timestamps and SACK are said in the SYN alone (RFC 7323, 2.2 and 3.2; RFC 2018, 2), so a flow whose
-//!   handshake was not seen is not known, and so end-to-end.
-//! - (c) Seed 003, "vSnoop's State Machine": only when it is safe to do so; rules 1 and 9.
-//! - (d) Seed 003, ibid.: enough buffer space between driver domain and guest; rules 2 and 7.
-//! - (e) vSnoop's *unexpected sequence*; rule 5. What came behind a gap is not retained, so the guest is waited for.
-//! - (f) The guest's own ACK; rule 7.
-//! - (g), (h) [`Fallback`]; rule 8.
-//! - (i) RFC 9293, 3.8.3 (R2); rule 8.
-//!
-//! A flow is forgotten with its last copy after the sender's FIN, with a reset of the guest's, or when it grows [old](AGEING).
+//! The states of a flow, and what leads from one to the next, are in [`machine`].
 
 mod extent;
+mod flags;
 mod flow;
 mod from;
 mod guest;
 mod handshake;
 mod index;
+mod machine;
 mod pool;
 mod resend;
 mod resume;
@@ -76,8 +52,9 @@ mod transfer;
 mod watch;
 
 pub use extent::Extent;
-pub use flow::{Flow, FlowView, State};
+pub use flow::{Flow, FlowView};
 pub use guest::{LINGER, Mode, Ring, STALL};
+pub use machine::State;
 pub use pool::{BLOCK, Block};
 pub use resend::{GIVE_UP, RETRANSMIT};
 pub use segment::Way;
@@ -89,9 +66,10 @@ use crate::sched::heap::Heap;
 use crate::table::Secrets;
 use crate::time::{Nanos, SECOND};
 use extent::Part;
-use flow::{FIN, PENDING, RESET};
+use flags::Flags;
 use guest::Guest;
 use index::Index;
+use machine::Event;
 use pool::{Chain, Pool};
 use resend::Attempt;
 use segment::Key;
@@ -381,11 +359,11 @@ impl<'m> EarlyAck<'m> {
 
     /// Forgets a flow and its copies.
     fn remove(&mut self, at: usize) {
-        if self.flows[at].has(PENDING) {
+        if self.flows[at].has(Flags::PENDING) {
             // It would be taken for that of the flow which has the number next.
             self.pending.retain(|waits| *waits as usize != at);
         }
-        self.change(at, |flow| flow.set(State::Free));
+        self.change(at, |flow| flow.step(Event::Forgotten));
         compiler_fence(Ordering::Release);
         self.give_up_copies(at);
         let flow = &self.flows[at];
@@ -423,7 +401,7 @@ impl<'m> EarlyAck<'m> {
     #[cold]
     fn forget_if_old(&mut self, at: usize, quiet: u32) {
         let flow = &self.flows[at];
-        let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd) || flow.has(RESET);
+        let is_nothing_to_us = matches!(flow.state(), State::Opening | State::EndToEnd) || flow.has(Flags::RESET);
         let limit = if is_nothing_to_us { OPENING } else { AGEING };
         if flow.state() != State::Free && quiet > limit && (is_nothing_to_us || !flow.owes()) {
             self.remove(at);
@@ -438,7 +416,7 @@ impl<'m> EarlyAck<'m> {
         }
         flow.fallback = reason.number();
         self.opening.remove(at as u32);
-        self.change(at, |flow| flow.set(State::Draining));
+        self.change(at, |flow| flow.step(Event::Anomaly));
         self.stats.fell_back(reason);
         self.settle(at);
     }
@@ -449,13 +427,13 @@ impl<'m> EarlyAck<'m> {
         if flow.owes() || flow.state() == State::Free {
             return;
         }
-        if flow.has(FIN) && flow.guest_ack == flow.seen {
+        if flow.has(Flags::FIN) && flow.guest_ack == flow.seen {
             self.remove(at);
         } else if flow.state() == State::Draining {
-            self.change(at, |flow| flow.set(State::EndToEnd));
+            self.change(at, |flow| flow.step(Event::Repaid));
             self.give_up_copies(at);
-        } else if flow.retained() == 0 && matches!(flow.state(), State::NoBuffer | State::UnexpectedSequence) {
-            flow.set(State::Idle);
+        } else if flow.retained() == 0 {
+            flow.step(Event::HasAll);
         }
     }
 

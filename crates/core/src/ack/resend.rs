@@ -1,9 +1,10 @@
 //! Brings to the guest what was acknowledged for it and did not stay: by a timer, and on the guest's equal ACKs.
 
-use super::flow::RESET;
+use super::flags::Flags;
+use super::machine::Event;
 use super::segment::Segment;
 use super::sequence::Seq;
-use super::{EarlyAck, Fallback, State, Verdict};
+use super::{EarlyAck, Fallback, Verdict};
 use crate::packet::{Compose, TcpFlags};
 use crate::time::Nanos;
 
@@ -50,7 +51,7 @@ impl EarlyAck<'_> {
             let flow = &mut self.flows[at];
             self.attempt =
                 Some(Attempt { at: at as u32, resend: flow.resend, recover: flow.recover, tries: flow.tries });
-            if flow.has(RESET) {
+            if flow.has(Flags::RESET) {
                 self.reset_both(at, now);
                 return Some(&self.out);
             }
@@ -147,8 +148,8 @@ impl EarlyAck<'_> {
     fn give_up(&mut self, at: usize, now: Nanos) {
         self.change(at, |flow| {
             flow.fallback = Fallback::GaveUp.number();
-            flow.flags |= RESET;
-            flow.set(State::Draining);
+            flow.flags.set(Flags::RESET);
+            flow.step(Event::GivenUp);
             flow.tries = 0;
             flow.deadline = now.0;
             // Just the number that the sender expects, unless it says another.

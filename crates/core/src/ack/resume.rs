@@ -1,7 +1,8 @@
 //! Goes on where a process ended: what it left in the caller's memory is checked, and what is sound of it is taken up.
 
-use super::flow::{FROZEN, LEARNS, PASSING, RESET};
+use super::flags::Flags;
 use super::handshake::SCALE;
+use super::machine::Event;
 use super::pool::Chain;
 use super::{Config, EarlyAck, Fallback, Flow, Memory, Mode, State, seconds};
 use crate::time::Nanos;
@@ -46,29 +47,36 @@ impl<'m> EarlyAck<'m> {
         flow.resend = flow.guest_ack;
         // What was judged last may not have gone out, and is judged again: it is news once more.
         flow.told = flow.acked;
-        let keeps = flow.state() != State::EndToEnd && !flow.has(RESET);
+        let keeps = flow.state() != State::EndToEnd && !flow.has(Flags::RESET);
         let found = if keeps { self.pool.join(owned, flow.guest_ack) } else { None };
         (flow.chain, flow.start, flow.next) = match found {
             Some((chain, start, end)) => (chain, start.latest(flow.guest_ack), end),
             None => (Chain::EMPTY, flow.guest_ack, flow.guest_ack),
         };
-        let is_sound = flow.retained() <= self.config.flow_bytes && (!flow.owes() || flow.holds() || flow.has(RESET));
+        let is_sound =
+            flow.retained() <= self.config.flow_bytes && (!flow.owes() || flow.holds() || flow.has(Flags::RESET));
         if is_sound {
             self.pool.keep(flow.chain, kept);
         } else {
             (flow.chain, flow.start, flow.next) = (Chain::EMPTY, flow.guest_ack, flow.guest_ack);
             flow.fallback = Fallback::Damaged.number();
-            flow.set(if flow.owes() { State::Draining } else { State::EndToEnd });
+            flow.step(Event::Anomaly);
+            if !flow.owes() {
+                flow.step(Event::Repaid);
+            }
             self.stats.fell_back(Fallback::Damaged);
         }
         flow.seen = flow.seen.latest(flow.next).latest(flow.acked);
         // Segments of others may have come by that were not noted.
         flow.epoch = 0;
-        flow.flags = flow.flags & !PASSING | if flow.retained() == 0 { LEARNS } else { 0 };
+        flow.flags.clear(Flags::PASSING);
+        if flow.retained() == 0 {
+            flow.flags.set(Flags::LEARNS);
+        }
         let guest = &mut self.guest;
         guest.retained += u64::from(flow.retained());
         guest.unsettled += u32::from(flow.is_unsettled());
-        if flow.has(FROZEN) {
+        if flow.has(Flags::FROZEN) {
             guest.freeze();
         } else if flow.owes() {
             self.schedule(at);

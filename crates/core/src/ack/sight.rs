@@ -56,12 +56,34 @@ impl EarlyAck<'_> {
             // Where no flow comes in, those that never opened grow old all the same, and their guest is let alone again.
             self.age(now);
         }
+        let (noted, skipped) = self.read(sights, way, frames, is_watched, now);
+        self.guest.skips |= skipped > 0;
+        if way == Way::Out && noted + skipped > 0 && self.guest.frozen {
+            self.thaw(now);
+        }
+        if noted == 0 {
+            return false;
+        }
+        self.look_up(sights, now);
+        true
+    }
+
+    /// The first step: what the frames are, and which of them need no look. Returns how many are to be noted, and how many are not.
+    #[inline(always)]
+    fn read<'f>(
+        &mut self,
+        sights: &mut Vec<Sight>,
+        way: Way,
+        frames: impl Iterator<Item = (&'f [u8], usize)>,
+        is_watched: bool,
+        now: Nanos,
+    ) -> (u32, u32) {
         // Who was told of what the guest lacks is answered, segment by segment.
         let is_quiet = way == Way::In && !self.is_engaged(now) && self.retained() == 0;
         let mut before: &[u8] = &[];
         // The last segment, where it is in `sights`.
         let mut last = None;
-        let (mut skipped, mut noted) = (0, 0);
+        let (mut noted, mut skipped) = (0, 0);
         for (head, len) in frames {
             let at = sights.len();
             if !is_watched && carries_data_alone(head) {
@@ -92,13 +114,12 @@ impl EarlyAck<'_> {
             }
             before = head;
         }
-        self.guest.skips |= skipped > 0;
-        if way == Way::Out && noted + skipped > 0 && self.guest.frozen {
-            self.thaw(now);
-        }
-        if noted == 0 {
-            return false;
-        }
+        (noted, skipped)
+    }
+
+    /// The steps after it: whose flow each segment is of.
+    #[inline(always)]
+    fn look_up(&mut self, sights: &mut [Sight], now: Nanos) {
         // Nothing is decided by what is read here, so that no wait for a line ends in a wrong guess.
         let index = &self.index;
         for seen in sights.iter_mut().filter_map(|sight| sight.0.as_mut()) {
@@ -119,7 +140,6 @@ impl EarlyAck<'_> {
             }
             before = seen.flow;
         }
-        true
     }
 
     /// A segment whose flow is to be looked up.

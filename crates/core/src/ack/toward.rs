@@ -1,6 +1,7 @@
 //! What was put into a guest's ring: noted, retained, acknowledged early.
 
-use super::flow::{ASKED, FIN, FROZEN, PENDING, RESET};
+use super::flags::Flags;
+use super::machine::Event;
 use super::segment::Segment;
 use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State};
 use crate::packet::{Checksum, Compose, TcpFlags, checksum};
@@ -21,7 +22,7 @@ impl EarlyAck<'_> {
             return;
         }
         let Some(at) = at else { return };
-        if self.flows[at].has(RESET) {
+        if self.flows[at].has(Flags::RESET) {
             return self.reset_again(at, segment);
         }
         let is_engaged = self.guest.is_engaged(now);
@@ -43,7 +44,7 @@ impl EarlyAck<'_> {
         let flow = &mut self.flows[at];
         if !is_answered && flow.owes() && flow.is_probe(segment) {
             // The guest answers, whether it takes the segment or not, and is heard.
-            flow.flags |= ASKED;
+            flow.flags.set(Flags::ASKED);
         }
     }
 
@@ -55,7 +56,7 @@ impl EarlyAck<'_> {
         let (end, most) = (segment.end(), flow.edge.plus(FRAME as u32));
         let may_be_taken = !segment.seq.after(most) && !end.before(flow.guest_ack);
         // Nothing comes behind a FIN.
-        if is_open && may_be_taken && !flow.has(FIN) {
+        if is_open && may_be_taken && !flow.has(Flags::FIN) {
             flow.seen = flow.seen.latest(if end.after(most) { most } else { end });
         }
     }
@@ -94,10 +95,10 @@ impl EarlyAck<'_> {
         {
             (flow.sender_stamp, flow.sender_echo) = (value, echo);
         }
-        if segment.flags.contains(TcpFlags::FIN) && !flow.has(FIN) {
+        if segment.flags.contains(TcpFlags::FIN) && !flow.has(Flags::FIN) {
             // Nothing comes behind it, but where a sender says so of what it sent already.
             flow.seen = segment.end().latest(flow.next);
-            self.change(at, |flow| flow.flags |= FIN);
+            self.change(at, |flow| flow.flags.set(Flags::FIN));
         }
         if let Some(reason) = anomaly(segment) {
             self.fall_back(at, reason);
@@ -121,7 +122,7 @@ impl EarlyAck<'_> {
     fn is_told_of(&self, at: usize, segment: &Segment) -> bool {
         let flow = &self.flows[at];
         let end = segment.seq.plus(segment.payload);
-        let owes = flow.owes() && !flow.has(FROZEN);
+        let owes = flow.owes() && !flow.has(Flags::FROZEN);
         owes && !segment.seq.before(flow.guest_ack) && segment.seq.before(flow.acked) && !end.after(flow.acked)
     }
 
@@ -138,21 +139,21 @@ impl EarlyAck<'_> {
         }
         // A first copy is of what the guest waits for, or of what nothing delivered comes behind.
         let fits = is_chain || begin == flow.guest_ack || end == flow.seen;
-        let is_behind_fin = flow.has(FIN) && !end.before(flow.seen);
+        let is_behind_fin = flow.has(Flags::FIN) && !end.before(flow.seen);
         if segment.seq.after(next) || !fits || is_behind_fin || !is_current(flow, segment) || segment.is_marked(head) {
-            flow.set(State::UnexpectedSequence);
+            flow.step(Event::Gap);
             return false;
         }
         let bytes = end.since(next);
         let full = flow.retained() + bytes > self.config.flow_bytes
             || guest.retained + u64::from(bytes) > self.config.guest_bytes;
         if end.after(flow.edge) || full {
-            flow.set(State::NoBuffer);
+            flow.step(Event::Full);
             return false;
         }
         let data = &self.whole[segment.body()][next.since(segment.seq) as usize..];
         if !self.pool.append(at as u32, &mut flow.chain, next, data) {
-            flow.set(State::NoBuffer);
+            flow.step(Event::Full);
             return false;
         }
         if !is_chain {
@@ -172,15 +173,15 @@ impl EarlyAck<'_> {
         }
         let flow = &mut self.flows[at];
         flow.acked = end;
-        flow.set(State::Active);
+        flow.step(Event::Acknowledged);
         true
     }
 
     /// Has a frame go out for a flow: one, however often it is asked for until it goes.
     pub(super) fn pend(&mut self, at: usize) {
         let flow = &mut self.flows[at];
-        if !flow.has(PENDING) {
-            flow.flags |= PENDING;
+        if !flow.has(Flags::PENDING) {
+            flow.flags.set(Flags::PENDING);
             self.pending.push_back(at as u32);
         }
     }
@@ -197,13 +198,13 @@ impl EarlyAck<'_> {
         let at = loop {
             let at = self.pending.pop_front()? as usize;
             let flow = &mut self.flows[at];
-            let waits = flow.has(PENDING) && !matches!(flow.state(), State::Free | State::EndToEnd);
-            flow.flags &= !PENDING;
+            let waits = flow.has(Flags::PENDING) && !matches!(flow.state(), State::Free | State::EndToEnd);
+            flow.flags.clear(Flags::PENDING);
             if waits {
                 break at;
             }
         };
-        if self.flows[at].has(RESET) {
+        if self.flows[at].has(Flags::RESET) {
             self.write_reset(at, false);
         } else {
             self.write_ack(at);
@@ -217,7 +218,7 @@ impl EarlyAck<'_> {
         let window = flow.window(flow.acked, flow.edge);
         flow.told = flow.acked.plus(u32::from(window) << flow.scale);
         flow.early_acks = flow.early_acks.wrapping_add(1);
-        flow.flags &= !ASKED;
+        flow.flags.clear(Flags::ASKED);
         self.stats.early_acks += 1;
         let ack = Compose {
             link: flow.from.bytes(),

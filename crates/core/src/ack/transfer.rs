@@ -3,13 +3,14 @@
 //! The form, version 4, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
 //! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
 
-use super::flow::{FROZEN, LEARNS, PASSING, RESET};
+use super::flags::Flags;
 use super::handshake::SCALE;
+use super::machine::State;
 use super::pool::Chain;
 use super::segment::{Key, Link};
 use super::sequence::Seq;
 use super::watch::is_old;
-use super::{EarlyAck, Flow, State, are_near};
+use super::{EarlyAck, Flow, are_near};
 use crate::time::Nanos;
 
 /// The version of the form that is written, and the only one that is read.
@@ -48,8 +49,9 @@ impl EarlyAck<'_> {
     /// no export. If the guest runs on here after all, that ends with its first sign of life.
     pub fn export(&mut self) -> Vec<u8> {
         self.freeze();
-        let ours =
-            |flow: &&Flow| !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) && !flow.has(RESET);
+        let ours = |flow: &&Flow| {
+            !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) && !flow.has(Flags::RESET)
+        };
         let mut out = NAME.to_vec();
         out.push(VERSION);
         out.extend((self.flows.iter().filter(ours).count() as u32).to_le_bytes());
@@ -64,7 +66,7 @@ impl EarlyAck<'_> {
     /// Has all flows stand still. Each says so itself too, for a process that takes them up.
     fn freeze(&mut self) {
         for at in self.known_flows() {
-            self.flows[at].flags |= FROZEN;
+            self.flows[at].flags.set(Flags::FROZEN);
             self.timers.remove(at as u32);
         }
         self.guest.freeze();
@@ -75,7 +77,7 @@ impl EarlyAck<'_> {
     pub(super) fn thaw(&mut self, now: Nanos) {
         self.guest.frozen = false;
         for at in self.known_flows() {
-            self.flows[at].flags &= !FROZEN;
+            self.flows[at].flags.clear(Flags::FROZEN);
             if self.flows[at].owes() {
                 self.flows[at].deadline = self.flows[at].deadline.max(now.0);
                 self.schedule(at);
@@ -110,7 +112,7 @@ impl EarlyAck<'_> {
             let mut flow = read(&mut reader).map_err(|fault| fault.of(number))?;
             let len = reader.u32()?;
             let bytes = reader.take(len as usize)?;
-            if flow.has(LEARNS) {
+            if flow.has(Flags::LEARNS) {
                 // It is old, and is learned anew.
                 flow.seen = if len == 0 { flow.start } else { flow.seen }.latest(flow.guest_ack);
             }
@@ -162,6 +164,11 @@ fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// What of a flow's flags holds elsewhere.
+fn lasting(flags: Flags) -> Flags {
+    flags.without(Flags::PASSING).without(Flags::FROZEN)
+}
+
 /// Writes a flow's fields, and whether they are to be learned anew.
 fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     let Key { outside, inside, outside_port, inside_port, link } = flow.key;
@@ -171,8 +178,9 @@ fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     out.extend(inside_port.to_le_bytes());
     out.extend(link.to_le_bytes());
     out.extend([flow.state, flow.scale, flow.sender_scale, flow.fallback]);
-    let flags = flow.flags & !(PASSING | FROZEN) | if learns { LEARNS } else { 0 };
-    out.extend(flags.to_le_bytes());
+    let flags = lasting(flow.flags);
+    let flags = if learns { flags.with(Flags::LEARNS) } else { flags };
+    out.extend(flags.bits().to_le_bytes());
     for number in
         [flow.guest_ack, flow.acked, flow.edge, flow.start, flow.seen, flow.guest_next, flow.sender_ack, flow.recover]
     {
@@ -201,9 +209,9 @@ fn read(reader: &mut Reader<'_>) -> Result<Flow, Fault> {
     let [state, scale, sender_scale, fallback] = reader.array()?;
     let state = State::from_number(state).filter(|state| !matches!(state, State::Opening | State::EndToEnd));
     let mut flow = Flow::new(key);
-    flow.set(state.ok_or(Fault::Field("its state"))?);
+    flow.state = state.ok_or(Fault::Field("its state"))? as u8;
     (flow.scale, flow.sender_scale, flow.fallback) = (scale, sender_scale, fallback);
-    flow.flags = reader.u16()? & !(PASSING | FROZEN);
+    flow.flags = lasting(Flags::from_bits(reader.u16()?));
     if scale.max(sender_scale) > SCALE {
         return Err(Fault::Field("its window scale"));
     }

@@ -7,8 +7,9 @@
 //! guest has acknowledged the first segment for it that was noted: its ring is first in, first out, so what was not noted is
 //! behind it then.
 
-use super::flow::{FIN, LEARNS, MARKED};
+use super::flags::Flags;
 use super::guest::Guest;
+use super::machine::Event;
 use super::segment::Segment;
 use super::toward::anomaly;
 use super::{EarlyAck, FRAME, Fallback, Flow, State};
@@ -22,7 +23,7 @@ impl EarlyAck<'_> {
         let flow = &self.flows[at];
         let guest = &self.guest;
         let is_open = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
-        (flow.has(LEARNS) || is_old(flow, guest)) && is_open && flow.retained() == 0
+        (flow.has(Flags::LEARNS) || is_old(flow, guest)) && is_open && flow.retained() == 0
     }
 
     /// Learns from a segment for the guest, which is verified if it is not [plain](Segment::is_plain).
@@ -37,16 +38,16 @@ impl EarlyAck<'_> {
         let flow = &mut self.flows[at];
         let end = segment.end();
         // Nothing comes behind a FIN.
-        if !flow.has(FIN) {
-            flow.seen = if flow.has(MARKED) { flow.seen.latest(end) } else { end };
+        if !flow.has(Flags::FIN) {
+            flow.seen = if flow.has(Flags::MARKED) { flow.seen.latest(end) } else { end };
         }
-        if !flow.has(MARKED) {
+        if !flow.has(Flags::MARKED) {
             flow.mark = end;
-            flow.flags |= MARKED;
+            flow.flags.set(Flags::MARKED);
         }
-        if segment.flags.contains(TcpFlags::FIN) && !flow.has(FIN) {
+        if segment.flags.contains(TcpFlags::FIN) && !flow.has(Flags::FIN) {
             flow.seen = end;
-            self.change(at, |flow| flow.flags |= FIN);
+            self.change(at, |flow| flow.flags.set(Flags::FIN));
         }
     }
 
@@ -64,16 +65,16 @@ impl EarlyAck<'_> {
         }
         let flow = &mut self.flows[at];
         flow.stand(segment);
-        flow.set(State::Idle);
+        flow.step(Event::Learned);
         let is_foreign =
-            flow.seen.after(flow.edge.plus(FRAME as u32)) || (flow.has(FIN) && segment.ack.after(flow.seen));
+            flow.seen.after(flow.edge.plus(FRAME as u32)) || (flow.has(Flags::FIN) && segment.ack.after(flow.seen));
         if is_foreign {
             // What was noted was not in the guest's window, or had an end where there is none: anyone may have sent it.
-            self.change(at, |flow| flow.flags &= !(MARKED | FIN));
+            self.change(at, |flow| flow.flags.clear(Flags::MARKED.with(Flags::FIN)));
         }
         let flow = &mut self.flows[at];
-        if flow.has(MARKED) && !segment.ack.before(flow.mark) && !segment.ack.after(flow.seen) {
-            flow.flags &= !(LEARNS | MARKED);
+        if flow.has(Flags::MARKED) && !segment.ack.before(flow.mark) && !segment.ack.after(flow.seen) {
+            flow.flags.clear(Flags::LEARNS.with(Flags::MARKED));
         }
         self.settle(at);
     }
@@ -84,7 +85,7 @@ impl EarlyAck<'_> {
         let guest = &self.guest;
         if is_old(flow, guest) {
             flow.epoch = guest.epoch;
-            flow.flags = flow.flags & !MARKED | LEARNS;
+            flow.flags = flow.flags.without(Flags::MARKED).with(Flags::LEARNS);
         }
     }
 }

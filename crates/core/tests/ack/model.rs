@@ -15,8 +15,6 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::iter;
 
-/// The guest.
-
 const PLACE: Place = Place { v6: false, vlans: [0; 2], port: 4000 };
 
 /// Frames the guest's ring holds.

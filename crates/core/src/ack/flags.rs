@@ -1,0 +1,90 @@
+//! What is known of a flow by yes or no.
+
+/// A set of them. Every pattern of bits is one: it lies in memory that outlives the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// The handshake: the guest sent its SYN or SYN and ACK.
+    pub const GUEST_SYN: Flags = Flags(1 << 0);
+    /// The handshake: the sender outside did.
+    pub const SENDER_SYN: Flags = Flags(1 << 1);
+    /// The guest's SYN had a window scale.
+    pub const GUEST_SCALES: Flags = Flags(1 << 2);
+    /// The sender's SYN had a window scale.
+    pub const SENDER_SCALES: Flags = Flags(1 << 3);
+    /// The guest's SYN had timestamps.
+    pub const GUEST_STAMPS: Flags = Flags(1 << 4);
+    /// The sender's SYN had timestamps.
+    pub const SENDER_STAMPS: Flags = Flags(1 << 5);
+    /// The guest's SYN permitted SACK.
+    pub const GUEST_SACKS: Flags = Flags(1 << 6);
+    /// The sender was reset because its bytes could not be brought to the guest; the guest is to be told.
+    pub const RESET: Flags = Flags(1 << 7);
+    /// The sender's FIN was seen.
+    pub const FIN: Flags = Flags(1 << 8);
+    /// The sender's SYN permitted SACK.
+    pub const SENDER_SACKS: Flags = Flags(1 << 9);
+    /// The guest acknowledged the sender's SYN.
+    pub const BEGUN: Flags = Flags(1 << 10);
+    /// Its numbers are being [learned](super::watch).
+    pub const LEARNS: Flags = Flags(1 << 11);
+    /// A segment from outside was noted since it learns.
+    pub const MARKED: Flags = Flags(1 << 12);
+    /// An early ACK or a reset for outside [waits](super::EarlyAck::next_ack).
+    pub const PENDING: Flags = Flags(1 << 13);
+    /// The sender asked for an answer that it did not get yet.
+    pub const ASKED: Flags = Flags(1 << 14);
+    /// It was exported, and the guest was not heard of since.
+    pub const FROZEN: Flags = Flags(1 << 15);
+
+    /// Both ends sent their SYN.
+    pub const SYNS: Flags = Flags::GUEST_SYN.with(Flags::SENDER_SYN);
+    /// Both ends agreed on window scales (RFC 7323, 2.2).
+    pub const SCALES: Flags = Flags::GUEST_SCALES.with(Flags::SENDER_SCALES);
+    /// Both ends agreed on timestamps (RFC 7323, 3.2).
+    pub const STAMPS: Flags = Flags::GUEST_STAMPS.with(Flags::SENDER_STAMPS);
+    /// Both ends permitted SACK (RFC 2018, 2).
+    pub const SACKS: Flags = Flags::GUEST_SACKS.with(Flags::SENDER_SACKS);
+    /// What a flow that is taken up from memory or an export does not go on with.
+    pub const PASSING: Flags = Flags::MARKED.with(Flags::PENDING).with(Flags::ASKED);
+
+    /// Those with these bits, as an export has them.
+    pub fn from_bits(bits: u16) -> Flags {
+        Flags(bits)
+    }
+
+    /// The bits, for an export.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether all of `flags` are set.
+    #[inline]
+    pub fn contains(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// These and `flags`.
+    pub const fn with(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+
+    /// These without `flags`.
+    pub const fn without(self, flags: Flags) -> Flags {
+        Flags(self.0 & !flags.0)
+    }
+
+    /// Sets all of `flags`.
+    #[inline]
+    pub fn set(&mut self, flags: Flags) {
+        *self = self.with(flags);
+    }
+
+    /// Clears all of `flags`.
+    #[inline]
+    pub fn clear(&mut self, flags: Flags) {
+        *self = self.without(flags);
+    }
+}
