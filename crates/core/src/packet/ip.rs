@@ -1,43 +1,8 @@
 //! IPv4 or IPv6: what those above need not tell apart.
 
 use super::checksum::{self, Sum};
-use super::{Error, Ethernet, Ipv4, Ipv6, ethertype};
+use super::{Error, Ethernet, Ipv4, Ipv6, Upper, ethertype};
 use std::net::IpAddr;
-
-/// Protocol numbers (IANA) that decisions rest on.
-pub mod protocol {
-    /// IPv6 hop-by-hop options.
-    pub const HOP_BY_HOP: u8 = 0;
-    /// ICMP for IPv4.
-    pub const ICMP: u8 = 1;
-    /// TCP.
-    pub const TCP: u8 = 6;
-    /// UDP.
-    pub const UDP: u8 = 17;
-    /// IPv6 routing header.
-    pub const ROUTING: u8 = 43;
-    /// IPv6 fragment header.
-    pub const FRAGMENT: u8 = 44;
-    /// IPsec authentication header.
-    pub const AUTHENTICATION: u8 = 51;
-    /// ICMP for IPv6.
-    pub const ICMPV6: u8 = 58;
-    /// IPv6 destination options.
-    pub const DESTINATION_OPTIONS: u8 = 60;
-}
-
-/// What an IP packet carries, behind options and extension headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upper<'a> {
-    /// The protocol.
-    pub protocol: u8,
-    /// Where its header begins, from the IP header's start.
-    pub offset: usize,
-    /// Whether the packet is a fragment: then only the first piece has that header, and the others are not told from it.
-    pub fragment: bool,
-    /// The bytes at hand from there on, without Ethernet's padding.
-    pub payload: &'a [u8],
-}
 
 /// An IP header of either version.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@ use std::ops::Range;
 pub(super) const TOTAL_LEN: usize = 2;
 pub(super) const ID: usize = 4;
 const FRAGMENT: usize = 6;
-const TTL: usize = 8;
 const PROTOCOL: usize = 9;
 pub(super) const CHECKSUM: usize = 10;
 const SOURCE: usize = 12;
@@ -73,11 +72,6 @@ impl<'a> Ipv4<'a> {
         get16(self.fixed, FRAGMENT) & 0x3fff != 0
     }
 
-    /// Hops it may still travel.
-    pub fn ttl(&self) -> u8 {
-        self.fixed[TTL]
-    }
-
     /// What the payload is.
     #[inline]
     pub fn protocol(&self) -> u8 {
@@ -127,7 +121,7 @@ mod tests {
         let mut bytes = testing::ipv4(A, B, protocol::UDP, &[7; 9]);
         bytes.extend([0; 17]);
         let ip = Ipv4::new_checked(&bytes).unwrap();
-        assert_eq!((ip.source(), ip.destination(), ip.protocol(), ip.ttl()), (A, B, protocol::UDP, 64));
+        assert_eq!((ip.source(), ip.destination(), ip.protocol()), (A, B, protocol::UDP));
         assert_eq!((ip.header_len(), ip.total_len(), ip.payload(), ip.id()), (20, 29, &[7; 9][..], 0));
         assert!(!ip.is_fragment());
     }

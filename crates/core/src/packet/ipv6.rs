@@ -1,13 +1,12 @@
 //! IPv6 and its extension headers (RFC 8200).
 
-use super::ip::{Upper, protocol};
+use super::upper::{Upper, protocol};
 use super::{Error, array, get16, need};
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
 pub(super) const PAYLOAD_LEN: usize = 4;
 const NEXT_HEADER: usize = 6;
-const HOP_LIMIT: usize = 7;
 const SOURCE: usize = 8;
 const DESTINATION: usize = 24;
 /// Source and destination.
@@ -44,11 +43,6 @@ impl<'a> Ipv6<'a> {
     #[inline]
     pub fn next_header(&self) -> u8 {
         self.0[NEXT_HEADER]
-    }
-
-    /// Hops it may still travel.
-    pub fn hop_limit(&self) -> u8 {
-        self.0[HOP_LIMIT]
     }
 
     /// From whom.
@@ -125,7 +119,7 @@ mod tests {
     fn fields() {
         let bytes = testing::ipv6(A, B, protocol::TCP, &[1; 20]);
         let ip = Ipv6::new_checked(&bytes).unwrap();
-        assert_eq!((ip.source(), ip.destination(), ip.next_header(), ip.hop_limit()), (A, B, protocol::TCP, 64));
+        assert_eq!((ip.source(), ip.destination(), ip.next_header()), (A, B, protocol::TCP));
         assert_eq!((ip.payload_len(), ip.payload()), (20, &[1; 20][..]));
         assert_eq!(ip.upper(), Ok(Upper { protocol: protocol::TCP, offset: 40, fragment: false, payload: &[1; 20] }));
     }

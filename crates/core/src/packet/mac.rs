@@ -17,12 +17,6 @@ impl Mac {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it is the address of everyone.
-    #[inline]
-    pub fn is_broadcast(self) -> bool {
-        self == Mac::BROADCAST
-    }
-
     /// Whether it can be a sender: neither a group nor all zero.
     #[inline]
     pub fn is_station(self) -> bool {
@@ -104,7 +98,7 @@ mod tests {
 
     #[test]
     fn groups() {
-        assert!(Mac::BROADCAST.is_broadcast() && Mac::BROADCAST.is_multicast());
+        assert!(Mac::BROADCAST.is_multicast());
         assert!(!Mac([0x52, 0, 0, 0, 0, 1]).is_multicast() && Mac([0x52, 0, 0, 0, 0, 1]).is_station());
         assert!(!Mac::default().is_station());
         assert!(Mac([1, 0x80, 0xc2, 0, 0, 0x0e]).is_bridge_group());

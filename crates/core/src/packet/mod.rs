@@ -20,13 +20,14 @@ mod tcp;
 #[cfg(test)]
 pub(crate) mod testing;
 mod udp;
+mod upper;
 
 pub use amend::Amend;
 pub use arp::Arp;
 pub use compose::Compose;
 pub use ethernet::{Ethernet, ethertype};
 pub use icmp::{Icmp, NEIGHBOUR_ADVERTISEMENT};
-pub use ip::{Ip, Upper, protocol};
+pub use ip::Ip;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use mac::{Mac, MacError};
@@ -34,6 +35,7 @@ pub use offload::{Checksum, Gso, GsoKind, Offload};
 pub use segment::Segments;
 pub use tcp::{Tcp, TcpFlags, TcpOptions};
 pub use udp::Udp;
+pub use upper::{Upper, protocol};
 
 /// Why bytes are not what they were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
