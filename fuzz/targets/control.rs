@@ -2,9 +2,9 @@
 //! serves the next client.
 #![no_main]
 
+use fairlane_policy::{Card, Policy};
 use fairlane_engine::Engine;
 use fairlane_engine::control::{Answer, Client, Error, FlowsFile, Reload, Request, Server, Set, StartCapture};
-use fairlane_policy::{Card, Policy};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;

@@ -166,10 +166,10 @@ impl Shared {
     }
 
     fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
-        let setting = Setting::parse(key, value).map_err(Error::Policy)?;
+        let setting = Setting::parse(key, value)?;
         let mut policy = self.policy();
         let mut newer = policy.clone();
-        newer.apply(target, setting).map_err(Error::Policy)?;
+        newer.apply(target, setting)?;
         self.advance(&mut policy, newer)?;
         Ok(())
     }

@@ -1,17 +1,21 @@
 //! Why the engine did not do something.
 
 use crate::worker::Gone;
+use fairlane_policy::{Fixed, SettingError};
 use std::fmt::Display;
 
 /// Why something was not done. Displays as a sentence for whoever asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting or a policy is wrong.
+    /// A policy is wrong.
     #[error("{0}")]
     Policy(String),
-    /// What cannot change without a restart, a sentence each; nothing changed.
-    #[error("{}", .0.join("; "))]
-    Fixed(Vec<String>),
+    /// A setting was not made.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// What cannot change without a restart; nothing changed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Fixed(Vec<Fixed>),
     /// Steps of a change that could not be taken; all others were.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Undone(Vec<Error>),

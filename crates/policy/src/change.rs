@@ -1,12 +1,12 @@
 //! What a reload changes while the backend runs, and what it cannot.
 
-use super::{Link, Policy, SchedulerKind, Uplink, Vif};
+use super::{Fixed, Link, Policy, SchedulerKind, Vif};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// One step from a running policy to a newer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl Policy {
     /// The order of links and vifs in a file means nothing.
     ///
     /// # Errors
-    /// A sentence for everything that cannot change without a restart; nothing is to be applied then.
-    pub fn changes(&self, newer: &Policy) -> Result<Vec<Change>, Vec<String>> {
+    /// Everything that cannot change without a restart; nothing is to be applied then.
+    pub fn changes(&self, newer: &Policy) -> Result<Vec<Change>, Vec<Fixed>> {
         let fixed = self.fixed(newer);
         if !fixed.is_empty() {
             return Err(fixed);
@@ -136,42 +136,6 @@ impl Policy {
             }
         }
     }
-
-    /// A sentence for every difference that needs a restart.
-    fn fixed(&self, newer: &Policy) -> Vec<String> {
-        let mut fixed = Vec::new();
-        let mut refuse = |what: String| fixed.push(format!("{what} while running, restart to change it"));
-        if self.control != newer.control {
-            let (old, new) = (self.control.display(), newer.control.display());
-            refuse(format!("control cannot change from {old} to {new}"));
-        }
-        if self.metrics != newer.metrics {
-            let shown = |metrics: Option<SocketAddr>| metrics.map_or("none".to_owned(), |address| address.to_string());
-            refuse(format!("metrics cannot change from {} to {}", shown(self.metrics), shown(newer.metrics)));
-        }
-        for old in &self.links {
-            let Some(new) = newer.link(&old.name) else {
-                refuse(format!("link `{}` cannot be removed", old.name));
-                continue;
-            };
-            if old.uplink != new.uplink {
-                let (old, new, name) = (uplink(&old.uplink), uplink(&new.uplink), &old.name);
-                refuse(format!("the uplink of link `{name}` cannot change from {old} to {new}"));
-            }
-            if old.xen != new.xen {
-                refuse(format!("xen of link `{}` cannot change from {} to {}", old.name, old.xen, new.xen));
-            }
-            if old.cpu != new.cpu {
-                let shown = |cpu: Option<usize>| cpu.map_or("none".to_owned(), |cpu| cpu.to_string());
-                let (old, new, name) = (shown(old.cpu), shown(new.cpu), &old.name);
-                refuse(format!("cpu of link `{name}` cannot change from {old} to {new}"));
-            }
-        }
-        for new in newer.links.iter().filter(|new| self.link(&new.name).is_none()) {
-            refuse(format!("link `{}` cannot be added", new.name));
-        }
-        fixed
-    }
 }
 
 /// Whether two vifs of one name are the same card to their guest.
@@ -204,18 +168,5 @@ fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
     }
     if old.early_ack != new.early_ack {
         changes.push(Change::EarlyAck { vif: new.name.clone(), mode: new.early_ack });
-    }
-}
-
-/// An uplink as a sentence names it.
-fn uplink(uplink: &Uplink) -> String {
-    match uplink {
-        Uplink::None => "none".to_owned(),
-        Uplink::Tap { name } => format!("tap `{name}`"),
-        Uplink::Card { name } => format!("card `{name}`"),
-        Uplink::Wire { to, delay, queue, backpressure } => {
-            let (delay, queue) = (super::units::format_duration(*delay), super::units::format_size(*queue));
-            format!("a wire to `{to}` (delay {delay}, queue {queue}, backpressure {backpressure})")
-        }
     }
 }

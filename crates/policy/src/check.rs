@@ -23,12 +23,22 @@ pub(super) struct Conflict {
     pub(super) message: String,
 }
 
-/// Says that a scheduler has no such key, and which has.
-pub(super) fn belongs_to(key: &str, owner: &str, kind: SchedulerKind) -> Result<(), String> {
-    let name = kind.name();
-    (owner == name)
-        .then_some(())
-        .ok_or_else(|| format!("{key} belongs to scheduler \"{owner}\", this link has \"{name}\""))
+/// A key of another scheduler's than the link has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} belongs to scheduler \"{owner}\", this link has \"{has}\"")]
+pub struct OtherScheduler {
+    /// The key.
+    pub key: &'static str,
+    /// The scheduler that has it.
+    pub owner: &'static str,
+    /// The scheduler of the link.
+    pub has: &'static str,
+}
+
+/// Sees that a link's scheduler has a key of `owner`'s.
+pub(super) fn belongs_to(key: &'static str, owner: &'static str, kind: SchedulerKind) -> Result<(), OtherScheduler> {
+    let has = kind.name();
+    if owner == has { Ok(()) } else { Err(OtherScheduler { key, owner, has }) }
 }
 
 /// Everything in a policy that does not go together. Empty names and paths stand for missing ones and are passed over.
@@ -163,8 +173,8 @@ fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
             conflict(format!("min_rate {shown} of vif `{}` is above its max_rate {}", vif.name, format_rate(max_rate)));
         }
         let Some(link) = links.get(vif.link.as_str()).filter(|link| !link.name.is_empty()) else { continue };
-        if let Err(message) = belongs_to("min_rate", "fair", link.scheduler) {
-            conflict(message);
+        if let Err(other) = belongs_to("min_rate", "fair", link.scheduler) {
+            conflict(other.to_string());
         }
         let over = link.rate.filter(|rate| min_rate > *rate);
         if let Some(rate) = over {

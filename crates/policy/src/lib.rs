@@ -7,6 +7,7 @@
 
 mod change;
 mod check;
+mod fixed;
 mod found;
 mod parse;
 pub mod problem;
@@ -18,9 +19,11 @@ mod tests;
 pub mod units;
 
 pub use change::Change;
+pub use check::OtherScheduler;
+pub use fixed::Fixed;
 pub use found::Terms;
 pub use parse::CONTROL;
-pub use setting::{LinkSetting, Setting, VifSetting};
+pub use setting::{LinkSetting, Setting, SettingError, VifSetting};
 
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;

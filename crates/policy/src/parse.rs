@@ -90,8 +90,8 @@ fn scheduler(section: &Section, problems: &mut Problems) -> SchedulerKind {
     let refill = section.read("refill", rules::refill, problems);
     if named.is_some() || !section.has("scheduler") {
         for (key, owner) in [("prioritize", "wrr"), ("refill", "netback")] {
-            if let (true, Err(message)) = (section.has(key), belongs_to(key, owner, kind)) {
-                problems.add(section.span(key), message);
+            if let (true, Err(other)) = (section.has(key), belongs_to(key, owner, kind)) {
+                problems.add(section.span(key), other.to_string());
             }
         }
     }

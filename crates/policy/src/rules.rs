@@ -1,8 +1,8 @@
 //! What each key may hold: one function a kind of value, the same for a file and for `ctl set`.
 //!
-//! An error completes a sentence that begins with the key: `must be 1 to 10000, not 0`.
+//! An error completes a sentence that begins with the key, a [`Phrase`]: nobody asks more of it than to be shown.
 
-use super::units::{format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
+use super::units::{QuantityError, format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
 use super::{Account, SchedulerKind};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
@@ -12,6 +12,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use toml::de::DeValue;
+
+/// What is wrong with a value, said behind its key: `must be 1 to 10000, not 0`.
+pub(super) type Phrase = String;
 
 /// The weight of a vif that names none.
 pub(super) const WEIGHT: u32 = 100;
@@ -41,11 +44,11 @@ pub(super) fn shown(value: &DeValue) -> String {
     }
 }
 
-pub(super) fn text(value: &DeValue) -> Result<String, String> {
+pub(super) fn text(value: &DeValue) -> Result<String, Phrase> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("must be text in quotes, not {}", shown(value)))
 }
 
-pub(super) fn flag(value: &DeValue) -> Result<bool, String> {
+pub(super) fn flag(value: &DeValue) -> Result<bool, Phrase> {
     value.as_bool().ok_or_else(|| format!("must be true or false, not {}", shown(value)))
 }
 
@@ -55,12 +58,12 @@ fn within<T: PartialOrd + Copy, D: Display>(
     range: RangeInclusive<T>,
     given: &DeValue,
     show: impl Fn(T) -> D,
-) -> Result<T, String> {
+) -> Result<T, Phrase> {
     let (low, high) = (show(*range.start()), show(*range.end()));
     range.contains(&value).then_some(value).ok_or_else(|| format!("must be {low} to {high}, not {}", shown(given)))
 }
 
-fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, String> {
+fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, Phrase> {
     let Some(given) = value.as_integer() else {
         let (low, high) = range.into_inner();
         return Err(format!("must be a whole number, {low} to {high}, not {}", shown(value)));
@@ -71,7 +74,7 @@ fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, String> {
 }
 
 /// The text of a quantity; a bare number is passed on, so that the error names the unit it lacks.
-fn quantity<'a>(value: &'a DeValue) -> Result<&'a str, String> {
+fn quantity<'a>(value: &'a DeValue) -> Result<&'a str, Phrase> {
     match value {
         DeValue::String(text) => Ok(text),
         DeValue::Integer(number) => Ok(number.as_str()),
@@ -80,64 +83,68 @@ fn quantity<'a>(value: &'a DeValue) -> Result<&'a str, String> {
     }
 }
 
-fn size(value: &DeValue) -> Result<u64, String> {
-    // From one full Ethernet frame.
-    within(parse_size(quantity(value)?)?, 1514..=1 << 30, value, format_size)
+fn phrase(wrong: QuantityError) -> Phrase {
+    wrong.to_string()
 }
 
-fn duration(value: &DeValue, shortest: Nanos, longest: Nanos) -> Result<Nanos, String> {
-    within(parse_duration(quantity(value)?)?, shortest..=longest, value, format_duration)
+fn size(value: &DeValue) -> Result<u64, Phrase> {
+    // From one full Ethernet frame.
+    within(parse_size(quantity(value)?).map_err(phrase)?, 1514..=1 << 30, value, format_size)
+}
+
+fn duration(value: &DeValue, shortest: Nanos, longest: Nanos) -> Result<Nanos, Phrase> {
+    within(parse_duration(quantity(value)?).map_err(phrase)?, shortest..=longest, value, format_duration)
 }
 
 /// A rate in bits a second, or `"none"`.
-pub(super) fn rate(value: &DeValue) -> Result<Option<u64>, String> {
+pub(super) fn rate(value: &DeValue) -> Result<Option<u64>, Phrase> {
     if value.as_str() == Some("none") {
         return Ok(None);
     }
-    let rate = parse_rate(quantity(value)?);
+    let rate = parse_rate(quantity(value)?).map_err(phrase);
     let rate = rate.and_then(|rate| within(rate, 1_000..=10_000_000_000_000, value, format_rate));
     rate.map(Some).map_err(|wrong| wrong.replacen(", not ", " or \"none\", not ", 1))
 }
 
 /// A guaranteed rate, 0 for `"none"`.
-pub(super) fn min_rate(value: &DeValue) -> Result<u64, String> {
+pub(super) fn min_rate(value: &DeValue) -> Result<u64, Phrase> {
     rate(value).map(|rate| rate.unwrap_or(0))
 }
 
-pub(super) fn weight(value: &DeValue) -> Result<u32, String> {
+pub(super) fn weight(value: &DeValue) -> Result<u32, Phrase> {
     number(value, 1..=10_000).map(|weight| weight as u32)
 }
 
-pub(super) fn queues(value: &DeValue) -> Result<u16, String> {
+pub(super) fn queues(value: &DeValue) -> Result<u16, Phrase> {
     number(value, 1..=16).map(|queues| queues as u16)
 }
 
 /// A core's number, below Linux's CPU_SETSIZE.
-pub(super) fn cpu(value: &DeValue) -> Result<usize, String> {
+pub(super) fn cpu(value: &DeValue) -> Result<usize, Phrase> {
     number(value, 0..=1023).map(|cpu| cpu as usize)
 }
 
-pub(super) fn burst(value: &DeValue) -> Result<u64, String> {
+pub(super) fn burst(value: &DeValue) -> Result<u64, Phrase> {
     size(value)
 }
 
-pub(super) fn queue(value: &DeValue) -> Result<u64, String> {
+pub(super) fn queue(value: &DeValue) -> Result<u64, Phrase> {
     size(value)
 }
 
-pub(super) fn delay(value: &DeValue) -> Result<Nanos, String> {
+pub(super) fn delay(value: &DeValue) -> Result<Nanos, Phrase> {
     duration(value, Nanos::from_micros(1), Nanos(60 * SECOND))
 }
 
-pub(super) fn refill(value: &DeValue) -> Result<Nanos, String> {
+pub(super) fn refill(value: &DeValue) -> Result<Nanos, Phrase> {
     duration(value, Nanos::from_millis(1), Nanos(10 * SECOND))
 }
 
-pub(super) fn wire_delay(value: &DeValue) -> Result<Nanos, String> {
+pub(super) fn wire_delay(value: &DeValue) -> Result<Nanos, Phrase> {
     duration(value, Nanos(0), Nanos(10 * SECOND))
 }
 
-pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, String> {
+pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, Phrase> {
     match value.as_str() {
         Some("fair") => Ok(SchedulerKind::Fair),
         Some("wrr") => Ok(SchedulerKind::Wrr { prioritize: true }),
@@ -147,7 +154,7 @@ pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, String> {
 }
 
 /// When TCP data are acknowledged for a guest.
-pub(super) fn early_ack(value: &DeValue) -> Result<Mode, String> {
+pub(super) fn early_ack(value: &DeValue) -> Result<Mode, Phrase> {
     match value {
         DeValue::Boolean(false) => Ok(Mode::Off),
         DeValue::Boolean(true) => Ok(Mode::Auto),
@@ -157,7 +164,7 @@ pub(super) fn early_ack(value: &DeValue) -> Result<Mode, String> {
     }
 }
 
-fn word(value: &DeValue, longest: usize) -> Result<String, String> {
+fn word(value: &DeValue, longest: usize) -> Result<String, Phrase> {
     let word = text(value)?;
     let right = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if word.is_empty() || word.len() > longest || !word.chars().all(right) {
@@ -167,12 +174,12 @@ fn word(value: &DeValue, longest: usize) -> Result<String, String> {
     Ok(word)
 }
 
-pub(super) fn name(value: &DeValue) -> Result<String, String> {
+pub(super) fn name(value: &DeValue) -> Result<String, Phrase> {
     word(value, 32)
 }
 
 /// A network interface's name: IFNAMSIZ less its final zero, and no name of a directory (`dev_valid_name`).
-pub(super) fn interface(value: &DeValue) -> Result<String, String> {
+pub(super) fn interface(value: &DeValue) -> Result<String, Phrase> {
     let name = word(value, 15)?;
     if name == "." || name == ".." {
         return Err(format!("must be the name of a network interface, not {name:?}"));
@@ -181,7 +188,7 @@ pub(super) fn interface(value: &DeValue) -> Result<String, String> {
 }
 
 /// The path of a Unix socket: `sun_path` less its final zero.
-pub(super) fn socket(value: &DeValue) -> Result<PathBuf, String> {
+pub(super) fn socket(value: &DeValue) -> Result<PathBuf, Phrase> {
     let path = text(value)?;
     if path.is_empty() || path.contains('\0') {
         return Err(format!("must be the path of a socket, not {}", shown(value)));
@@ -193,7 +200,7 @@ pub(super) fn socket(value: &DeValue) -> Result<PathBuf, String> {
 }
 
 /// A user or a group: a name that `/etc/passwd` can hold, or a number. The last number says that there is none (chown(2)).
-pub(super) fn account(value: &DeValue) -> Result<Account, String> {
+pub(super) fn account(value: &DeValue) -> Result<Account, Phrase> {
     match value {
         DeValue::String(name) if !name.is_empty() && !name.contains([':', '\n', '\0']) => {
             Ok(Account::Name(name.clone().into_owned()))
@@ -206,7 +213,7 @@ pub(super) fn account(value: &DeValue) -> Result<Account, String> {
 }
 
 /// Permissions of a socket, as chmod(1) takes them.
-pub(super) fn mode(value: &DeValue) -> Result<u32, String> {
+pub(super) fn mode(value: &DeValue) -> Result<u32, Phrase> {
     let digits = value
         .as_str()
         .filter(|text| (3..=4).contains(&text.len()) && text.len() < 4 + usize::from(text.starts_with('0')));
@@ -216,7 +223,7 @@ pub(super) fn mode(value: &DeValue) -> Result<u32, String> {
 }
 
 /// A card of a Xen guest, such as `web/0`. The guest's name is what Xen's toolstack takes for one.
-pub(super) fn xen(value: &DeValue) -> Result<(String, u32), String> {
+pub(super) fn xen(value: &DeValue) -> Result<(String, u32), Phrase> {
     let text = text(value)?;
     let (guest, device) = text.rsplit_once('/').unwrap_or((&text, "0"));
     match device.parse() {
@@ -225,7 +232,7 @@ pub(super) fn xen(value: &DeValue) -> Result<(String, u32), String> {
     }
 }
 
-pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, String> {
+pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, Phrase> {
     let address: Option<SocketAddr> = value.as_str().and_then(|text| text.parse().ok());
     let loopback = address.filter(|address| address.ip().is_loopback());
     loopback.ok_or_else(|| {
@@ -234,7 +241,7 @@ pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, String> {
 }
 
 /// A guest's address: neither all zeros nor a group's.
-pub(super) fn mac(value: &DeValue) -> Result<Mac, String> {
+pub(super) fn mac(value: &DeValue) -> Result<Mac, Phrase> {
     let Some(mac) = value.as_str().and_then(|text| text.parse::<Mac>().ok()) else {
         return Err(format!("must be a MAC address such as \"52:54:00:12:34:56\", not {}", shown(value)));
     };
@@ -245,7 +252,7 @@ pub(super) fn mac(value: &DeValue) -> Result<Mac, String> {
 }
 
 /// A guest's IP address: one host's.
-pub(super) fn address(value: &DeValue) -> Result<IpAddr, String> {
+pub(super) fn address(value: &DeValue) -> Result<IpAddr, Phrase> {
     let Some(address) = value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) else {
         let given = shown(value);
         return Err(format!("must be IP addresses such as \"10.0.0.1\" or \"fd00::1\", without a prefix, not {given}"));

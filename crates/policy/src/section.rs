@@ -1,6 +1,6 @@
 //! One table of a policy file: its keys checked against a list, its values read by rules, each problem on its line.
 
-use super::rules::shown;
+use super::rules::{Phrase, shown};
 use crate::problem::{Problems, nearest};
 use std::ops::Range;
 use toml::Spanned;
@@ -71,7 +71,7 @@ impl<'a> Section<'a> {
     pub(super) fn read<T>(
         &self,
         key: &str,
-        rule: impl FnOnce(&DeValue) -> Result<T, String>,
+        rule: impl FnOnce(&DeValue) -> Result<T, Phrase>,
         problems: &mut Problems,
     ) -> Option<T> {
         let value = self.get(key)?;
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
     pub(super) fn need<T>(
         &self,
         key: &str,
-        rule: impl FnOnce(&DeValue) -> Result<T, String>,
+        rule: impl FnOnce(&DeValue) -> Result<T, Phrase>,
         problems: &mut Problems,
     ) -> Option<T> {
         if !self.has(key) {
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
     pub(super) fn each<T>(
         &self,
         key: &str,
-        rule: impl Fn(&DeValue) -> Result<T, String>,
+        rule: impl Fn(&DeValue) -> Result<T, Phrase>,
         problems: &mut Problems,
     ) -> Vec<T> {
         let Some(value) = self.get(key) else { return Vec::new() };

@@ -1,6 +1,6 @@
 //! What `ctl set` may change while the backend runs: one key of one vif or link, by the rules of the file.
 
-use super::check::{belongs_to, conflicts};
+use super::check::{OtherScheduler, belongs_to, conflicts};
 use super::{Link, Policy, SchedulerKind, Vif, rules};
 use crate::problem::{nearest, unknown_name};
 use fairlane_core::ack::Mode;
@@ -48,6 +48,31 @@ pub enum LinkSetting {
     Isolate(bool),
 }
 
+/// Why a setting was not made. Displays as the sentence that a policy file would be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// No key that can be set has this name.
+    #[error("{}", unknown_setting(.0))]
+    Unknown(String),
+    /// The key cannot have such a value.
+    #[error("{key} {wrong}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong, said behind it.
+        wrong: String,
+    },
+    /// Nothing has the name that was given: a sentence, which says what is near.
+    #[error("{0}")]
+    NoTarget(String),
+    /// The link's scheduler has no such key.
+    #[error(transparent)]
+    OtherScheduler(#[from] OtherScheduler),
+    /// What would not go together, a sentence each.
+    #[error("{}", .0.join("; "))]
+    Conflicts(Vec<String>),
+}
+
 const VIF_SETTINGS: [&str; 5] = ["weight", "min_rate", "max_rate", "burst", "early_ack"];
 const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
 
@@ -55,8 +80,8 @@ impl Setting {
     /// Reads a setting from a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
     ///
     /// # Errors
-    /// The sentence that a policy file would be told.
-    pub fn parse(key: &str, value: &str) -> Result<Setting, String> {
+    /// The key is none, or cannot have this value.
+    pub fn parse(key: &str, value: &str) -> Result<Setting, SettingError> {
         // A number or a flag as TOML writes them; all else is text, which the command line gives without quotes.
         let value = match DeValue::parse(value).map(|value| value.into_inner()) {
             Ok(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))) => value,
@@ -74,9 +99,9 @@ impl Setting {
             "refill" => rules::refill(&value).map(LinkSetting::Refill).map(Setting::Link),
             "delay" => rules::delay(&value).map(LinkSetting::Delay).map(Setting::Link),
             "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
-            _ => return Err(unknown_setting(key)),
+            _ => return Err(SettingError::Unknown(key.to_owned())),
         };
-        setting.map_err(|wrong| format!("{key} {wrong}"))
+        setting.map_err(|wrong| SettingError::Value { key: key.to_owned(), wrong })
     }
 }
 
@@ -92,21 +117,22 @@ impl Policy {
     ///
     /// # Errors
     /// What is wrong with the policy as it would become; nothing is changed then.
-    pub fn apply(&mut self, target: &str, setting: Setting) -> Result<(), String> {
+    pub fn apply(&mut self, target: &str, setting: Setting) -> Result<(), SettingError> {
         let mut next = self.clone();
+        let no = |kind: &str, known: &[&str]| SettingError::NoTarget(unknown_name(kind, target, known.iter().copied()));
         match setting {
             Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
                 Some(vif) => setting.apply(vif),
-                None => return Err(unknown_name("vif", target, self.vifs.iter().map(|vif| vif.name.as_str()))),
+                None => return Err(no("vif", &self.vifs.iter().map(|vif| &*vif.name).collect::<Vec<_>>())),
             },
             Setting::Link(setting) => match next.links.iter_mut().find(|link| link.name == target) {
                 Some(link) => setting.apply(link)?,
-                None => return Err(unknown_name("link", target, self.links.iter().map(|link| link.name.as_str()))),
+                None => return Err(no("link", &self.links.iter().map(|link| &*link.name).collect::<Vec<_>>())),
             },
         }
         let found = conflicts(&next);
         if !found.is_empty() {
-            return Err(found.into_iter().map(|conflict| conflict.message).collect::<Vec<_>>().join("; "));
+            return Err(SettingError::Conflicts(found.into_iter().map(|conflict| conflict.message).collect()));
         }
         *self = next;
         Ok(())
@@ -132,7 +158,7 @@ impl VifSetting {
 }
 
 impl LinkSetting {
-    fn apply(self, link: &mut Link) -> Result<(), String> {
+    fn apply(self, link: &mut Link) -> Result<(), OtherScheduler> {
         match self {
             LinkSetting::Rate(rate) => link.rate = rate,
             LinkSetting::Scheduler(kind) if kind.name() == link.scheduler.name() => {}

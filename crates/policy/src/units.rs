@@ -47,11 +47,37 @@ static DURATION: Quantity = Quantity {
     example: "100ms",
 };
 
+/// Why text is no quantity. Completes a sentence that begins with what it is of: "the rate ...".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// It is no number with a unit behind it.
+    #[error("must be a number and a unit ({units}), such as {example:?}, not {given:?}")]
+    Form {
+        /// Which units there are.
+        units: String,
+        /// One that would be right.
+        example: &'static str,
+        /// The text.
+        given: String,
+    },
+    /// It is no whole number of what it counts.
+    #[error("must be a whole number of {base}, not {given:?}")]
+    Part {
+        /// What it counts.
+        base: &'static str,
+        /// The text.
+        given: String,
+    },
+    /// It is more than 64 bits can say.
+    #[error("is too large: {0:?}")]
+    Large(String),
+}
+
 /// Reads a rate in bits a second, such as `100Mbit/s` or `2.5Gbit/s`. Prefixes are decimal.
 ///
 /// # Errors
-/// A phrase that completes "the rate ...": what would be right, and what was given.
-pub fn parse_rate(text: &str) -> Result<u64, String> {
+/// What would be right, and what was given.
+pub fn parse_rate(text: &str) -> Result<u64, QuantityError> {
     RATE.parse(text)
 }
 
@@ -59,7 +85,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// As [`parse_rate`].
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     SIZE.parse(text)
 }
 
@@ -67,7 +93,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// As [`parse_rate`].
-pub fn parse_duration(text: &str) -> Result<Nanos, String> {
+pub fn parse_duration(text: &str) -> Result<Nanos, QuantityError> {
     DURATION.parse(text).map(Nanos)
 }
 
@@ -87,7 +113,7 @@ pub fn format_duration(duration: Nanos) -> String {
 }
 
 impl Quantity {
-    fn parse(&self, text: &str) -> Result<u64, String> {
+    fn parse(&self, text: &str) -> Result<u64, QuantityError> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = (&text[..end], text[end..].trim_start());
@@ -97,15 +123,15 @@ impl Quantity {
             Some(scale) if !whole.is_empty() && !decimals.is_empty() && !decimals.contains('.') => {
                 let whole = whole.parse::<u128>().ok().and_then(|whole| whole.checked_mul(scale.into()));
                 let Some(part) = fraction(decimals, scale) else {
-                    return Err(format!("must be a whole number of {}, not {text:?}", self.base));
+                    return Err(QuantityError::Part { base: self.base, given: text.to_owned() });
                 };
                 let value = whole.and_then(|whole| whole.checked_add(part.into()));
-                value.and_then(|value| u64::try_from(value).ok()).ok_or_else(|| format!("is too large: {text:?}"))
+                value.and_then(|value| u64::try_from(value).ok()).ok_or_else(|| QuantityError::Large(text.to_owned()))
             }
             _ => {
                 let units: Vec<_> = self.units.iter().map(|(name, _)| *name).collect();
-                let units = units.join(", ");
-                Err(format!("must be a number and a unit ({units}), such as {:?}, not {text:?}", self.example))
+                let (units, example) = (units.join(", "), self.example);
+                Err(QuantityError::Form { units, example, given: text.to_owned() })
             }
         }
     }

@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = Duration::from_nanos(parse_duration(text)?.0);
+    let interval = Duration::from_nanos(parse_duration(text).map_err(|wrong| wrong.to_string())?.0);
     let right = Duration::from_millis(100)..=Duration::from_secs(60);
     right.contains(&interval).then_some(interval).ok_or_else(|| format!("must be 100ms to 60s, not {text:?}"))
 }

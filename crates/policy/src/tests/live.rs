@@ -26,7 +26,8 @@ const TWO: &str = r#"
 "#;
 
 fn set(policy: &mut Policy, target: &str, key: &str, value: &str) -> Result<(), String> {
-    policy.apply(target, Setting::parse(key, value)?)
+    let setting = Setting::parse(key, value).map_err(|error| error.to_string())?;
+    policy.apply(target, setting).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn what_needs_a_restart_is_told_whole() {
         [[link]]
         name = "far"
     "#;
-    let told = old.changes(&parse(newer)).unwrap_err();
+    let told: Vec<String> = old.changes(&parse(newer)).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
         "control cannot change from /run/fairlane/control.sock to /tmp/control while running, restart to change it",
         "metrics cannot change from none to 127.0.0.1:1 while running, restart to change it",

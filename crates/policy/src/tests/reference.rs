@@ -43,7 +43,7 @@ fn every_range_is_the_one_that_problems_tell() {
 
 #[test]
 fn every_setting_is_listed() {
-    let known = Setting::parse("", "").unwrap_err();
+    let known = Setting::parse("", "").unwrap_err().to_string();
     let (vif, link) = known.split_once("; of a link: ").unwrap();
     let quoted = |list: &str| list.split(", ").map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
     let (vif, link) = (quoted(vif.split_once("of a vif: ").unwrap().1), quoted(link.trim_end_matches(')')));

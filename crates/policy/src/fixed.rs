@@ -1,0 +1,119 @@
+//! What cannot change while the backend runs.
+
+use super::{Policy, Uplink};
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A difference between two policies that needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fixed {
+    /// Another control socket.
+    #[error("control cannot change from {} to {} while running, restart to change it", .old.display(), .new.display())]
+    Control {
+        /// Where it is.
+        old: PathBuf,
+        /// Where it would be.
+        new: PathBuf,
+    },
+    /// Another address of metrics.
+    #[error("metrics cannot change from {} to {} while running, restart to change it", or_none(.old), or_none(.new))]
+    Metrics {
+        /// Where they are served.
+        old: Option<SocketAddr>,
+        /// Where they would be.
+        new: Option<SocketAddr>,
+    },
+    /// A link fewer.
+    #[error("link `{0}` cannot be removed while running, restart to change it")]
+    Removed(String),
+    /// A link more.
+    #[error("link `{0}` cannot be added while running, restart to change it")]
+    Added(String),
+    /// Another uplink.
+    #[error(
+        "the uplink of link `{link}` cannot change from {} to {} while running, restart to change it",
+        shown(.old),
+        shown(.new)
+    )]
+    Uplink {
+        /// The link.
+        link: String,
+        /// What it leads to.
+        old: Uplink,
+        /// What it would lead to.
+        new: Uplink,
+    },
+    /// Whether the link takes Xen's cards.
+    #[error("xen of link `{link}` cannot change from {} to {new} while running, restart to change it", !new)]
+    Xen {
+        /// The link.
+        link: String,
+        /// Whether it would.
+        new: bool,
+    },
+    /// Another core of the worker's.
+    #[error(
+        "cpu of link `{link}` cannot change from {} to {} while running, restart to change it",
+        or_none(.old),
+        or_none(.new)
+    )]
+    Cpu {
+        /// The link.
+        link: String,
+        /// Where it runs.
+        old: Option<usize>,
+        /// Where it would.
+        new: Option<usize>,
+    },
+}
+
+impl Policy {
+    /// Every difference to a newer policy that needs a restart.
+    pub(super) fn fixed(&self, newer: &Policy) -> Vec<Fixed> {
+        let mut fixed = Vec::new();
+        if self.control != newer.control {
+            fixed.push(Fixed::Control { old: self.control.clone(), new: newer.control.clone() });
+        }
+        if self.metrics != newer.metrics {
+            fixed.push(Fixed::Metrics { old: self.metrics, new: newer.metrics });
+        }
+        for old in &self.links {
+            let Some(new) = newer.link(&old.name) else {
+                fixed.push(Fixed::Removed(old.name.clone()));
+                continue;
+            };
+            let link = || old.name.clone();
+            if old.uplink != new.uplink {
+                fixed.push(Fixed::Uplink { link: link(), old: old.uplink.clone(), new: new.uplink.clone() });
+            }
+            if old.xen != new.xen {
+                fixed.push(Fixed::Xen { link: link(), new: new.xen });
+            }
+            if old.cpu != new.cpu {
+                fixed.push(Fixed::Cpu { link: link(), old: old.cpu, new: new.cpu });
+            }
+        }
+        let added = newer.links.iter().filter(|new| self.link(&new.name).is_none());
+        fixed.extend(added.map(|new| Fixed::Added(new.name.clone())));
+        fixed
+    }
+}
+
+/// A value that may be absent, as a sentence names it.
+fn or_none(value: &Option<impl Display>) -> String {
+    value.as_ref().map_or("none".to_owned(), ToString::to_string)
+}
+
+/// An uplink as a sentence names it.
+fn shown(uplink: &Uplink) -> String {
+    match uplink {
+        Uplink::None => "none".to_owned(),
+        Uplink::Tap { name } => format!("tap `{name}`"),
+        Uplink::Card { name } => format!("card `{name}`"),
+        Uplink::Wire { to, delay, queue, backpressure } => {
+            let (delay, queue) = (super::units::format_duration(*delay), super::units::format_size(*queue));
+            format!("a wire to `{to}` (delay {delay}, queue {queue}, backpressure {backpressure})")
+        }
+    }
+}
