@@ -119,7 +119,7 @@ impl Bench {
         let answer: Answer = Arc::new(move |request| {
             told_again(&request);
             ask(&mut client.lock().unwrap(), request, &place).map_err(|error| match error {
-                Error::Refused(sentence) => sentence,
+                Error::Refused(sentence) => fairlane_engine::Error::Policy(sentence),
                 gone => panic!("{gone}"),
             })
         });

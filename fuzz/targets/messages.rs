@@ -7,7 +7,7 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_fuzz::Said;
-use fairlane_port::{Control, Port, Sink, Source, Status};
+use fairlane_port::{Control, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;

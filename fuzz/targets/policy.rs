@@ -159,7 +159,7 @@ fn set(policy: &mut Policy, target: &str, key: &str, value: &str) {
     let before = policy.clone();
     match policy.apply(target, setting) {
         Ok(()) => assert!(before.changes(policy).expect("settings need no restart").len() <= 1),
-        Err(sentence) => assert!(!sentence.is_empty() && *policy == before),
+        Err(error) => assert!(!error.to_string().is_empty() && *policy == before),
     }
 }
 

@@ -6,7 +6,7 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Control, Port, Sink, Source, Status};
+use fairlane_port::{Control, Sink, Source, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;

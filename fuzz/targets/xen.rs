@@ -7,7 +7,7 @@ mod netfront;
 
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_port::xen::Takes;
-use fairlane_port::{Control, Port, Put, Refusal, Sink, Source, Status, Wanted};
+use fairlane_port::{Control, Put, Refusal, Status, Wanted};
 use libfuzzer_sys::fuzz_target;
 use netfront::*;
 use std::cell::RefCell;
