@@ -76,12 +76,12 @@ fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
                     offered += frames;
                 }
                 sent[port.index() - 1] += bytes;
-                now = now + Nanos(bytes * 8 * SECOND / RATE);
+                now += Nanos(bytes * 8 * SECOND / RATE);
                 let after = if waiting > frames { After::Backlogged } else { After::Empty };
                 scheduler.charge(port, Cost { bytes, uplink_bytes: bytes, frames, nanos: 0 }, after, now);
             }
             Next::WaitUntil(time) => now = time,
-            Next::Idle => now = now + Nanos::from_millis(1),
+            Next::Idle => now += Nanos::from_millis(1),
         }
     }
     sent.map(|bytes| (bytes * 8) as f64 / RATE as f64)
