@@ -1,9 +1,10 @@
 //! Guests on threads of their own, honest and not, while their rings are served: for tools that look for races (`make race`), and as
 //! a test of what arrives.
 
+use super::layout::Layout;
 use super::memory::{GuestMemory, Region};
 use super::receive::Receive;
-use super::ring::{Layout, Ring};
+use super::ring::Ring;
 use super::transmit::Transmit;
 use crate::Refusal;
 use crate::burst::Burst;

@@ -1,8 +1,10 @@
 //! A guest's receive queue: frames into the buffers that the guest lent.
 
+use super::chain::Direction;
 use super::log::DirtyLog;
 use super::memory::GuestMemory;
-use super::ring::{Direction, HOLD, Ring};
+use super::moderation::Volume;
+use super::ring::Ring;
 use super::violation::Violation;
 use crate::Refusal;
 use crate::access;
@@ -21,10 +23,6 @@ const MAX_PIECES: usize = 1024;
 /// The frame is larger than all buffers that the queue can hold.
 const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
-/// So many bytes within [`HOLD`] are a bulk flow (0.65 Gbit/s), whose frames can wait for each other. Requests and answers are
-/// less, and urgent.
-const BULK: u64 = 16 << 10;
-
 /// A receive queue in service.
 pub struct Receive {
     /// The queue.
@@ -39,10 +37,8 @@ pub struct Receive {
     pieces: Box<[(*mut u8, u32); MAX_PIECES]>,
     /// Available entries that were not enough for a frame; 0 if the last frame found room.
     short: u16,
-    /// Since when `bytes` counts, and how many there were in as long before.
-    since: Nanos,
-    bytes: u64,
-    bytes_before: u64,
+    /// What was put.
+    volume: Volume,
 }
 
 // SAFETY: the pointers are used within one call only.
@@ -53,17 +49,14 @@ impl Receive {
     pub fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
         let most = if mergeable { ring.size().min(MAX_PIECES as u16) } else { 1 };
         let (chains, pieces) = (Box::new([(0, 0); MAX_PIECES]), Box::new([(std::ptr::null_mut(), 0); MAX_PIECES]));
-        Receive { ring, most, log, chains, pieces, short: 0, since: Nanos(0), bytes: 0, bytes_before: 0 }
+        Receive { ring, most, log, chains, pieces, short: 0, volume: Volume::default() }
     }
 
     /// Publishes what was put; answers when to do so again ([`Ring::publish`]).
     #[inline]
     pub fn publish(&mut self, now: Nanos) -> Nanos {
-        if now.since(self.since) >= HOLD {
-            (self.since, self.bytes_before, self.bytes) = (now, self.bytes, 0);
-        }
-        let bulk = self.bytes.max(self.bytes_before) >= BULK;
-        self.ring.publish(now, !bulk)
+        let urgent = !self.volume.is_bulk(now);
+        self.ring.publish(now, urgent)
     }
 
     /// Whether there are more buffers than when a frame last found too few.
@@ -166,7 +159,7 @@ impl Receive {
         if let Some(log) = &self.log {
             mark(log, memory, &self.pieces[..gathered.pieces], bytes);
         }
-        self.bytes += u64::from(bytes);
+        self.volume.add(bytes.into());
         let mut left = bytes;
         for &(head, room) in &self.chains[..gathered.chains] {
             let here = left.min(room);

@@ -3,8 +3,9 @@
 //! Two passes, so that the cache misses on buffers overlap: first the descriptors of all frames are read and their
 //! buffers prefetched, then headers and heads are copied and checked.
 
+use super::chain::Direction;
 use super::memory::GuestMemory;
-use super::ring::{Direction, Ring};
+use super::ring::Ring;
 use super::violation::Violation;
 use crate::burst::{BURST, Filler};
 use crate::vnet::{self, HEADER};

@@ -1,9 +1,12 @@
 //! The ring and a driver on another processor, in every order that the memory model allows (virtio 1.2, section 2.7).
 
+use super::super::chain::DESCRIPTOR;
+use super::super::split::{FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY};
 use super::*;
+use crate::access::Word;
 use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 const SIZE: u16 = 4;
@@ -87,7 +90,7 @@ fn the_device_sees_whole_chains<A: Modelled>() {
         if ring.available(0).unwrap() > 0 {
             assert_eq!(ring.head(0).unwrap(), 1);
             // SAFETY: the table has four descriptors.
-            assert_eq!(unsafe { descriptor::<A>(ring.parts.descriptors, 1) }.address, 7);
+            assert_eq!(unsafe { ring.split.table().read(1) }.address, 7);
         }
         driver.join().unwrap();
     });
@@ -126,9 +129,9 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
             (taken, driver.ask(taken, event_idx))
         });
         let publish = |ring: &mut Ring<A>, now| {
-            let before = ring.quiet_until;
+            let before = ring.moderation.quiet_until;
             let again = ring.publish(now, false);
-            if ring.quiet_until != before {
+            if ring.moderation.quiet_until != before {
                 calls.fetch_add(1, Ordering::AcqRel);
             }
             again

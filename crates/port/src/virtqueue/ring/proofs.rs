@@ -4,8 +4,12 @@
 //! The ring knows indices by their differences alone, each a `wrapping_sub` of two, which stay what they are where all indices move by as
 //! much. So the domain is that of the differences, from any one origin; three are tried.
 
+use super::super::chain::{DESCRIPTOR, INDIRECT, NEXT, WRITE};
+use super::super::layout::MAX_SIZE;
 use super::super::memory::Region;
+use super::super::notification::needs_event;
 use super::*;
+use std::sync::atomic::Ordering;
 
 /// Every so many numbers in a part, beside those at the edges: prime, so that all bits change.
 const STRIDE: usize = 499;
@@ -71,13 +75,13 @@ fn only_right_indices_are_believed(sizes: &[u16], step: usize) {
         for seen in numbers(step).filter(|seen| seen <= size) {
             for ahead in numbers(step) {
                 for next in origins(ahead) {
-                    (ring.next, ring.available_index) = (next, next.wrapping_add(seen));
-                    ring.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
+                    (ring.split.next, ring.split.available_index) = (next, next.wrapping_add(seen));
+                    ring.split.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                     let right = seen <= ahead && ahead <= *size;
                     let more = ring.available(seen).ok();
                     assert_eq!(more, right.then(|| ahead - seen), "size {size}, {next}, {seen} seen, {ahead} ahead");
                     let known = if right { ahead } else { seen };
-                    assert_eq!(ring.available_index.wrapping_sub(next), known);
+                    assert_eq!(ring.split.available_index.wrapping_sub(next), known);
                     assert!(known == 0 || ring.available(known - 1).ok() == Some(1));
                 }
             }
@@ -92,10 +96,10 @@ fn asleep_without_the_entry(step: usize) {
     for skip in numbers(step).filter(|skip| *skip <= MAX_SIZE) {
         for ahead in numbers(step) {
             for next in origins(ahead) {
-                ring.next = next;
-                ring.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
+                ring.split.next = next;
+                ring.split.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                 assert_eq!(ring.arm(skip), ahead > skip);
-                assert_eq!(ring.available_event().load(Ordering::Relaxed), next.wrapping_add(skip));
+                assert_eq!(ring.split.available_event().load(Ordering::Relaxed), next.wrapping_add(skip));
             }
         }
     }
@@ -144,17 +148,17 @@ fn proof_2_7_13_entries_are_those_of_the_index_modulo_the_size() {
         (0..size).for_each(|entry| queue.available[2 + usize::from(entry)] = entry);
         let mut ring = queue.ring(false);
         for next in 0..=u16::MAX {
-            ring.next = next;
+            ring.split.next = next;
             assert_eq!(ring.head(0).unwrap(), next % size);
             assert_eq!(ring.head(size - 1).unwrap(), next.wrapping_add(size - 1) % size);
             ring.complete(next, 7);
-            assert_eq!(ring.next, next.wrapping_add(1));
+            assert_eq!(ring.split.next, next.wrapping_add(1));
             // SAFETY: the element is in the part.
-            let id = unsafe { &*ring.parts.elements.add(2 * usize::from(next % size)) };
+            let id = unsafe { &*ring.split.parts.elements.add(2 * usize::from(next % size)) };
             assert_eq!(id.load(Ordering::Relaxed), u32::from(next));
         }
         // Here the next entry is the first.
-        ring.available_field(2).store(size, Ordering::Relaxed);
+        ring.split.available_field(2).store(size, Ordering::Relaxed);
         assert!(ring.head(0).is_err(), "no descriptor is so far");
     }
 }
