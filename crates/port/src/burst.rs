@@ -7,11 +7,14 @@
 //! Where the sender's memory is not mapped here (a Xen guest's grants), a body is a [`Remote`]'s: a receiver that can name
 //! such memory copies from there ([`Batch::whole`], [`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
 
-use crate::Refusal;
+mod remote;
+
 use crate::access;
-use crate::xen::End;
+use crate::refusal::Refusal;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
+pub(crate) use remote::Remote;
+pub use remote::{End, Place};
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -24,22 +27,6 @@ pub const HEAD: usize = 128;
 
 /// Pieces of bodies that a burst has room for. A frame of 64 KiB is some 19 pieces.
 pub(crate) const PIECES: usize = 1024;
-
-/// A sender whose bodies are elsewhere until someone needs their bytes. Pieces are numbered as they were added.
-pub(crate) trait Remote {
-    /// Where a frame is, if it is in one place and has come here.
-    fn whole(&self, frame: usize) -> Option<End>;
-
-    /// Where a piece is.
-    fn place(&self, piece: usize) -> End;
-
-    /// Brings pieces to where [`Piece::start`] points, those that are not there yet. Answers the first that could not be brought: zeros
-    /// are in its place.
-    fn fetch(&self, pieces: Range<usize>) -> Option<usize>;
-
-    /// Notes that a piece could not be copied from where it is.
-    fn withdraw(&self, piece: usize);
-}
 
 /// A piece of a frame's body in the sender's memory.
 #[derive(Clone, Copy)]

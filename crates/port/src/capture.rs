@@ -6,6 +6,7 @@
 //! ([`Recording`]). What finds no room because the file is slow is left out and counted. A file that cannot be written, or is as long
 //! as it may be, ends the capture with the reason, and the port works on.
 
+mod exchange;
 mod recorder;
 mod recording;
 

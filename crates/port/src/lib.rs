@@ -27,6 +27,7 @@ mod poller;
 mod port;
 pub mod random;
 mod rate;
+mod refusal;
 pub mod refused;
 pub mod tap;
 #[cfg(test)]
@@ -40,5 +41,6 @@ pub mod xen;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD, Head};
 pub use poller::{Interest, Key, Poller};
-pub use port::{Control, Limit, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
+pub use port::{Control, Limit, Port, Put, Room, Sink, Source, Status, Wanted};
+pub use refusal::Refusal;
 pub use wrapper::Wrapper;

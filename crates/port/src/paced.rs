@@ -25,11 +25,6 @@ impl<P: Port> Paced<P> {
     pub fn new(port: P, rate: u64, queue: u64, backpressure: bool) -> Paced<P> {
         Paced { port, link: Link::new(Some(rate), queue), backpressure }
     }
-
-    /// Changes what happens at a full queue.
-    pub fn set_backpressure(&mut self, backpressure: bool) {
-        self.backpressure = backpressure;
-    }
 }
 
 impl<P: Port> Source for Paced<P> {

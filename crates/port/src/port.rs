@@ -2,9 +2,10 @@
 
 use crate::burst::{Batch, Burst};
 use crate::poller::{Key, Poller};
+use crate::refusal::Refusal;
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
-use fairlane_core::stats::{DropReason, Drops};
+use fairlane_core::stats::Drops;
 use fairlane_core::time::Nanos;
 use std::io;
 use std::ops::Range;
@@ -20,22 +21,13 @@ pub enum Status {
     Disabled(String),
 }
 
-/// What became of the frames given to [`Port::put`].
+/// What became of the frames given to [`Sink::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
     /// How many were taken, from the first on.
     pub accepted: usize,
     /// Why the next one was not, where there is a next one.
     pub refusal: Option<Refusal>,
-}
-
-/// Why a port did not take a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No room now; wait for [`Port::room`].
-    Full,
-    /// This frame will never be taken.
-    Never(DropReason),
 }
 
 /// Whether a port has room for frames.
@@ -45,7 +37,7 @@ pub enum Room {
     Now,
     /// Not before this time.
     At(Nanos),
-    /// When the peer makes some; [`Port::arm`] asks it to tell.
+    /// When the peer makes some; [`Control::arm`] asks it to tell.
     Unknown,
 }
 

@@ -15,15 +15,13 @@ use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::{Nanos, SECOND};
+pub use lane::FRAME;
 use lane::{Lane, Receiver, Sender};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-
-/// Bytes of the largest frame a wire carries: 64 KiB of IP, an Ethernet header and room for VLAN tags.
-pub const FRAME: u64 = 65_550;
 
 /// Bytes that arrived frames may take up beyond the queue and the bits on the way: a receiver that is late by so much
 /// does not slow the sender.

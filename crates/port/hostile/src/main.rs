@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // it is the guest
 
 use fairlane_port::xen::PAGE;
+use fairlane_port::xen::gntalloc::Pages;
 use fairlane_port::xen::store::Store;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -83,14 +84,14 @@ impl Frontend {
     fn connect() -> io::Result<Frontend> {
         let mut store = Store::open().map_err(io::Error::other)?;
         let backend = store.read(&format!("{CARD}/backend"))?;
-        let (transmit, receive, channel) = (Page::grant(WRITABLE)?, Page::grant(WRITABLE)?, Channel::offer()?);
+        let (transmit, receive, channel) = (Page::grant(true)?, Page::grant(true)?, Channel::offer()?);
         let mut frontend = Frontend { store, backend, transmit, receive, channel, sent: 0 };
         frontend.enter(INITIALISING)?;
         frontend.until(INIT_WAIT)?;
         for (key, value) in [
             ("multi-queue-num-queues", 1),
-            ("tx-ring-ref", frontend.transmit.reference),
-            ("rx-ring-ref", frontend.receive.reference),
+            ("tx-ring-ref", frontend.transmit.reference()),
+            ("rx-ring-ref", frontend.receive.reference()),
             ("event-channel-tx", frontend.channel.port),
             ("event-channel-rx", frontend.channel.port),
             ("request-rx-copy", 1),
@@ -105,9 +106,9 @@ impl Frontend {
 
     /// Does the deed, and leaves the card as a driver leaves it that the backend closed on.
     fn perform(mut self, deed: &str) -> io::Result<()> {
-        let page = Page::grant(READ_ONLY)?;
+        let page = Page::grant(false)?;
         page.write(0, &HEAD);
-        let frame = page.reference;
+        let frame = page.reference();
         println!("{frame}");
         match deed {
             "index-that-runs" => self.sent = 1 << 30,
@@ -191,67 +192,29 @@ impl Frontend {
     }
 }
 
-/// What the backend may do with a page (GNTALLOC_FLAG_WRITABLE).
-const READ_ONLY: u16 = 0;
-const WRITABLE: u16 = 1;
-
-/// `struct ioctl_gntalloc_alloc_gref` with one reference (linux/include/uapi/xen/gntalloc.h).
-#[repr(C)]
-struct Allocate {
-    domain: u16,
-    flags: u16,
-    count: u32,
-    /// The answers: where in the device the page is mapped, and its reference.
-    index: u64,
-    reference: u32,
-}
-
-/// IOCTL_GNTALLOC_ALLOC_GREF
-const ALLOCATE: libc::Ioctl = 0x18_4705;
-
 /// A page that is granted to the backend until it is dropped.
-struct Page {
-    start: *mut u8,
-    reference: u32,
-    /// Closing it ends the grant.
-    _device: File,
-}
+struct Page(Pages);
 
 impl Page {
-    fn grant(flags: u16) -> io::Result<Page> {
-        let device = OpenOptions::new().read(true).write(true).open("/dev/xen/gntalloc")?;
-        let mut allocate = Allocate { domain: DOM0, flags, count: 1, index: 0, reference: 0 };
-        // SAFETY: the structure is alive and has room for one reference, which is its count.
-        if unsafe { libc::ioctl(device.as_raw_fd(), ALLOCATE, &mut allocate) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let (access, at) = (libc::PROT_READ | libc::PROT_WRITE, allocate.index as libc::off_t);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, libc::MAP_SHARED, device.as_raw_fd(), at) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Page { start: start.cast(), reference: allocate.reference, _device: device })
+    fn grant(writable: bool) -> io::Result<Page> {
+        Pages::grant(DOM0, writable, 1).map(Page)
+    }
+
+    fn reference(&self) -> u32 {
+        self.0.references()[0]
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= PAGE);
         // SAFETY: within the page, which is no part of `bytes`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.start().add(at), bytes.len()) };
     }
 
     /// A word of a ring's header.
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at < HEADER / 4);
         // SAFETY: within the page, which is mapped as long as `self` lives, and aligned.
-        unsafe { AtomicU32::from_ptr(self.start.cast::<u32>().add(at)) }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: this is what `mmap` returned, and nobody has the page after this value.
-        unsafe { libc::munmap(self.start.cast(), PAGE) };
+        unsafe { AtomicU32::from_ptr(self.0.start().cast::<u32>().add(at)) }
     }
 }
 

@@ -1,36 +1,14 @@
 //! The worker's side of a capture: records of frames in buffers that go to the writer and come back. It never waits.
 
-use super::recording::Account;
+use super::exchange::{BUFFER, BUFFERS, Buffer, Writer};
 use crate::Frame;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_policy::units::format_size;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Bytes collected before they are written.
-const BUFFER: usize = 256 * 1024;
-
-/// How many buffers a capture may have: 16 MiB, what passes in 13 ms at 10 Gbit/s. They are made when they are needed.
-pub const BUFFERS: usize = 64;
 
 /// After this long what was collected is written, so that the file can be watched.
 const FRESH: Nanos = Nanos::from_millis(200);
-
-/// Whole records.
-pub struct Buffer {
-    pub bytes: Vec<u8>,
-    /// How many.
-    pub frames: u64,
-}
-
-/// The way to the writer.
-pub struct Writer {
-    pub filled: SyncSender<Buffer>,
-    pub emptied: Receiver<Buffer>,
-    pub account: Arc<Account>,
-}
 
 /// Records what passes through a port.
 pub struct Recorder {
@@ -47,12 +25,6 @@ pub struct Recorder {
     seen: u64,
     /// When something was last handed over because time had passed.
     refreshed: Nanos,
-}
-
-impl Buffer {
-    fn new() -> Buffer {
-        Buffer { bytes: Vec::with_capacity(BUFFER), frames: 0 }
-    }
 }
 
 impl Recorder {

@@ -1,12 +1,12 @@
 //! The file's side of a capture: a thread that writes, and an account of what came of it.
 
-use super::recorder::{BUFFERS, Buffer, Writer};
+use super::exchange::{Account, BUFFERS, Buffer, Writer};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What a capture came to.
@@ -20,20 +20,6 @@ pub struct Report {
     pub left_out: u64,
     /// Why the capture ended before it was stopped.
     pub ended: Option<String>,
-}
-
-/// What worker and writer know of a capture.
-#[derive(Default)]
-pub struct Account {
-    /// Frames that passed while it ran.
-    pub seen: AtomicU64,
-    /// Frames and bytes in the file.
-    frames: AtomicU64,
-    bytes: AtomicU64,
-    /// Why it ended by itself.
-    pub ended: OnceLock<String>,
-    /// Whether nobody waits for the rest to be written any more.
-    abandoned: AtomicBool,
 }
 
 /// A capture, to be asked what came of it. Where it is dropped the capture goes on.

@@ -13,6 +13,9 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+/// Bytes of the largest frame a wire carries: 64 KiB of IP, an Ethernet header and room for VLAN tags.
+pub const FRAME: u64 = 65_550;
+
 /// A frame takes up at least so much, so that the number of frames is bounded too: Ethernet's shortest, without its check.
 const SHORTEST: usize = 60;
 
@@ -70,7 +73,7 @@ impl Lane {
     /// The halves of a lane that holds frames of `storage` bytes.
     pub(super) fn pair(storage: usize) -> (Sender, Receiver) {
         // One frame more, for the bytes that are lost at the ring's end.
-        let size = storage + super::FRAME as usize;
+        let size = storage + FRAME as usize;
         let slots = VecDeque::with_capacity(size / SHORTEST + 1);
         let queue = Queue { slots, freed: 0, receiver_sleeps: false, sender_wants: None, held: 0 };
         // Zeroed memory from the system is not touched until it is used.

@@ -1,6 +1,7 @@
 //! Event channels by /dev/xen/evtchn (linux/include/uapi/xen/evtchn.h).
 
 use super::host::Events;
+use super::ioctl::request;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -8,15 +9,10 @@ use std::os::unix::fs::OpenOptionsExt;
 
 const DEVICE: &str = "/dev/xen/evtchn";
 
-/// `_IOC(_IOC_NONE, 'E', number, size)`
-const fn request<T>(number: u32) -> libc::Ioctl {
-    ((size_of::<T>() as u32) << 16 | (b'E' as u32) << 8 | number) as libc::Ioctl
-}
-
 /// IOCTL_EVTCHN_BIND_INTERDOMAIN, with the remote domain and port.
-const BIND: libc::Ioctl = request::<[u32; 2]>(1);
+const BIND: libc::Ioctl = request::<[u32; 2]>(b'E', 1);
 /// IOCTL_EVTCHN_NOTIFY, with the port.
-const NOTIFY: libc::Ioctl = request::<u32>(4);
+const NOTIFY: libc::Ioctl = request::<u32>(b'E', 4);
 
 /// Channels of one opened device, unbound when it is closed.
 pub struct Channels {

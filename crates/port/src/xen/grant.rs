@@ -2,6 +2,7 @@
 
 use super::event;
 use super::host::{Events, Host, Lent, PAGE, Page, Segment};
+use super::ioctl::request;
 use super::lent;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -37,14 +38,9 @@ struct Copy {
     segments: *mut Segment,
 }
 
-/// `_IOC(_IOC_NONE, 'G', number, size)`
-pub(super) const fn request<T>(number: u32) -> libc::Ioctl {
-    ((size_of::<T>() as u32) << 16 | (b'G' as u32) << 8 | number) as libc::Ioctl
-}
-
-const MAP: libc::Ioctl = request::<Map>(0);
-const UNMAP: libc::Ioctl = request::<Unmap>(1);
-const COPY: libc::Ioctl = request::<Copy>(8);
+const MAP: libc::Ioctl = request::<Map>(b'G', 0);
+const UNMAP: libc::Ioctl = request::<Unmap>(b'G', 1);
+const COPY: libc::Ioctl = request::<Copy>(b'G', 8);
 
 /// Xen under this Linux.
 pub struct Devices {

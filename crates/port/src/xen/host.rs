@@ -2,59 +2,29 @@
 //!
 //! Behind traits, so that everything above runs without Xen as well.
 
+use crate::burst::{End, Place};
 use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Bytes of a granted page.
 pub const PAGE: usize = 4096;
 
-/// A place in memory that a guest granted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Whose memory.
-    pub domain: u16,
-    /// The grant reference, which is one page.
-    pub reference: u32,
-    /// Where in the page.
-    pub offset: u16,
-}
-
-/// One end of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Memory of this process.
-    Ours(*mut u8),
-    /// A guest's.
-    Guest(Place),
-}
-
-impl End {
-    /// The same, some bytes further.
-    #[inline]
-    pub(super) fn after(self, bytes: usize) -> End {
-        match self {
-            End::Ours(start) => End::Ours(start.wrapping_add(bytes)),
-            End::Guest(place) => End::Guest(Place { offset: place.offset + bytes as u16, ..place }),
+/// An end as the kernel wants it: an address, or reference, offset and domain in 32, 16 and 16 bits.
+#[inline]
+fn raw(end: End) -> u64 {
+    match end {
+        End::Ours(start) => start.expose_provenance() as u64,
+        End::Guest(Place { domain, reference, offset }) => {
+            u64::from(reference) | u64::from(offset) << 32 | u64::from(domain) << 48
         }
     }
+}
 
-    /// As the kernel wants it: an address, or reference, offset and domain in 32, 16 and 16 bits.
-    #[inline]
-    fn raw(self) -> u64 {
-        match self {
-            End::Ours(start) => start.expose_provenance() as u64,
-            End::Guest(Place { domain, reference, offset }) => {
-                u64::from(reference) | u64::from(offset) << 32 | u64::from(domain) << 48
-            }
-        }
-    }
-
-    fn from_raw(raw: u64, guest: bool) -> End {
-        if guest {
-            End::Guest(Place { domain: (raw >> 48) as u16, reference: raw as u32, offset: (raw >> 32) as u16 })
-        } else {
-            End::Ours(std::ptr::with_exposed_provenance_mut(raw as usize))
-        }
+fn from_raw(raw: u64, guest: bool) -> End {
+    if guest {
+        End::Guest(Place { domain: (raw >> 48) as u16, reference: raw as u32, offset: (raw >> 32) as u16 })
+    } else {
+        End::Ours(std::ptr::with_exposed_provenance_mut(raw as usize))
     }
 }
 
@@ -84,17 +54,17 @@ impl Segment {
     pub fn new(from: End, to: End, len: u16) -> Segment {
         let flag = |end, flag| if matches!(end, End::Guest(_)) { flag } else { 0 };
         let flags = flag(from, FROM_GUEST) | flag(to, TO_GUEST);
-        Segment { from: from.raw(), to: to.raw(), len, flags, status: 0 }
+        Segment { from: raw(from), to: raw(to), len, flags, status: 0 }
     }
 
     /// Where from.
     pub fn from(&self) -> End {
-        End::from_raw(self.from, self.flags & FROM_GUEST != 0)
+        from_raw(self.from, self.flags & FROM_GUEST != 0)
     }
 
     /// Where to.
     pub fn to(&self) -> End {
-        End::from_raw(self.to, self.flags & TO_GUEST != 0)
+        from_raw(self.to, self.flags & TO_GUEST != 0)
     }
 
     /// How many bytes.

@@ -6,8 +6,8 @@
 //! the bytes, and they are copied here once, all it asks for in one call. A frame whose bytes cannot be had goes to nobody:
 //! it is dropped, and where its sender took them away, that one's port is disabled.
 
-use super::host::{End, Host, Lent, PAGE, Packing, Place, Segment};
-use crate::burst::{BURST, HEAD, PIECES, Remote};
+use super::host::{Host, Lent, PAGE, Packing, Segment};
+use crate::burst::{BURST, End, HEAD, PIECES, Place, Remote};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ops::Range;
 use std::sync::Arc;

@@ -9,8 +9,10 @@
 pub mod backend;
 mod device;
 mod event;
+pub mod gntalloc;
 mod grant;
 mod host;
+mod ioctl;
 mod landing;
 mod lent;
 mod link;
@@ -21,8 +23,9 @@ pub mod store;
 mod transmit;
 mod violation;
 
+pub use crate::burst::{End, Place};
 pub use grant::Devices;
-pub use host::{End, Events, Host, Lent, PAGE, Page, Place, SELF, Segment};
+pub use host::{Events, Host, Lent, PAGE, Page, SELF, Segment};
 pub use link::{Link, QueueSetup};
 pub use receive::Takes;
 

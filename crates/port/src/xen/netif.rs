@@ -3,6 +3,9 @@
 
 use fairlane_core::packet::{Checksum, Ethernet, Gso, GsoKind, Ip, Offload, protocol};
 
+/// Slots of a packet at most. Every backend takes 18 (XEN_NETIF_NR_SLOTS_MIN); for more than 20 Linux netback disables a vif.
+pub const MAX_SLOTS: usize = 20;
+
 /// NETTXF_csum_blank
 const TX_BLANK: u16 = 1;
 /// NETTXF_data_validated

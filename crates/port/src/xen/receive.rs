@@ -1,10 +1,10 @@
 //! A guest's receive ring: frames into the pages that the guest lent, all of a burst in one call.
 
-use super::host::{End, Host, Lent, PAGE, Packing, Place, Segment};
+use super::host::{Host, Lent, PAGE, Packing, Segment};
 use super::netif::{self, RX_EXTRA, RX_MORE};
 use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
-use crate::burst::{BURST, Batch, Frame};
+use crate::burst::{BURST, Batch, End, Frame, Place};
 use crate::plain::Plain;
 use crate::{Put, Refusal};
 use fairlane_core::ack::Ring as Standing;

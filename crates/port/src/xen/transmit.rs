@@ -1,18 +1,17 @@
 //! A guest's transmit ring: a burst of frames out of it. The fronts of all are copied in one call, the bodies of large frames
 //! stay with the guest.
 
-use super::host::{End, Host, PAGE, Place, Segment};
+use super::host::{Host, PAGE, Segment};
 use super::landing::Landing;
-use super::netif::{self, ERROR, EXTRA_GSO, EXTRA_LAST, EXTRA_MORE, NULL, OKAY, TX_EXTRA, TX_MORE, TxRequest};
+use super::netif::{
+    self, ERROR, EXTRA_GSO, EXTRA_LAST, EXTRA_MORE, MAX_SLOTS, NULL, OKAY, TX_EXTRA, TX_MORE, TxRequest,
+};
 use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
-use crate::burst::{BURST, Filler, HEAD};
+use crate::burst::{BURST, End, Filler, HEAD, Place};
 use fairlane_core::packet::GsoKind;
 use fairlane_core::sched::Grant;
 use std::sync::Arc;
-
-/// Slots of a packet at most. Every backend takes 18 (XEN_NETIF_NR_SLOTS_MIN); for more than 20 Linux netback disables a vif.
-pub const MAX_SLOTS: usize = 20;
 
 /// A transmit ring in service.
 pub struct Transmit {

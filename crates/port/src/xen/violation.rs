@@ -3,7 +3,7 @@
 //! These are the cases in which Linux netback disables a vif (linux/drivers/net/xen-netback/netback.c), and grants that
 //! do not hold.
 
-use super::transmit::MAX_SLOTS;
+use super::netif::MAX_SLOTS;
 use thiserror::Error;
 
 /// A broken rule.
