@@ -9,7 +9,7 @@ use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::{Access, VhostUser};
 use fairlane_port::xen::backend::{Backend, Found};
-use fairlane_port::xen::{Devices, store::Store};
+use fairlane_port::xen::{Devices, Unavailable, store::Store};
 use fairlane_port::{Port, wire};
 use nix::unistd::{Group, User};
 use std::collections::{BTreeMap, HashMap};
@@ -142,11 +142,13 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error:
             );
         }
         none => {
-            let mut store = Store::open()?;
-            let own = store.own_number()?;
-            let devices = Arc::new(Devices::open(own)?);
+            let said = |error: Unavailable| error.to_string();
+            let mut store = Store::open().map_err(said)?;
+            let own = store.own_number().map_err(said)?;
+            let devices = Arc::new(Devices::open(own).map_err(said)?);
             let begin = || confinement::enter(Kind::Xen);
-            none.insert(Backend::start(store, devices, begin, |reason| failure::end(reason))?)
+            let started = Backend::start(store, devices, begin, |reason| failure::end(reason));
+            none.insert(started.map_err(said)?)
         }
     }))
 }

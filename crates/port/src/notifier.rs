@@ -12,10 +12,30 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
+use thiserror::Error;
 use tracing::warn;
 
 /// What is written where bytes are: as an eventfd is counted up.
 static ONE: u64 = 1;
+
+/// What came in place of a notifier, and with which message.
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    /// What cannot be asked.
+    #[error("{what}: {error}")]
+    Unknown {
+        /// The message.
+        what: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file.
+    #[error("{0} with a file; it must be an eventfd or a pipe")]
+    File(String),
+    /// A directory, a device.
+    #[error("{0} with what is no eventfd, pipe or socket")]
+    Other(String),
+}
 
 /// A descriptor of a frontend's.
 #[derive(Debug)]
@@ -35,15 +55,16 @@ impl Notifier {
     /// Takes a descriptor that a message has; `what` says which.
     ///
     /// # Errors
-    /// A sentence: it is something else.
-    pub fn new(what: &str, file: File) -> Result<Notifier, String> {
-        let kind = match descriptor::kind(&file).map_err(|error| format!("{what}: {error}"))? {
+    /// It is something else.
+    pub fn new(what: &str, file: File) -> Result<Notifier, Error> {
+        let what = || what.to_owned();
+        let kind = match descriptor::kind(&file).map_err(|error| Error::Unknown { what: what(), error })? {
             libc::S_IFIFO => Kind::Pipe,
             libc::S_IFSOCK => Kind::Socket,
-            libc::S_IFREG => return Err(format!("{what} with a file; it must be an eventfd or a pipe")),
+            libc::S_IFREG => return Err(Error::File(what())),
             // An inode without a name; what is no eventfd of these the kernel refuses to signal.
             0 => Kind::Event,
-            _ => return Err(format!("{what} with what is no eventfd, pipe or socket")),
+            _ => return Err(Error::Other(what())),
         };
         Ok(Notifier { file, kind })
     }
@@ -260,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_no_event_is_refused() {
-        let why = |path: &str| Notifier::new("SET_LOG_FD", File::open(path).unwrap()).unwrap_err();
+        let why = |path: &str| Notifier::new("SET_LOG_FD", File::open(path).unwrap()).unwrap_err().to_string();
         assert_eq!(why("/etc/hostname"), "SET_LOG_FD with a file; it must be an eventfd or a pipe");
         for path in ["/", "/dev/null"] {
             assert_eq!(why(path), "SET_LOG_FD with what is no eventfd, pipe or socket");

@@ -1,5 +1,6 @@
 //! What the backend offers, and what a frontend took of it.
 
+use super::rejection::Rejection;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
 use virtio_bindings::bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_VERSION_1};
 use virtio_bindings::bindings::virtio_net::{
@@ -52,14 +53,14 @@ impl Features {
     /// What the frontend acknowledged of these.
     ///
     /// # Errors
-    /// A sentence, if it took what was not offered or left out what is needed.
-    pub fn acknowledge(self, bits: u64) -> Result<Features, String> {
+    /// It took what was not offered or left out what is needed.
+    pub fn acknowledge(self, bits: u64) -> Result<Features, Rejection> {
         if bits & !self.0 != 0 {
-            return Err(format!("features {:#x} were taken that were not offered", bits & !self.0));
+            return Err(Rejection::Features(bits & !self.0));
         }
         let taken = Features(bits);
         if !taken.has(VIRTIO_F_VERSION_1) {
-            return Err("the driver does not take VIRTIO_F_VERSION_1; only virtio 1.0 and later is served".into());
+            return Err(Rejection::Legacy);
         }
         Ok(taken)
     }

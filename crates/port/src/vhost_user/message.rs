@@ -4,6 +4,7 @@
 //! Nothing here blocks. A payload may be longer than its request needs (User-Mode Linux sends whole unions); a shorter one
 //! is an error.
 
+use super::rejection::Rejection;
 use crate::descriptor::is_local;
 use std::fs::File;
 use std::io::{self, Write};
@@ -46,27 +47,27 @@ impl Message {
     /// The 32-bit word at byte `at` of the payload.
     ///
     /// # Errors
-    /// A sentence, if the payload is too short.
-    pub fn word(&self, at: usize) -> Result<u32, String> {
+    /// The payload is too short.
+    pub fn word(&self, at: usize) -> Result<u32, Rejection> {
         self.bytes(at).map(u32::from_ne_bytes)
     }
 
     /// The 64-bit word at byte `at` of the payload.
     ///
     /// # Errors
-    /// A sentence, if the payload is too short.
-    pub fn long(&self, at: usize) -> Result<u64, String> {
+    /// The payload is too short.
+    pub fn long(&self, at: usize) -> Result<u64, Rejection> {
         self.bytes(at).map(u64::from_ne_bytes)
     }
 
     /// `N` bytes at byte `at` of the payload.
     ///
     /// # Errors
-    /// A sentence, if the payload is too short.
-    pub fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], String> {
+    /// The payload is too short.
+    pub fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], Rejection> {
         let have = self.payload.len();
         let bytes = self.payload.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
-        bytes.ok_or_else(|| format!("{:?} with {have} bytes; it needs {} at least", self.request, at + N))
+        bytes.ok_or(Rejection::Short { request: self.request, have, needed: at + N })
     }
 }
 

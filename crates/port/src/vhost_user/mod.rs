@@ -8,6 +8,7 @@ mod access;
 mod announcement;
 mod features;
 mod message;
+mod rejection;
 mod session;
 mod socket;
 

@@ -6,6 +6,7 @@
 use super::announcement::Announcement;
 use super::features::{self, Features};
 use super::message::Message;
+use super::rejection::Rejection;
 use crate::notifier::Notifier;
 use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{
@@ -144,14 +145,33 @@ impl Session {
     ///
     /// # Errors
     /// What is wrong with the message.
-    pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, String> {
-        let long = |value: u64| Ok(Some(value.to_ne_bytes().to_vec()));
-        match message.request {
-            Request::GET_FEATURES => return long(self.offered().bits()),
-            Request::GET_PROTOCOL_FEATURES => return long(features::protocol().bits()),
-            Request::GET_QUEUE_NUM => return long(self.receive.len() as u64),
-            Request::GET_MAX_MEM_SLOTS => return long(MAX_REGIONS as u64),
-            Request::GET_STATUS => return long(self.status.into()),
+    pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, Rejection> {
+        if let Some(answer) = self.answer(&message)? {
+            return Ok(Some(answer));
+        }
+        let request = message.request;
+        match request {
+            Request::SET_MEM_TABLE | Request::ADD_MEM_REG | Request::REM_MEM_REG => self.set_memory(&message)?,
+            Request::SET_LOG_BASE | Request::SET_LOG_FD => self.set_log(message)?,
+            Request::SET_VRING_NUM | Request::SET_VRING_BASE | Request::SET_VRING_ADDR | Request::SET_VRING_ENABLE => {
+                self.set_ring(&message)?
+            }
+            Request::SET_VRING_KICK | Request::SET_VRING_CALL | Request::SET_VRING_ERR => self.set_notifier(message)?,
+            _ => self.set_device(message)?,
+        }
+        self.start()?;
+        // With LOG_SHMFD it is answered; whoever reads the answer takes 0 for success.
+        Ok((request == Request::SET_LOG_BASE).then(|| long(0)))
+    }
+
+    /// The answer to a question; none if the message is none.
+    fn answer(&mut self, message: &Message) -> Result<Option<Vec<u8>>, Rejection> {
+        Ok(Some(match message.request {
+            Request::GET_FEATURES => long(self.offered().bits()),
+            Request::GET_PROTOCOL_FEATURES => long(features::protocol().bits()),
+            Request::GET_QUEUE_NUM => long(self.receive.len() as u64),
+            Request::GET_MAX_MEM_SLOTS => long(MAX_REGIONS as u64),
+            Request::GET_STATUS => long(self.status.into()),
             Request::GET_VRING_BASE => {
                 let index = self.index(message.word(0)?.into())?;
                 self.stop(index);
@@ -159,8 +179,15 @@ impl Session {
                 // The protocol: the ring is stopped until it is kicked off anew.
                 (vring.kicked, vring.kick) = (false, None);
                 let answer = [index as u32, vring.base.into()];
-                return Ok(Some(answer.iter().flat_map(|word| word.to_ne_bytes()).collect()));
+                answer.iter().flat_map(|word| word.to_ne_bytes()).collect()
             }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// A message about the device as a whole.
+    fn set_device(&mut self, message: Message) -> Result<(), Rejection> {
+        match message.request {
             Request::SET_OWNER | Request::SET_VRING_ENDIAN => {}
             Request::RESET_OWNER | Request::RESET_DEVICE => self.reset(),
             Request::SET_FEATURES => {
@@ -181,49 +208,68 @@ impl Session {
                 }
             }
             Request::SET_BACKEND_REQ_FD => self._backend_requests = message.files.into_iter().next(),
-            Request::SET_MEM_TABLE => self.set_memory(&message)?,
+            Request::SEND_RARP => self.announcement.announce(message.bytes(0)?),
+            other => return Err(Rejection::Request(other)),
+        }
+        Ok(())
+    }
+
+    /// A message about the guest's memory.
+    fn set_memory(&mut self, message: &Message) -> Result<(), Rejection> {
+        self.stop_all();
+        match message.request {
             Request::ADD_MEM_REG => {
-                self.stop_all();
-                let file = message.files.first().ok_or("ADD_MEM_REG without a descriptor")?;
-                self.memory.add(region(&message, 8)?, file)?;
+                let file = message.files.first().ok_or(Rejection::NoDescriptor(message.request))?;
+                self.memory.add(region(message, 8)?, file)?;
             }
             Request::REM_MEM_REG => {
-                self.stop_all();
-                let region = region(&message, 8)?;
+                let region = region(message, 8)?;
                 if !self.memory.remove(region) {
-                    return Err(format!("REM_MEM_REG of {:#x}, where there is no such region", region.guest));
+                    return Err(Rejection::NoRegion(region.guest));
                 }
             }
-            Request::SET_LOG_BASE => {
-                let file = message.files.first().ok_or("SET_LOG_BASE without a descriptor")?;
-                self.stop_all();
+            _ => {
+                let (regions, files) = (message.word(0)? as usize, message.files.len());
+                if regions != files {
+                    return Err(Rejection::Table { regions, files });
+                }
                 // Before the next one is mapped, so that there is one at a time.
-                self.log = None;
-                self.log = Some(Arc::new(DirtyLog::new(file, message.long(8)?, message.long(0)?)?));
-                self.start()?;
-                // With LOG_SHMFD it is answered; whoever reads the answer takes 0 for success.
-                return long(0);
+                self.memory = GuestMemory::default();
+                for (index, file) in message.files.iter().enumerate() {
+                    self.memory.add(region(message, 8 + 32 * index)?, file)?;
+                }
             }
-            Request::SET_LOG_FD => {
-                let file = message.files.into_iter().next().ok_or("SET_LOG_FD without a descriptor")?;
-                self.log_call = Some(Notifier::new("SET_LOG_FD", file)?);
-            }
-            Request::SEND_RARP => self.announcement.announce(message.bytes(0)?),
+        }
+        Ok(())
+    }
+
+    /// A message about the dirty log.
+    fn set_log(&mut self, mut message: Message) -> Result<(), Rejection> {
+        let file = message.files.drain(..).next().ok_or(Rejection::NoDescriptor(message.request))?;
+        if message.request == Request::SET_LOG_FD {
+            self.log_call = Some(Notifier::new("SET_LOG_FD", file)?);
+            return Ok(());
+        }
+        self.stop_all();
+        // Before the next one is mapped, so that there is one at a time.
+        self.log = None;
+        let (offset, len) = (message.long(8)?, message.long(0)?);
+        self.log = Some(Arc::new(DirtyLog::new(&file, offset, len)?));
+        Ok(())
+    }
+
+    /// A message about a ring.
+    fn set_ring(&mut self, message: &Message) -> Result<(), Rejection> {
+        let index = self.index(message.word(0)?.into())?;
+        match message.request {
             Request::SET_VRING_NUM => {
-                let size = message.word(4)?;
-                let index = self.index(message.word(0)?.into())?;
-                let right = size.is_power_of_two() && size <= MAX_SIZE.into();
-                let size = u16::try_from(size).ok().filter(|_| right);
-                let size = size.ok_or_else(|| Violation::RingSize(message.word(4).unwrap_or(0) as u16).to_string())?;
+                let number = message.word(4)?;
+                let size = u16::try_from(number).ok().filter(|size| size.is_power_of_two() && *size <= MAX_SIZE);
+                let size = size.ok_or(Violation::RingSize(number as u16))?;
                 self.stop(index);
                 self.vrings[index].size = size;
             }
-            Request::SET_VRING_BASE => {
-                // Where the frontend believes the ring is; the truth is `used.idx`, as completion is in order.
-                self.index(message.word(0)?.into())?;
-            }
             Request::SET_VRING_ADDR => {
-                let index = self.index(message.word(0)?.into())?;
                 let addresses = [message.long(8)?, message.long(24)?, message.long(16)?];
                 let logged = message.word(4)? & VhostUserVringAddrFlags::VHOST_VRING_F_LOG.bits() != 0;
                 let log = if logged { Some(message.long(32)?) } else { None };
@@ -233,30 +279,33 @@ impl Session {
                 }
             }
             Request::SET_VRING_ENABLE => {
-                let index = self.index(message.word(0)?.into())?;
                 self.vrings[index].enabled = message.word(4)? != 0;
                 if !self.vrings[index].enabled {
                     self.stop(index);
                 }
             }
-            Request::SET_VRING_KICK => {
-                let (index, file) = self.notifier(message)?;
-                self.stop(index);
-                (self.vrings[index].kicked, self.vrings[index].kick) = (true, file);
-            }
-            Request::SET_VRING_CALL => {
-                let (index, file) = self.notifier(message)?;
-                self.stop(index);
-                self.vrings[index].call = file.map(Arc::new);
-            }
-            Request::SET_VRING_ERR => {
-                let (index, file) = self.notifier(message)?;
-                self.vrings[index].error = file;
-            }
-            other => return Err(format!("{other:?} belongs to a feature that was not offered")),
+            // SET_VRING_BASE: where the frontend believes the ring is; the truth is `used.idx`, as completion is in order.
+            _ => {}
         }
-        self.start()?;
-        Ok(None)
+        Ok(())
+    }
+
+    /// A message about what a ring's ends notify each other by.
+    fn set_notifier(&mut self, message: Message) -> Result<(), Rejection> {
+        let request = message.request;
+        let (index, notifier) = self.notifier(message)?;
+        if request == Request::SET_VRING_ERR {
+            self.vrings[index].error = notifier;
+            return Ok(());
+        }
+        self.stop(index);
+        let vring = &mut self.vrings[index];
+        if request == Request::SET_VRING_KICK {
+            (vring.kicked, vring.kick) = (true, notifier);
+        } else {
+            vring.call = notifier.map(Arc::new);
+        }
+        Ok(())
     }
 
     /// Whether a request without a reply of its own is answered because the frontend asked for it.
@@ -272,14 +321,14 @@ impl Session {
         }
     }
 
-    fn index(&self, index: u64) -> Result<usize, String> {
+    fn index(&self, index: u64) -> Result<usize, Rejection> {
         let have = self.vrings.len();
         let index = usize::try_from(index).ok().filter(|index| *index < have);
-        index.ok_or_else(|| format!("a ring beyond the {have} that the device has"))
+        index.ok_or(Rejection::NoRing(have))
     }
 
     /// The ring that a kick, call or error descriptor is for, and the descriptor if there is one.
-    fn notifier(&self, message: Message) -> Result<(usize, Option<Notifier>), String> {
+    fn notifier(&self, message: Message) -> Result<(usize, Option<Notifier>), Rejection> {
         /// VHOST_USER_VRING_NOFD_MASK
         const NO_FD: u64 = 1 << 8;
         let word = message.long(0)?;
@@ -288,72 +337,62 @@ impl Session {
         if word & NO_FD != 0 {
             return Ok((index, None));
         }
-        let file = file.ok_or_else(|| format!("{:?} for ring {index} without a descriptor", message.request))?;
+        let file = file.ok_or(Rejection::NoRingDescriptor { request: message.request, index })?;
         Ok((index, Some(Notifier::new(&format!("{:?} for ring {index}", message.request), file)?)))
     }
 
-    fn set_memory(&mut self, message: &Message) -> Result<(), String> {
-        self.stop_all();
-        let regions = message.word(0)? as usize;
-        if regions != message.files.len() {
-            return Err(format!("SET_MEM_TABLE of {regions} regions with {} descriptors", message.files.len()));
-        }
-        // Before the next one is mapped, so that there is one at a time.
-        self.memory = GuestMemory::default();
-        for (index, file) in message.files.iter().enumerate() {
-            self.memory.add(region(message, 8 + 32 * index)?, file)?;
+    /// Starts every queue that has all it needs and does not run.
+    fn start(&mut self) -> Result<(), Rejection> {
+        let Some(features) = self.taken.filter(|_| self.broken.is_none()) else { return Ok(()) };
+        for index in 0..self.vrings.len() {
+            if let Some(layout) = self.startable(index, features) {
+                self.start_queue(index, features, layout)?;
+            }
         }
         Ok(())
     }
 
-    /// Starts every queue that has all it needs and does not run.
-    fn start(&mut self) -> Result<(), String> {
-        let Some(features) = self.taken.filter(|_| self.broken.is_none()) else { return Ok(()) };
-        for index in 0..self.vrings.len() {
-            let vring = &mut self.vrings[index];
-            let Some([descriptors, available, used]) = vring.addresses else { continue };
-            let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-            let runs =
-                if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
-            // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
-            if !ready || runs || self.memory.user(used, 1).is_none() {
-                continue;
-            }
-            if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
-                // QEMU tells where the log is after it has told of rings.
-                continue;
-            }
-            let used_log = match (&self.log, vring.log) {
-                (Some(log), Some(start)) => Some(UsedLog::new(log.clone(), start, used_bytes(vring.size))?),
-                _ => None,
-            };
-            let page_log = self.log.clone().filter(|_| features.log_all());
-            if let Some(log) = &page_log {
-                log.covers(self.memory.end(), "the guest's memory")?;
-            }
-            let layout = Layout {
-                size: vring.size,
-                descriptors,
-                available,
-                used,
-                event_idx: features.event_idx(),
-                indirect: features.indirect(),
-            };
-            let ring =
-                Ring::new(layout, vring.call.clone(), used_log, &self.memory).map_err(|error| error.to_string())?;
-            if let Some(kick) = &vring.kick {
-                // Once for each kick, and once if the frontend closes its end.
-                let watched = self.watcher.watch(kick, FIRST_KICK + index as u32, Interest::Arrival);
-                watched.map_err(|error| format!("the kick of ring {index}: {error}"))?;
-            }
-            // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
-            // when it ended.
-            ring.call();
-            if index % 2 == 0 {
-                self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
-            } else {
-                self.transmit[index / 2] = Some(Transmit::new(ring));
-            }
+    /// Where a queue lies that has all it needs and does not run.
+    fn startable(&self, index: usize, features: Features) -> Option<Layout> {
+        let vring = &self.vrings[index];
+        let [descriptors, available, used] = vring.addresses?;
+        let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
+        let runs = if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
+        // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
+        if !ready || runs || self.memory.user(used, 1).is_none() {
+            return None;
+        }
+        if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
+            // QEMU tells where the log is after it has told of rings.
+            return None;
+        }
+        let (event_idx, indirect) = (features.event_idx(), features.indirect());
+        Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect })
+    }
+
+    fn start_queue(&mut self, index: usize, features: Features, layout: Layout) -> Result<(), Rejection> {
+        let vring = &self.vrings[index];
+        let used_log = match (&self.log, vring.log) {
+            (Some(log), Some(start)) => Some(UsedLog::new(log.clone(), start, used_bytes(vring.size))?),
+            _ => None,
+        };
+        let page_log = self.log.clone().filter(|_| features.log_all());
+        if let Some(log) = &page_log {
+            log.covers(self.memory.end(), "the guest's memory")?;
+        }
+        let ring = Ring::new(layout, vring.call.clone(), used_log, &self.memory)?;
+        if let Some(kick) = &vring.kick {
+            // Once for each kick, and once if the frontend closes its end.
+            let watched = self.watcher.watch(kick, FIRST_KICK + index as u32, Interest::Arrival);
+            watched.map_err(|error| Rejection::Kick { index, error })?;
+        }
+        // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
+        // when it ended.
+        ring.call();
+        if index % 2 == 0 {
+            self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
+        } else {
+            self.transmit[index / 2] = Some(Transmit::new(ring));
         }
         Ok(())
     }
@@ -390,8 +429,13 @@ impl Session {
     }
 }
 
+/// A number of 64 bits, as a payload.
+fn long(value: u64) -> Vec<u8> {
+    value.to_ne_bytes().to_vec()
+}
+
 /// A region's description at byte `at` of a message.
-fn region(message: &Message, at: usize) -> Result<Region, String> {
+fn region(message: &Message, at: usize) -> Result<Region, Rejection> {
     Ok(Region {
         guest: message.long(at)?,
         len: message.long(at + 8)?,

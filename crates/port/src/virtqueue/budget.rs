@@ -2,6 +2,7 @@
 //! process without address space cannot map a neighbour's memory, nor its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use thiserror::Error;
 
 /// Bytes mapped for a guest's memory at most, counted from the first byte of each file.
 pub const GUEST_MOST: u64 = 1 << 40;
@@ -15,6 +16,16 @@ const OWN: u64 = 32 << 30;
 /// What all guests together may have beyond their own: half of what a process has on x86-64 (47 bits,
 /// `Documentation/arch/x86/x86_64/mm.rst`).
 pub static ALL: Budget = Budget::of(64 << 40);
+
+/// There is not so much left of a budget. The end of a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("beyond {own} GiB for each, {used} GiB are mapped for all guests already, and {most} GiB is the most", own = OWN >> 30)]
+pub struct Exhausted {
+    /// GiB that are mapped beyond guests' own.
+    used: u64,
+    /// GiB of the budget.
+    most: u64,
+}
 
 /// Bytes that may be mapped, and how many are.
 pub struct Budget {
@@ -32,20 +43,15 @@ impl Budget {
     /// the budget.
     ///
     /// # Errors
-    /// The end of a sentence: there is not so much left.
-    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Part, String> {
+    /// There is not so much left.
+    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Part, Exhausted> {
         let beyond = bytes.saturating_sub(OWN.saturating_sub(held));
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(beyond).filter(|sum| *sum <= self.most)
         });
         match taken {
             Ok(_) => Ok(Part { budget: self, bytes, beyond }),
-            Err(used) => {
-                let [own, used, most] = [OWN, used, self.most].map(|bytes| bytes >> 30);
-                Err(format!(
-                    "beyond {own} GiB for each, {used} GiB are mapped for all guests already, and {most} GiB is the most"
-                ))
-            }
+            Err(used) => Err(Exhausted { used: used >> 30, most: self.most >> 30 }),
         }
     }
 }
@@ -81,7 +87,7 @@ mod tests {
         let first = BUDGET.take(60 << 30, OWN).unwrap();
         let refused = BUDGET.take((40 << 30) + 1, OWN).err().unwrap();
         let why = "beyond 32 GiB for each, 60 GiB are mapped for all guests already, and 100 GiB is the most";
-        assert_eq!(refused, why);
+        assert_eq!(refused.to_string(), why);
         assert!(BUDGET.take(u64::MAX, OWN).is_err(), "the sum wraps");
         let second = BUDGET.take(40 << 30, OWN).unwrap();
         drop(first);

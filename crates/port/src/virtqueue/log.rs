@@ -5,13 +5,41 @@
 //! to copy the page as it was before.
 
 use super::budget::LOG_MOST;
-use super::shared::Shared;
+use super::shared::{ShareError, Shared};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use thiserror::Error;
 
 /// VHOST_LOG_PAGE
 const PAGE: u64 = 4096;
+
+/// A log that cannot be used.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// One that cannot be mapped.
+    #[error("dirty log of {len} bytes at {offset} in its file: {why}")]
+    Share {
+        /// Bytes.
+        len: u64,
+        /// Where it is in its file.
+        offset: u64,
+        /// Why.
+        why: ShareError,
+    },
+    /// One that has no bits for all that is to be logged.
+    #[error("the dirty log has {len} bytes and {what} ends at {end:#x}: it must have {needed} at least")]
+    Short {
+        /// Bytes.
+        len: u64,
+        /// What is to be logged.
+        what: &'static str,
+        /// Where that ends.
+        end: u64,
+        /// Bytes that it takes.
+        needed: u64,
+    },
+}
 
 /// A frontend's log, mapped.
 pub struct DirtyLog {
@@ -25,23 +53,23 @@ impl DirtyLog {
     /// The log of `len` bytes at `offset` in a file. Any offset is right: bits are set byte by byte.
     ///
     /// # Errors
-    /// A sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
-    pub fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, String> {
+    /// It is empty or impossible, the file is too short for it, or what `mmap` says.
+    pub fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
         let bits = Shared::map(file, offset, len, 0, LOG_MOST);
-        let bits = bits.map_err(|why| format!("dirty log of {len} bytes at {offset} in its file: {why}"))?;
+        let bits = bits.map_err(|why| LogError::Share { len, offset, why })?;
         Ok(DirtyLog { bits, len, changed: AtomicBool::new(false) })
     }
 
     /// Sees that it has a bit for everything below the address `end`, which `what` ends at.
     ///
     /// # Errors
-    /// A sentence with both sizes.
-    pub fn covers(&self, end: u64, what: &str) -> Result<(), String> {
+    /// It is too short.
+    pub fn covers(&self, end: u64, what: &'static str) -> Result<(), LogError> {
         let needed = end.div_ceil(PAGE).div_ceil(8);
         if needed <= self.len {
             return Ok(());
         }
-        Err(format!("the dirty log has {} bytes and {what} ends at {end:#x}: it must have {needed} at least", self.len))
+        Err(LogError::Short { len: self.len, what, end, needed })
     }
 
     /// Marks the pages of `len` bytes at a guest's address, which were written.
@@ -83,8 +111,8 @@ impl UsedLog {
     /// The used ring's first byte is logged at `start`, its last of `len` as far behind.
     ///
     /// # Errors
-    /// A sentence: the log ends before that.
-    pub fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, String> {
+    /// The log ends before that.
+    pub fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, LogError> {
         log.covers(start.saturating_add(len), "a used ring")?;
         Ok(UsedLog { log, start })
     }

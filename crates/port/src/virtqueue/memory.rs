@@ -5,8 +5,9 @@
 
 use super::budget::GUEST_MOST;
 use super::log::DirtyLog;
-use super::shared::Shared;
+use super::shared::{ShareError, Shared};
 use std::fs::File;
+use thiserror::Error;
 
 /// Regions of one guest at most: what virtio-user and QEMU use, with room for hot-plug.
 pub const MAX_REGIONS: usize = 32;
@@ -24,6 +25,32 @@ pub struct Region {
     pub offset: u64,
 }
 
+/// A region that cannot be mapped.
+#[derive(Debug, Error)]
+#[error("memory region at {guest:#x} of {len:#x} bytes: {why}")]
+pub struct RegionError {
+    /// The guest's address.
+    guest: u64,
+    /// Bytes.
+    len: u64,
+    /// Why.
+    why: Why,
+}
+
+/// What is wrong with a region.
+#[derive(Debug, Error)]
+enum Why {
+    /// One too many.
+    #[error("there are {MAX_REGIONS} regions already, which is the most")]
+    Full,
+    /// One that has addresses of another.
+    #[error("it overlaps another region")]
+    Overlap,
+    /// One whose bytes cannot be had.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+}
+
 struct Mapping {
     region: Region,
     bytes: Shared,
@@ -39,26 +66,30 @@ impl GuestMemory {
     /// Maps one more region.
     ///
     /// # Errors
-    /// A sentence: too many regions, an impossible or overlapping one, a file too short for it, or what `mmap` says.
-    pub fn add(&mut self, region: Region, file: &File) -> Result<(), String> {
-        let refused = |why: &str| format!("memory region at {:#x} of {:#x} bytes: {why}", region.guest, region.len);
-        let refuse = |why: &str| Err(refused(why));
+    /// Too many regions, an impossible or overlapping one, a file too short for it, or what `mmap` says.
+    pub fn add(&mut self, region: Region, file: &File) -> Result<(), RegionError> {
+        let bytes = self.map(region, file);
+        let bytes = bytes.map_err(|why| RegionError { guest: region.guest, len: region.len, why })?;
+        self.mappings.push(Mapping { region, bytes });
+        Ok(())
+    }
+
+    /// Maps the bytes of a region that can be added.
+    fn map(&self, region: Region, file: &File) -> Result<Shared, Why> {
         if self.mappings.len() == MAX_REGIONS {
-            return refuse(&format!("there are {MAX_REGIONS} regions already, which is the most"));
+            return Err(Why::Full);
         }
         let ends = [region.guest, region.user].map(|start| start.checked_add(region.len));
-        let [Some(_), Some(_)] = ends else { return refuse("it is empty or ends past the end of its address space") };
+        let [Some(_), Some(_)] = ends else { return Err(ShareError::Range.into()) };
         let overlaps = |other: &Mapping| {
             let apart = |a: u64, b: u64| a + region.len <= b || b + other.region.len <= a;
             !apart(region.guest, other.region.guest)
         };
         if self.mappings.iter().any(overlaps) {
-            return refuse("it overlaps another region");
+            return Err(Why::Overlap);
         }
         let held = self.mappings.iter().map(|other| other.bytes.mapped()).sum();
-        let bytes = Shared::map(file, region.offset, region.len, held, GUEST_MOST).map_err(|why| refused(&why))?;
-        self.mappings.push(Mapping { region, bytes });
-        Ok(())
+        Ok(Shared::map(file, region.offset, region.len, held, GUEST_MOST)?)
     }
 
     /// Has memory of no file at these addresses, and answers where it is.

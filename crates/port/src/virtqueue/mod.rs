@@ -29,8 +29,8 @@ mod transmit;
 mod violation;
 
 pub(crate) use layout::{Layout, MAX_SIZE};
-pub(crate) use log::{DirtyLog, UsedLog};
-pub(crate) use memory::{GuestMemory, MAX_REGIONS, Region};
+pub(crate) use log::{DirtyLog, LogError, UsedLog};
+pub(crate) use memory::{GuestMemory, MAX_REGIONS, Region, RegionError};
 pub(crate) use receive::Receive;
 pub(crate) use ring::Ring;
 pub(crate) use split::used_bytes;

@@ -1,12 +1,47 @@
 //! A part of a file that a frontend shares: mapped, and guarded against being truncated.
 
-use super::budget::{ALL, Part};
+use super::budget::{ALL, Exhausted, Part};
 use super::guard::Guard;
 use crate::descriptor;
 use crate::map::Map;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use std::fs::File;
 use std::io;
+use thiserror::Error;
+
+/// Why a part of a file cannot be mapped. The end of a sentence, which begins with what it is for.
+#[derive(Debug, Error)]
+pub enum ShareError {
+    /// A range that cannot be.
+    #[error("it is empty or ends past the end of its address space")]
+    Range,
+    /// What cannot be asked.
+    #[error("its file: {0}")]
+    File(io::Error),
+    /// What has no bytes to be mapped.
+    #[error("its descriptor is no file's")]
+    NoFile,
+    /// A file that ends before the part does.
+    #[error("its file has {has} bytes and it ends at {end}")]
+    Short {
+        /// Bytes of the file.
+        has: u64,
+        /// Where the part ends.
+        end: u64,
+    },
+    /// More than a process can address.
+    #[error("it is larger than this machine's address space")]
+    TooLarge,
+    /// More than a guest may have mapped, in GiB.
+    #[error("with it more than {0} GiB of files would be mapped for a guest, which is the most")]
+    Most(u64),
+    /// More than all guests may.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
+    /// What the system says.
+    #[error("mmap: {0}")]
+    Map(io::Error),
+}
 
 /// A mapped part of a frontend's file.
 pub struct Shared {
@@ -27,31 +62,27 @@ impl Shared {
     /// Maps `len` bytes of a file from `offset` on, for an owner who has `held` bytes mapped of this kind and may have `most`.
     ///
     /// # Errors
-    /// The end of a sentence: it is empty or impossible, the file is too short for it, or what `mmap` says.
-    pub fn map(file: &File, offset: u64, len: u64, held: u64, most: u64) -> Result<Shared, String> {
+    /// It is empty or impossible, the file is too short for it, or what `mmap` says.
+    pub fn map(file: &File, offset: u64, len: u64, held: u64, most: u64) -> Result<Shared, ShareError> {
         let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
-            return Err("it is empty or ends past the end of its address space".into());
+            return Err(ShareError::Range);
         };
-        let told = |error: io::Error| format!("its file: {error}");
         // Asked first, as the file system of what is no file is not known.
-        if descriptor::kind(file).map_err(told)? != libc::S_IFREG {
-            return Err("its descriptor is no file's".into());
+        if descriptor::kind(file).map_err(ShareError::File)? != libc::S_IFREG {
+            return Err(ShareError::NoFile);
         }
-        let has = file.metadata().map_err(told)?.len();
+        let has = file.metadata().map_err(ShareError::File)?.len();
         if has < end {
-            return Err(format!("its file has {has} bytes and it ends at {end}"));
+            return Err(ShareError::Short { has, end });
         }
         let mapped = usize::try_from(end).ok().and_then(|end| end.checked_next_multiple_of(page_of(file)));
-        let mapped = mapped.ok_or("it is larger than this machine's address space")?;
+        let mapped = mapped.ok_or(ShareError::TooLarge)?;
         if mapped as u64 > most - held {
-            let most = most >> 30;
-            return Err(format!(
-                "with it more than {most} GiB of files would be mapped for a guest, which is the most"
-            ));
+            return Err(ShareError::Most(most >> 30));
         }
         let part = ALL.take(mapped as u64, held)?;
         // The whole file from its start, as an offset need not be a multiple of the (huge) page size.
-        let map = Map::of(file, mapped).map_err(|error| format!("mmap: {error}"))?;
+        let map = Map::of(file, mapped).map_err(ShareError::Map)?;
         let guard = Guard::over(map.start() as usize, mapped);
         // SAFETY: `offset` is below `mapped`, so the sum stays inside the mapping.
         let start = unsafe { map.start().add(offset as usize) };

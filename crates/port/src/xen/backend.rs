@@ -6,6 +6,7 @@
 //! leaves every state as it is; the next one finds connected frontends and goes on with their rings, unnoticed by them.
 
 use super::device::{self, State, optional, set_state};
+use super::error::Unavailable;
 use super::host::Host;
 use super::store::Store;
 use super::{Link, Plug, Xen};
@@ -83,16 +84,16 @@ impl Backend {
     /// on: vifs stay as they are then, and nobody hears of new ones.
     ///
     /// # Errors
-    /// A sentence: xenstore does not answer, or the system has no thread or descriptor left.
+    /// Xenstore does not answer, or the system has no thread or descriptor left.
     pub fn start(
         mut store: Store,
         host: Arc<dyn Host>,
         begin: impl FnOnce() + Send + 'static,
         lost: impl FnOnce(&str) + Send + 'static,
-    ) -> Result<Backend, String> {
-        store.watch(VIFS, VIFS).map_err(|error| format!("cannot watch {VIFS} in xenstore: {error}"))?;
-        let said = |error: &dyn std::fmt::Display| format!("cannot serve Xen's vifs: {error}");
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|error| said(&error))?;
+    ) -> Result<Backend, Unavailable> {
+        store.watch(VIFS, VIFS).map_err(|error| Unavailable::Watch { path: VIFS, error })?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+            .map_err(|error| Unavailable::Serve(error.into()))?;
         let bell = Arc::new(bell);
         let (messages, received) = channel();
         let (vifs, known, found, finder) = Default::default();
@@ -105,7 +106,7 @@ impl Backend {
                 Err(_) => lost("the thread of xenstore panicked"),
             }
         });
-        let thread = Some(thread.map_err(|error| said(&error))?);
+        let thread = Some(thread.map_err(Unavailable::Serve)?);
         Ok(Backend { messages, bell, vifs: 0, thread })
     }
 
@@ -332,7 +333,8 @@ impl Talk {
                 // Written even if it is so already: the frontend then tells its neighbours where it is.
                 self.store.write(&format!("{path}/state"), &(State::Connected as u8).to_string())
             }
-            Err(reason) => {
+            Err(rejection) => {
+                let reason = rejection.to_string();
                 warn!(vif = %vif.name, %reason, "frontend refused");
                 vif.broken = Some(id);
                 vif.plug.refuse(reason.clone());

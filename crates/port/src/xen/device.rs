@@ -1,5 +1,6 @@
 //! A vif in xenstore: what the backend offers there, and what a frontend asks for (xen/include/public/io/netif.h).
 
+use super::error::Rejection;
 use super::link::QueueSetup;
 use super::receive::Takes;
 use super::store::Store;
@@ -120,31 +121,31 @@ pub fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
 /// What a frontend at `path` asks for, with at most `most` queues.
 ///
 /// # Errors
-/// A sentence: a key is missing or is none, or the frontend is too old.
-pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSetup>, Takes), String> {
-    let mut number = |key: &str| -> Result<Option<u32>, String> {
-        let value = optional(store, &format!("{path}/{key}")).map_err(|error| format!("{path}/{key}: {error}"))?;
-        let Some(value) = value else { return Ok(None) };
-        let parsed = value.trim().parse();
-        parsed.map(Some).map_err(|_| format!("{path}/{key} is {value:?}; it must be a number"))
+/// A key is missing or is none, or the frontend is too old.
+pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSetup>, Takes), Rejection> {
+    let mut number = |key: &str| -> Result<Option<u32>, Rejection> {
+        let key = format!("{path}/{key}");
+        match optional(store, &key) {
+            Ok(None) => Ok(None),
+            Ok(Some(value)) => value.trim().parse().map(Some).map_err(|_| Rejection::NoNumber { key, value }),
+            Err(error) => Err(Rejection::Unread { key, error }),
+        }
     };
     if number("request-rx-copy")? != Some(1) {
-        return Err(
-            "the frontend asks for page flipping (no request-rx-copy = 1), which no backend does any more".to_owned()
-        );
+        return Err(Rejection::Flipping);
     }
     if number("feature-rx-notify")? != Some(1) {
-        return Err("the frontend does not tell of new receive buffers (no feature-rx-notify = 1)".to_owned());
+        return Err(Rejection::Silent);
     }
     let queues = number("multi-queue-num-queues")?.unwrap_or(1);
     if !(1..=most.into()).contains(&queues) {
-        return Err(format!("multi-queue-num-queues is {queues}; it must be 1 to {most}"));
+        return Err(Rejection::Queues { queues, most });
     }
     let mut setups = Vec::new();
     for queue in 0..queues {
         let prefix = if queues == 1 { String::new() } else { format!("queue-{queue}/") };
-        let mut need = |key: &str| -> Result<u32, String> {
-            number(&format!("{prefix}{key}"))?.ok_or_else(|| format!("{path}/{prefix}{key} is missing"))
+        let mut need = |key: &str| -> Result<u32, Rejection> {
+            number(&format!("{prefix}{key}"))?.ok_or_else(|| Rejection::Missing(format!("{path}/{prefix}{key}")))
         };
         let rings = [need("tx-ring-ref")?, need("rx-ring-ref")?];
         let channels = match need("event-channel-tx") {

@@ -1,5 +1,6 @@
 //! Granted memory by /dev/xen/gntdev (linux/include/uapi/xen/gntdev.h).
 
+use super::error::Unavailable;
 use super::event;
 use super::host::{Events, Host, Lent, PAGE, Page, Segment};
 use super::ioctl::request;
@@ -52,15 +53,10 @@ impl Devices {
     /// Opens the device, in the domain of the number `own`.
     ///
     /// # Errors
-    /// A sentence: this is no Xen domain, the module is not loaded, or it is not allowed.
-    pub fn open(own: u16) -> Result<Devices, String> {
+    /// This is no Xen domain, the module is not loaded, or it is not allowed.
+    pub fn open(own: u16) -> Result<Devices, Unavailable> {
         let grants = OpenOptions::new().read(true).write(true).open(DEVICE);
-        let grants = grants.map_err(|error| {
-            format!(
-                "cannot open {DEVICE} ({error}): a driver domain of Xen has it, once the module xen-gntdev is loaded \
-                 (`modprobe xen-gntdev`); and it takes root"
-            )
-        })?;
+        let grants = grants.map_err(|error| Unavailable::Grants { device: DEVICE, error })?;
         Ok(Devices { grants: Arc::new(grants), own })
     }
 }

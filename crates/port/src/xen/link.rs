@@ -1,5 +1,6 @@
 //! A frontend in service: its queues, its event channels, and what its driver takes.
 
+use super::error::Rejection;
 use super::host::{Events, Host};
 use super::receive::{Receive, Takes};
 use super::ring::Ring;
@@ -35,21 +36,21 @@ impl Link {
     /// Maps the rings of a frontend and binds its channels. Rings go on where they stand.
     ///
     /// # Errors
-    /// A sentence: what the frontend wrote is not there, or not for this domain.
-    pub fn open(host: Arc<dyn Host>, domain: u16, queues: &[QueueSetup], takes: Takes) -> Result<Link, String> {
-        let events = host.events().map_err(|error| format!("no event channels: {error}"))?;
+    /// What the frontend wrote is not there, or not for this domain.
+    pub fn open(host: Arc<dyn Host>, domain: u16, queues: &[QueueSetup], takes: Takes) -> Result<Link, Rejection> {
+        let events = host.events().map_err(Rejection::NoEvents)?;
         let map = |reference| {
             let page = host.map(domain, reference);
-            page.map_err(|error| format!("ring page {reference} of domain {domain} cannot be mapped: {error}"))
+            page.map_err(|error| Rejection::Page { domain, reference, error })
         };
-        let bind = |remote| {
-            let bound = events.bind(domain, remote);
-            bound.map_err(|error| format!("event channel {remote} of domain {domain} cannot be bound: {error}"))
+        let bind = |channel| {
+            let bound = events.bind(domain, channel);
+            bound.map_err(|error| Rejection::Channel { domain, channel, error })
         };
         let mut opened = Vec::with_capacity(queues.len());
         for QueueSetup { rings: [transmit, receive], channels: [told, asked] } in queues {
-            let transmit = Ring::new(map(*transmit)?).map_err(|violation| violation.to_string())?;
-            let receive = Ring::new(map(*receive)?).map_err(|violation| violation.to_string())?;
+            let transmit = Ring::new(map(*transmit)?)?;
+            let receive = Ring::new(map(*receive)?)?;
             let told_here = bind(*told)?;
             let channels = [told_here, if asked == told { told_here } else { bind(*asked)? }];
             opened.push(Queue {

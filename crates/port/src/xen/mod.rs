@@ -8,6 +8,7 @@
 
 pub mod backend;
 mod device;
+mod error;
 mod event;
 pub mod gntalloc;
 mod grant;
@@ -24,10 +25,12 @@ mod transmit;
 mod violation;
 
 pub use crate::burst::{End, Place};
+pub use error::{Rejection, Unavailable};
 pub use grant::Devices;
 pub use host::{Events, Host, Lent, PAGE, Page, SELF, Segment};
 pub use link::{Link, QueueSetup};
 pub use receive::Takes;
+pub use violation::Violation;
 
 use crate::burst::{Batch, Burst};
 use crate::flow::{self, Turn};
@@ -44,7 +47,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{info, warn};
-use violation::Violation;
 
 /// The port's own numbers in its poller: orders from the plug, and event channels.
 const ORDERS: u32 = 0;

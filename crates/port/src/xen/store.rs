@@ -1,6 +1,7 @@
 //! xenstore: a small tree of texts, shared by all domains of a machine, and watches over it. The protocol is that of
 //! xen/include/public/io/xs_wire.h, over xenstored's socket or the kernel's device.
 
+use super::error::Unavailable;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -119,16 +120,14 @@ impl Store {
     /// Connects to xenstored's socket if there is one, else by the kernel's device.
     ///
     /// # Errors
-    /// A sentence: neither is there.
-    pub fn open() -> Result<Store, String> {
+    /// Neither is there.
+    pub fn open() -> Result<Store, Unavailable> {
         if let Ok(socket) = UnixStream::connect(SOCKET) {
             return Ok(Store::over(socket.into()));
         }
         match OpenOptions::new().read(true).write(true).open(DEVICE) {
             Ok(device) => Ok(Store { stream: device, id: 0, events: VecDeque::new() }),
-            Err(error) => {
-                Err(format!("no xenstore: nobody listens at {SOCKET}, and {DEVICE} cannot be opened: {error}"))
-            }
+            Err(error) => Err(Unavailable::Store { socket: SOCKET, device: DEVICE, error }),
         }
     }
 
@@ -145,10 +144,10 @@ impl Store {
     /// The number of this domain.
     ///
     /// # Errors
-    /// A sentence: the toolstack did not write it.
-    pub fn own_number(&mut self) -> Result<u16, String> {
-        let text = self.read("domid").map_err(|error| format!("cannot read domid, this domain's number: {error}"))?;
-        text.trim().parse().map_err(|_| format!("domid is {text:?} in xenstore; it must be this domain's number"))
+    /// The toolstack did not write it.
+    pub fn own_number(&mut self) -> Result<u16, Unavailable> {
+        let text = self.read("domid").map_err(Unavailable::Number)?;
+        text.trim().parse().map_err(|_| Unavailable::NoNumber(text))
     }
 
     /// A key's text.

@@ -340,7 +340,7 @@ fn packets_of_no_use_are_answered_with_an_error() {
 fn what_a_frontend_wrote_must_be_there() {
     let machine = Arc::new(Machine::default());
     let guest = Frontend::new(&machine, 1);
-    let open = |setup| Link::open(machine.clone(), 1, &[setup], EVERYTHING).err().unwrap();
+    let open = |setup| Link::open(machine.clone(), 1, &[setup], EVERYTHING).err().unwrap().to_string();
     assert!(open(QueueSetup { rings: [9, RX], ..guest.setup() }).contains("ring page 9 of domain 1"));
     assert!(open(QueueSetup { channels: [3, 0], ..guest.setup() }).contains("event channel 0 of domain 1"));
     guest.set_producer(1000);

@@ -8,7 +8,7 @@ pub use machine::Machine;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Takes, Xen};
+use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, Takes, Xen};
 use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Sink, Source, memory};
 use machine::Sheet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -93,7 +93,7 @@ impl Frontend {
     }
 
     /// The link of a card with these queues.
-    pub fn link(queues: &[&Frontend], takes: Takes) -> Result<Link, String> {
+    pub fn link(queues: &[&Frontend], takes: Takes) -> Result<Link, Rejection> {
         let setups: Vec<QueueSetup> = queues.iter().map(|queue| queue.setup()).collect();
         Link::open(queues[0].machine.clone(), queues[0].domain, &setups, takes)
     }
