@@ -148,10 +148,8 @@ fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
     let (_dir, path, mut backend) = met.remove(0);
     let frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 2);
-    let mut ready = Vec::new();
     for _ in 0..10 {
-        backend.poller.wait(Nanos(0), &mut ready).unwrap();
-        ready.drain(..).for_each(|(_, number)| backend.port.event(number, &backend.poller, Nanos(0)));
+        backend.handle(Nanos(0));
     }
     assert!(matches!(backend.port.status(), Status::Disabled(_)));
     drop(silent);

@@ -492,12 +492,7 @@ proptest! {
         }
         drop(frontend);
         backend.until(|port| port.status() != Status::Up);
-        let mut ready = Vec::new();
-        while { backend.poller.wait(Nanos(0), &mut ready).unwrap(); !ready.is_empty() } {
-            for (_, number) in ready.drain(..) {
-                backend.port.event(number, &backend.poller, Nanos(0));
-            }
-        }
+        backend.settle();
         works_again(&path, &mut backend);
     }
 }

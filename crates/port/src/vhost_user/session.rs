@@ -357,7 +357,11 @@ impl Session {
         let vring = &self.vrings[index];
         let [descriptors, available, used] = vring.addresses?;
         let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-        let runs = if index % 2 == 0 { self.receive[index / 2].is_some() } else { self.transmit[index / 2].is_some() };
+        let runs = if index.is_multiple_of(2) {
+            self.receive[index / 2].is_some()
+        } else {
+            self.transmit[index / 2].is_some()
+        };
         // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
         if !ready || runs || self.memory.user(used, 1).is_none() {
             return None;
@@ -389,7 +393,7 @@ impl Session {
         // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
         // when it ended.
         ring.call();
-        if index % 2 == 0 {
+        if index.is_multiple_of(2) {
             self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
         } else {
             self.transmit[index / 2] = Some(Transmit::new(ring));

@@ -278,11 +278,17 @@ impl Talk {
             self.store.watch(&format!("{frontend}/state"), &path)?;
             self.known.insert(id, Known { frontend: frontend.clone(), port });
         }
+        self.advance(place, id, &path, &frontend, before)
+    }
+
+    /// Takes the next step for a vif that has a port, from the state `before`.
+    fn advance(&mut self, place: usize, id: Id, path: &str, frontend: &str, before: State) -> io::Result<()> {
+        let port = self.vifs[place].number;
         // Another domain has the guest's name by now, so this one is on its way out. Domains' numbers grow.
         let succeeded = self.known.range((id.0 + 1, 0)..).any(|(_, known)| known.port == port);
         let online = optional(&mut self.store, &format!("{path}/online"))?.as_deref() != Some("0");
-        let theirs = device::state(&mut self.store, &frontend)?;
-        let limit = device::limit(&mut self.store, &path)?;
+        let theirs = device::state(&mut self.store, frontend)?;
+        let limit = device::limit(&mut self.store, path)?;
         let vif = &mut self.vifs[place];
         if !succeeded && vif.limit != limit {
             vif.limit = limit;
@@ -291,7 +297,7 @@ impl Talk {
         let connected = vif.current == Some(id);
         let leaving = before >= State::Closing && !online;
         if theirs == State::Connected && !leaving && !succeeded && vif.broken != Some(id) {
-            return if connected { Ok(()) } else { self.connect(place, id, &path, &frontend, before) };
+            return if connected { Ok(()) } else { self.connect(place, id, path, frontend, before) };
         }
         if connected {
             // Nothing is closed before nothing of it is mapped.
@@ -304,7 +310,7 @@ impl Talk {
             State::Initialising | State::InitWait | State::Initialised => {
                 vif.broken = vif.broken.filter(|broken| *broken != id);
                 if before != State::InitWait {
-                    device::offer(&mut self.store, &path, vif.queues)?;
+                    device::offer(&mut self.store, path, vif.queues)?;
                 }
                 State::InitWait
             }
@@ -312,7 +318,7 @@ impl Talk {
             State::Unknown if before == State::Initialising => return Ok(()),
             State::Unknown | State::Closed | State::Other => State::Closed,
         };
-        set_state(&mut self.store, &path, before, next)
+        set_state(&mut self.store, path, before, next)
     }
 
     /// Connects a port to a frontend that is.

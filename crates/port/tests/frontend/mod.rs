@@ -2,50 +2,24 @@
 #![allow(dead_code)] // each test program uses its part
 
 mod guest;
+#[path = "../worker/mod.rs"]
+mod worker;
 
 use fairlane_core::packet::checksum::Sum;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
-use fairlane_core::sched::Grant;
-use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Sink, Source, Status, memory};
+use fairlane_port::{Control, Status};
 pub use guest::*;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+pub use worker::*;
 
-pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
-
-/// A backend's port with what a worker would hold.
-pub struct Backend {
-    pub port: VhostUser,
-    pub poller: Poller,
-    pub burst: Box<Burst>,
-}
+/// A backend's port, served.
+pub type Backend = Worker<VhostUser>;
 
 impl Backend {
-    pub fn new(mut port: VhostUser) -> Backend {
-        let poller = Poller::new().unwrap();
-        port.register(&poller, Key(0)).unwrap();
-        Backend { port, poller, burst: Burst::new() }
-    }
-
     pub fn listen(path: &Path, queues: u16) -> Backend {
         Backend::new(VhostUser::listen("test", path, queues).unwrap())
-    }
-
-    /// Handles events until `done`, for at most some seconds.
-    pub fn until(&mut self, done: impl Fn(&VhostUser) -> bool) {
-        let mut ready = Vec::new();
-        for _ in 0..2000 {
-            if done(&self.port) {
-                return;
-            }
-            self.poller.wait(Nanos::from_millis(5), &mut ready).unwrap();
-            for (_, number) in ready.drain(..) {
-                self.port.event(number, &self.poller, Nanos(0));
-            }
-        }
-        panic!("the port is still {:?}", self.port.status());
     }
 
     /// Handles events until it carries frames and all that was said is done.
@@ -67,45 +41,6 @@ impl Backend {
         let Status::Disabled(why) = self.port.status() else { panic!("it is {:?}", self.port.status()) };
         assert!(why.contains(reason), "the reason is: {why}");
     }
-
-    /// Handles what is there now. What a frontend of this process has sent is there.
-    pub fn settle(&mut self) {
-        let mut ready = Vec::new();
-        loop {
-            self.poller.wait(Nanos(0), &mut ready).unwrap();
-            if ready.is_empty() {
-                return;
-            }
-            for (_, number) in ready.drain(..) {
-                self.port.event(number, &self.poller, Nanos(0));
-            }
-        }
-    }
-
-    /// Takes and consumes what the guest transmitted.
-    pub fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
-        let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
-        let frames: Vec<_> = batch.frames().map(|frame| (bytes(&frame), frame.offload())).collect();
-        self.port.consume(frames.len());
-        self.port.flush(Nanos(0));
-        frames
-    }
-
-    /// Puts one frame toward the guest.
-    pub fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
-        let (mut source, peer) = memory::pair(1);
-        peer.send(frame, offload);
-        let batch: Batch<'_> = source.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
-        let put = self.port.put(&batch, 0..1, Nanos(0));
-        self.port.flush(Nanos(0));
-        put
-    }
-}
-
-pub fn bytes(frame: &fairlane_port::Frame<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    frame.read(&mut bytes);
-    bytes
 }
 
 /// A place for a socket, gone with its directory.

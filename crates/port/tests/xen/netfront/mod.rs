@@ -2,19 +2,20 @@
 #![allow(dead_code)] // tests and the fuzz target use their part each
 
 mod machine;
+#[path = "../../worker/mod.rs"]
+mod worker;
 
 pub use machine::Machine;
 
-use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, Takes, Xen};
-use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Sink, Source, memory};
+use fairlane_port::{Put, Sink, Source};
 use machine::Sheet;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
+pub use worker::*;
 
-pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
 pub const EVERYTHING: Takes = Takes { pieces: true, gso: [true; 2], checksum: [true; 2] };
 
 pub const BLANK: u16 = 1;
@@ -283,13 +284,25 @@ impl Frontend {
     }
 }
 
-/// A port with what a worker would hold.
+/// A port, served, and what connects it.
 pub struct Backend {
-    pub port: Xen,
+    worker: Worker<Xen>,
     pub plug: Option<Plug>,
     pub parted: mpsc::Receiver<Option<String>>,
-    poller: Poller,
-    burst: Box<Burst>,
+}
+
+impl Deref for Backend {
+    type Target = Worker<Xen>;
+
+    fn deref(&self) -> &Worker<Xen> {
+        &self.worker
+    }
+}
+
+impl DerefMut for Backend {
+    fn deref_mut(&mut self) -> &mut Worker<Xen> {
+        &mut self.worker
+    }
 }
 
 impl Backend {
@@ -297,30 +310,12 @@ impl Backend {
         let (sender, parted) = mpsc::channel();
         let told = move |reason| sender.send(reason).unwrap();
         let (port, plug) = Xen::new("test", told).unwrap();
-        Backend { plug: Some(plug), parted, ..Backend::around(port) }
+        Backend { worker: Worker::new(port), plug: Some(plug), parted }
     }
 
     /// One whose port another has the plug of.
-    pub fn around(mut port: Xen) -> Backend {
-        let poller = Poller::new().unwrap();
-        port.register(&poller, Key(0)).unwrap();
-        Backend { port, plug: None, parted: mpsc::channel().1, poller, burst: Burst::new() }
-    }
-
-    /// Handles events until the port is right, for at most some seconds.
-    #[track_caller]
-    pub fn until(&mut self, right: impl Fn(&Xen) -> bool) {
-        let mut ready = Vec::new();
-        for _ in 0..2000 {
-            if right(&self.port) {
-                return;
-            }
-            self.poller.wait(Nanos::from_millis(5), &mut ready).unwrap();
-            for (_, number) in ready.drain(..) {
-                self.port.event(number, &self.poller, Nanos(0));
-            }
-        }
-        panic!("the port is still {:?}", self.port.status());
+    pub fn around(port: Xen) -> Backend {
+        Backend { worker: Worker::new(port), plug: None, parted: mpsc::channel().1 }
     }
 
     pub fn connected(frontend: &Frontend, takes: Takes) -> Backend {
@@ -339,51 +334,17 @@ impl Backend {
         self.plug.as_ref().unwrap()
     }
 
-    /// Handles the events that came, and answers how many.
-    pub fn settle(&mut self) -> usize {
-        let mut ready = Vec::new();
-        self.poller.wait(Nanos(0), &mut ready).unwrap();
-        for (_, number) in &ready {
-            self.port.event(*number, &self.poller, Nanos(0));
-        }
-        ready.len()
-    }
-
-    /// Takes and consumes what the guest transmitted.
-    pub fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
-        let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
-        let frames: Vec<_> = batch.frames().map(|frame| (bytes(&frame), frame.offload())).collect();
-        self.port.consume(frames.len());
-        self.port.flush(Nanos(0));
-        frames
-    }
-
     /// Offers what the guest transmitted to `to`, and consumes what that takes.
     pub fn pass(&mut self, to: &mut Backend) -> Put {
-        let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
+        let worker = &mut self.worker;
+        let batch = worker.port.offer(&mut worker.burst, ALL_FRAMES, Nanos(0));
         let put = to.port.put(&batch, 0..batch.len(), Nanos(0));
         let never = matches!(put.refusal, Some(fairlane_port::Refusal::Never(_)));
-        self.port.consume(put.accepted + usize::from(never));
-        self.port.flush(Nanos(0));
+        worker.port.consume(put.accepted + usize::from(never));
+        worker.port.flush(Nanos(0));
         to.port.flush(Nanos(0));
         put
     }
-
-    /// Puts one frame toward the guest.
-    pub fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
-        let (mut source, peer) = memory::pair(1);
-        peer.send(frame, offload);
-        let batch: Batch<'_> = source.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
-        let put = self.port.put(&batch, 0..1, Nanos(0));
-        self.port.flush(Nanos(0));
-        put
-    }
-}
-
-pub fn bytes(frame: &fairlane_port::Frame<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    frame.read(&mut bytes);
-    bytes
 }
 
 /// A frame that can be told from others.

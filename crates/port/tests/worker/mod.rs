@@ -1,0 +1,75 @@
+//! A port with what a worker would hold.
+#![allow(dead_code)] // each test program uses its part
+
+use fairlane_core::packet::Offload;
+use fairlane_core::sched::Grant;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Burst, Frame, Key, Poller, Port, Put, Source, memory};
+
+pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
+
+pub struct Worker<P> {
+    pub port: P,
+    pub poller: Poller,
+    pub burst: Box<Burst>,
+}
+
+impl<P: Port> Worker<P> {
+    pub fn new(mut port: P) -> Worker<P> {
+        let poller = Poller::new().unwrap();
+        port.register(&poller, Key(0)).unwrap();
+        Worker { port, poller, burst: Burst::new() }
+    }
+
+    /// Handles the events that are there, or come within this time. Answers how many.
+    pub fn handle(&mut self, timeout: Nanos) -> usize {
+        let mut ready = Vec::new();
+        self.poller.wait(timeout, &mut ready).unwrap();
+        for (_, number) in &ready {
+            self.port.event(*number, &self.poller, Nanos(0));
+        }
+        ready.len()
+    }
+
+    /// Handles events until the port is right, for at most some seconds.
+    #[track_caller]
+    pub fn until(&mut self, right: impl Fn(&P) -> bool) {
+        for _ in 0..2000 {
+            if right(&self.port) {
+                return;
+            }
+            self.handle(Nanos::from_millis(5));
+        }
+        panic!("the port is still {:?}", self.port.status());
+    }
+
+    /// Handles what is there now. What a frontend of this process has sent is there.
+    pub fn settle(&mut self) {
+        while self.handle(Nanos(0)) > 0 {}
+    }
+
+    /// Takes and consumes what the guest transmitted.
+    pub fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
+        let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
+        let frames: Vec<_> = batch.frames().map(|frame| (bytes(&frame), frame.offload())).collect();
+        self.port.consume(frames.len());
+        self.port.flush(Nanos(0));
+        frames
+    }
+
+    /// Puts one frame toward the guest.
+    pub fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
+        let (mut source, peer) = memory::pair(1);
+        peer.send(frame, offload);
+        let batch = source.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
+        let put = self.port.put(&batch, 0..1, Nanos(0));
+        self.port.flush(Nanos(0));
+        put
+    }
+}
+
+pub fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.read(&mut bytes);
+    bytes
+}
