@@ -2,10 +2,9 @@
 
 use super::layout::MAX_SIZE;
 use super::memory::GuestMemory;
+use super::split::{Descriptor, Table};
 use super::violation::Violation;
-use crate::access::{self, Word, Words};
-use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use crate::access::Words;
 
 /// VRING_DESC_F_NEXT
 pub(super) const NEXT: u16 = 1;
@@ -13,10 +12,6 @@ pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 /// VRING_DESC_F_INDIRECT
 pub(super) const INDIRECT: u16 = 4;
-
-/// Words of 64 bits of a descriptor, and bytes: `struct virtq_desc`.
-pub(super) const DESCRIPTOR: usize = 2;
-const DESCRIPTOR_BYTES: usize = 16;
 
 /// Who may touch a chain's buffers: the guest transmits into our hands, or lends us room to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,123 +22,58 @@ pub enum Direction {
     Write,
 }
 
-/// A descriptor as it was read.
-#[derive(Clone, Copy)]
-pub(super) struct Descriptor {
-    pub address: u64,
-    len: u32,
-    flags: u16,
-    next: u16,
-}
-
-impl Descriptor {
-    /// What two words say: the address, and in the second from the low bits on length, flags and the next index.
-    #[inline(always)]
-    fn parse([address, rest]: [u64; DESCRIPTOR]) -> Descriptor {
-        Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
-    }
-}
-
-/// A table of descriptors in guest memory, the queue's own or an indirect one.
-pub(super) struct Table<A: Words> {
-    start: *const u8,
-    last: u32,
-    words: PhantomData<A>,
-}
-
-impl<A: Words> Table<A> {
-    /// One whose last descriptor is of the index `last`.
-    ///
-    /// # Safety
-    /// So many descriptors from `start` on are readable while it lives. The queue's own is aligned to its words; an indirect one may
-    /// be anywhere.
-    #[inline(always)]
-    pub unsafe fn over(start: *const u8, last: u32) -> Table<A> {
-        Table { start, last, words: PhantomData }
-    }
-
-    /// The descriptor that a driver names.
-    ///
-    /// # Errors
-    /// There is none such.
-    #[inline(always)]
-    fn find(&self, next: u16) -> Result<u32, Violation> {
-        let index = u32::from(next);
-        if index <= self.last { Ok(index) } else { Err(Violation::Next { next, entries: self.last + 1 }) }
-    }
-
-    /// Reads a descriptor, once: the driver may write to it meanwhile, and only what is answered is used.
-    ///
-    /// # Safety
-    /// The table has more than `index` descriptors.
-    #[inline(always)]
-    pub unsafe fn read(&self, index: u32) -> Descriptor {
-        let words = self.start.cast::<A::Long>();
-        if words.is_aligned() {
-            // SAFETY: both words are within the table, and aligned.
-            return Descriptor::parse(unsafe {
-                let start = words.add(DESCRIPTOR * index as usize);
-                [(*start).load(Ordering::Relaxed), (*start.add(1)).load(Ordering::Relaxed)]
-            });
+/// Walks the chain of a table from `head` on and gives each buffer's place to `buffer`, which answers whether it wants more. Tables in
+/// descriptors are followed if `indirect` was negotiated.
+///
+/// Every descriptor is read once. A buffer that crosses from one memory region into the next comes in pieces. None is without
+/// bytes, so who bounds the pieces that it takes bounds the descriptors that are walked.
+///
+/// # Errors
+/// What the chain breaks, or what `buffer` says.
+#[inline]
+pub fn walk<A: Words>(
+    mut table: Table<A>,
+    head: u16,
+    direction: Direction,
+    indirect: bool,
+    memory: &GuestMemory,
+    mut buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
+) -> Result<(), Violation> {
+    let mut inside = false;
+    let mut index = table.find(head)?;
+    // A chain is never longer than its table, so this also ends chains that run in circles.
+    let mut left = table.last;
+    loop {
+        // SAFETY: `index` was found in the table.
+        let Descriptor { address, len, flags, next } = unsafe { table.read(index) };
+        if flags & INDIRECT != 0 {
+            if !indirect {
+                return Err(Violation::NotNegotiated);
+            }
+            if inside || flags & NEXT != 0 || len == 0 || !len.is_multiple_of(16) || len / 16 > MAX_SIZE.into() {
+                return Err(Violation::Indirect { flags, len });
+            }
+            table = match memory.guest(address, len) {
+                // SAFETY: the place was just found to have so many bytes, which are whole descriptors.
+                Some((start, whole)) if whole == len => unsafe { Table::over(start, len / 16 - 1) },
+                _ => return Err(Violation::Buffer { address, len }),
+            };
+            (inside, index, left) = (true, 0, len / 16 - 1);
+            continue;
         }
-        // SAFETY: as above, and bytes are always aligned.
-        unsafe { unaligned(self.start.add(DESCRIPTOR_BYTES * index as usize)) }
-    }
-
-    /// Walks the chain from `head` on and gives each buffer's place to `buffer`, which answers whether it wants more. Tables in
-    /// descriptors are followed if `indirect` was negotiated.
-    ///
-    /// Every descriptor is read once. A buffer that crosses from one memory region into the next comes in pieces. None is without
-    /// bytes, so who bounds the pieces that it takes bounds the descriptors that are walked.
-    ///
-    /// # Errors
-    /// What the chain breaks, or what `buffer` says.
-    #[inline]
-    pub fn walk(
-        self,
-        head: u16,
-        direction: Direction,
-        indirect: bool,
-        memory: &GuestMemory,
-        mut buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        let mut table = self;
-        let mut inside = false;
-        let mut index = table.find(head)?;
-        // A chain is never longer than its table, so this also ends chains that run in circles.
-        let mut left = table.last;
-        loop {
-            // SAFETY: `index` was found in the table.
-            let Descriptor { address, len, flags, next } = unsafe { table.read(index) };
-            if flags & INDIRECT != 0 {
-                if !indirect {
-                    return Err(Violation::NotNegotiated);
-                }
-                if inside || flags & NEXT != 0 || len == 0 || !len.is_multiple_of(16) || len / 16 > MAX_SIZE.into() {
-                    return Err(Violation::Indirect { flags, len });
-                }
-                table = match memory.guest(address, len) {
-                    // SAFETY: the place was just found to have so many bytes, which are whole descriptors.
-                    Some((start, whole)) if whole == len => unsafe { Table::over(start, len / 16 - 1) },
-                    _ => return Err(Violation::Buffer { address, len }),
-                };
-                (inside, index, left) = (true, 0, len / 16 - 1);
-                continue;
-            }
-            if (flags & WRITE != 0) != (direction == Direction::Write) {
-                return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
-            }
-            pieces(address, len, memory, &mut buffer)?;
-            if flags & NEXT == 0 {
-                return Ok(());
-            }
-            // Here, so that it costs nothing where a frame is in one piece.
-            index = table.find(next)?;
-            if left == 0 {
-                return Err(Violation::EndlessChain);
-            }
-            left -= 1;
+        if (flags & WRITE != 0) != (direction == Direction::Write) {
+            return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
         }
+        pieces(address, len, memory, &mut buffer)?;
+        if flags & NEXT == 0 {
+            return Ok(());
+        }
+        // Here, so that it costs nothing where a frame is in one piece.
+        index = table.find(next)?;
+        if left == 0 {
+            return Err(Violation::EndlessChain);
+        }
+        left -= 1;
     }
 }
 
@@ -167,17 +97,4 @@ fn pieces(
             return Ok(());
         }
     }
-}
-
-/// Reads a descriptor at any address.
-///
-/// # Safety
-/// Its bytes are readable.
-#[cold]
-unsafe fn unaligned(start: *const u8) -> Descriptor {
-    let mut words = [0; DESCRIPTOR];
-    // SAFETY: the caller's; the words have as many bytes.
-    unsafe { access::copy(start, words.as_mut_ptr().cast(), DESCRIPTOR_BYTES) };
-    access::copied();
-    Descriptor::parse(words)
 }

@@ -7,7 +7,7 @@
 //!
 //! - to `ring`: entries that are `available`, the `head` of each, `complete` and `take_back` in order, `publish`, and the `next` entry,
 //!   from which a restarted backend goes on;
-//! - to `chain`: descriptors one after the other, each read once (`Table`);
+//! - to `chain`: descriptors one after the other, each read once (`Table`, `Descriptor`);
 //! - to `notification`: what the driver wishes (`used_event`, `interrupts`), how far it is (`driver_index`), and where it is told what we
 //!   wish (`set_available_event`, `set_kicks`).
 

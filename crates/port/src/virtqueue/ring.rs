@@ -5,7 +5,7 @@ mod models;
 #[cfg(test)]
 mod proofs;
 
-use super::chain::Direction;
+use super::chain::{self, Direction};
 use super::layout::Layout;
 use super::log::UsedLog;
 use super::memory::GuestMemory;
@@ -107,7 +107,7 @@ impl<A: Words> Ring<A> {
         memory: &GuestMemory,
         buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        self.split.table().walk(head, direction, self.indirect, memory, buffer)
+        chain::walk(self.split.table(), head, direction, self.indirect, memory, buffer)
     }
 
     /// Completes the chain with this head, the next in order, `len` bytes written into it. Seen by the driver after

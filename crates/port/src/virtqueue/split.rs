@@ -4,13 +4,17 @@
 //! Buffers are completed in the order in which they came, always. So the state of a queue is one number, `used.idx`, and a
 //! restarted backend finds it in the guest's memory.
 
-use super::chain::Table;
+mod table;
+
 use super::layout::{Layout, MAX_SIZE};
 use super::log::UsedLog;
 use super::memory::GuestMemory;
 use super::violation::Violation;
 use crate::access::{Processor, Word, Words};
 use std::sync::atomic::Ordering;
+#[cfg(test)]
+pub(super) use table::DESCRIPTOR;
+pub(super) use table::{Descriptor, Table};
 
 /// VRING_USED_F_NO_NOTIFY
 pub(super) const NO_NOTIFY: u16 = 1;

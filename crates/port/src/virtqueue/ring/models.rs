@@ -1,7 +1,6 @@
 //! The ring and a driver on another processor, in every order that the memory model allows (virtio 1.2, section 2.7).
 
-use super::super::chain::DESCRIPTOR;
-use super::super::split::{FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY};
+use super::super::split::{DESCRIPTOR, FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY};
 use super::*;
 use crate::access::Word;
 use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};

@@ -4,10 +4,11 @@
 //! The ring knows indices by their differences alone, each a `wrapping_sub` of two, which stay what they are where all indices move by as
 //! much. So the domain is that of the differences, from any one origin; three are tried.
 
-use super::super::chain::{DESCRIPTOR, INDIRECT, NEXT, WRITE};
+use super::super::chain::{INDIRECT, NEXT, WRITE};
 use super::super::layout::MAX_SIZE;
 use super::super::memory::Region;
 use super::super::notification::needs_event;
+use super::super::split::DESCRIPTOR;
 use super::*;
 use std::sync::atomic::Ordering;
 
