@@ -292,7 +292,7 @@ fn where_the_kernel_lacks_something_the_backend_serves_and_says_so() {
     });
     let backend = started.unwrap();
     for lacks in [
-        "WARN fairlane_engine::confinement: not confined: any path can be opened, as this kernel has no Landlock",
+        "WARN fairlane_engine::confinement::paths: not confined: any path can be opened, as this kernel has no Landlock",
         "WARN fairlane_engine::confinement: not confined: any system call can be made, as this kernel has no seccomp filters",
     ] {
         assert!(backend.began.contains(lacks), "{}", backend.began);
