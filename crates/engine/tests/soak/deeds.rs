@@ -6,7 +6,7 @@ use crate::contest::Contest;
 use crate::frame::{SHORTEST, Station};
 use crate::guest::Mood;
 use crate::scenario::Deed;
-use crate::world::{Event, World};
+use crate::world::{Event, World, comes_with_early_ack};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::time::{Nanos, SECOND};
@@ -53,6 +53,7 @@ impl World {
             Deed::SetLink => self.set_link(at),
             Deed::Reschedule => self.reschedule(at),
             Deed::Contest => self.contest(at),
+            Deed::Transfer => self.transfer(at),
             _ => {
                 let Some(place) = self.pick(at) else { return };
                 self.perform_at(at, place, deed);
@@ -118,16 +119,6 @@ impl World {
                 self.advance(at, newer, &[place]);
             }
             Deed::Migrate => self.migrate(at, place),
-            Deed::Transfer => {
-                let place = place / 8 * 8;
-                let guest = &self.guests[place];
-                if place > 0 && guest.is_here && guest.at == at {
-                    let (guest, host) = (guest.station, self.host());
-                    let now = self.clock.look();
-                    let port = self.transfers.begin(place, guest, host, &mut self.random, now);
-                    self.later(Nanos(0), Event::Flow(port));
-                }
-            }
             _ => unreachable!("{deed:?} is no deed of a guest's"),
         }
     }
@@ -253,6 +244,22 @@ impl World {
         if let Some(flows) = flows {
             self.backends[to].import(&name, &flows);
         }
+    }
+
+    /// To a guest that came with early ack, whatever its mood.
+    fn transfer(&mut self, at: usize) {
+        let is_meant = |place: &usize| {
+            let guest = &self.guests[*place];
+            comes_with_early_ack(*place) && guest.is_here && guest.at == at
+        };
+        let places: Vec<usize> = (1..self.guests.len()).filter(is_meant).collect();
+        if places.is_empty() {
+            return;
+        }
+        let place = places[self.random.below(places.len() as u64) as usize];
+        let (guest, host, now) = (self.guests[place].station, self.host(), self.clock.look());
+        let port = self.transfers.begin(place, guest, host, &mut self.random, now);
+        self.later(Nanos(0), Event::Flow(port));
     }
 
     fn contest(&mut self, at: usize) {

@@ -29,6 +29,7 @@ use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
+use transfer::Transfers;
 use world::World;
 
 const MINUTE: Nanos = Nanos(60 * SECOND);
@@ -74,20 +75,18 @@ fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
         }
         bar.inc(1);
         if spans.len() > 1 {
-            eprintln!("{} of {}, {:.0} s: {:?}", span + 1, spans.len(), began.elapsed().as_secs_f64(), world.totals());
+            eprintln!("{} of {}, {:.0} s: {}", span + 1, spans.len(), began.elapsed().as_secs_f64(), account(&world));
         }
     }
     bar.finish_and_clear();
-    let transfers = &world.transfers;
-    println!(
-        "seed {seed}, {vifs} vifs: {} steps, {:?}; transfers: {} begun, {} done, {} reset, {} of guests that left; {:?}",
-        world.steps,
-        world.totals(),
-        transfers.begun,
-        transfers.done,
-        transfers.reset,
-        transfers.given_up,
-        world.done
-    );
+    println!("seed {seed}, {vifs} vifs: {}", account(&world));
     world.totals()
+}
+
+/// What was done so far.
+fn account(world: &World) -> String {
+    let World { steps, done, .. } = world;
+    let Transfers { begun, done: whole, reset, given_up, .. } = world.transfers;
+    let transfers = format!("transfers: {begun} begun, {whole} done, {reset} reset, {given_up} of guests that left");
+    format!("{steps} steps, {:?}; {transfers}; {done:?}", world.totals())
 }
