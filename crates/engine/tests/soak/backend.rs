@@ -126,6 +126,11 @@ impl Backend {
         self.work.is_some()
     }
 
+    /// When it has its next turn. What came while it was held is there when it goes on, whenever it would have woken by itself.
+    pub fn turn(&self) -> Nanos {
+        if self.is_dirty { self.held } else { self.wake.max(self.held) }
+    }
+
     /// Opens all that the policy names, at the rings of whom it is for.
     pub fn start(&mut self, mut guest: impl FnMut(usize) -> (Shared, Station)) {
         card::lock(&self.uplink).reset(Driver::Runs);

@@ -105,7 +105,7 @@ impl World {
     fn step(&mut self) {
         self.steps += 1;
         let next = self.events.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time);
-        let wake = self.backends.iter().map(|backend| backend.wake.max(backend.held)).min();
+        let wake = self.backends.iter().map(Backend::turn).min();
         self.clock.advance_to(next.min(wake.expect("there are two")));
         let now = self.clock.look();
         while let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= now) {
