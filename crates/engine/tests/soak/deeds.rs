@@ -9,8 +9,9 @@ use crate::scenario::Deed;
 use crate::world::{Event, World, comes_with_early_ack};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_policy::{Card, Policy};
+use fairlane_policy::{Card, Link, Policy};
 
 impl World {
     /// Does a deed at a backend, if there is a guest that will do.
@@ -262,6 +263,27 @@ impl World {
         self.later(Nanos(0), Event::Flow(port));
     }
 
+    /// One of those in a contest is owed much more than its weight gives it, and another may have less than that, at times. What was
+    /// owed to those of earlier ones is not any more: all together it is a part of the link.
+    fn set_terms(&mut self, at: usize, members: &[(usize, usize, Station)]) {
+        let mut newer = self.backends[at].policy.clone();
+        let Link { rate, scheduler, .. } = newer.links[0];
+        let Some(rate) = rate else { return };
+        newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
+        let is_owed = scheduler == SchedulerKind::Fair && self.random.chance(0.5);
+        let is_bounded = self.random.chance(0.3);
+        for (index, (place, ..)) in members.iter().enumerate() {
+            let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(*place)).expect("it is here");
+            vif.share.max_rate = None;
+            match index {
+                0 if is_owed => (vif.share.weight, vif.share.min_rate) = (10, rate / 3),
+                1 if is_bounded => vif.share.max_rate = Some(rate / 10),
+                _ => {}
+            }
+        }
+        self.backends[at].advance(newer, &[]);
+    }
+
     fn contest(&mut self, at: usize) {
         if self.backends[at].contest.is_some() {
             return;
@@ -277,7 +299,8 @@ impl World {
         if members.is_empty() {
             return;
         }
-        let end = now + Nanos((2 + self.random.below(6)) * SECOND);
+        self.set_terms(at, &members);
+        let end = now + Nanos((2 + self.random.below(4)) * SECOND);
         let contest = Contest::new(members, end, &self.backends[at].books, now);
         self.backends[at].contest = Some(contest);
         self.backends[at].is_dirty = true;

@@ -65,7 +65,7 @@ const RATES: [(Deed, u64); 21] = [
     (Deed::Hold, 30),
     (Deed::Migrate, 120),
     (Deed::Transfer, 900),
-    (Deed::Contest, 120),
+    (Deed::Contest, 90),
 ];
 
 /// The next deed, and how long after the last it comes.
