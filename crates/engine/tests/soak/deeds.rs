@@ -291,7 +291,10 @@ impl World {
         let now = self.clock.look();
         let mut members: Vec<(usize, usize, Station)> = Vec::new();
         for _ in 0..2 + self.random.below(4) {
-            if let Some(place) = self.pick(at).filter(|place| members.iter().all(|(other, ..)| other != place)) {
+            let Some(place) = self.pick(at) else { continue };
+            // What it had in its ring before may be for a guest that takes it drop by drop.
+            let is_fit = card::lock(&self.guests[place].ring).unsent() == 0;
+            if is_fit && members.iter().all(|(other, ..)| *other != place) {
                 let len = [SHORTEST, 400, 1514][self.random.below(3) as usize];
                 members.push((place, len, self.host()));
             }
@@ -304,8 +307,6 @@ impl World {
         let contest = Contest::new(members, end, &self.backends[at].books, now);
         self.backends[at].contest = Some(contest);
         self.backends[at].is_dirty = true;
-        // What they had in their rings before is for others as well.
-        self.backends[at].books.excuse(now + Nanos::from_millis(300));
         self.later(Nanos(SECOND), Event::Contest(at));
     }
 }
