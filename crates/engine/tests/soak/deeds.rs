@@ -303,6 +303,8 @@ impl World {
             return;
         }
         self.set_terms(at, &members);
+        // The first second is not judged: who was served before has its turn in it.
+        self.backends[at].books.excuse(now);
         let end = now + Nanos((2 + self.random.below(4)) * SECOND);
         let contest = Contest::new(members, end, &self.backends[at].books, now);
         self.backends[at].contest = Some(contest);
