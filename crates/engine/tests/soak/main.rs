@@ -86,7 +86,7 @@ fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
 /// What was done so far.
 fn account(world: &World) -> String {
     let World { steps, done, .. } = world;
-    let Transfers { begun, done: whole, reset, given_up, .. } = world.transfers;
-    let transfers = format!("transfers: {begun} begun, {whole} done, {reset} reset, {given_up} of guests that left");
+    let Transfers { begun, done: whole, given_up, .. } = world.transfers;
+    let transfers = format!("transfers: {begun} begun, {whole} done, {given_up} of guests that left");
     format!("{steps} steps, {:?}; {transfers}; {done:?}", world.totals())
 }

@@ -9,8 +9,8 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::random::Random;
 use std::collections::BTreeMap;
 
-/// How long a transfer may stand still while nothing is in its way: a guest that takes nothing is given up after 111 s, and a copy sent
-/// again every 30 s at least.
+/// How long a transfer may stand still, of the time when nothing is in its way: a guest that takes nothing is given up after 111 s, and
+/// a copy sent again every 30 s at least.
 const STILL: Nanos = Nanos(300 * SECOND);
 
 /// How often an end of it is looked at that runs, and that waits.
@@ -29,17 +29,10 @@ pub struct Transfer {
     answer: usize,
     sender: Sender,
     receiver: Guest,
-    /// How far it was when it last moved, and when that was.
+    /// How far it is, for how long it has been no further while nothing was in its way, and when that was looked at.
     far: usize,
-    moved: Nanos,
-}
-
-/// How a transfer stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    UnderWay { next: Nanos },
-    Done,
-    Reset,
+    still: Nanos,
+    looked: Nanos,
 }
 
 impl Transfer {
@@ -58,7 +51,7 @@ impl Transfer {
         let burst = 1 + random.below(40) as usize;
         let (sender, receiver) = (random.below(u64::MAX), random.below(u64::MAX));
         let (sender, receiver) = (Sender::new(sender, len, burst), Guest::new(receiver, manners, answer));
-        Transfer { place, guest, host, port, len, answer, sender, receiver, far: 0, moved: now }
+        Transfer { place, guest, host, port, len, answer, sender, receiver, far: 0, still: Nanos(0), looked: now }
     }
 
     /// A segment of the sender's as a frame.
@@ -103,28 +96,32 @@ impl Transfer {
         out.iter().map(|packet| self.outward(packet)).collect()
     }
 
-    /// How it stands, and when it is to be looked at next. `is_free` says that nothing is in its way.
+    /// When it is to be looked at next; none if it is done. `is_free` says that nothing is in its way.
     ///
     /// # Panics
-    /// If what arrived is not what was sent, or nothing moves for long.
-    pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Standing {
+    /// If what arrived is not what was sent, nothing moves for long, or it is reset: no guest takes nothing for so long that it may be.
+    pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Option<Nanos> {
         let (sender, receiver) = (&self.sender, &self.receiver);
-        if sender.reset {
-            return Standing::Reset;
-        }
+        let (guest, port) = (self.guest, self.port);
+        assert!(
+            !sender.reset,
+            "the transfer to {guest:?} at port {port} was reset, at {} of {}",
+            sender.most, self.len
+        );
         if sender.is_done() && receiver.is_done() && sender.answer.len() == self.answer {
-            let (guest, port) = (self.guest, self.port);
             assert!(receiver.has(self.len), "what {guest:?} got at port {port} is not what was sent");
             assert!(ends::is_answer(&sender.answer), "what {guest:?} answered at port {port} is not what arrived");
-            return Standing::Done;
+            return None;
         }
         let far = receiver.read.len() + sender.answer.len() + sender.most + usize::from(sender.is_done());
-        if far != self.far || !is_free {
-            (self.far, self.moved) = (far, now);
+        let since = now.since(std::mem::replace(&mut self.looked, now));
+        if std::mem::replace(&mut self.far, far) != far {
+            self.still = Nanos(0);
+        } else if is_free {
+            self.still = self.still + since;
         }
-        let still = now.since(self.moved);
         assert!(
-            still < STILL,
+            self.still < STILL,
             "the transfer of {} bytes to {:?} at port {} stands still: sent {}, done {}, read {}, answered {} of {}",
             self.len,
             self.guest,
@@ -136,7 +133,7 @@ impl Transfer {
             self.answer
         );
         let next = if runs { now + TURN } else { self.sender.deadline.max(now + TURN).min(now + LAZY) };
-        Standing::UnderWay { next }
+        Some(next)
     }
 }
 
@@ -161,7 +158,6 @@ pub struct Transfers {
     last: u16,
     pub begun: u64,
     pub done: u64,
-    pub reset: u64,
     pub given_up: u64,
 }
 
@@ -186,12 +182,9 @@ impl Transfers {
         self.given_up += (before - self.under_way.len()) as u64;
     }
 
-    /// Ends one, as it stands.
-    pub fn end(&mut self, port: u16, standing: Standing) {
+    /// Ends one that is done.
+    pub fn end(&mut self, port: u16) {
         self.under_way.remove(&port);
-        match standing {
-            Standing::Done => self.done += 1,
-            _ => self.reset += 1,
-        }
+        self.done += 1;
     }
 }

@@ -7,7 +7,7 @@ use crate::frame::Station;
 use crate::guest::{Guest, Mood};
 use crate::memory::Held;
 use crate::scenario::{self, Deed};
-use crate::transfer::{self, Standing, Transfers};
+use crate::transfer::{self, Transfers};
 use fairlane_core::ack::Mode;
 use fairlane_core::sched::Share;
 use fairlane_core::time::{Nanos, SECOND};
@@ -284,8 +284,7 @@ impl World {
         let backend = &self.backends[guest.at];
         let uplink = card::lock(&backend.uplink).driver == Driver::Runs && !backend.jammed;
         let is_free = runs && guest.mood == Mood::Calm && uplink && backend.runs() && backend.held <= now;
-        let standing = transfer.standing(runs, is_free, now);
-        let Standing::UnderWay { next } = standing else { return self.transfers.end(port, standing) };
+        let Some(next) = transfer.standing(runs, is_free, now) else { return self.transfers.end(port) };
         let frames = transfer.sender_turn(now);
         if runs {
             for answer in transfer.guest_turn(now) {
