@@ -261,6 +261,24 @@ impl World {
         let (guest, host, now) = (self.guests[place].station, self.host(), self.clock.look());
         let port = self.transfers.begin(place, guest, host, &mut self.random, now);
         self.later(Nanos(0), Event::Flow(port));
+        if self.random.chance(0.1) {
+            let deed = [Deed::Kill, Deed::Upgrade, Deed::Reopen, Deed::Migrate][self.random.below(4) as usize];
+            let after = self.random.below(2 * SECOND);
+            self.later(Nanos(after), Event::Strike(guest, place, deed));
+        }
+    }
+
+    /// A deed that finds a transfer under way, which one at random seldom does.
+    pub fn strike(&mut self, station: Station, place: usize, deed: Deed) {
+        let at = self.guests[place].at;
+        if self.guests[place].station != station || !self.is_calm(place) || !self.backends[at].runs() {
+            return;
+        }
+        match deed {
+            Deed::Reopen | Deed::Migrate => self.perform_at(at, place, deed),
+            _ => self.perform(at, deed),
+        }
+        self.count("transfers struck");
     }
 
     /// One of those in a contest is owed much more than its weight gives it, and another may have less than that, at times. What was

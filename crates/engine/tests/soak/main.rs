@@ -88,5 +88,6 @@ fn account(world: &World) -> String {
     let World { steps, done, .. } = world;
     let Transfers { begun, done: whole, given_up, .. } = world.transfers;
     let transfers = format!("transfers: {begun} begun, {whole} done, {given_up} of guests that left");
-    format!("{steps} steps, {:?}; {transfers}; {done:?}", world.totals())
+    let held = world.held.expect("it was empty");
+    format!("{steps} steps, {:?}; {transfers}; {held:?}; {done:?}", world.totals())
 }

@@ -37,6 +37,8 @@ pub enum Event {
     Restore(usize),
     Contest(usize),
     Reconnect(usize),
+    /// What comes in the way of a transfer to a guest, in this life of it.
+    Strike(Station, usize, Deed),
     Look,
 }
 
@@ -54,7 +56,9 @@ pub struct World {
     lives: u32,
     pub deeds: VecDeque<(Nanos, usize, Deed)>,
     pub done: BTreeMap<&'static str, u64>,
+    /// What was held without guests at first, and last.
     empty: Option<Held>,
+    pub held: Option<Held>,
 }
 
 impl World {
@@ -75,6 +79,7 @@ impl World {
             deeds: VecDeque::new(),
             done: BTreeMap::new(),
             empty: None,
+            held: None,
         };
         // Once, so that all tables have the size that they need.
         world.fill();
@@ -225,6 +230,7 @@ impl World {
                 card::lock(&guest.ring).driver = Driver::Runs;
                 self.backends[guest.at].is_dirty = true;
             }
+            Event::Strike(guest, place, deed) => self.strike(guest, place, deed),
             Event::Look => {
                 self.backends.iter_mut().for_each(Backend::look);
                 self.later(Nanos(10 * SECOND), Event::Look);
@@ -349,7 +355,7 @@ impl World {
     /// A guest's vif as a policy has it.
     pub fn vif(&mut self, place: usize) -> Vif {
         let early_ack = match comes_with_early_ack(place) {
-            true if self.random.chance(0.3) => Mode::Always,
+            true if self.random.chance(0.5) => Mode::Always,
             true => Mode::Auto,
             false => Mode::Off,
         };
@@ -419,6 +425,7 @@ impl World {
             Some(before) => held.is_flat(before),
             None => self.empty = Some(held),
         }
+        self.held = Some(held);
     }
 
     /// What was done by all backends.
@@ -439,15 +446,18 @@ impl World {
         Station::Host(self.random.below(HOSTS.into()) as u32)
     }
 
+    /// Whether nothing is up with a guest.
+    pub fn is_calm(&self, place: usize) -> bool {
+        let guest = &self.guests[place];
+        let contest = self.backends[guest.at].contest.as_ref();
+        guest.is_idle() && !contest.is_some_and(|c| c.members.iter().any(|member| member.place == place))
+    }
+
     /// A guest of a backend that nothing is up with, if one is found.
     pub fn pick(&mut self, at: usize) -> Option<usize> {
         (0..8).find_map(|_| {
             let place = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
-            let in_contest = self.backends[at]
-                .contest
-                .as_ref()
-                .is_some_and(|c| c.members.iter().any(|member| member.place == place));
-            (self.guests[place].at == at && self.guests[place].is_idle() && !in_contest).then_some(place)
+            (self.guests[place].at == at && self.is_calm(place)).then_some(place)
         })
     }
 }
