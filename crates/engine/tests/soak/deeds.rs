@@ -111,7 +111,12 @@ impl World {
                 let away = self.random.below(3 * SECOND);
                 self.later(Nanos(away), Event::Reconnect(place));
             }
-            Deed::SetVif => self.set_vif(at, place),
+            Deed::SetVif => {
+                // Half of them are of a guest in a contest while there is one: what it is granted it also uses.
+                let contest = self.backends[at].contest.as_ref().filter(|_| self.random.chance(0.5));
+                let place = contest.and_then(|contest| contest.members.last()).map_or(place, |member| member.place);
+                self.set_vif(at, place);
+            }
             Deed::Reopen => {
                 let mut newer = self.backends[at].policy.clone();
                 let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(place)).expect("it is here");

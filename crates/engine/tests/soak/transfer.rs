@@ -4,7 +4,7 @@ use crate::card::Frame;
 use crate::ends::{self, Guest, Manners, Sender};
 use crate::frame::Station;
 use crate::wire::{Packet, Place};
-use fairlane_core::packet::Mac;
+use fairlane_core::packet::{Mac, TcpFlags};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::random::Random;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Transfer {
     /// The sender takes a frame.
     pub fn at_sender(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
-        self.sender.take(&Packet::read(frame), now, &mut out);
+        self.sender.take(&self.arrived(frame), now, &mut out);
         self.sender.turn(now, &mut out);
         out.iter().map(|packet| self.inward(packet)).collect()
     }
@@ -92,22 +92,31 @@ impl Transfer {
     /// The guest takes a frame.
     pub fn at_guest(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
-        self.receiver.take(&Packet::read(frame), now, &mut out);
+        self.receiver.take(&self.arrived(frame), now, &mut out);
         out.iter().map(|packet| self.outward(packet)).collect()
+    }
+
+    /// What came at an end.
+    ///
+    /// # Panics
+    /// If it is a reset: no guest takes nothing for so long that it may be given up.
+    fn arrived(&self, frame: &Frame) -> Packet {
+        let packet = Packet::read(frame);
+        let (guest, port, most) = (self.guest, self.port, self.sender.most);
+        assert!(
+            !packet.flags.contains(TcpFlags::RST),
+            "the transfer to {guest:?} at port {port} was reset behind {most}"
+        );
+        packet
     }
 
     /// When it is to be looked at next; none if it is done. `is_free` says that nothing is in its way.
     ///
     /// # Panics
-    /// If what arrived is not what was sent, nothing moves for long, or it is reset: no guest takes nothing for so long that it may be.
+    /// If what arrived is not what was sent, or nothing moves for long.
     pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Option<Nanos> {
         let (sender, receiver) = (&self.sender, &self.receiver);
         let (guest, port) = (self.guest, self.port);
-        assert!(
-            !sender.reset,
-            "the transfer to {guest:?} at port {port} was reset, at {} of {}",
-            sender.most, self.len
-        );
         if sender.is_done() && receiver.is_done() && sender.answer.len() == self.answer {
             assert!(receiver.has(self.len), "what {guest:?} got at port {port} is not what was sent");
             assert!(ends::is_answer(&sender.answer), "what {guest:?} answered at port {port} is not what arrived");
