@@ -112,7 +112,7 @@ impl World {
                 self.later(Nanos(away), Event::Reconnect(place));
             }
             Deed::SetVif => {
-                // Half of them are of a guest in a contest while there is one: what it is granted it also uses.
+                // Half of them are of one in a contest while there is one: what it is granted it also uses.
                 let contest = self.backends[at].contest.as_ref().filter(|_| self.random.chance(0.5));
                 let place = contest.and_then(|contest| contest.members.last()).map_or(place, |member| member.place);
                 self.set_vif(at, place);
@@ -286,21 +286,21 @@ impl World {
         self.count("transfers struck");
     }
 
-    /// One of those in a contest is owed much more than its weight gives it, and another may have less than that, at times. What was
-    /// owed to those of earlier ones is not any more: all together it is a part of the link.
+    /// The first of those in a contest is owed much more than its weight gives it, and the last may have less than that, at times. What
+    /// was owed to those of earlier ones is not any more: all together it is a part of the link.
     fn set_terms(&mut self, at: usize, members: &[(usize, usize, Station)]) {
         let mut newer = self.backends[at].policy.clone();
         let Link { rate, scheduler, .. } = newer.links[0];
         let Some(rate) = rate else { return };
         newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
         let is_owed = scheduler == SchedulerKind::Fair && self.random.chance(0.5);
-        let is_bounded = self.random.chance(0.3);
+        let is_bounded = members.len() > 1 && self.random.chance(0.5);
         for (index, (place, ..)) in members.iter().enumerate() {
             let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(*place)).expect("it is here");
             vif.share.max_rate = None;
             match index {
                 0 if is_owed => (vif.share.weight, vif.share.min_rate) = (10, rate / 3),
-                1 if is_bounded => vif.share.max_rate = Some(rate / 10),
+                last if is_bounded && last + 1 == members.len() => vif.share.max_rate = Some(rate / 10),
                 _ => {}
             }
         }

@@ -92,6 +92,8 @@ impl World {
         let end = self.clock.look() + span;
         self.fill();
         for backend in 0..self.backends.len() {
+            // However short the time is.
+            self.perform(backend, Deed::Contest);
             self.later(Nanos(0), Event::Deed(backend));
         }
         self.later(ANNOUNCE, Event::Announce);
