@@ -127,7 +127,7 @@ impl Transfer {
         if std::mem::replace(&mut self.far, far) != far {
             self.still = Nanos(0);
         } else if is_free {
-            self.still = self.still + since;
+            self.still += since;
         }
         assert!(
             self.still < STILL,

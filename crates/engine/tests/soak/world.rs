@@ -466,5 +466,5 @@ impl World {
 
 /// Whether the guest at a place has early ack from the first: some of each backend's, which have every other place.
 pub fn comes_with_early_ack(place: usize) -> bool {
-    place > 1 && place / 2 % 8 == 0
+    place > 1 && (place / 2).is_multiple_of(8)
 }
