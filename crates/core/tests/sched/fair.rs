@@ -176,6 +176,25 @@ proptest! {
     }
 }
 
+/// A heavy port that is owed something when it comes to a light one moves the fluid's mean back, far before where it began. Who has been
+/// there since then and sent nothing has used nothing, and does not wait until the mean is there again.
+#[test]
+fn who_comes_later_does_not_pay_for_what_another_is_owed() {
+    let mut sim = Sim::fair();
+    sim.flood(share(10), 1_514);
+    let [one, other] = [(); 2].map(|()| sim.add(share(300), Load::Finite(VecDeque::new())));
+    sim.step();
+    for port in [one, other] {
+        sim.send(port, std::iter::repeat_n(1_514, 10_000));
+        sim.step();
+    }
+    for _ in 0..1_000 {
+        sim.step();
+        let ahead = (sim.guests[one].time as f64 - sim.guests[other].time as f64) / most();
+        assert!(ahead.abs() <= BEHIND + AHEAD + 1.0, "of two alike one is {ahead} services ahead");
+    }
+}
+
 #[test]
 fn weights_are_obeyed_from_one_to_ten_thousand() {
     for heavy in [1, 2, 30, 1_000, 10_000] {

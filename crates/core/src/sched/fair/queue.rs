@@ -74,8 +74,14 @@ pub struct Queue {
     groups: Box<[Group; GROUPS]>,
     links: Links,
     ports: Vec<Port>,
-    /// When each port left.
-    left: Vec<Nanos>,
+    left: Vec<Left>,
+}
+
+/// How a port ended its membership: when, and how far it was ahead of V.
+#[derive(Clone, Copy)]
+struct Left {
+    at: Nanos,
+    lead: i64,
 }
 
 #[derive(Clone, Copy)]
@@ -136,13 +142,15 @@ impl Queue {
             let (slot, member, queued, leaving) = (0, false, false, false);
             let new = Port { start, per_weight: 0, weight, carry: 0, group, slot, member, queued, leaving };
             self.ports.resize(port as usize + 1, new);
-            self.left.resize(port as usize + 1, now);
+            self.left.resize(port as usize + 1, Left { at: now, lead: 0 });
             self.links.grow(port as usize + 1);
         }
         let Port { weight: old, member, queued, .. } = self.ports[port as usize];
         self.take(port);
         self.detach(port);
-        let behind = (i128::from(self.behind(port)) * i128::from(old) / i128::from(weight)) as i64;
+        let scaled = |lag: i64| (i128::from(lag) * i128::from(old) / i128::from(weight)) as i64;
+        let behind = scaled(self.behind(port));
+        self.left[port as usize].lead = scaled(self.left[port as usize].lead);
         let entry = &mut self.ports[port as usize];
         (entry.weight, entry.per_weight, entry.group, entry.carry) = (weight, reciprocal(weight.into()), group, 0);
         entry.start = self.virtual_time.wrapping_sub(behind as u64);
@@ -156,18 +164,20 @@ impl Queue {
         self.withdraw(port, now);
         let entry = &mut self.ports[port as usize];
         (entry.start, entry.carry) = (self.virtual_time, 0);
+        self.left[port as usize].lead = 0;
     }
 
-    /// Makes a port a member, and queues it. What it used ahead of the fluid still counts; what it was behind only if it
-    /// left less than `grace` ago, and at most one service's worth.
+    /// Makes a port a member, and queues it. What it used ahead of the fluid still counts, and no more than that: V moves back when others
+    /// come that are owed something. What it was behind counts only if it left less than `grace` ago, and at most one service's worth.
     pub fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let entry = &mut self.ports[port as usize];
         if std::mem::take(&mut entry.leaving) {
             return;
         }
-        let away = now.since(self.left[port as usize]);
+        let Left { at, lead } = self.left[port as usize];
+        let away = now.since(at);
         let credit = if away <= grace { (self.most / u64::from(entry.weight)) as i64 } else { 0 };
-        let behind = if away <= FORGET { self.behind(port).min(credit) } else { 0 };
+        let behind = if away <= FORGET { self.behind(port).clamp(-lead, credit) } else { 0 };
         self.attach(port, behind);
         self.link(port);
     }
@@ -178,7 +188,7 @@ impl Queue {
             return self.withdraw(port, now);
         }
         self.ports[port as usize].leaving = true;
-        self.left[port as usize] = now;
+        self.left[port as usize].at = now;
         self.link(port);
     }
 
@@ -186,7 +196,7 @@ impl Queue {
     pub fn withdraw(&mut self, port: u32, now: Nanos) {
         self.take(port);
         self.detach(port);
-        self.left[port as usize] = now;
+        self.left[port as usize].at = now;
     }
 
     /// Takes out the port to be served next; it remains a member.
@@ -283,6 +293,7 @@ impl Queue {
             return;
         }
         entry.leaving = false;
+        self.left[port as usize].lead = behind.saturating_neg().max(0);
         self.weights -= u64::from(entry.weight);
         self.per_weights = reciprocal(self.weights);
         if self.weights == 0 {
