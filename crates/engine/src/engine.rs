@@ -230,7 +230,7 @@ impl Shared {
             let newer = newer.clone();
             match worker.ask(move |work| work.apply(steps, &newer, opened)) {
                 Ok(refused) => {
-                    for Refused { change, why } in refused {
+                    for Refused { change, why } in refused.into_iter().rev() {
                         now.take_back(&change, policy);
                         failed.push(why);
                     }

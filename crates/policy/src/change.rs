@@ -105,35 +105,36 @@ impl Policy {
         Ok(changes)
     }
 
-    /// Has the policy say what `old` said of what a change that could not be made is about. A vif that could not be opened is none.
+    /// Has the policy say what `old` said of what a change that could not be made is about: of several the last first.
     pub fn take_back(&mut self, change: &Change, old: &Policy) {
         match change {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
             Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
-            Change::Share { vif, .. } | Change::Pins { vif, .. } | Change::EarlyAck { vif, .. } => {
-                let Some(old) = old.vifs.iter().find(|old| old.name == *vif) else { return };
-                for now in self.vifs.iter_mut().filter(|now| now.name == *vif) {
-                    match change {
-                        Change::Share { .. } => now.share = old.share,
-                        Change::Pins { .. } => (now.mac, now.addresses) = (old.mac, old.addresses.clone()),
-                        _ => now.early_ack = old.early_ack,
-                    }
-                }
+            Change::Share { vif, .. } => self.vif_from(old, vif, |vif, old| vif.share = old.share),
+            Change::Pins { vif, .. } => {
+                self.vif_from(old, vif, |vif, old| (vif.mac, vif.addresses) = (old.mac, old.addresses.clone()));
             }
-            Change::Rate { link, .. }
-            | Change::Scheduler { link, .. }
-            | Change::Delay { link, .. }
-            | Change::Isolate { link, .. } => {
-                let Some(old) = old.link(link) else { return };
-                for now in self.links.iter_mut().filter(|now| now.name == *link) {
-                    match change {
-                        Change::Rate { .. } => now.rate = old.rate,
-                        Change::Scheduler { .. } => now.scheduler = old.scheduler,
-                        Change::Delay { .. } => now.delay = old.delay,
-                        _ => now.isolate = old.isolate,
-                    }
-                }
-            }
+            Change::EarlyAck { vif, .. } => self.vif_from(old, vif, |vif, old| vif.early_ack = old.early_ack),
+            Change::Rate { link, .. } => self.link_from(old, link, |link, old| link.rate = old.rate),
+            Change::Scheduler { link, .. } => self.link_from(old, link, |link, old| link.scheduler = old.scheduler),
+            Change::Delay { link, .. } => self.link_from(old, link, |link, old| link.delay = old.delay),
+            Change::Isolate { link, .. } => self.link_from(old, link, |link, old| link.isolate = old.isolate),
+        }
+    }
+
+    /// Has a vif take something over from what it was.
+    fn vif_from(&mut self, old: &Policy, name: &str, take: impl FnOnce(&mut Vif, &Vif)) {
+        let now = self.vifs.iter_mut().find(|vif| vif.name == name);
+        if let Some((now, old)) = now.zip(old.vifs.iter().find(|vif| vif.name == name)) {
+            take(now, old);
+        }
+    }
+
+    /// Has a link take something over from what it was.
+    fn link_from(&mut self, old: &Policy, name: &str, take: impl FnOnce(&mut Link, &Link)) {
+        let now = self.links.iter_mut().find(|link| link.name == name);
+        if let Some((now, old)) = now.zip(old.link(name)) {
+            take(now, old);
         }
     }
 }

@@ -229,7 +229,10 @@ proptest! {
             new.uplink = old.uplink.clone();
         }
         let changes = old.changes(&newer).expect("nothing needs a restart");
-        prop_assert_eq!(ordered(executed(&old, changes)), ordered(newer.clone()));
+        prop_assert_eq!(ordered(executed(&old, changes.clone())), ordered(newer.clone()));
         prop_assert_eq!(newer.changes(&newer), Ok(Vec::new()));
+        // And taken back they lead to the one before.
+        changes.iter().rev().for_each(|change| newer.take_back(change, &old));
+        prop_assert_eq!(ordered(Policy { control: old.control.clone(), metrics: old.metrics, ..newer }), ordered(old));
     }
 }
