@@ -10,9 +10,8 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Manual};
-use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted, memory};
+use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted, memory};
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 
 /// Frames that it keeps at most. Further ones wait in their senders' rings.
@@ -27,13 +26,7 @@ struct Mirror {
 impl Source for Mirror {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
-        let mut bytes = 0;
-        for (frame, offload) in self.frames.iter().take(grant.frames as usize) {
-            if bytes >= grant.bytes || !filler.push(frame, *offload) {
-                break;
-            }
-            bytes += frame.len() as u64;
-        }
+        filler.push_all(grant, self.frames.iter().map(|(frame, offload)| (&frame[..], *offload)));
         filler.done()
     }
 
@@ -84,14 +77,6 @@ impl Control for Mirror {
     fn arm(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && !self.frames.is_empty()) || (wanted.room && self.frames.len() < ROOM)
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         Status::Up

@@ -10,8 +10,7 @@ use fairlane_core::switch::{Config, Pins};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
-use fairlane_port::{BURST, Batch, Burst, Control, Key, Poller, Port, Put, Room, Sink, Source, Status, Wanted, memory};
-use std::io;
+use fairlane_port::{BURST, Batch, Burst, Control, Port, Put, Room, Sink, Source, Status, Wanted, memory};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -72,14 +71,6 @@ impl Control for Endless {
     fn arm(&mut self, _wanted: Wanted) -> bool {
         true
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         Status::Up

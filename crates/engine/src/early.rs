@@ -116,13 +116,7 @@ impl Early {
                 }
             });
             let mut filler = burst.fill();
-            let mut bytes = 0;
-            for ack in self.acks.iter().take(grant.frames as usize) {
-                if bytes >= grant.bytes || !filler.push(&ack.bytes[..ack.len.into()], Offload::default()) {
-                    break;
-                }
-                bytes += u64::from(ack.len);
-            }
+            filler.push_all(grant, self.acks.iter().map(|ack| (&ack.bytes[..ack.len.into()], Offload::default())));
             return Offered { batch: filler.done(), suppressed: 0 };
         }
         let batch = port.offer(burst, grant, now);

@@ -180,14 +180,7 @@ impl Source for Card {
         let wanted = BURST.min(grant.frames as usize);
         let count = self.fill(wanted).min(wanted);
         let mut filler = burst.fill();
-        let mut bytes = 0;
-        for index in 0..count {
-            let (frame, offload) = self.receive.frame(index);
-            if bytes >= grant.bytes || !filler.push(frame, offload) {
-                break;
-            }
-            bytes += frame.len() as u64;
-        }
+        filler.push_all(grant, (0..count).map(|index| self.receive.frame(index)));
         filler.done()
     }
 
@@ -255,8 +248,6 @@ impl Control for Card {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.frames && self.fill(1) > 0
     }
-
-    fn disarm(&mut self) {}
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
         poller.add(self.socket.as_fd(), key, FRAMES, Interest::Arrival)?;

@@ -1,11 +1,10 @@
 //! A port that takes everything and offers nothing, to measure the way there. Each frame is copied once, as a real
 //! receiver would, and counted.
 
-use crate::{Batch, Burst, Control, Key, Poller, Put, Room, Sink, Source, Status, Wanted};
+use crate::{Batch, Burst, Control, Put, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,14 +92,6 @@ impl Control for Drain {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.room
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         Status::Up

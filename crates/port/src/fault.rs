@@ -13,6 +13,9 @@ use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+/// As much as a burst takes.
+const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+
 /// A frame that others are to pass goes on after this long even if none comes.
 const KEPT: Nanos = Nanos::from_millis(10);
 
@@ -89,7 +92,7 @@ impl<P: Port> Faulty<P> {
         if self.sent.stalled(now) || self.sent.ready.len() >= BURST {
             return;
         }
-        let batch = self.port.offer(&mut self.burst, Grant { bytes: u64::MAX, frames: BURST as u32 }, now);
+        let batch = self.port.offer(&mut self.burst, ALL, now);
         let frames = batch.len();
         for index in 0..frames {
             self.sent.pass(&batch, index, now);
@@ -101,7 +104,7 @@ impl<P: Port> Faulty<P> {
     fn push(&mut self, now: Nanos) {
         self.received.release(now);
         while !self.received.stalled(now) && !self.received.ready.is_empty() {
-            let batch = self.received.batch(&mut self.burst, BURST as u32, u64::MAX);
+            let batch = self.received.batch(&mut self.burst, ALL);
             let put = self.port.put(&batch, 0..batch.len(), now);
             let never = matches!(put.refusal, Some(Refusal::Never(_)));
             let gone = put.accepted + usize::from(never);
@@ -197,15 +200,9 @@ impl Direction {
     }
 
     /// Shows the frames that are ready.
-    fn batch<'a>(&'a self, burst: &'a mut Burst, frames: u32, bytes: u64) -> Batch<'a> {
+    fn batch<'a>(&'a self, burst: &'a mut Burst, grant: Grant) -> Batch<'a> {
         let mut filler = burst.fill();
-        let mut shown = 0;
-        for loose in self.ready.iter().take(frames as usize) {
-            if shown >= bytes || !filler.push(&loose.bytes, loose.offload) {
-                break;
-            }
-            shown += loose.bytes.len() as u64;
-        }
+        filler.push_all(grant, self.ready.iter().map(|loose| (&loose.bytes[..], loose.offload)));
         filler.done()
     }
 }
@@ -215,7 +212,7 @@ impl<P: Port> Source for Faulty<P> {
         self.seen = now;
         self.pull(now);
         let frames = if self.sent.stalled(now) { 0 } else { grant.frames };
-        self.sent.batch(burst, frames, grant.bytes)
+        self.sent.batch(burst, Grant { frames, ..grant })
     }
 
     fn consume(&mut self, frames: usize) {

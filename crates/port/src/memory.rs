@@ -1,12 +1,11 @@
 //! A port for tests: frames in two queues of this process, shared with whoever holds the [`Peer`].
 
-use crate::{Batch, Burst, Control, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use crate::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -80,13 +79,7 @@ impl Source for Memory {
             self.offered.push_back(frame);
         }
         let mut filler = burst.fill();
-        let mut bytes = 0;
-        for (frame, offload) in self.offered.iter().take(wanted) {
-            if bytes >= grant.bytes || !filler.push(frame, *offload) {
-                break;
-            }
-            bytes += frame.len() as u64;
-        }
+        filler.push_all(grant, self.offered.iter().map(|(frame, offload)| (&frame[..], *offload)));
         filler.done()
     }
 
@@ -136,14 +129,6 @@ impl Control for Memory {
     fn arm(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && self.waiting(Nanos(0))) || (wanted.room && self.room(Nanos(0)) == Room::Now)
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         Status::Up

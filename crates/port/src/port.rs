@@ -95,22 +95,24 @@ pub trait Control {
     /// Asks the peer to wake the worker through the poller. True if something wanted is there already: then do not sleep.
     fn arm(&mut self, wanted: Wanted) -> bool;
 
-    /// Tells the peer that the worker looks by itself again.
-    fn disarm(&mut self);
+    /// Tells the peer that the worker looks by itself again. A port without notifications to stop has nothing to tell.
+    fn disarm(&mut self) {}
 
     /// When something will happen without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.
     fn next_event(&self) -> Nanos {
         Nanos::NEVER
     }
 
-    /// Joins the worker's poller: every descriptor of the port is added under `key` with a number of the port's own.
+    /// Joins the worker's poller: every descriptor of the port is added under `key` with a number of the port's own. A port may have none.
     ///
     /// # Errors
     /// What the system says.
-    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()>;
+    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Handles a ready descriptor: a control message, a kick, a connection.
-    fn event(&mut self, number: u32, poller: &Poller, now: Nanos);
+    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     /// Whether an event is a message of the peer's, or its coming and going: the worker's time for it is measured and the peer's. All
     /// others only say that there are frames, or room.

@@ -216,15 +216,12 @@ impl Source for Tap {
         let wanted = BURST.min(grant.frames as usize);
         self.fill(wanted, now);
         let mut filler = burst.fill();
-        let mut bytes = 0;
-        for index in 0..wanted.min(self.count) {
+        let frame = |index| {
             let place = (self.first + index) % BURST;
             let Waiting { len, offload } = self.frames[place];
-            if bytes >= grant.bytes || !filler.push(&self.buffers[place * BUFFER + HEADER..][..len], offload) {
-                break;
-            }
-            bytes += len as u64;
-        }
+            (&self.buffers[place * BUFFER + HEADER..][..len], offload)
+        };
+        filler.push_all(grant, (0..self.count).map(frame));
         filler.done()
     }
 
@@ -289,8 +286,6 @@ impl Control for Tap {
         self.slept = true;
         wanted.frames && self.count > 0
     }
-
-    fn disarm(&mut self) {}
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
         poller.add(self.file.as_fd(), key, 0, Interest::Arrival)

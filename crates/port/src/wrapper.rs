@@ -169,14 +169,12 @@ mod tests {
         fn arm(&mut self, wanted: Wanted) -> bool {
             wanted.frames
         }
-        fn disarm(&mut self) {}
         fn next_event(&self) -> Nanos {
             Nanos(11)
         }
         fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
-        fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
         fn is_message(&self, number: u32) -> bool {
             number == 13
         }

@@ -9,9 +9,8 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
 use fairlane_port::drain::Drain;
-use fairlane_port::{Batch, Burst, Control, Key, Poller, Put, Room, Sink, Source, Status, Wanted, memory};
+use fairlane_port::{Batch, Burst, Put, Room, Sink, Source, Wrapper, memory};
 use proptest::prelude::*;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -71,7 +70,7 @@ impl Sink for Slow {
     }
 
     fn ring(&self) -> Ring {
-        Ring::default()
+        self.drain.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {
@@ -79,21 +78,15 @@ impl Sink for Slow {
     }
 }
 
-impl Control for Slow {
-    fn arm(&mut self, wanted: Wanted) -> bool {
-        self.drain.arm(wanted)
+impl Wrapper for Slow {
+    type Inner = Drain;
+
+    fn inner(&self) -> &Drain {
+        &self.drain
     }
 
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        self.drain.register(poller, key)
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
-
-    fn status(&self) -> Status {
-        Status::Up
+    fn inner_mut(&mut self) -> &mut Drain {
+        &mut self.drain
     }
 }
 

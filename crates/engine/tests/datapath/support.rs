@@ -9,9 +9,8 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Batch, Burst, Control, Key, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,14 +169,6 @@ impl Control for Dripping {
     fn arm(&mut self, wanted: Wanted) -> bool {
         wanted.room && self.room(Nanos(0)) == Room::Now
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         Status::Up

@@ -6,9 +6,8 @@ use fairlane_core::ack;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Grant;
 use fairlane_core::time::Nanos;
-use fairlane_port::{BURST, Batch, Burst, Control, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{BURST, Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -267,14 +266,6 @@ impl Control for Card {
         let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();
         (wanted.frames && self.waiting(Nanos(0))) || room
     }
-
-    fn disarm(&mut self) {}
-
-    fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
     fn status(&self) -> Status {
         match lock(&self.ring).driver {
