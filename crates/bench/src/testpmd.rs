@@ -6,6 +6,7 @@
 use crate::machine::{self, Missing, REAL_TIME};
 use crate::process::Process;
 use anyhow::{Result, ensure};
+use fairlane_core::packet::Mac;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -30,10 +31,6 @@ pub fn mac(guest: usize) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, guest as u8 + 1]
 }
 
-fn written(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
 /// The sockets of some guests in a directory.
 pub fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
     (0..guests).map(|guest| home.join(format!("vhost{guest}"))).collect()
@@ -56,7 +53,7 @@ pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: boo
     let mut devices = Vec::new();
     let mut options = vec!["--single-file-segments".to_owned(), "--".to_owned()];
     for (guest, socket) in sockets.iter().enumerate() {
-        let (path, mac) = (socket.display(), written(mac(guest)));
+        let (path, mac) = (socket.display(), Mac(mac(guest)));
         devices.push(format!("net_virtio_user{guest},path={path},queues=1,queue_size=1024,mac={mac}"));
         if let Traffic::Exchange = traffic {
             // The guest's forwarding partner makes frames without end, and swallows what the guest received.
@@ -67,7 +64,7 @@ pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: boo
         Traffic::Send => options.push("--forward-mode=txonly".to_owned()),
         Traffic::Exchange => {
             options.push("--forward-mode=mac".to_owned());
-            options.extend((0..2).map(|guest| format!("--eth-peer={},{}", 2 * guest, written(mac(1 - guest)))));
+            options.extend((0..2).map(|guest| format!("--eth-peer={},{}", 2 * guest, Mac(mac(1 - guest)))));
         }
     }
     let process = start(home, "guests", GUESTS, devices, options, real_time)?;

@@ -2,6 +2,7 @@
 
 use super::acts::{SENDERS, Setting};
 use anyhow::Context;
+use fairlane_core::packet::Mac;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
 use fairlane_lab::{Agent, Command, Guest, GuestSpec, Kind};
@@ -134,7 +135,7 @@ fn policy(home: &Path, names: &[&str], backpressure: bool) -> String {
     );
     for name in names {
         let link = if *name == RECEIVER { "receivers" } else { "senders" };
-        let mac = mac(name).map(|byte| format!("{byte:02x}")).join(":");
+        let mac = Mac(mac(name));
         let _ = write!(
             text,
             "\n[[vif]]\nname = \"{name}\"\nlink = \"{link}\"\nsocket = \"{home}/{name}.sock\"\nmac = \"{mac}\"\n"

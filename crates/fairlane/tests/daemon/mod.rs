@@ -1,6 +1,7 @@
 //! `fairlane up` as a process. Its policy, its control socket and what it complains of are in one directory.
 #![allow(dead_code)] // each test program uses its part
 
+use fairlane_core::packet::Mac;
 use fairlane_engine::snapshot::{PortState, Snapshot};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -101,7 +102,7 @@ pub fn write_policy(directory: &Path, policy: &str) -> PathBuf {
 
 /// The part of a policy about a vif, its socket named after it.
 pub fn vif_text(name: &str, link: &str, mac: [u8; 6]) -> String {
-    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mac = Mac(mac);
     format!("[[vif]]\nname = \"{name}\"\nlink = \"{link}\"\nsocket = \"DIR/{name}.sock\"\nmac = \"{mac}\"\n")
 }
 

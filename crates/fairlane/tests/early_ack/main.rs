@@ -13,11 +13,13 @@ mod guest;
 mod moved;
 mod namespace;
 mod stage;
+#[path = "../../../lab/tests/support/mod.rs"]
+mod support;
 mod transfer;
 
 use fairlane_lab::Error;
 use guest::Life;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+use support::guest_test;
 
 /// Bytes of a transfer that is not at its end when its guest is paused.
 const LONG: usize = 8 << 20;
@@ -55,20 +58,9 @@ fn trial(name: &str, test: fn()) -> Trial {
 
 /// A test that needs a network namespace, and guests as the lab boots them.
 fn guest_trial(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Trial {
-    Trial::ignorable_test(name, move || {
-        let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
-        let namespace = namespace::Namespace::new();
-        match namespace
-            .map_err(|error| Error::Missing(format!("no network namespace (root): {error}")))
-            .and_then(|_| test())
-        {
-            Ok(()) => Ok(Completion::Completed),
-            Err(Error::Missing(what)) if !required => {
-                eprintln!("SKIPPED: {what}");
-                Ok(Completion::ignored_with(what))
-            }
-            Err(error) => Err(Failed::from(error.to_string())),
-        }
+    guest_test(name, move || {
+        let _namespace = namespace::Namespace::new()?;
+        test()
     })
 }
 

@@ -1,6 +1,7 @@
 //! A network namespace of its own: whatever is started in it has its interfaces, its addresses and its TCP.
 #![allow(dead_code)] // each test program uses its part
 
+use fairlane_lab::Error;
 use nix::sched::{CloneFlags, unshare};
 use std::io;
 use std::process::Command;
@@ -13,8 +14,11 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct Namespace(Sender<Job>);
 
 impl Namespace {
-    /// A new one. This takes root.
-    pub fn new() -> Result<Namespace, nix::Error> {
+    /// A new one.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without root.
+    pub fn new() -> Result<Namespace, Error> {
         let (jobs, received) = channel::<Job>();
         let (entered, outcome) = channel();
         thread::spawn(move || {
@@ -22,7 +26,8 @@ impl Namespace {
             entered.send(failed).unwrap();
             received.into_iter().for_each(|job| job());
         });
-        outcome.recv().unwrap().map(|()| Namespace(jobs))
+        let missing = |error| Error::Missing(format!("no network namespace (root): {error}"));
+        outcome.recv().unwrap().map(|()| Namespace(jobs)).map_err(missing)
     }
 
     /// Runs a function in a thread of its own in it.

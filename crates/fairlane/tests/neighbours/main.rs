@@ -18,6 +18,8 @@ mod frontend;
 mod hostile;
 mod huge;
 mod stage;
+#[path = "../../../lab/tests/support/mod.rs"]
+mod support;
 mod worker;
 
 use daemon::vif;
@@ -26,14 +28,14 @@ use fairlane_lab::Error;
 use hostile::attack::{Accomplice, Attack};
 use hostile::deeds::{DEEDS, Deed};
 use hostile::{ACCOMPLICE, OURS, mac, renice};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use stage::{GUESTS, Stage, Traffic, uplink};
 use std::collections::VecDeque;
-use std::env;
 use std::ops::RangeFrom;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
+use support::guest_test;
 
 /// What an honest guest keeps of its share at least.
 const KEPT: f64 = 0.95;
@@ -49,21 +51,12 @@ const SENDING: f64 = 2.2;
 fn main() -> ExitCode {
     // Before there are threads and processes, which inherit it.
     renice(OURS);
-    let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
-    let guests = move || match no_deed_harms() {
-        Ok(()) => Ok(Completion::Completed),
-        Err(Error::Missing(what)) if !required => {
-            eprintln!("SKIPPED: {what}");
-            Ok(Completion::ignored_with(what))
-        }
-        Err(error) => Err(Failed::from(error.to_string())),
-    };
     let worker = || {
         worker::no_deed_takes_more_than_its_part();
         Ok(())
     };
     let tests = vec![
-        Trial::ignorable_test("no_deed_of_a_frontend_harms_its_neighbours", guests),
+        guest_test("no_deed_of_a_frontend_harms_its_neighbours", no_deed_harms),
         Trial::test("no_deed_takes_more_than_its_part_of_a_worker", worker),
     ];
     // One after the other: both measure.

@@ -18,12 +18,14 @@ mod frontend;
 mod hostile;
 #[path = "../early_ack/namespace.rs"]
 mod namespace;
+#[path = "../../../lab/tests/support/mod.rs"]
+mod support;
 mod transfers;
 mod world;
 
 use diary::Diary;
 use fairlane_lab::Error;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::Arguments;
 use namespace::Namespace;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -32,6 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::guest_test;
 use world::World;
 
 /// Of how many cycles one ends with a kill or an upgrade, where there are hours.
@@ -41,19 +44,8 @@ fn main() -> ExitCode {
     hostile::renice(hostile::OURS);
     let number = |name: &str| env::var(format!("FAIRLANE_SOAK_{name}")).ok().map(|text| text.parse().expect(name));
     let (hours, seed) = (number("HOURS"), number("SEED").unwrap_or(1.0) as u64);
-    let required = env::var_os("FAIRLANE_GUESTS").is_some_and(|value| value == "required");
-    let test = move || {
-        let network = Namespace::new().map_err(|error| Error::Missing(format!("no network namespace (root): {error}")));
-        match network.and_then(|network| soak(network, hours, seed)) {
-            Ok(()) => Ok(Completion::Completed),
-            Err(Error::Missing(what)) if !required => {
-                eprintln!("SKIPPED: {what}");
-                Ok(Completion::ignored_with(what))
-            }
-            Err(error) => Err(Failed::from(error.to_string())),
-        }
-    };
-    let tests = vec![Trial::ignorable_test("nothing_breaks_a_promise_to_real_guests", test)];
+    let test = move || soak(Namespace::new()?, hours, seed);
+    let tests = vec![guest_test("nothing_breaks_a_promise_to_real_guests", test)];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
