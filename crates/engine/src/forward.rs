@@ -177,7 +177,9 @@ impl Fabric {
         }
         let now = sending.now;
         let waited = sending.ticket.as_ref().filter(|ticket| ticket.on == to).map_or(Nanos(0), |ticket| ticket.waited);
-        let refusing = *slot.refusing.get_or_insert(now - waited);
+        // The uplink, served between the call and this, may have found a little room and ended the wait for itself.
+        let refusing = slot.refusing.unwrap_or(now).min(now - waited);
+        slot.refusing = Some(refusing);
         if slot.port.status() != Status::Up {
             sending.drop(sending.done..end, DropReason::ReceiverDown);
         } else if to != UPLINK {

@@ -214,6 +214,13 @@ fn drops_that_others_use_up_hold_nobody_longer() {
     assert_eq!(held_by_drops(60, broadcast(2)), PATIENCE);
 }
 
+/// Nor is one that comes before the only guest that waits: it finds the room, and the next one behind it finds none.
+#[test]
+fn a_drop_that_the_uplink_uses_up_before_the_only_waiter_is_no_progress() {
+    let two_at_once = |link: &mut Link, step| (0..2).filter(|_| step == 6).for_each(|_| link.send(0, 3, step));
+    assert_eq!(held_by_drops(60, two_at_once), PATIENCE);
+}
+
 /// Guest 2 waits behind guest 1, whose last frame takes the last room: nobody was refused since, and yet it waits no longer than
 /// others.
 #[test]
