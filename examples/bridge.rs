@@ -4,7 +4,7 @@
 
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::{self, SchedulerKind, Share};
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Manual};
@@ -30,7 +30,9 @@ fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
         .map(|guest| {
             let (port, peer) = memory::pair(1000);
             let share = Share { weight: weights[guest], min_rate: 0, max_rate: None, burst: 0 };
-            bridge.add(&format!("guest{guest}"), Box::new(port), share, Pins::default(), Nanos(0)).expect("no pins");
+            bridge
+                .add(&format!("guest{guest}"), Box::new(port), share, AntiSpoofing::default(), Nanos(0))
+                .expect("no anti_spoofing");
             peer
         })
         .collect();
@@ -58,6 +60,6 @@ fn main() {
 fn room_is_shared_by_weight() {
     let [one, other] = sent_by([3, 1], 4000);
     assert_eq!(one + other, 4000);
-    // Within a grant of 32 frames each.
+    // Within a budget of 32 frames each.
     assert!((2936..=3064).contains(&one), "{one}");
 }

@@ -4,9 +4,9 @@
 
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::{self, Grant, SchedulerKind, Share};
+use fairlane_core::sched::{self, Budget, SchedulerKind, Share};
 use fairlane_core::stats::DropReason;
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Manual};
@@ -24,9 +24,9 @@ struct Mirror {
 }
 
 impl Source for Mirror {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
-        filler.push_all(grant, self.frames.iter().map(|(frame, offload)| (&frame[..], *offload)));
+        filler.push_all(budget, self.frames.iter().map(|(frame, offload)| (&frame[..], *offload)));
         filler.done()
     }
 
@@ -74,7 +74,7 @@ impl Sink for Mirror {
 }
 
 impl Control for Mirror {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && !self.frames.is_empty()) || (wanted.room && self.frames.len() < ROOM)
     }
 
@@ -90,7 +90,7 @@ fn mirrored(count: u8) -> Vec<Vec<u8>> {
     bridge.set_uplink(Box::new(Mirror::default()));
     let (port, guest) = memory::pair(1000);
     let share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
-    bridge.add("guest", Box::new(port), share, Pins::default(), Nanos(0)).expect("no pins");
+    bridge.add("guest", Box::new(port), share, AntiSpoofing::default(), Nanos(0)).expect("no anti_spoofing");
     for number in 0..count {
         let mut frame = vec![number; 60];
         frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);

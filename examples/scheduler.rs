@@ -3,7 +3,7 @@
 //! `cargo run --package fairlane-engine --example scheduler`
 
 use fairlane_core::PortId;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
+use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, Share};
 use fairlane_core::time::{Nanos, SECOND};
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Scheduler for Strict {
         let Some(place) = (0..self.active.len()).max_by_key(|place| self.weights[&self.active[*place]]) else {
             return Next::Idle;
         };
-        Next::Serve(self.active.swap_remove(place), Grant { bytes: 16 << 10, frames: 32 })
+        Next::Serve(self.active.swap_remove(place), Budget { bytes: 16 << 10, frames: 32 })
     }
 
     fn charge(&mut self, port: PortId, _cost: Cost, after: After, now: Nanos) {
@@ -68,9 +68,9 @@ fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
             scheduler.activate(voice, now);
         }
         match scheduler.next(now) {
-            Next::Serve(port, grant) => {
+            Next::Serve(port, budget) => {
                 let waiting = if port == bulk { u64::MAX } else { due - offered };
-                let frames = waiting.min(grant.frames.into()).min(grant.bytes.div_ceil(FRAME));
+                let frames = waiting.min(budget.frames.into()).min(budget.bytes.div_ceil(FRAME));
                 let bytes = frames * FRAME;
                 if port == voice {
                     offered += frames;

@@ -1,6 +1,6 @@
 //! Steps of conversations between a guest and senders outside, as early ack sees them.
 
-use fairlane_core::ack::{EarlyAck, Fallback, Ring, Sight, Way};
+use fairlane_core::ack::{EarlyAck, Fallback, Ring, LookupBatch, Direction};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags, checksum};
 use fairlane_core::time::Nanos;
 use std::iter::once;
@@ -12,7 +12,7 @@ pub const STEP: usize = 12;
 /// What two connections of a guest have come to.
 pub struct Conversation {
     pub now: Nanos,
-    sights: Vec<Sight>,
+    sights: Vec<LookupBatch>,
     /// The greatest end of what was delivered, for each connection.
     most: [i32; 2],
 }
@@ -45,7 +45,7 @@ impl Conversation {
                 let end = i32::from(i16::from_le_bytes([seq, seq_high])) + payload(len, len_high) as i32;
                 self.most[connection] = self.most[connection].max(end + 2);
                 let state = if kind & 8 == 0 { Checksum::Present } else { Checksum::Valid };
-                early.look(&mut self.sights, Way::In, once((&frame[..], frame.len())), self.now);
+                early.look(&mut self.sights, Direction::In, once((&frame[..], frame.len())), self.now);
                 early.delivered(&self.sights[0], &frame[..], state, self.now);
                 if let Some(ack) = early.next_ack() {
                     assert_eq!(checksum::verify(ack), Ok(true));
@@ -60,7 +60,7 @@ impl Conversation {
             }
             3..=5 => {
                 let mut frame = frame(step, false);
-                early.look(&mut self.sights, Way::Out, once((&frame[..], frame.len())), self.now);
+                early.look(&mut self.sights, Direction::Out, once((&frame[..], frame.len())), self.now);
                 early.from_guest(&self.sights[0], &mut frame, Checksum::Present, self.now);
             }
             _ => {

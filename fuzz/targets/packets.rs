@@ -5,7 +5,7 @@ use fairlane_core::PortId;
 use fairlane_core::packet::{
     Arp, Checksum, Ethernet, Gso, GsoKind, Icmp, Ip, Mac, Offload, Segments, Tcp, Udp, checksum,
 };
-use fairlane_core::switch::{Config, Pins, Switch};
+use fairlane_core::switch::{Config, AntiSpoofing, Switch};
 use fairlane_core::time::Nanos;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
@@ -87,11 +87,11 @@ thread_local! {
 }
 
 fn attach(switch: &mut Switch, port: PortId) {
-    let pins = match port.0 {
+    let anti_spoofing = match port.0 {
         0 => return switch.attach_uplink(port),
-        _ if port == PINNED => Pins { mac: Some(Mac([2, 0, 0, 0, 0, 1])), addresses: vec![] },
-        2 => Pins { mac: None, addresses: vec![[10, 0, 0, 1].into(), "fd00::1".parse().unwrap()] },
-        _ => Pins::default(),
+        _ if port == PINNED => AntiSpoofing { mac: Some(Mac([2, 0, 0, 0, 0, 1])), addresses: vec![] },
+        2 => AntiSpoofing { mac: None, addresses: vec![[10, 0, 0, 1].into(), "fd00::1".parse().unwrap()] },
+        _ => AntiSpoofing::default(),
     };
-    switch.attach(port, pins).unwrap();
+    switch.attach(port, anti_spoofing).unwrap();
 }

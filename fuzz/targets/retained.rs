@@ -5,7 +5,7 @@
 use fairlane_core::ack::{Block, Flow, FlowView, Mode};
 use fairlane_core::time::Nanos;
 use fairlane_fuzz::{Conversation, STEP, check, edit};
-use fairlane_port::kept::Kept;
+use fairlane_port::persistent::PersistentState;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ struct Bench {
     starts: [u64; 3],
     /// A file as it is at first.
     fresh: [Vec<u8>; 3],
-    neighbour: Kept,
+    neighbour: PersistentState,
     theirs: Vec<FlowView>,
 }
 
@@ -55,7 +55,7 @@ fuzz_target!(|input: &[u8]| {
     });
 });
 
-fn converse(kept: &mut Kept, conversation: &mut Conversation, steps: &[u8], whole: bool) {
+fn converse(kept: &mut PersistentState, conversation: &mut Conversation, steps: &[u8], whole: bool) {
     for step in steps.as_chunks().0 {
         kept.with(|early| {
             conversation.step(early, step, whole);
@@ -69,10 +69,10 @@ impl Bench {
         // Files in memory, where that is: an input opens its file some times.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
         let path = directory.path().join("web");
-        let mut neighbour = Kept::open(&directory.path().join("neighbour"), Mode::Always, Nanos(0))?;
+        let mut neighbour = PersistentState::open(&directory.path().join("neighbour"), Mode::Always, Nanos(0))?;
         neighbour.with(|early| Conversation::default().open(early));
         let theirs = neighbour.look(|early| early.flows().collect());
-        drop(Kept::open(&path, Mode::Always, Nanos(0))?);
+        drop(PersistentState::open(&path, Mode::Always, Nanos(0))?);
         let file = File::open(&path)?;
         let mut title = [0; 24];
         file.read_exact_at(&mut title, 0)?;
@@ -85,8 +85,8 @@ impl Bench {
         Ok(Bench { _directory: directory, path, starts, fresh, neighbour, theirs })
     }
 
-    fn open(&self, now: Nanos) -> io::Result<Kept> {
-        Kept::open(&self.path, Mode::Always, now)
+    fn open(&self, now: Nanos) -> io::Result<PersistentState> {
+        PersistentState::open(&self.path, Mode::Always, now)
     }
 
     fn file(&self) -> File {

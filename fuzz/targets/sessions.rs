@@ -190,8 +190,8 @@ impl Bench {
             self.link.round();
             self.receive();
         }
-        self.link.bridge.arm();
-        self.link.bridge.disarm();
+        self.link.bridge.enable_notifications();
+        self.link.bridge.disable_notifications();
         assert_eq!(self.status(HONEST), Status::Up);
     }
 

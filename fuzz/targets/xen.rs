@@ -129,7 +129,7 @@ impl Bench {
         from.put(&frame(2, 1500), Offload::default());
         from.put(&tcp_frame(4000), large());
         from.take();
-        from.port.arm(Wanted { frames: true, room: true });
+        from.port.enable_notifications(Wanted { frames: true, room: true });
         from.settle();
     }
 

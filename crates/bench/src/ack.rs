@@ -3,7 +3,7 @@
 use crate::rounds::{Contestant, compete};
 use crate::{Bound, Run};
 use anyhow::Result;
-use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode, Sight, Way};
+use fairlane_core::ack::{Block, Config, Direction, EarlyAck, Flow, LookupBatch, Memory, Mode};
 use fairlane_core::packet::{Checksum, Compose, TcpFlags};
 use fairlane_core::time::Nanos;
 use fairlane_report::Figure;
@@ -80,7 +80,7 @@ struct Flows {
     /// A burst of segments for the guest, and one of ACKs of it, rewritten for the flows whose turn it is.
     data: Vec<Vec<u8>>,
     acks: Vec<Vec<u8>>,
-    sights: Vec<Sight>,
+    sights: Vec<LookupBatch>,
     random: StdRng,
 }
 
@@ -116,7 +116,7 @@ impl Flows {
 
     /// A burst for the guest.
     fn deliver(&mut self, burst: &[Vec<u8>]) {
-        self.early.look(&mut self.sights, Way::In, heads(burst), NOW);
+        self.early.look(&mut self.sights, Direction::In, heads(burst), NOW);
         for (frame, sight) in burst.iter().zip(&self.sights) {
             self.early.delivered(sight, &frame[..], Checksum::Valid, NOW);
         }
@@ -127,7 +127,7 @@ impl Flows {
 
     /// A burst of the guest.
     fn send(&mut self, burst: &mut [Vec<u8>]) {
-        self.early.look(&mut self.sights, Way::Out, heads(burst), NOW);
+        self.early.look(&mut self.sights, Direction::Out, heads(burst), NOW);
         for (frame, sight) in burst.iter_mut().zip(&self.sights) {
             black_box(self.early.from_guest(sight, frame, Checksum::Valid, NOW));
         }

@@ -5,7 +5,7 @@ use crate::process;
 use anyhow::{Result, ensure};
 use fairlane_core::packet::Mac;
 use fairlane_core::sched::{self, SchedulerKind, Share};
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Monotonic;
@@ -46,8 +46,8 @@ impl Backend {
         for (number, (socket, mac)) in guests.iter().enumerate() {
             let name = format!("guest{number}");
             let port: Box<dyn Port> = Box::new(VhostUser::listen(&name, socket, 1)?);
-            let pins = Pins { mac: Some(Mac(*mac)), addresses: Vec::new() };
-            bridge.add(&name, port, share, pins, Nanos(0))?;
+            let anti_spoofing = AntiSpoofing { mac: Some(Mac(*mac)), addresses: Vec::new() };
+            bridge.add(&name, port, share, anti_spoofing, Nanos(0))?;
         }
         Ok(Backend(Worker::start(vec![bridge], Monotonic::new(), core)?))
     }
@@ -57,7 +57,7 @@ impl Backend {
     /// # Errors
     /// The system refuses.
     pub fn make_real_time(&self) -> Result<()> {
-        let thread = self.0.ask(|_| nix::unistd::gettid())?.to_string();
+        let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
         let [chrt, policy, priority] = REAL_TIME;
         process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
     }
@@ -67,7 +67,7 @@ impl Backend {
     /// # Errors
     /// Frames were dropped.
     pub fn check_drops(&self) -> Result<()> {
-        let drops = self.0.ask(|work| {
+        let drops = self.0.call(|work| {
             let bridge = &mut work.bridges[0];
             let ports = bridge.ports().into_iter();
             let drops = ports.filter_map(|port| Some((port, bridge.counters(port)?.drops)));

@@ -4,7 +4,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fairlane_core::PortId;
 use fairlane_core::packet::checksum::Sum;
 use fairlane_core::packet::{Ethernet, Gso, GsoKind, Mac, Segments};
-use fairlane_core::switch::{Config, Pins, Switch};
+use fairlane_core::switch::{AntiSpoofing, Config, Switch};
 use fairlane_core::time::Nanos;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,12 +31,12 @@ fn small(from: u16, to: u16) -> Vec<u8> {
 }
 
 /// Every guest's verdict in turn, the second time around: all addresses are known.
-fn forward(c: &mut Criterion, name: &str, pins: impl Fn(u16) -> Pins) {
+fn forward(c: &mut Criterion, name: &str, anti_spoofing: impl Fn(u16) -> AntiSpoofing) {
     let mut switch = Switch::new(Config { isolate: false, seed: 0x1234_5678_9abc_def0 });
     switch.attach_uplink(PortId(PORTS.into()));
     let mut frames = Vec::new();
     for port in 0..PORTS {
-        switch.attach(PortId(port.into()), pins(port)).expect("addresses differ");
+        switch.attach(PortId(port.into()), anti_spoofing(port)).expect("addresses differ");
         frames.push((PortId(port.into()), small(port, (port + 7) % PORTS)));
     }
     for (from, frame) in &frames {
@@ -58,9 +58,12 @@ fn switch(c: &mut Criterion) {
             Ethernet::new_checked(black_box(&frame)).is_ok_and(|view| view.source() == mac(1) && view.vlan() == 0)
         })
     });
-    forward(c, "forward/learned", |_| Pins::default());
-    forward(c, "forward/mac", |port| Pins { mac: Some(mac(port)), addresses: Vec::new() });
-    forward(c, "forward/mac+ip", |port| Pins { mac: Some(mac(port)), addresses: vec![IpAddr::V4(address(port))] });
+    forward(c, "forward/learned", |_| AntiSpoofing::default());
+    forward(c, "forward/mac", |port| AntiSpoofing { mac: Some(mac(port)), addresses: Vec::new() });
+    forward(c, "forward/mac+ip", |port| AntiSpoofing {
+        mac: Some(mac(port)),
+        addresses: vec![IpAddr::V4(address(port))],
+    });
 }
 
 fn packet(c: &mut Criterion) {

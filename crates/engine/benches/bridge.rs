@@ -5,8 +5,8 @@ use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Compose, Mac, Offload, TcpFlags};
-use fairlane_core::sched::{self, Grant, SchedulerKind, Share};
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::sched::{self, Budget, SchedulerKind, Share};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
@@ -29,10 +29,10 @@ impl Endless {
 }
 
 impl Source for Endless {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         if let Some(first) = self.frames.first() {
-            let frames = (grant.frames as usize).min(BURST).min(grant.bytes.div_ceil(first.len() as u64) as usize);
+            let frames = (budget.frames as usize).min(BURST).min(budget.bytes.div_ceil(first.len() as u64) as usize);
             for _ in 0..frames {
                 filler.push(&self.frames[self.next], Offload::default());
                 self.next = (self.next + 1) % self.frames.len();
@@ -68,7 +68,7 @@ impl Sink for Endless {
 }
 
 impl Control for Endless {
-    fn arm(&mut self, _wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, _wanted: Wanted) -> bool {
         true
     }
 
@@ -96,8 +96,8 @@ fn rounds(criterion: &mut Criterion) {
                 let mut frame = vec![0; 64];
                 frame[..6].copy_from_slice(&[2, 0, 0, 0, 1, 0]);
                 frame[6..12].copy_from_slice(&mac.0);
-                let pins = Pins { mac: pinned.then_some(mac), addresses: Vec::new() };
-                bridge.add("guest", Endless::of(vec![frame]), SHARE, pins, Nanos(0)).expect("own addresses");
+                let anti_spoofing = AntiSpoofing { mac: pinned.then_some(mac), addresses: Vec::new() };
+                bridge.add("guest", Endless::of(vec![frame]), SHARE, anti_spoofing, Nanos(0)).expect("own addresses");
             }
             let mut burst = Burst::new();
             let clock = Monotonic::new();
@@ -129,7 +129,7 @@ fn connect(file: &Path) {
     let (uplink, outside) = memory::pair(8);
     let (port, inside) = memory::pair(8);
     let mut bridge = bridge(Box::new(uplink));
-    bridge.add("guest", Box::new(port), SHARE, Pins::default(), Nanos(0)).expect("own addresses");
+    bridge.add("guest", Box::new(port), SHARE, AntiSpoofing::default(), Nanos(0)).expect("own addresses");
     bridge.accelerate(PortId(1), file, Mode::Auto, Nanos(0)).expect("a file");
     let (mut burst, clock) = (Burst::new(), Monotonic::new());
     for (peer, inward, flags, sequence, acknowledgment) in [
@@ -153,7 +153,7 @@ fn early_ack(criterion: &mut Criterion) {
         let data = (0..1024).map(|at| segment(true, TcpFlags::ACK, number(at), 1, 1448)).collect();
         let ack = vec![segment(false, TcpFlags::ACK, 1, number(1), 0)];
         let mut bridge = bridge(Endless::of(data));
-        bridge.add("guest", Endless::of(ack), SHARE, Pins::default(), Nanos(0)).expect("own addresses");
+        bridge.add("guest", Endless::of(ack), SHARE, AntiSpoofing::default(), Nanos(0)).expect("own addresses");
         if let Some(mode) = mode {
             bridge.accelerate(PortId(1), &file, mode, Nanos(0)).expect("a file");
         }

@@ -10,11 +10,11 @@ mod settings;
 use crate::bill::Worked;
 use crate::clock::Clock;
 use crate::early::Offered;
+use crate::entry::{PortEntry, Turn};
 use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK};
-use crate::slot::{Slot, Turn};
 use crate::snapshot::{EarlyState, PortState, VifState};
 use fairlane_core::PortId;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler};
+use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
@@ -30,7 +30,7 @@ const POLLS: usize = 64;
 pub struct Round {
     /// Frames taken from ports, whatever became of them.
     pub frames: u64,
-    /// Whether it left something undone that the next one can do at once. What comes meanwhile, [`Bridge::arm`] finds.
+    /// Whether it left something undone that the next one can do at once. What comes meanwhile, [`Bridge::enable_notifications`] finds.
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
@@ -66,7 +66,7 @@ pub struct Bridge {
 struct Service {
     port: PortId,
     /// What may still be taken.
-    grant: Grant,
+    budget: Budget,
     cost: Cost,
 }
 
@@ -84,7 +84,7 @@ impl Bridge {
             name: name.to_owned(),
             fabric: Fabric {
                 switch: Switch::new(switch),
-                slots: vec![None],
+                entries: vec![None],
                 touched: Vec::new(),
                 patience: Patience::default(),
             },
@@ -125,12 +125,12 @@ impl Bridge {
                 round.frames += frames;
             }
             match self.scheduler.next(now) {
-                Next::Serve(port, grant) => {
+                Next::Serve(port, budget) => {
                     if uplink {
                         // The uplink's time is not this port's.
                         now = clock.now();
                     }
-                    let service = Service { port, grant, cost: Cost::default() };
+                    let service = Service { port, budget, cost: Cost::default() };
                     self.attend(service, burst, &mut round, &mut now, clock);
                 }
                 idle if !uplink => {
@@ -155,12 +155,12 @@ impl Bridge {
 
     /// Frames from the uplink are not scheduled: whoever sends them decides.
     fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
-        let Some(slot) = self.fabric.slot(UPLINK) else { return 0 };
-        if matches!(slot.turn, Turn::Parked(_)) || !slot.has_frames(now) {
+        let Some(entry) = self.fabric.entry(UPLINK) else { return 0 };
+        if matches!(entry.turn, Turn::Parked(_)) || !entry.has_frames(now) {
             return 0;
         }
-        let grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
-        let mut service = Service { port: UPLINK, grant, cost: Cost::default() };
+        let budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
+        let mut service = Service { port: UPLINK, budget, cost: Cost::default() };
         if let Left::Waits(on) = self.serve(&mut service, burst, now) {
             self.park(UPLINK, on);
         }
@@ -179,8 +179,8 @@ impl Bridge {
         std::mem::swap(&mut self.held, &mut self.resumed);
         for index in (0..self.resumed.len()).rev() {
             let Service { port, cost, .. } = self.resumed[index];
-            if let Some(slot) = self.fabric.slot(port) {
-                slot.turn = Turn::Active;
+            if let Some(entry) = self.fabric.entry(port) {
+                entry.turn = Turn::Active;
             }
             if cost.frames == 0 {
                 self.scheduler.defer(port, *now);
@@ -209,9 +209,9 @@ impl Bridge {
         let mut end = clock.now();
         let frames = service.cost.frames - before;
         let nanos = end.since(*now).0;
-        if let Some(slot) = self.fabric.slot(port) {
+        if let Some(entry) = self.fabric.entry(port) {
             let served = end;
-            service.cost.nanos += slot.frame_time.own(nanos, frames, || {
+            service.cost.nanos += entry.frame_time.own(nanos, frames, || {
                 let worked = self.worked.take(served, clock);
                 // To ask is at its expense.
                 end = clock.now();
@@ -219,20 +219,20 @@ impl Bridge {
             });
             service.cost.nanos += end.since(served).0;
             if !matches!(left, Left::Waits(UPLINK)) {
-                service.cost.nanos += slot.messages.charge();
+                service.cost.nanos += entry.messages.charge();
             }
         }
         *now = end;
         round.frames += frames;
         if frames > 0
-            && let Some(slot) = self.fabric.slot(port)
+            && let Some(entry) = self.fabric.entry(port)
         {
-            slot.since = end;
+            entry.since = end;
         }
         if let Left::Waits(UPLINK) = left {
             self.held.push(service);
-            if let Some(slot) = self.fabric.slot(port) {
-                slot.turn = Turn::Parked(UPLINK);
+            if let Some(entry) = self.fabric.entry(port) {
+                entry.turn = Turn::Parked(UPLINK);
             }
             return;
         }
@@ -249,17 +249,17 @@ impl Bridge {
         }
     }
 
-    /// Takes frames from a port, up to the grant, and gives them to whom they are for.
+    /// Takes frames from a port, up to the budget, and gives them to whom they are for.
     fn serve(&mut self, service: &mut Service, burst: &mut Burst, now: Nanos) -> Left {
-        let Service { port: from, grant, cost } = service;
-        let Some(mut sender) = self.fabric.slots[from.index()].take() else { return Left::Nothing };
+        let Service { port: from, budget, cost } = service;
+        let Some(mut sender) = self.fabric.entries[from.index()].take() else { return Left::Nothing };
         let before = *cost;
         let mut ticket = sender.ticket.filter(|ticket| ticket.called);
         let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
         let left = loop {
             let Offered { batch, suppressed } = match &mut sender.early {
-                Some(early) => early.offer(&mut *sender.port, burst, *grant, now),
-                None => Offered { batch: sender.port.offer(burst, *grant, now), suppressed: 0 },
+                Some(early) => early.offer(&mut *sender.port, burst, *budget, now),
+                None => Offered { batch: sender.port.offer(burst, *budget, now), suppressed: 0 },
             };
             if batch.is_empty() {
                 break Left::Nothing;
@@ -286,9 +286,9 @@ impl Bridge {
             cost.bytes += bytes;
             cost.uplink_bytes += uplink_bytes;
             cost.frames += done as u64;
-            grant.bytes = grant.bytes.saturating_sub(bytes);
-            grant.frames = grant.frames.saturating_sub(done as u32);
-            let spent = grant.bytes == 0 || grant.frames == 0;
+            budget.bytes = budget.bytes.saturating_sub(bytes);
+            budget.frames = budget.frames.saturating_sub(done as u32);
+            let spent = budget.bytes == 0 || budget.frames == 0;
             if let Some(on) = blocked.filter(|_| !spent) {
                 break Left::Waits(on);
             }
@@ -312,25 +312,25 @@ impl Bridge {
                 sender.waiting.record(now.since(sender.since));
             }
         }
-        self.fabric.slots[from.index()] = Some(sender);
+        self.fabric.entries[from.index()] = Some(sender);
         left
     }
 
     /// Leaves a port alone until it is asked again whether frames came.
     fn rest(&mut self, port: PortId) {
-        if let Some(slot) = self.fabric.slot(port) {
-            slot.turn = Turn::Idle;
+        if let Some(entry) = self.fabric.entry(port) {
+            entry.turn = Turn::Idle;
             self.idle.push(port);
         }
     }
 
     /// Leaves a port waiting for room in another.
     fn park(&mut self, port: PortId, on: PortId) {
-        let Some(slot) = self.fabric.slot(port) else { return };
-        slot.turn = Turn::Parked(on);
-        let ticket = slot.ticket.filter(|ticket| ticket.on == on);
-        if let Some(slot) = self.fabric.slot(on) {
-            slot.waiters.add(port, ticket);
+        let Some(entry) = self.fabric.entry(port) else { return };
+        entry.turn = Turn::Parked(on);
+        let ticket = entry.ticket.filter(|ticket| ticket.on == on);
+        if let Some(entry) = self.fabric.entry(on) {
+            entry.waiters.add(port, ticket);
             if !self.contended.contains(&on) {
                 self.contended.push(on);
             }
@@ -362,44 +362,44 @@ impl Bridge {
     ///
     /// That a guest has more room is no progress yet: it may not be enough for any frame that waits.
     fn opening(&mut self, on: PortId, now: Nanos) -> Nanos {
-        let Some(slot) = self.fabric.slot(on) else { return now };
-        let room = match slot.port.room(now) {
+        let Some(entry) = self.fabric.entry(on) else { return now };
+        let room = match entry.port.room(now) {
             Room::Now => {
                 if on == UPLINK {
-                    slot.refusing = None;
+                    entry.refusing = None;
                 }
                 return now;
             }
             Room::At(time) => time,
-            Room::Unknown if slot.port.status() != Status::Up => return now,
+            Room::Unknown if entry.port.status() != Status::Up => return now,
             Room::Unknown => Nanos::NEVER,
         };
         if on == UPLINK {
             return room;
         }
-        if slot.refusing.is_none() && !slot.waiters.is_empty() {
+        if entry.refusing.is_none() && !entry.waiters.is_empty() {
             // Who was called took the last room, and nobody has asked for any since.
-            slot.refusing = Some(now);
+            entry.refusing = Some(now);
         }
-        let stalled = slot.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
-        let impatient = if slot.waiters.contains(UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
+        let stalled = entry.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
+        let impatient = if entry.waiters.contains(UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
         room.min(stalled).min(impatient)
     }
 
     /// Has the uplink go on if it waits for a port, and of the guests that do the one whose turn it is. False if there is
     /// none.
     fn call(&mut self, on: PortId, now: Nanos) -> bool {
-        let Some(slot) = self.fabric.slot(on) else { return false };
-        let uplink_waits = slot.waiters.remove(UPLINK);
-        let waited = slot.refusing.map_or(Nanos(0), |since| now.since(since));
-        let called = slot.waiters.call(on, waited);
-        if uplink_waits && let Some(uplink) = self.fabric.slot(UPLINK) {
+        let Some(entry) = self.fabric.entry(on) else { return false };
+        let uplink_waits = entry.waiters.remove(UPLINK);
+        let waited = entry.refusing.map_or(Nanos(0), |since| now.since(since));
+        let called = entry.waiters.call(on, waited);
+        if uplink_waits && let Some(uplink) = self.fabric.entry(UPLINK) {
             uplink.turn = Turn::Idle;
             self.fabric.patience.end(now);
         }
         let Some((port, ticket)) = called else { return false };
-        if let Some(slot) = self.fabric.slot(port) {
-            (slot.turn, slot.ticket) = (Turn::Active, Some(ticket));
+        if let Some(entry) = self.fabric.entry(port) {
+            (entry.turn, entry.ticket) = (Turn::Active, Some(ticket));
             self.scheduler.activate(port, now);
         }
         true
@@ -412,10 +412,10 @@ impl Bridge {
                 self.cursor = 0;
             }
             let Some(&port) = self.idle.get(self.cursor) else { break };
-            let Some(slot) = self.fabric.slot(port) else { continue };
-            if slot.has_frames(now) {
-                slot.turn = Turn::Active;
-                slot.since = now;
+            let Some(entry) = self.fabric.entry(port) else { continue };
+            if entry.has_frames(now) {
+                entry.turn = Turn::Active;
+                entry.since = now;
                 self.idle.swap_remove(self.cursor);
                 self.scheduler.activate(port, now);
             } else {
@@ -426,14 +426,14 @@ impl Bridge {
 
     /// Publishes what the round did, once a port. Answers when ports that hold a notification back want to be asked again.
     fn flush(&mut self, now: Nanos) -> Nanos {
-        let Fabric { slots, touched, .. } = &mut self.fabric;
+        let Fabric { entries, touched, .. } = &mut self.fabric;
         let mut next = Nanos::NEVER;
         touched.retain(|port| {
-            let Some(slot) = &mut slots[port.index()] else { return false };
-            let again = slot.port.flush(now);
+            let Some(entry) = &mut entries[port.index()] else { return false };
+            let again = entry.port.flush(now);
             next = next.min(again);
-            slot.touched = again != Nanos::NEVER;
-            slot.touched
+            entry.touched = again != Nanos::NEVER;
+            entry.touched
         });
         next
     }
@@ -444,51 +444,52 @@ impl Bridge {
             return;
         }
         self.marked = now;
-        let uplink = self.fabric.slot(UPLINK).is_some();
-        let counts = |slot: &Slot| if uplink { slot.uplink_bytes } else { slot.counters.sent_bytes };
-        let vifs = self.fabric.slots.iter_mut().skip(1).flatten();
-        let total: u64 = vifs.map(|slot| counts(slot) - slot.marked).sum();
-        for slot in self.fabric.slots.iter_mut().skip(1).flatten() {
-            slot.part = if total > 0 { (counts(slot) - slot.marked) as f64 / total as f64 } else { 0.0 };
-            slot.marked = counts(slot);
+        let uplink = self.fabric.entry(UPLINK).is_some();
+        let counts = |entry: &PortEntry| if uplink { entry.uplink_bytes } else { entry.counters.sent_bytes };
+        let vifs = self.fabric.entries.iter_mut().skip(1).flatten();
+        let total: u64 = vifs.map(|entry| counts(entry) - entry.marked).sum();
+        for entry in self.fabric.entries.iter_mut().skip(1).flatten() {
+            entry.part = if total > 0 { (counts(entry) - entry.marked) as f64 / total as f64 } else { 0.0 };
+            entry.marked = counts(entry);
         }
     }
 
     /// State of the uplink and of all vifs.
     pub fn snapshot(&mut self, now: Nanos) -> (Option<PortState>, Vec<VifState>) {
         self.mark(now);
-        let state = |slot: &Slot| PortState::new(slot.port.status(), &slot.counters, slot.port.lost());
-        let slots = &self.fabric.slots;
-        let name = |port: PortId| slots[port.index()].as_ref().map(|slot| slot.name.clone());
-        let vifs = slots.iter().skip(1).flatten().map(|slot| (slot, slot.granted())).map(|(slot, share)| VifState {
-            name: slot.name.clone(),
-            link: self.name.clone(),
-            weight: share.weight,
-            min_rate: share.min_rate,
-            max_rate: share.max_rate,
-            burst: share.burst,
-            share: slot.part,
-            waits_for: if let Turn::Parked(on) = slot.turn { name(on) } else { None },
-            waiting: slot.waiting.clone(),
-            early_ack: slot.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
-            port: state(slot),
-        });
-        (slots[UPLINK.index()].as_deref().map(state), vifs.collect())
+        let state = |entry: &PortEntry| PortState::new(entry.port.status(), &entry.counters, entry.port.lost());
+        let entries = &self.fabric.entries;
+        let name = |port: PortId| entries[port.index()].as_ref().map(|entry| entry.name.clone());
+        let vifs =
+            entries.iter().skip(1).flatten().map(|entry| (entry, entry.granted())).map(|(entry, share)| VifState {
+                name: entry.name.clone(),
+                link: self.name.clone(),
+                weight: share.weight,
+                min_rate: share.min_rate,
+                max_rate: share.max_rate,
+                burst: share.burst,
+                share: entry.part,
+                waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
+                waiting: entry.waiting.clone(),
+                early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
+                port: state(entry),
+            });
+        (entries[UPLINK.index()].as_deref().map(state), vifs.collect())
     }
 
     /// Handles a ready descriptor of a port. What a message of its peer takes is the port's: it is charged with the next service, and
     /// who sends too many is heard later. `now` is later then by as much, so that it is nobody else's time.
     pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
-        let Some(slot) = self.fabric.slot(port) else { return };
-        if !slot.port.is_message(number) {
-            return slot.port.event(number, poller, *now);
+        let Some(entry) = self.fabric.entry(port) else { return };
+        if !entry.port.is_message(number) {
+            return entry.port.event(number, poller, *now);
         }
         self.worked.take(*now, clock);
-        slot.port.event(number, poller, *now);
+        entry.port.event(number, poller, *now);
         *now = clock.now();
-        slot.messages.count(self.worked.take(*now, clock), *now);
-        if slot.messages.again() > *now && !self.unheard.contains(&port) {
-            slot.port.hear(false);
+        entry.messages.count(self.worked.take(*now, clock), *now);
+        if entry.messages.again() > *now && !self.unheard.contains(&port) {
+            entry.port.hear(false);
             self.unheard.push(port);
         }
         self.heed_limit(port, *now);
@@ -499,10 +500,10 @@ impl Bridge {
         let Bridge { fabric, unheard, .. } = self;
         let mut next = Nanos::NEVER;
         unheard.retain(|port| {
-            let Some(slot) = fabric.slot(*port) else { return false };
-            let again = slot.messages.again();
+            let Some(entry) = fabric.entry(*port) else { return false };
+            let again = entry.messages.again();
             if again <= now {
-                slot.port.hear(true);
+                entry.port.hear(true);
                 return false;
             }
             next = next.min(again);
@@ -512,26 +513,27 @@ impl Bridge {
     }
 
     /// Asks every port to wake the worker for what it waits for. True if something is there already.
-    pub fn arm(&mut self) -> bool {
+    pub fn enable_notifications(&mut self) -> bool {
         let mut ready = false;
-        for (index, slot) in self.fabric.slots.iter_mut().enumerate() {
-            let Some(slot) = slot else { continue };
-            let awaited = !slot.waiters.is_empty() || (index == UPLINK.index() && !self.held.is_empty());
-            let idle = slot.turn == Turn::Idle;
-            ready |= slot.port.arm(Wanted { frames: idle, room: awaited }) || (idle && slot.sends_for_guest());
+        for (index, entry) in self.fabric.entries.iter_mut().enumerate() {
+            let Some(entry) = entry else { continue };
+            let awaited = !entry.waiters.is_empty() || (index == UPLINK.index() && !self.held.is_empty());
+            let idle = entry.turn == Turn::Idle;
+            ready |= entry.port.enable_notifications(Wanted { frames: idle, room: awaited })
+                || (idle && entry.sends_for_guest());
         }
         ready
     }
 
     /// Tells every port that the worker looks by itself again.
-    pub fn disarm(&mut self) {
-        for slot in self.fabric.slots.iter_mut().flatten() {
-            slot.port.disarm();
+    pub fn disable_notifications(&mut self) {
+        for entry in self.fabric.entries.iter_mut().flatten() {
+            entry.port.disable_notifications();
         }
     }
 
     /// When a port will do something by itself.
     pub fn next_event(&self) -> Nanos {
-        self.fabric.slots.iter().flatten().map(|slot| slot.port.next_event()).min().unwrap_or(Nanos::NEVER)
+        self.fabric.entries.iter().flatten().map(|entry| entry.port.next_event()).min().unwrap_or(Nanos::NEVER)
     }
 }

@@ -9,7 +9,7 @@ use crate::worker::Work;
 use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
 use fairlane_core::sched;
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_policy::{Change, Link, Policy, Vif};
 use fairlane_port::Port;
@@ -31,13 +31,13 @@ impl Bridge {
         clock: &impl Clock,
     ) -> Result<Bridge, Error> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
-        let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay);
+        let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.idle_timeout);
         let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler);
         if let Some(uplink) = uplink {
             bridge.set_uplink(uplink);
         }
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
-            let added = bridge.add(&vif.name, card(vif)?, vif.share, pins(vif), clock.now());
+            let added = bridge.add(&vif.name, card(vif)?, vif.share, anti_spoofing(vif), clock.now());
             let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
             or_without(
                 &vif.name,
@@ -49,8 +49,8 @@ impl Bridge {
 }
 
 /// What a vif may send as.
-fn pins(vif: &Vif) -> Pins {
-    Pins { mac: vif.mac, addresses: vif.addresses.clone() }
+fn anti_spoofing(vif: &Vif) -> AntiSpoofing {
+    AntiSpoofing { mac: vif.mac, addresses: vif.addresses.clone() }
 }
 
 /// Gives a new port early ack, if it is to have it, or is owed something from an earlier time.
@@ -103,10 +103,10 @@ impl<C: Clock> Work<C> {
     ) -> Vec<Refused> {
         // An address may pass from one vif to another: all are let go before one is taken.
         for change in &changes {
-            if let Change::Pins { vif, .. } = change
+            if let Change::AntiSpoofing { vif, .. } = change
                 && let Some((bridge, port)) = self.vif(vif)
             {
-                let _ = self.bridges[bridge].set_pins(port, Pins::default());
+                let _ = self.bridges[bridge].set_anti_spoofing(port, AntiSpoofing::default());
             }
         }
         let mut refused = Vec::new();
@@ -151,7 +151,7 @@ impl<C: Clock> Work<C> {
                 }
                 self.reschedule(policy);
             }
-            Change::Scheduler { .. } | Change::Delay { .. } => self.reschedule(policy),
+            Change::Scheduler { .. } | Change::IdleTimeout { .. } => self.reschedule(policy),
             Change::Isolate { link, isolate } => {
                 if let Some(bridge) = self.find(link) {
                     self.bridges[bridge].set_isolate(*isolate);
@@ -162,9 +162,10 @@ impl<C: Clock> Work<C> {
                     self.bridges[bridge].set_share(port, *share, now);
                 }
             }
-            Change::Pins { vif, mac, addresses } => {
+            Change::AntiSpoofing { vif, mac, addresses } => {
                 if let Some((bridge, port)) = self.vif(vif) {
-                    let pinned = self.bridges[bridge].set_pins(port, Pins { mac: *mac, addresses: addresses.clone() });
+                    let pinned = self.bridges[bridge]
+                        .set_anti_spoofing(port, AntiSpoofing { mac: *mac, addresses: addresses.clone() });
                     pinned.map_err(|error| Error::failed(format!("vif `{vif}`"), error))?;
                 }
             }
@@ -172,7 +173,7 @@ impl<C: Clock> Work<C> {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;
                 let said = |error: &dyn std::fmt::Display| Error::failed(format!("vif `{}`", vif.name), error);
-                let added = self.bridges[bridge].add(&vif.name, port, vif.share, pins(vif), now);
+                let added = self.bridges[bridge].add(&vif.name, port, vif.share, anti_spoofing(vif), now);
                 let port = added.map_err(|error| said(&error))?;
                 let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
@@ -193,7 +194,10 @@ impl<C: Clock> Work<C> {
         let now = self.clock.now();
         for bridge in &mut self.bridges {
             if let Some(link) = policy.link(bridge.name()) {
-                bridge.set_scheduler(sched::build(link.scheduler, ports::rate(&policy.links, link), link.delay), now);
+                bridge.set_scheduler(
+                    sched::build(link.scheduler, ports::rate(&policy.links, link), link.idle_timeout),
+                    now,
+                );
             }
         }
     }

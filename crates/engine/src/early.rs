@@ -4,11 +4,11 @@
 //! and the switch, at its expense. So nothing else of the datapath need know of them. They are written when it is the guest's turn, and
 //! say all that is to be said then: of each flow one waits at most, and none gives way to another's.
 
-use fairlane_core::ack::{FlowView, Frame, ImportError, Mode, Sight, Stats, Verdict, Way};
+use fairlane_core::ack::{Direction, FlowView, Frame, ImportError, LookupBatch, Mode, Stats, Verdict};
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
-use fairlane_port::kept::Kept;
+use fairlane_port::persistent::PersistentState;
 use fairlane_port::{BURST, Batch, Burst, HEAD, Head, Port};
 use std::collections::VecDeque;
 use std::io;
@@ -26,13 +26,13 @@ pub(crate) fn file(control: &Path, vif: &str) -> PathBuf {
 
 /// Early ack for one guest.
 pub(crate) struct Early {
-    kept: Kept,
+    kept: PersistentState,
     mode: Mode,
     /// Frames sent for the guest that are shown and not taken yet, first to last.
     acks: VecDeque<Short>,
     judged: Judged,
     /// The frames being shown.
-    sights: Vec<Sight>,
+    sights: Vec<LookupBatch>,
     /// Whether what was offered last is from the ring.
     from_ring: bool,
 }
@@ -66,7 +66,7 @@ impl Early {
     /// What the system says.
     pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Early> {
         Ok(Early {
-            kept: Kept::open(path, mode, now)?,
+            kept: PersistentState::open(path, mode, now)?,
             mode,
             acks: VecDeque::with_capacity(BURST),
             judged: Judged::default(),
@@ -102,7 +102,7 @@ impl Early {
         &'a mut self,
         port: &'a mut dyn Port,
         burst: &'a mut Burst,
-        grant: Grant,
+        budget: Budget,
         now: Nanos,
     ) -> Offered<'a> {
         self.from_ring = !self.waiting() || !self.judged.is_empty();
@@ -116,15 +116,15 @@ impl Early {
                 }
             });
             let mut filler = burst.fill();
-            filler.push_all(grant, self.acks.iter().map(|ack| (&ack.bytes[..ack.len.into()], Offload::default())));
+            filler.push_all(budget, self.acks.iter().map(|ack| (&ack.bytes[..ack.len.into()], Offload::default())));
             return Offered { batch: filler.done(), suppressed: 0 };
         }
-        let batch = port.offer(burst, grant, now);
+        let batch = port.offer(burst, budget, now);
         if !self.judged.are_of(&batch) {
             let Early { kept, judged, sights, .. } = self;
             judged.clear();
             kept.with(|early| {
-                if early.look(sights, Way::Out, shown(&batch, 0..batch.len()), now) {
+                if early.look(sights, Direction::Out, shown(&batch, 0..batch.len()), now) {
                     judged
                         .judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
                 }
@@ -150,7 +150,7 @@ impl Early {
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, sights, .. } = self;
         kept.with(|early| {
-            if !early.look(sights, Way::In, shown(batch, frames.clone()), now) {
+            if !early.look(sights, Direction::In, shown(batch, frames.clone()), now) {
                 return;
             }
             for (index, sight) in frames.zip(sights.iter()) {

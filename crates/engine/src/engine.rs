@@ -146,7 +146,7 @@ impl Engine {
     /// # Errors
     /// Who does not.
     pub fn is_well(&self) -> Result<(), Error> {
-        Ok(self.shared.workers.iter().try_for_each(|worker| worker.ask(|_| ()))?)
+        Ok(self.shared.workers.iter().try_for_each(|worker| worker.call(|_| ()))?)
     }
 }
 
@@ -228,7 +228,7 @@ impl Shared {
                 continue;
             }
             let newer = newer.clone();
-            match worker.ask(move |work| work.apply(steps, &newer, opened)) {
+            match worker.call(move |work| work.apply(steps, &newer, opened)) {
                 Ok(refused) => {
                     for Refused { change, why } in refused.into_iter().rev() {
                         now.take_back(&change, policy);
@@ -250,11 +250,13 @@ impl Shared {
         };
         let link = match change {
             Change::RemoveVif { vif } => of_vif(policy, vif),
-            Change::Share { vif, .. } | Change::Pins { vif, .. } | Change::EarlyAck { vif, .. } => of_vif(newer, vif),
+            Change::Share { vif, .. } | Change::AntiSpoofing { vif, .. } | Change::EarlyAck { vif, .. } => {
+                of_vif(newer, vif)
+            }
             Change::AddVif(vif) => vif.link.clone(),
             Change::Rate { link, .. }
             | Change::Scheduler { link, .. }
-            | Change::Delay { link, .. }
+            | Change::IdleTimeout { link, .. }
             | Change::Isolate { link, .. } => link.clone(),
         };
         self.places.get(&link).copied().ok_or(Error::NoLink(link))
@@ -264,7 +266,7 @@ impl Shared {
         let mut uplinks = HashMap::new();
         let mut vifs = Vec::new();
         for worker in &self.workers {
-            let seen = worker.ask(|work| {
+            let seen = worker.call(|work| {
                 let now = work.clock.now();
                 let bridges = work.bridges.iter_mut();
                 bridges.map(|bridge| (bridge.name().to_owned(), bridge.snapshot(now))).collect::<Vec<_>>()
@@ -284,7 +286,7 @@ impl Shared {
             scheduler: link.scheduler.name().to_owned(),
             by_weight: link.scheduler.by_weight(),
             rate: ports::rate(&policy.links, link),
-            delay: link.delay.0,
+            idle_timeout: link.idle_timeout.0,
             isolate: link.isolate,
             cpu: link.cpu,
             uplink: uplinks.get(&link.name).cloned().flatten(),

@@ -1,6 +1,6 @@
 //! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver says.
 
-use crate::slot::Slot;
+use crate::entry::PortEntry;
 use crate::waiters::Ticket;
 use fairlane_core::PortId;
 use fairlane_core::stats::{DropReason, Drops};
@@ -85,7 +85,7 @@ pub(crate) struct Sending<'a> {
 /// The switch and the ports behind it. The sender of a burst is out of the table while it is served.
 pub(crate) struct Fabric {
     pub switch: Switch,
-    pub slots: Vec<Option<Box<Slot>>>,
+    pub entries: Vec<Option<Box<PortEntry>>>,
     /// Ports to flush at the end of the round.
     pub touched: Vec<PortId>,
     pub patience: Patience,
@@ -94,14 +94,14 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// A port that is there.
     #[inline]
-    pub fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
-        self.slots.get_mut(port.index())?.as_deref_mut()
+    pub fn entry(&mut self, port: PortId) -> Option<&mut PortEntry> {
+        self.entries.get_mut(port.index())?.as_deref_mut()
     }
 
     /// Bytes that a port was given; none of one that is gone.
     pub fn received_bytes(&self, port: PortId) -> u64 {
-        let slot = self.slots.get(port.index()).and_then(Option::as_ref);
-        slot.map_or(0, |slot| slot.counters.received_bytes)
+        let entry = self.entries.get(port.index()).and_then(Option::as_ref);
+        entry.map_or(0, |entry| entry.counters.received_bytes)
     }
 
     /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
@@ -155,22 +155,22 @@ impl Fabric {
 
     /// Gives the frames before `end` to one port, until one must wait for room.
     fn deliver(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
-        let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else {
+        let Some(entry) = self.entries.get_mut(to.index()).and_then(Option::as_mut) else {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
         // Room that a port has by now is for whom it refused: whoever comes later would overtake the order in which it is
         // given away, the uplink's by the scheduler and a guest's by its waiters. What the uplink brings is in no such order.
         let promised = match to {
-            UPLINK => slot.refusing.is_some(),
-            guest => sending.from != UPLINK && !sending.is_called_by(guest) && !slot.waiters.is_empty(),
+            UPLINK => entry.refusing.is_some(),
+            guest => sending.from != UPLINK && !sending.is_called_by(guest) && !entry.waiters.is_empty(),
         };
-        if promised && slot.port.status() == Status::Up {
+        if promised && entry.port.status() == Status::Up {
             return;
         }
-        let before = slot.counters.received_bytes;
-        sending.done = slot.take(sending, to, sending.done..end, &mut self.touched);
+        let before = entry.counters.received_bytes;
+        sending.done = entry.take(sending, to, sending.done..end, &mut self.touched);
         if to == UPLINK {
-            sending.uplink_bytes += slot.counters.received_bytes - before;
+            sending.uplink_bytes += entry.counters.received_bytes - before;
         }
         if sending.done == end {
             return;
@@ -178,9 +178,9 @@ impl Fabric {
         let now = sending.now;
         let waited = sending.ticket.as_ref().filter(|ticket| ticket.on == to).map_or(Nanos(0), |ticket| ticket.waited);
         // The uplink, served between the call and this, may have found a little room and ended the wait for itself.
-        let refusing = slot.refusing.unwrap_or(now).min(now - waited);
-        slot.refusing = Some(refusing);
-        if slot.port.status() != Status::Up {
+        let refusing = entry.refusing.unwrap_or(now).min(now - waited);
+        entry.refusing = Some(refusing);
+        if entry.port.status() != Status::Up {
             sending.drop(sending.done..end, DropReason::ReceiverDown);
         } else if to != UPLINK {
             let stalled = now.since(refusing) >= PATIENCE;
@@ -203,10 +203,10 @@ impl Fabric {
         }
         let run = start..sending.done;
         for to in self.switch.flood(sending.from).filter(|to| *to != UPLINK) {
-            let Some(slot) = self.slots.get_mut(to.index()).and_then(Option::as_mut) else { continue };
-            let next = slot.take(sending, to, run.clone(), &mut self.touched);
+            let Some(entry) = self.entries.get_mut(to.index()).and_then(Option::as_mut) else { continue };
+            let next = entry.take(sending, to, run.clone(), &mut self.touched);
             if next < run.end {
-                let up = slot.port.status() == Status::Up;
+                let up = entry.port.status() == Status::Up;
                 let reason = if up { DropReason::ReceiverStalled } else { DropReason::ReceiverDown };
                 sending.drops.add(reason, (run.end - next) as u64);
             }
@@ -227,7 +227,7 @@ impl Sending<'_> {
     }
 }
 
-impl Slot {
+impl PortEntry {
     /// Puts a run into the port, past frames that it will never take. Returns the first frame that found it full.
     fn take(&mut self, sending: &mut Sending<'_>, id: PortId, run: Range<usize>, touched: &mut Vec<PortId>) -> usize {
         let mut next = run.start;

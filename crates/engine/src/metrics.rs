@@ -4,8 +4,8 @@ mod server;
 
 pub use server::Server;
 
+use crate::entry::Waiting;
 use crate::error::Error;
-use crate::slot::Waiting;
 use crate::snapshot::{EarlyState, PortState, Snapshot, VifState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};

@@ -3,7 +3,7 @@
 //! Rates are bits a second, sizes bytes, times nanoseconds. Counters only grow: who wants rates takes two snapshots.
 
 use crate::early::Seen;
-use crate::slot::Waiting;
+use crate::entry::Waiting;
 use fairlane_core::ack::{Fallback, FlowView};
 use fairlane_core::stats::{Counters, Drops};
 use fairlane_port::Status;
@@ -34,7 +34,8 @@ pub struct LinkState {
     /// Rate of the uplink; none for as fast as it goes.
     pub rate: Option<u64>,
     /// A vif without a frame for this long counts as inactive.
-    pub delay: u64,
+    #[serde(alias = "delay")]
+    pub idle_timeout: u64,
     /// Whether guests reach the uplink only.
     pub isolate: bool,
     /// The core its worker is pinned to.

@@ -1,6 +1,6 @@
 //! A thread that carries the frames of one or more bridges: busy while there is work, asleep when there is none.
 //!
-//! Orders come as functions that run between two rounds ([`Worker::ask`]), so none ever finds a frame half way.
+//! Commands come as functions that run between two rounds ([`Worker::call`]), so none ever finds a frame half way.
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
@@ -38,13 +38,13 @@ const POLL: Nanos = Nanos::from_micros(50);
 /// How late the system may wake the worker, in nanoseconds; its default of 50 us is three large frames at 10 Gbit/s.
 const SLACK: u64 = 1_000;
 
-/// Names the descriptor of orders in the poller; ports have a bridge and a number.
-const ORDERS: Key = Key(u32::MAX);
+/// Names the descriptor of commands in the poller; ports have a bridge and a number.
+const COMMANDS: Key = Key(u32::MAX);
 
 /// Bits of a key that are the port's number.
 const PORT_BITS: u32 = 24;
 
-/// What a worker works on, and what an order may change.
+/// What a worker works on, and what an command may change.
 pub struct Work<C = Monotonic> {
     /// The bridges.
     pub bridges: Vec<Bridge>,
@@ -91,7 +91,7 @@ impl<C: Clock> Work<C> {
     fn sleep(&mut self, now: Nanos, next: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
         let mut awake = false;
         for bridge in &mut self.bridges {
-            awake |= bridge.arm();
+            awake |= bridge.enable_notifications();
         }
         let timeout = match next {
             _ if awake => Nanos(0),
@@ -100,23 +100,23 @@ impl<C: Clock> Work<C> {
         };
         let slept = self.poller.wait(timeout, ready);
         for bridge in &mut self.bridges {
-            bridge.disarm();
+            bridge.disable_notifications();
         }
         slept
     }
 }
 
-type Order = Box<dyn FnOnce(&mut Work) + Send>;
+type Command = Box<dyn FnOnce(&mut Work) + Send>;
 
 /// A running worker.
 pub struct Worker {
     name: String,
-    orders: Sender<Order>,
-    bell: Arc<EventFd>,
+    commands: Sender<Command>,
+    wakeup: Arc<EventFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How long an order is waited for. A round takes microseconds; who holds a worker for so long (a frontend's pipe, a disk) holds
+/// How long an command is waited for. A round takes microseconds; who holds a worker for so long (a frontend's pipe, a disk) holds
 /// neither control clients nor the end of the process with it.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -126,7 +126,7 @@ pub enum Gone {
     /// Its thread was ended.
     #[error("the worker of {0} has ended")]
     Ended(String),
-    /// Its thread is held by something. The order stands, and is carried out if it goes on.
+    /// Its thread is held by something. The command stands, and is carried out if it goes on.
     #[error("the worker of {} has not answered for {} s; it may yet do what it was told", .0, ANSWER.as_secs())]
     Silent(String),
 }
@@ -140,16 +140,16 @@ impl Worker {
         let names: Vec<&str> = bridges.iter().map(Bridge::name).collect();
         let name = names.join(", ");
         let mut work = Work::new(bridges, clock)?;
-        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        work.poller.add(bell.as_fd(), ORDERS, 0, Interest::Read)?;
+        let wakeup = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        work.poller.add(wakeup.as_fd(), COMMANDS, 0, Interest::Read)?;
         for bridge in 0..work.bridges.len() {
             for port in work.bridges[bridge].ports() {
                 work.register(bridge, port)?;
             }
         }
-        let (orders, received) = unbounded();
+        let (commands, received) = unbounded();
         let (started, outcome) = bounded(1);
-        let (ring, links) = (bell.clone(), name.clone());
+        let (signal, links) = (wakeup.clone(), name.clone());
         let linger = cpu.is_some() || std::thread::available_parallelism()?.get() > 1;
         let thread = std::thread::Builder::new().name("fairlane-worker".to_owned()).spawn(move || {
             let settled = settle_on(cpu);
@@ -160,29 +160,29 @@ impl Worker {
             if failed {
                 return;
             }
-            match catch_unwind(AssertUnwindSafe(|| run(work, &received, &ring, cpu.is_some(), linger))) {
+            match catch_unwind(AssertUnwindSafe(|| run(work, &received, &signal, cpu.is_some(), linger))) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failure::end(&format!("the worker of {links} cannot go on: {error}")),
                 Err(_) => failure::end(&format!("the worker of {links} panicked")),
             }
         })?;
         outcome.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended before it began")))?;
-        Ok(Worker { name, orders, bell, thread: Mutex::new(Some(thread)) })
+        Ok(Worker { name, commands, wakeup, thread: Mutex::new(Some(thread)) })
     }
 
     /// Has the worker run a function between two rounds, and waits for its answer.
     ///
     /// # Errors
     /// [`Gone`] if the thread ended, or does not answer for ten seconds.
-    pub fn ask<R: Send + 'static>(&self, order: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
+    pub fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
         let (answer, answered) = bounded(1);
-        let order: Order = Box::new(move |work| {
+        let command: Command = Box::new(move |work| {
             // Who asked waits below; nobody else can miss the answer.
-            let _ = answer.send(order(work));
+            let _ = answer.send(command(work));
         });
         let ended = || Gone::Ended(self.name.clone());
-        self.orders.send(order).map_err(|_| ended())?;
-        self.bell.write(1).map_err(|_| ended())?;
+        self.commands.send(command).map_err(|_| ended())?;
+        self.wakeup.write(1).map_err(|_| ended())?;
         answered.recv_timeout(ANSWER).map_err(|error| match error {
             RecvTimeoutError::Disconnected => ended(),
             RecvTimeoutError::Timeout => Gone::Silent(self.name.clone()),
@@ -194,7 +194,7 @@ impl Worker {
     pub fn end(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            match self.ask(|work| work.stop = true) {
+            match self.call(|work| work.stop = true) {
                 Err(silent @ Gone::Silent(_)) => tracing::error!("{silent}: it is not waited for"),
                 // A thread that panics ends the process, so there is no panic to be told of.
                 Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
@@ -225,7 +225,7 @@ fn settle_on(cpu: Option<usize>) -> io::Result<()> {
 ///
 /// Between two rounds the clock is read once, after whatever the worker waited for: to a paravirtual Xen domain each reading is a
 /// system call.
-fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
+fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
     let mut burst = Burst::new();
     let mut ready = Vec::new();
     let mut now = work.clock.now();
@@ -270,11 +270,11 @@ fn run(mut work: Work, orders: &Receiver<Order>, bell: &EventFd, own_core: bool,
             polled = now;
         }
         for (key, number) in ready.drain(..) {
-            if key == ORDERS {
-                // Only resets the bell: whether it rang is known.
-                let _ = bell.read();
-                for order in orders.try_iter() {
-                    order(&mut work);
+            if key == COMMANDS {
+                // Only resets the wakeup: whether it rang is known.
+                let _ = wakeup.read();
+                for command in commands.try_iter() {
+                    command(&mut work);
                 }
             } else {
                 work.event(key, number, &mut now);

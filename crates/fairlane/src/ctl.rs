@@ -34,7 +34,7 @@ enum Command {
     },
     /// Change settings of a vif or link, as in the policy file
     ///
-    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, early_ack. Of a link: rate, scheduler, prioritize, refill, delay, isolate.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, early_ack. Of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate.
     /// One after the other, up to the first that is refused. The policy file is not written.
     Set {
         /// The vif or link
@@ -196,7 +196,7 @@ fn show(shown: &Snapshot) -> String {
             link.name.clone(),
             link.scheduler.clone(),
             rate(link.rate),
-            format_duration(Nanos(link.delay)),
+            format_duration(Nanos(link.idle_timeout)),
             link.isolate.to_string(),
             link.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
             link.uplink.as_ref().map_or("none", |uplink| uplink.state.name()).to_owned(),
@@ -215,7 +215,7 @@ fn show(shown: &Snapshot) -> String {
             vif.waits_for.clone().unwrap_or_default(),
         ]
     };
-    let head = ["link", "scheduler", "rate", "delay", "isolate", "cpu", "uplink"];
+    let head = ["link", "scheduler", "rate", "idle timeout", "isolate", "cpu", "uplink"];
     let mut text = table(head, [false, false, true, true, false, false, false], shown.links.iter().map(link).collect());
     let head = ["vif", "link", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
     let right = [false, false, false, true, true, true, true, true, false];

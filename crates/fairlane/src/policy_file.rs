@@ -1,7 +1,7 @@
 //! A policy file, or all that is wrong with it.
 
-use fairlane_policy::Policy;
 use fairlane_policy::problem::Problem;
+use fairlane_policy::{Policy, renamed_keys};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,11 +21,14 @@ pub enum Unfit {
     Wrong(Vec<Problem>),
 }
 
-/// Reads a policy file.
+/// Reads a policy file. Warns of keys by their old names on the standard error output.
 ///
 /// # Errors
 /// See [`Unfit`].
 pub fn read(path: &Path) -> Result<Policy, Unfit> {
     let text = std::fs::read_to_string(path).map_err(|error| Unfit::Unreadable { path: path.to_owned(), error })?;
-    Policy::parse(&path.display().to_string(), &text).map_err(Unfit::Wrong)
+    let name = path.display().to_string();
+    let policy = Policy::parse(&name, &text).map_err(Unfit::Wrong)?;
+    renamed_keys(&name, &text).iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(policy)
 }

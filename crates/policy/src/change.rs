@@ -31,11 +31,11 @@ pub enum Change {
         scheduler: SchedulerKind,
     },
     /// Give a link another inactivity period.
-    Delay {
+    IdleTimeout {
         /// The link.
         link: String,
         /// The period.
-        delay: Nanos,
+        idle_timeout: Nanos,
     },
     /// Let a link's guests talk to each other, or no longer.
     Isolate {
@@ -52,7 +52,7 @@ pub enum Change {
         share: Share,
     },
     /// Pin a vif to other addresses.
-    Pins {
+    AntiSpoofing {
         /// The vif.
         vif: String,
         /// The only source MAC address it may use; any if absent.
@@ -111,13 +111,15 @@ impl Policy {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
             Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
             Change::Share { vif, .. } => self.vif_from(old, vif, |vif, old| vif.share = old.share),
-            Change::Pins { vif, .. } => {
+            Change::AntiSpoofing { vif, .. } => {
                 self.vif_from(old, vif, |vif, old| (vif.mac, vif.addresses) = (old.mac, old.addresses.clone()));
             }
             Change::EarlyAck { vif, .. } => self.vif_from(old, vif, |vif, old| vif.early_ack = old.early_ack),
             Change::Rate { link, .. } => self.link_from(old, link, |link, old| link.rate = old.rate),
             Change::Scheduler { link, .. } => self.link_from(old, link, |link, old| link.scheduler = old.scheduler),
-            Change::Delay { link, .. } => self.link_from(old, link, |link, old| link.delay = old.delay),
+            Change::IdleTimeout { link, .. } => {
+                self.link_from(old, link, |link, old| link.idle_timeout = old.idle_timeout)
+            }
             Change::Isolate { link, .. } => self.link_from(old, link, |link, old| link.isolate = old.isolate),
         }
     }
@@ -152,8 +154,8 @@ fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {
     if old.scheduler != new.scheduler {
         changes.push(Change::Scheduler { link: link(), scheduler: new.scheduler });
     }
-    if old.delay != new.delay {
-        changes.push(Change::Delay { link: link(), delay: new.delay });
+    if old.idle_timeout != new.idle_timeout {
+        changes.push(Change::IdleTimeout { link: link(), idle_timeout: new.idle_timeout });
     }
     if old.isolate != new.isolate {
         changes.push(Change::Isolate { link: link(), isolate: new.isolate });
@@ -165,7 +167,7 @@ fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
         changes.push(Change::Share { vif: new.name.clone(), share: new.share });
     }
     if (old.mac, &old.addresses) != (new.mac, &new.addresses) {
-        changes.push(Change::Pins { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });
+        changes.push(Change::AntiSpoofing { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });
     }
     if old.early_ack != new.early_ack {
         changes.push(Change::EarlyAck { vif: new.name.clone(), mode: new.early_ack });

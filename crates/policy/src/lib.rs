@@ -22,7 +22,7 @@ pub use change::Change;
 pub use check::OtherScheduler;
 pub use fixed::Fixed;
 pub use found::Terms;
-pub use parse::CONTROL;
+pub use parse::{CONTROL, renamed_keys};
 pub use setting::{LinkSetting, Setting, SettingError, VifSetting};
 
 use fairlane_core::ack::Mode;
@@ -62,7 +62,7 @@ pub struct Link {
     /// Which scheduler shares the link.
     pub scheduler: SchedulerKind,
     /// A vif without a frame for this long counts as inactive.
-    pub delay: Nanos,
+    pub idle_timeout: Nanos,
     /// Whether guests may talk to the uplink only.
     pub isolate: bool,
     /// The core the worker is pinned to; none lets the system choose.

@@ -1,7 +1,7 @@
 //! From the text of a policy file to a [`Policy`], or to everything that is wrong with it.
 
 use super::check::{Part, belongs_to, conflicts};
-use super::section::Section;
+use super::section::{Section, present_name};
 use super::{Access, Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use fairlane_core::sched::Share;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
 pub(super) const LINK_KEYS: &[&str] =
-    &["name", "rate", "scheduler", "prioritize", "refill", "delay", "isolate", "cpu", "uplink", "xen"];
+    &["name", "rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "cpu", "uplink", "xen"];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
@@ -68,6 +68,25 @@ impl Policy {
     }
 }
 
+/// The keys of a file that go by an old name, as warnings: `policy.toml:4: delay is called idle_timeout now`.
+///
+/// [`Policy::parse`] reads them all the same. Nothing is said of a file that is not TOML.
+pub fn renamed_keys(file_name: &str, text: &str) -> Vec<Problem> {
+    let Ok(document) = document(file_name, text) else { return Vec::new() };
+    let mut warnings = Problems::new(file_name, text);
+    for (kind, keys) in [("link", LINK_KEYS), ("vif", VIF_KEYS)] {
+        let tables = document.get(kind).and_then(|value| value.get_ref().as_array());
+        for key in
+            tables.into_iter().flatten().filter_map(|value| value.get_ref().as_table()).flat_map(|table| table.keys())
+        {
+            if let Some(new) = present_name(key.get_ref(), keys) {
+                warnings.add(key.span(), format!("{} is called {new} now", key.get_ref()));
+            }
+        }
+    }
+    warnings.sorted()
+}
+
 fn link(section: &Section, problems: &mut Problems) -> Link {
     let name = section.need("name", rules::name, problems).unwrap_or_default();
     let rate = section.read("rate", rules::rate, problems).flatten();
@@ -75,7 +94,7 @@ fn link(section: &Section, problems: &mut Problems) -> Link {
         name,
         rate,
         scheduler: scheduler(section, problems),
-        delay: section.read("delay", rules::delay, problems).unwrap_or(rules::DELAY),
+        idle_timeout: section.read("idle_timeout", rules::idle_timeout, problems).unwrap_or(rules::IDLE_TIMEOUT),
         isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
         cpu: section.read("cpu", rules::cpu, problems),
         uplink: uplink(section, rate, problems),

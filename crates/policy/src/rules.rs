@@ -19,7 +19,7 @@ pub(super) type Phrase = String;
 /// The weight of a vif that names none.
 pub(super) const WEIGHT: u32 = 100;
 /// The inactivity period of a link that names none.
-pub(super) const DELAY: Nanos = Nanos::from_millis(100);
+pub(super) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 /// Linux netback's credit interval, where xenstore's `rate` names none.
 pub(super) const REFILL: Nanos = Nanos::from_millis(50);
 
@@ -132,7 +132,7 @@ pub(super) fn queue(value: &DeValue) -> Result<u64, Phrase> {
     size(value)
 }
 
-pub(super) fn delay(value: &DeValue) -> Result<Nanos, Phrase> {
+pub(super) fn idle_timeout(value: &DeValue) -> Result<Nanos, Phrase> {
     duration(value, Nanos::from_micros(1), Nanos(60 * SECOND))
 }
 

@@ -6,8 +6,20 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// Old names of keys, and the tables' present keys that they stand for. They are still read, and [`super::renamed_keys`] warns of them.
+const RENAMED: [(&str, &str); 1] = [("delay", "idle_timeout")];
+
+/// The present name of a key of a table with these keys, if `key` is an old one.
+pub(super) fn present_name(key: &str, keys: &[&'static str]) -> Option<&'static str> {
+    if keys.contains(&key) {
+        return None;
+    }
+    RENAMED.iter().find(|(old, new)| *old == key && keys.contains(new)).map(|(_, new)| *new)
+}
+
 /// A table, and where its header stands.
 pub(super) struct Section<'a> {
+    keys: &'static [&'static str],
     table: &'a DeTable<'a>,
     pub(super) header: Range<usize>,
 }
@@ -16,25 +28,33 @@ impl<'a> Section<'a> {
     /// Takes a table and reports keys that are not in `keys`. `title` is how the file writes the table.
     pub(super) fn new(
         title: &str,
-        keys: &[&'static str],
+        keys: &'static [&'static str],
         table: &'a DeTable<'a>,
         header: Range<usize>,
         problems: &mut Problems,
     ) -> Self {
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             let given = key.get_ref();
+            match present_name(given, keys) {
+                Some(new) if table.contains_key(new) => {
+                    problems.add(key.span(), format!("{given} is the old name of {new}, which is given too"));
+                    continue;
+                }
+                Some(_) => continue,
+                None => {}
+            }
             let hint = nearest(given, keys.iter().copied());
             let hint = hint.map_or(String::new(), |name| format!(", did you mean `{name}`?"));
             let (given, keys) = (given.escape_debug(), keys.join(", "));
             problems.add(key.span(), format!("unknown key `{given}` in {title}{hint} (its keys are {keys})"));
         }
-        Section { table, header }
+        Section { keys, table, header }
     }
 
     /// Takes a value that must be a table.
     pub(super) fn open(
         title: &str,
-        keys: &[&'static str],
+        keys: &'static [&'static str],
         value: &'a Spanned<DeValue<'a>>,
         problems: &mut Problems,
     ) -> Option<Self> {
@@ -48,7 +68,11 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.table.get(key)
+        let renamed = || {
+            let (old, _) = RENAMED.iter().find(|(_, new)| *new == key)?;
+            self.table.get(*old).filter(|_| present_name(old, self.keys).is_some())
+        };
+        self.table.get(key).or_else(renamed)
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -114,7 +138,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables that the file writes as `[[key]]`.
-    pub(super) fn tables(&self, key: &str, keys: &[&'static str], problems: &mut Problems) -> Vec<Section<'a>> {
+    pub(super) fn tables(&self, key: &str, keys: &'static [&'static str], problems: &mut Problems) -> Vec<Section<'a>> {
         let title = format!("[[{key}]]");
         let Some(value) = self.get(key) else { return Vec::new() };
         match value.get_ref() {

@@ -42,8 +42,8 @@ pub enum LinkSetting {
     Prioritize(bool),
     /// `refill` (scheduler `netback`).
     Refill(Nanos),
-    /// `delay`, the inactivity period.
-    Delay(Nanos),
+    /// `idle_timeout`.
+    IdleTimeout(Nanos),
     /// `isolate`.
     Isolate(bool),
 }
@@ -74,7 +74,7 @@ pub enum SettingError {
 }
 
 const VIF_SETTINGS: [&str; 5] = ["weight", "min_rate", "max_rate", "burst", "early_ack"];
-const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "delay", "isolate"];
+const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate"];
 
 impl Setting {
     /// Reads a setting from a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
@@ -97,7 +97,8 @@ impl Setting {
             "scheduler" => rules::scheduler(&value).map(LinkSetting::Scheduler).map(Setting::Link),
             "prioritize" => rules::flag(&value).map(LinkSetting::Prioritize).map(Setting::Link),
             "refill" => rules::refill(&value).map(LinkSetting::Refill).map(Setting::Link),
-            "delay" => rules::delay(&value).map(LinkSetting::Delay).map(Setting::Link),
+            // `delay` is its old name.
+            "idle_timeout" | "delay" => rules::idle_timeout(&value).map(LinkSetting::IdleTimeout).map(Setting::Link),
             "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         };
@@ -171,7 +172,7 @@ impl LinkSetting {
                 belongs_to("refill", "netback", link.scheduler)?;
                 link.scheduler = SchedulerKind::Netback { refill };
             }
-            LinkSetting::Delay(delay) => link.delay = delay,
+            LinkSetting::IdleTimeout(time) => link.idle_timeout = time,
             LinkSetting::Isolate(isolate) => link.isolate = isolate,
         }
         Ok(())

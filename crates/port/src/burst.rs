@@ -12,7 +12,7 @@ mod remote;
 use crate::access;
 use crate::refusal::Refusal;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 pub(crate) use remote::Remote;
 pub use remote::{End, Place};
@@ -113,12 +113,12 @@ impl<'a> Filler<'a> {
         settled.is_ok()
     }
 
-    /// Adds frames, each in one piece, in order while the grant has something left and the burst has room.
+    /// Adds frames, each in one piece, in order while the budget has something left and the burst has room.
     #[inline]
-    pub fn push_all(&mut self, grant: Grant, frames: impl IntoIterator<Item = (&'a [u8], Offload)>) {
+    pub fn push_all(&mut self, budget: Budget, frames: impl IntoIterator<Item = (&'a [u8], Offload)>) {
         let mut bytes = 0;
-        for (frame, offload) in frames.into_iter().take(grant.frames as usize) {
-            if bytes >= grant.bytes || !self.push(frame, offload) {
+        for (frame, offload) in frames.into_iter().take(budget.frames as usize) {
+            if bytes >= budget.bytes || !self.push(frame, offload) {
                 break;
             }
             bytes += frame.len() as u64;

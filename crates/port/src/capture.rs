@@ -15,7 +15,7 @@ pub use recording::{Recording, Report};
 
 use crate::{BURST, Batch, Burst, Port, Put, Room, Sink, Source, Wrapper};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::fs::File;
 use std::io;
@@ -55,10 +55,10 @@ impl Captured {
 }
 
 impl Source for Captured {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.offered.clear();
         self.ends.clear();
-        let batch = self.port.offer(burst, grant, now);
+        let batch = self.port.offer(burst, budget, now);
         if self.recorder.is_running() {
             for frame in batch.frames() {
                 self.recorder.record(&frame, now, &mut self.offered);

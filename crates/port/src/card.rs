@@ -28,7 +28,7 @@ use crate::{
     BURST, Batch, Burst, Control, Frame, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted,
 };
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use receive::Receive;
@@ -176,11 +176,11 @@ impl Card {
 }
 
 impl Source for Card {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
-        let wanted = BURST.min(grant.frames as usize);
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
+        let wanted = BURST.min(budget.frames as usize);
         let count = self.fill(wanted).min(wanted);
         let mut filler = burst.fill();
-        filler.push_all(grant, (0..count).map(|index| self.receive.frame(index)));
+        filler.push_all(budget, (0..count).map(|index| self.receive.frame(index)));
         filler.done()
     }
 
@@ -245,7 +245,7 @@ impl Sink for Card {
 }
 
 impl Control for Card {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         wanted.frames && self.fill(1) > 0
     }
 

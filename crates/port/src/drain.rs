@@ -3,7 +3,7 @@
 
 use crate::{Batch, Burst, Control, Put, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Drain {
 }
 
 impl Source for Drain {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, _grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, _budget: Budget, _now: Nanos) -> Batch<'a> {
         burst.fill().done()
     }
 
@@ -89,7 +89,7 @@ impl Sink for Drain {
 }
 
 impl Control for Drain {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         wanted.room
     }
 

@@ -7,14 +7,14 @@ use crate::random::Random;
 use crate::{BURST, Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wanted, Wrapper};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// As much as a burst takes.
-const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 /// A frame that others are to pass goes on after this long even if none comes.
 const KEPT: Nanos = Nanos::from_millis(10);
@@ -200,19 +200,19 @@ impl Direction {
     }
 
     /// Shows the frames that are ready.
-    fn batch<'a>(&'a self, burst: &'a mut Burst, grant: Grant) -> Batch<'a> {
+    fn batch<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let mut filler = burst.fill();
-        filler.push_all(grant, self.ready.iter().map(|loose| (&loose.bytes[..], loose.offload)));
+        filler.push_all(budget, self.ready.iter().map(|loose| (&loose.bytes[..], loose.offload)));
         filler.done()
     }
 }
 
 impl<P: Port> Source for Faulty<P> {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.seen = now;
         self.pull(now);
-        let frames = if self.sent.stalled(now) { 0 } else { grant.frames };
-        self.sent.batch(burst, Grant { frames, ..grant })
+        let frames = if self.sent.stalled(now) { 0 } else { budget.frames };
+        self.sent.batch(burst, Budget { frames, ..budget })
     }
 
     fn consume(&mut self, frames: usize) {
@@ -276,10 +276,11 @@ impl<P: Port> Wrapper for Faulty<P> {
         &mut self.port
     }
 
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         // Frames on their way to the peer want room too.
         let behind = Wanted { room: wanted.room || !self.received.ready.is_empty(), ..wanted };
-        self.port.arm(behind) || (wanted.frames && !self.sent.stalled(self.seen) && !self.sent.ready.is_empty())
+        self.port.enable_notifications(behind)
+            || (wanted.frames && !self.sent.stalled(self.seen) && !self.sent.ready.is_empty())
     }
 
     fn next_event(&self) -> Nanos {

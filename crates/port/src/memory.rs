@@ -3,7 +3,7 @@
 use crate::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -72,14 +72,14 @@ impl Memory {
 }
 
 impl Source for Memory {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
-        let wanted = (grant.frames as usize).min(crate::BURST);
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
+        let wanted = (budget.frames as usize).min(crate::BURST);
         while self.offered.len() < wanted {
             let Some(frame) = self.queues.lock().expect("no holder panics").sent.pop_front() else { break };
             self.offered.push_back(frame);
         }
         let mut filler = burst.fill();
-        filler.push_all(grant, self.offered.iter().map(|(frame, offload)| (&frame[..], *offload)));
+        filler.push_all(budget, self.offered.iter().map(|(frame, offload)| (&frame[..], *offload)));
         filler.done()
     }
 
@@ -126,7 +126,7 @@ impl Sink for Memory {
 }
 
 impl Control for Memory {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         (wanted.frames && self.waiting(Nanos(0))) || (wanted.room && self.room(Nanos(0)) == Room::Now)
     }
 

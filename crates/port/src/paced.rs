@@ -6,7 +6,7 @@
 use crate::rate::Link;
 use crate::{Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wrapper};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::ops::Range;
@@ -28,8 +28,8 @@ impl<P: Port> Paced<P> {
 }
 
 impl<P: Port> Source for Paced<P> {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-        self.port.offer(burst, grant, now)
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
+        self.port.offer(burst, budget, now)
     }
 
     fn consume(&mut self, frames: usize) {

@@ -4,7 +4,7 @@ use crate::burst::{Batch, Burst};
 use crate::poller::{Key, Poller};
 use crate::refusal::Refusal;
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::Drops;
 use fairlane_core::time::Nanos;
 use std::io;
@@ -37,7 +37,7 @@ pub enum Room {
     Now,
     /// Not before this time.
     At(Nanos),
-    /// When the peer makes some; [`Control::arm`] asks it to tell.
+    /// When the peer makes some; [`Control::enable_notifications`] asks it to tell.
     Unknown,
 }
 
@@ -61,11 +61,11 @@ pub struct Limit {
 
 /// Where frames come from: those that a guest transmits. No method blocks.
 pub trait Source {
-    /// Shows frames that wait, at most [`BURST`](crate::BURST) and about what the grant allows, without taking them.
+    /// Shows frames that wait, at most [`BURST`](crate::BURST) and about what the budget allows, without taking them.
     ///
     /// The batch borrows the port: frames stay readable while it lives. Offering again without [`Source::consume`] shows
     /// the same frames, read anew. Empty if nothing waits, or the port is not [`Status::Up`].
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a>;
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a>;
 
     /// Takes the first `frames` frames of the last batch: their memory goes back to the peer at the next [`Sink::flush`].
     fn consume(&mut self, frames: usize);
@@ -93,10 +93,10 @@ pub trait Sink {
 /// What is behind a port's two directions: its peer, its descriptors, and when it wants to be asked. No method blocks.
 pub trait Control {
     /// Asks the peer to wake the worker through the poller. True if something wanted is there already: then do not sleep.
-    fn arm(&mut self, wanted: Wanted) -> bool;
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool;
 
     /// Tells the peer that the worker looks by itself again. A port without notifications to stop has nothing to tell.
-    fn disarm(&mut self) {}
+    fn disable_notifications(&mut self) {}
 
     /// When something will happen without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.
     fn next_event(&self) -> Nanos {

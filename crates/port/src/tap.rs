@@ -15,7 +15,7 @@ use crate::{
 };
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{self, Offload};
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::fs::File;
@@ -212,8 +212,8 @@ fn waiting(read: &[u8]) -> Result<Waiting, packet::Error> {
 }
 
 impl Source for Tap {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-        let wanted = BURST.min(grant.frames as usize);
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
+        let wanted = BURST.min(budget.frames as usize);
         self.fill(wanted, now);
         let mut filler = burst.fill();
         let frame = |index| {
@@ -221,7 +221,7 @@ impl Source for Tap {
             let Waiting { len, offload } = self.frames[place];
             (&self.buffers[place * BUFFER + HEADER..][..len], offload)
         };
-        filler.push_all(grant, (0..self.count).map(frame));
+        filler.push_all(budget, (0..self.count).map(frame));
         filler.done()
     }
 
@@ -276,7 +276,7 @@ impl Sink for Tap {
 }
 
 impl Control for Tap {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         // The poller tells of each arrival once, so it must be known that nothing arrived before: whoever found the tap empty
         // need not ask it again.
         if wanted.frames && !self.drained {

@@ -3,7 +3,7 @@
 
 use crate::{BURST, Burst, Key, Poller, Port, Put, Refusal, Wanted};
 use fairlane_core::packet::{Checksum, Offload};
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 
 /// As much as a burst takes.
-pub const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+pub const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 /// Runs a test in a new network namespace; says aloud, past the test harness, if it cannot.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
@@ -123,7 +123,7 @@ pub fn tcp_passes<P: Port + 'static>(open: fn(&str) -> P) -> Option<[P; 2]> {
             to.flush(now);
             moved += accepted;
         }
-        if moved == 0 && !ports.iter_mut().any(|port| port.arm(Wanted { frames: true, room: false })) {
+        if moved == 0 && !ports.iter_mut().any(|port| port.enable_notifications(Wanted { frames: true, room: false })) {
             poller.wait(Nanos::from_millis(10), &mut events).unwrap();
             let now = Nanos(clock.elapsed().as_nanos() as u64);
             events.iter().for_each(|(key, number)| ports[key.0 as usize].event(*number, &poller, now));

@@ -12,7 +12,7 @@ mod lane;
 use crate::rate::Link;
 use crate::{Batch, Burst, Control, Interest, Key, Poller, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::{Nanos, SECOND};
 pub use lane::FRAME;
@@ -113,9 +113,9 @@ impl End {
 }
 
 impl Source for End {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.seen = self.seen.max(now);
-        self.inward.offer(burst, grant, now)
+        self.inward.offer(burst, budget, now)
     }
 
     fn consume(&mut self, frames: usize) {
@@ -174,16 +174,17 @@ impl Sink for End {
 }
 
 impl Control for End {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         // Both are asked, without short circuit: each also notes that this end sleeps.
-        let frames = wanted.frames && self.inward.arm().is_some_and(|arrival| arrival <= self.seen);
-        let room = wanted.room && self.outward.arm(self.short) && self.link.room(self.seen) == Room::Now;
+        let frames = wanted.frames && self.inward.enable_notifications().is_some_and(|arrival| arrival <= self.seen);
+        let room =
+            wanted.room && self.outward.enable_notifications(self.short) && self.link.room(self.seen) == Room::Now;
         frames || room
     }
 
-    fn disarm(&mut self) {
-        self.inward.disarm();
-        self.outward.disarm();
+    fn disable_notifications(&mut self) {
+        self.inward.disable_notifications();
+        self.outward.disable_notifications();
     }
 
     /// The next arrival. A frame that arrived already is no event to come: [`Source::waiting`] tells of it.

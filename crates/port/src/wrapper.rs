@@ -2,7 +2,7 @@
 
 use crate::{Batch, Burst, Control, Key, Limit, Poller, Port, Put, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::Drops;
 use fairlane_core::time::Nanos;
 use std::io;
@@ -19,9 +19,9 @@ pub trait Wrapper {
     /// It, to be changed.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
-    /// [`Control::arm`] of the wrapper.
-    fn arm(&mut self, wanted: Wanted) -> bool {
-        self.inner_mut().arm(wanted)
+    /// [`Control::enable_notifications`] of the wrapper.
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
+        self.inner_mut().enable_notifications(wanted)
     }
 
     /// [`Control::next_event`] of the wrapper.
@@ -36,12 +36,12 @@ pub trait Wrapper {
 }
 
 impl<W: Wrapper> Control for W {
-    fn arm(&mut self, wanted: Wanted) -> bool {
-        Wrapper::arm(self, wanted)
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
+        Wrapper::enable_notifications(self, wanted)
     }
 
-    fn disarm(&mut self) {
-        self.inner_mut().disarm();
+    fn disable_notifications(&mut self) {
+        self.inner_mut().disable_notifications();
     }
 
     fn next_event(&self) -> Nanos {
@@ -95,8 +95,8 @@ impl<P: Port + ?Sized> Wrapper for Box<P> {
 }
 
 impl<P: Port + ?Sized> Source for Box<P> {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-        (**self).offer(burst, grant, now)
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
+        (**self).offer(burst, budget, now)
     }
 
     fn consume(&mut self, frames: usize) {
@@ -139,8 +139,8 @@ mod tests {
     struct Odd(Drain);
 
     impl Source for Odd {
-        fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-            self.0.offer(burst, grant, now)
+        fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
+            self.0.offer(burst, budget, now)
         }
         fn consume(&mut self, frames: usize) {
             self.0.consume(frames);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     impl Control for Odd {
-        fn arm(&mut self, wanted: Wanted) -> bool {
+        fn enable_notifications(&mut self, wanted: Wanted) -> bool {
             wanted.frames
         }
         fn next_event(&self) -> Nanos {
@@ -211,7 +211,10 @@ mod tests {
             assert_eq!((port.is_message(13), port.is_message(14)), (true, false));
             assert_eq!(Control::next_event(&port), Nanos(11));
             assert_eq!((port.ring(), port.flush(Nanos(0))), (Ring { waiting: 3, taken: 5 }, Nanos(7)));
-            assert!(port.waiting(Nanos(0)) && Control::arm(&mut port, Wanted { frames: true, room: false }));
+            assert!(
+                port.waiting(Nanos(0))
+                    && Control::enable_notifications(&mut port, Wanted { frames: true, room: false })
+            );
             assert!(port.register(&poller, Key(0)).is_err());
         }
     }

@@ -76,8 +76,8 @@ fn a_grant_bounds_what_is_offered() {
         frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 1000));
     }
     for (bytes, frames, expected) in [(1, 32, 1), (1000, 32, 1), (1001, 32, 2), (u64::MAX, 3, 3)] {
-        let grant = fairlane_core::sched::Grant { bytes, frames };
-        assert_eq!(backend.port.offer(&mut backend.burst, grant, Nanos(0)).len(), expected);
+        let budget = fairlane_core::sched::Budget { bytes, frames };
+        assert_eq!(backend.port.offer(&mut backend.burst, budget, Nanos(0)).len(), expected);
     }
 }
 
@@ -208,9 +208,12 @@ fn a_full_ring_makes_frames_wait() {
     frontend.lend(0, 1000);
     assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, Some(Refusal::Full));
     assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
-    assert!(!backend.port.arm(Wanted { frames: false, room: true }));
+    assert!(!backend.port.enable_notifications(Wanted { frames: false, room: true }));
     frontend.lend(1, 1000);
-    assert!(backend.port.arm(Wanted { frames: false, room: true }), "there is room before anybody slept");
+    assert!(
+        backend.port.enable_notifications(Wanted { frames: false, room: true }),
+        "there is room before anybody slept"
+    );
     assert_eq!(backend.port.room(Nanos(0)), Room::Now);
     assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, None);
     assert_eq!(frontend.completed(0), [(0, 1000), (1, 512)]);
@@ -242,12 +245,15 @@ fn kicks_are_asked_for_only_before_sleep() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     let flags = |frontend: &Frontend| frontend.read(ring(1)[2], 2);
     assert_eq!(flags(&frontend), [1, 0]); // VRING_USED_F_NO_NOTIFY
-    assert!(!backend.port.arm(Wanted { frames: true, room: false }));
+    assert!(!backend.port.enable_notifications(Wanted { frames: true, room: false }));
     assert_eq!(flags(&frontend), [0, 0]);
-    backend.port.disarm();
+    backend.port.disable_notifications();
     assert_eq!(flags(&frontend), [1, 0]);
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
-    assert!(backend.port.arm(Wanted { frames: true, room: false }), "a frame came before anybody slept");
+    assert!(
+        backend.port.enable_notifications(Wanted { frames: true, room: false }),
+        "a frame came before anybody slept"
+    );
 }
 
 /// Each of some kicks wakes a worker once, more than a pipe would hold unread.
@@ -433,10 +439,10 @@ fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
     let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
     assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
     let room = Wanted { frames: false, room: true };
-    assert_eq!((backend.port.room(Nanos(0)), backend.port.arm(room)), (Room::Unknown, false));
+    assert_eq!((backend.port.room(Nanos(0)), backend.port.enable_notifications(room)), (Room::Unknown, false));
     frontend.descriptor(2, 0, BUFFERS + 0x10000, 1600, WRITE, 0);
     frontend.push(2, 0);
-    assert_eq!((backend.port.room(Nanos(0)), backend.port.arm(room)), (Room::Now, true));
+    assert_eq!((backend.port.room(Nanos(0)), backend.port.enable_notifications(room)), (Room::Now, true));
     let put = backend.put(&frame(refused.unwrap(), 90), Offload::default());
     assert_eq!((put.accepted, put.refusal), (1, None));
 }

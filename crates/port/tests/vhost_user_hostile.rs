@@ -6,7 +6,7 @@
 mod frontend;
 
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Control, Refusal, Sink, Source, Status, Wanted};
@@ -208,7 +208,7 @@ fn memory_truncated_while_nothing_passes() {
     backend.until_up();
     frontend.memory.set_len(0).unwrap();
     assert!(!backend.port.waiting(Nanos(0)));
-    backend.port.arm(Wanted { frames: true, room: false });
+    backend.port.enable_notifications(Wanted { frames: true, room: false });
     backend.assert_disabled("truncated its guest's memory");
     drop(frontend);
     works_again(&path, &mut backend);
@@ -222,7 +222,7 @@ fn memory_truncated_while_frames_wait() {
     frontend.set_up(RICH, 2);
     backend.until_up();
     (0..2).for_each(|index| frontend.transmit(index, NO_HEADER, &frame(0, 100)));
-    let one = Grant { bytes: u64::MAX, frames: 1 };
+    let one = Budget { bytes: u64::MAX, frames: 1 };
     assert_eq!(backend.port.offer(&mut backend.burst, one, Nanos(0)).len(), 1);
     backend.port.consume(1);
     frontend.memory.set_len(0).unwrap();

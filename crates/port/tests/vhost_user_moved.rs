@@ -136,9 +136,9 @@ proptest! {
                     backend.put(&tcp_frame(len), tcp_offload(Some(size)));
                 }
                 Step::Arm => {
-                    backend.port.arm(Wanted { frames: true, room: true });
+                    backend.port.enable_notifications(Wanted { frames: true, room: true });
                 }
-                Step::Disarm => backend.port.disarm(),
+                Step::Disarm => backend.port.disable_notifications(),
                 Step::Restart(queue) => {
                     frontend.send_words(GET_VRING_BASE, &[queue, 0]);
                     frontend.send_longs(SET_VRING_KICK, &[queue.into()], &[frontend.kicks[queue as usize].as_raw_fd()]);
@@ -274,7 +274,7 @@ fn a_moved_guest_is_announced_once_before_what_it_sends() {
     frontend.transmit(0, NO_HEADER, &frame(3, 100));
     frontend.send(SEND_RARP, 1, &[mac.to_vec(), vec![0, 0]].concat(), &[]);
     backend.settle();
-    assert!(backend.port.waiting(Nanos(0)) && backend.port.arm(Wanted { frames: true, room: false }));
+    assert!(backend.port.waiting(Nanos(0)) && backend.port.enable_notifications(Wanted { frames: true, room: false }));
     // RFC 903: operation 3, the sender's and the target's hardware address its own, no protocol addresses.
     let mut rarp = [vec![0xff; 6], mac.to_vec(), vec![0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]].concat();
     rarp.extend([mac.to_vec(), vec![0; 4], mac.to_vec(), vec![0; 4]].concat());

@@ -1,10 +1,10 @@
 //! The work that schedulers are measured with, and a plain deficit round robin to measure them by.
 //!
-//! Weights are random from 1 to 10000, each service is what a grant makes of random frames of 64 to 1500 bytes. At each
+//! Weights are random from 1 to 10000, each service is what a budget makes of random frames of 64 to 1500 bytes. At each
 //! number of ports the schedulers see the same sequence.
 
 use fairlane_core::PortId;
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, SchedulerKind, Share, build};
+use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -53,8 +53,8 @@ impl Backlogged {
 
     /// One decision: `next` and `charge`.
     pub fn decide(&mut self) {
-        let Next::Serve(port, grant) = self.scheduler.next(self.now) else { unreachable!("all ports are backlogged") };
-        black_box(grant);
+        let Next::Serve(port, budget) = self.scheduler.next(self.now) else { unreachable!("all ports are backlogged") };
+        black_box(budget);
         let cost = self.services[self.turn % SERVICES];
         self.turn += 1;
         self.now += Nanos(cost.bytes * 8 * SECOND / LINK_RATE);
@@ -62,7 +62,7 @@ impl Backlogged {
     }
 }
 
-/// What a grant makes of random frames.
+/// What a budget makes of random frames.
 fn services(random: &mut StdRng) -> Box<[Cost; SERVICES]> {
     let service = |_: usize| {
         let mut cost = Cost::default();
@@ -99,7 +99,7 @@ impl Scheduler for PlainDrr {
 
     fn next(&mut self, _now: Nanos) -> Next {
         let Some(&port) = self.round.front() else { return Next::Idle };
-        Next::Serve(PortId(port), Grant { bytes: 16_384, frames: 32 })
+        Next::Serve(PortId(port), Budget { bytes: 16_384, frames: 32 })
     }
 
     fn charge(&mut self, port: PortId, cost: Cost, _after: After, _now: Nanos) {

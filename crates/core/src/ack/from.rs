@@ -3,7 +3,7 @@
 use super::flags::Flags;
 use super::segment::Segment;
 use super::sequence::Seq;
-use super::{EarlyAck, Fallback, Flow, RETRANSMIT, Sight, State, Verdict, are_near};
+use super::{EarlyAck, Fallback, Flow, LookupBatch, RETRANSMIT, State, Verdict, are_near};
 use crate::packet::{Amend, Checksum, TcpFlags};
 use crate::time::Nanos;
 use std::ops::Range;
@@ -34,7 +34,7 @@ impl EarlyAck<'_> {
     ///
     /// Every frame of a burst in which something is to be noted is shown, once and in order, before it goes out.
     #[inline]
-    pub fn from_guest(&mut self, sight: &Sight, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
+    pub fn from_guest(&mut self, sight: &LookupBatch, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
         let Some((segment, at)) = self.recall(sight) else { return Verdict::Pass };
         if segment.flags.contains(TcpFlags::SYN) {
             self.syn_from(segment, head, now);

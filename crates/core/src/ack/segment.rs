@@ -11,7 +11,7 @@ const LINK: usize = 20;
 
 /// Which way a segment goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From outside to the guest.
     In,
     /// From the guest.
@@ -74,11 +74,11 @@ impl Key {
 
     /// The flow that a frame of TCP between these ports is of.
     #[inline(always)]
-    fn of(way: Way, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
+    fn of(way: Direction, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
         let (source, destination) = ends(ip);
         let (outside, inside, outside_port, inside_port) = match way {
-            Way::In => (source, destination, from, to),
-            Way::Out => (destination, source, to, from),
+            Direction::In => (source, destination, from, to),
+            Direction::Out => (destination, source, to, from),
         };
         let tags = if frame.header_len() == 14 { 0 } else { tags(head, frame) };
         let link = tags | u32::from(matches!(ip, Ip::V6(_))) << 31;
@@ -174,7 +174,7 @@ impl Segment {
     /// All of it is in registers until it is written once, to where it stays: bytes that are read in other sizes than they were
     /// written in shortly before stall the processor, for longer than the rest of this takes.
     #[inline(always)]
-    pub fn read(way: Way, head: &[u8], len: usize) -> Option<Segment> {
+    pub fn read(way: Direction, head: &[u8], len: usize) -> Option<Segment> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
@@ -231,7 +231,7 @@ impl Segment {
             return None;
         }
         let ports = (get16(upper.payload, 0), get16(upper.payload, 2));
-        Some(Key::of(Way::Out, head, &frame, &ip, ports))
+        Some(Key::of(Direction::Out, head, &frame, &ip, ports))
     }
 
     /// The numbers of a frame that comes behind this one, whose head was `before`, if it is of the same flow and its headers are laid

@@ -3,7 +3,7 @@
 use super::flags::Flags;
 use super::machine::Event;
 use super::segment::Segment;
-use super::{EarlyAck, FRAME, Fallback, Frame, RETRANSMIT, Sight, State};
+use super::{EarlyAck, FRAME, Fallback, Frame, LookupBatch, RETRANSMIT, State};
 use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
@@ -12,7 +12,7 @@ impl EarlyAck<'_> {
     /// that is what [`EarlyAck::next_ack`] has next: for outside, at once, before what the guest sends later.
     ///
     /// Every frame of a burst in which something is to be noted is told, once and in order; what was dropped instead is not.
-    pub fn delivered<F: Frame + ?Sized>(&mut self, sight: &Sight, frame: &F, checksum: Checksum, now: Nanos) {
+    pub fn delivered<F: Frame + ?Sized>(&mut self, sight: &LookupBatch, frame: &F, checksum: Checksum, now: Nanos) {
         let Some((segment, at)) = self.recall(sight) else { return };
         if segment.flags.contains(TcpFlags::SYN) {
             // What it says holds for all of its connection.

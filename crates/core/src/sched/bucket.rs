@@ -24,12 +24,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket for the share's `max_rate`, if it has one. Serving starts when `grant` bytes, or what a millisecond
+    /// A full bucket for the share's `max_rate`, if it has one. Serving starts when `budget` bytes, or what a millisecond
     /// of the rate passes, or the burst are there, whichever is least.
-    pub fn new(share: &Share, grant: u64, now: Nanos) -> Option<Bucket> {
+    pub fn new(share: &Share, budget: u64, now: Nanos) -> Option<Bucket> {
         let rate = share.max_rate?;
         let burst = i128::from(share.burst.max(1)) * BYTE;
-        let quantum = (i128::from(rate) * i128::from(PACE)).min(i128::from(grant) * BYTE).clamp(BYTE, burst);
+        let quantum = (i128::from(rate) * i128::from(PACE)).min(i128::from(budget) * BYTE).clamp(BYTE, burst);
         Some(Bucket { rate, burst, quantum, tokens: burst, at: now })
     }
 

@@ -15,11 +15,11 @@ mod wrr;
 use crate::PortId;
 use crate::time::Nanos;
 
-/// Bytes of a grant where bytes are what is shared.
-const GRANT_BYTES: u64 = 16 * 1024;
+/// Bytes of a budget where bytes are what is shared.
+const BUDGET_BYTES: u64 = 16 * 1024;
 
-/// Frames of a grant, except netback's.
-const GRANT_FRAMES: u32 = 32;
+/// Frames of a budget, except netback's.
+const BUDGET_FRAMES: u32 = 32;
 
 /// The schedulers, with what is theirs alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +59,11 @@ impl SchedulerKind {
 }
 
 /// The scheduler of a link, without ports. `link_rate` is the uplink's, in bits a second, if it has one; a port that ran
-/// empty keeps its place for `delay`.
-pub fn build(kind: SchedulerKind, link_rate: Option<u64>, delay: Nanos) -> Box<dyn Scheduler> {
+/// empty keeps its place for `idle_timeout`.
+pub fn build(kind: SchedulerKind, link_rate: Option<u64>, idle_timeout: Nanos) -> Box<dyn Scheduler> {
     match kind {
-        SchedulerKind::Fair => Box::new(fair::Fair::new(link_rate, delay)),
-        SchedulerKind::Wrr { prioritize } => Box::new(wrr::Wrr::new(prioritize, delay)),
+        SchedulerKind::Fair => Box::new(fair::Fair::new(link_rate, idle_timeout)),
+        SchedulerKind::Wrr { prioritize } => Box::new(wrr::Wrr::new(prioritize, idle_timeout)),
         SchedulerKind::Netback { refill } => Box::new(netback::Netback::new(refill)),
     }
 }
@@ -88,7 +88,7 @@ enum State {
 ///
 /// Frames are taken while both figures have something left; the first frame is taken whatever its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Budget {
     /// Bytes of frames, without the virtio or netif header.
     pub bytes: u64,
     /// Frames.
@@ -98,8 +98,8 @@ pub struct Grant {
 /// The scheduler's answer to "who is next?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Take from this port up to the grant, then [`Scheduler::charge`] it.
-    Serve(PortId, Grant),
+    /// Take from this port up to the budget, then [`Scheduler::charge`] it.
+    Serve(PortId, Budget),
     /// Every active port waits for its rate; ask again at this time.
     WaitUntil(Nanos),
     /// No port is active.

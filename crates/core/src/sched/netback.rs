@@ -9,7 +9,7 @@
 
 use super::heap::Heap;
 use super::list::{Links, List};
-use super::{After, Cost, Grant, Next, Scheduler, Share, State};
+use super::{After, Budget, Cost, Next, Scheduler, Share, State};
 use crate::PortId;
 use crate::time::{Nanos, SECOND};
 
@@ -141,7 +141,7 @@ impl Scheduler for Netback {
                 bytes = credit.left as u64;
             }
             vif.state = State::Serving;
-            return Next::Serve(PortId(port), Grant { bytes, frames: TURN });
+            return Next::Serve(PortId(port), Budget { bytes, frames: TURN });
         }
         self.waiting.peek().map_or(Next::Idle, |(at, _)| Next::WaitUntil(at))
     }

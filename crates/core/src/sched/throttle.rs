@@ -2,7 +2,7 @@
 
 use super::bucket::Bucket;
 use super::heap::Heap;
-use super::{GRANT_BYTES, Share};
+use super::{BUDGET_BYTES, Share};
 use crate::time::Nanos;
 
 /// The buckets of all ports, and a timer for those out of tokens.
@@ -20,7 +20,7 @@ impl Throttle {
             self.buckets.resize_with(ports, || None);
             self.waiting.grow(ports);
         }
-        let mut bucket = Bucket::new(share, GRANT_BYTES, now);
+        let mut bucket = Bucket::new(share, BUDGET_BYTES, now);
         let old = self.buckets[port as usize].take();
         if let (Some(bucket), Some(old)) = (&mut bucket, old) {
             bucket.inherit(old, now);

@@ -2,21 +2,21 @@
 //! Xen", Adamczyk and Chydzinski).
 //!
 //! A weight is the frames a vif may send in its turn; when they are sent it goes to the end of the round. A vif whose
-//! ring runs empty is passed over, but for `delay` it keeps its place, and what is left of its turn: if frames arrive in
+//! ring runs empty is passed over, but for `idle_timeout` it keeps its place, and what is left of its turn: if frames arrive in
 //! time it is the next to be served. Later it begins at the end, with a fresh turn. A vif that waits for its destination
 //! or for its `max_rate` keeps both however long it waits. So between two visits to the end of the round a vif sends at
 //! most its weight, and a turn may be interrupted but is never lost or doubled. `min_rate` means nothing here.
 
 use super::list::{Links, List};
 use super::throttle::Throttle;
-use super::{After, Cost, GRANT_FRAMES, Grant, Next, Scheduler, Share, State};
+use super::{After, BUDGET_FRAMES, Budget, Cost, Next, Scheduler, Share, State};
 use crate::PortId;
 use crate::time::Nanos;
 
 /// Weighted round robin, counted in frames.
 pub struct Wrr {
     prioritize: bool,
-    delay: Nanos,
+    idle_timeout: Nanos,
     vifs: Vec<Vif>,
     links: Links,
     round: List,
@@ -35,11 +35,11 @@ struct Vif {
 }
 
 impl Wrr {
-    /// An empty round. Unless `prioritize`, every weight counts as 1; an idle vif keeps its place for `delay`.
-    pub fn new(prioritize: bool, delay: Nanos) -> Wrr {
+    /// An empty round. Unless `prioritize`, every weight counts as 1; an idle vif keeps its place for `idle_timeout`.
+    pub fn new(prioritize: bool, idle_timeout: Nanos) -> Wrr {
         Wrr {
             prioritize,
-            delay,
+            idle_timeout,
             vifs: Vec::new(),
             links: Links::default(),
             round: List::EMPTY,
@@ -120,18 +120,18 @@ impl Scheduler for Wrr {
                 continue;
             }
             vif.state = State::Serving;
-            return Next::Serve(PortId(port), Grant { bytes, frames: vif.left.min(GRANT_FRAMES) });
+            return Next::Serve(PortId(port), Budget { bytes, frames: vif.left.min(BUDGET_FRAMES) });
         }
         self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil)
     }
 
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
-        let delay = self.delay;
+        let idle_timeout = self.idle_timeout;
         let Some(vif) = self.vif(port, State::Serving) else { return };
         // A service that took nothing counts as a frame, so that no port can hold the round.
         vif.left = vif.left.saturating_sub(u32::try_from(cost.frames.max(1)).unwrap_or(u32::MAX));
         vif.state = State::Idle;
-        vif.place_until = if after == After::Empty { now + delay } else { Nanos::NEVER };
+        vif.place_until = if after == After::Empty { now + idle_timeout } else { Nanos::NEVER };
         let limited = vif.limited;
         if limited {
             self.throttle.take(port.0, cost.bytes, now);

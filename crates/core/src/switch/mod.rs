@@ -1,13 +1,13 @@
 //! Where a frame goes: learn, look up, refuse spoofed sources.
 //!
 //! A learning bridge (IEEE 802.1Q, 8.7 and 8.8) that learns for each VLAN apart, with two additions for hostile guests:
-//! what a port is [pinned](Pins) to, no other port can take, and each port has a number of learned addresses of its own,
+//! what a port is [pinned](AntiSpoofing) to, no other port can take, and each port has a number of learned addresses of its own,
 //! so that one that makes up addresses pushes out only its own.
 
-mod pins;
+mod anti_spoofing;
 mod place;
 
-pub use pins::Pins;
+pub use anti_spoofing::AntiSpoofing;
 
 use crate::PortId;
 use crate::packet::{Ethernet, Mac};
@@ -68,7 +68,7 @@ pub struct Switch {
 /// An attached port.
 struct Member {
     is_uplink: bool,
-    pins: Pins,
+    anti_spoofing: AntiSpoofing,
     learned: Learned,
 }
 
@@ -107,21 +107,24 @@ impl Switch {
     ///
     /// # Errors
     /// The pinned MAC address is another port's; then nothing changed.
-    pub fn attach(&mut self, port: PortId, pins: Pins) -> Result<(), Taken> {
-        if let Some(mac) = pins.mac
+    pub fn attach(&mut self, port: PortId, anti_spoofing: AntiSpoofing) -> Result<(), Taken> {
+        if let Some(mac) = anti_spoofing.mac
             && let Some(place) = self.pinned(mac)
             && place.port != port
         {
             return Err(Taken { mac, port: place.port });
         }
-        let limit = if pins.mac.is_some() { 0 } else { GUEST_ADDRESSES };
-        self.join(port, Member { is_uplink: false, pins, learned: Learned::new(limit) });
+        let limit = if anti_spoofing.mac.is_some() { 0 } else { GUEST_ADDRESSES };
+        self.join(port, Member { is_uplink: false, anti_spoofing, learned: Learned::new(limit) });
         Ok(())
     }
 
     /// Attaches a port that leads to the world: isolation does not bind it.
     pub fn attach_uplink(&mut self, port: PortId) {
-        self.join(port, Member { is_uplink: true, pins: Pins::default(), learned: Learned::new(UPLINK_ADDRESSES) });
+        self.join(
+            port,
+            Member { is_uplink: true, anti_spoofing: AntiSpoofing::default(), learned: Learned::new(UPLINK_ADDRESSES) },
+        );
         self.uplinks.push(port);
     }
 
@@ -130,7 +133,7 @@ impl Switch {
         if self.members.len() <= port.index() {
             self.members.resize_with(port.index() + 1, || None);
         }
-        let pinned = member.pins.mac;
+        let pinned = member.anti_spoofing.mac;
         self.members[port.index()] = Some(member);
         self.ports.push(port);
         self.table.reserve(self.members.iter().flatten().map(|member| member.learned.limit + 1).sum());
@@ -145,7 +148,7 @@ impl Switch {
         let Some(member) = self.members.get_mut(port.index()).and_then(Option::take) else { return };
         self.ports.retain(|other| *other != port);
         self.uplinks.retain(|other| *other != port);
-        let pinned = member.pins.mac.map(|mac| key(mac, 0));
+        let pinned = member.anti_spoofing.mac.map(|mac| key(mac, 0));
         for key in member.learned.keys.into_iter().chain(pinned) {
             self.forget(key, port);
         }
@@ -171,8 +174,8 @@ impl Switch {
     fn place(&mut self, from: PortId, head: &[u8], now: Nanos) -> Result<Verdict, DropReason> {
         let frame = Ethernet::new_checked(head).map_err(|_| DropReason::Malformed)?;
         let Some(Some(member)) = self.members.get(from.index()) else { return Err(DropReason::NoDestination) };
-        let (is_uplink, is_pinned) = (member.is_uplink, member.pins.mac.is_some());
-        member.pins.check(&frame)?;
+        let (is_uplink, is_pinned) = (member.is_uplink, member.anti_spoofing.mac.is_some());
+        member.anti_spoofing.check(&frame)?;
         if !is_pinned {
             self.learn(from, &frame, now)?;
         }

@@ -23,21 +23,21 @@ fn frame(destination: Mac, source: Mac) -> Vec<u8> {
 }
 
 /// An uplink and three guests.
-fn switch(isolate: bool, pins: impl Fn(PortId) -> Pins) -> Switch {
+fn switch(isolate: bool, anti_spoofing: impl Fn(PortId) -> AntiSpoofing) -> Switch {
     let mut switch = Switch::new(Config { isolate, seed: 7 });
     switch.attach_uplink(UPLINK);
     for port in [A, B, C] {
-        switch.attach(port, pins(port)).unwrap();
+        switch.attach(port, anti_spoofing(port)).unwrap();
     }
     switch
 }
 
 fn open() -> Switch {
-    switch(false, |_| Pins::default())
+    switch(false, |_| AntiSpoofing::default())
 }
 
-fn pinned_mac(port: PortId) -> Pins {
-    Pins { mac: Some(mac(port.0 as u16)), addresses: Vec::new() }
+fn pinned_mac(port: PortId) -> AntiSpoofing {
+    AntiSpoofing { mac: Some(mac(port.0 as u16)), addresses: Vec::new() }
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn groups_flood_and_nothing_comes_back() {
     assert_eq!(switch.forward(A, &frame(Mac([1, 0x80, 0xc2, 0, 0, 0]), mac(1)), START), back, "spanning tree");
     assert_eq!(switch.forward(PortId(99), &frame(mac(1), mac(4)), START), back, "not attached");
     let mut alone = Switch::new(Config::default());
-    alone.attach(A, Pins::default()).unwrap();
+    alone.attach(A, AntiSpoofing::default()).unwrap();
     assert_eq!(alone.forward(A, &frame(Mac::BROADCAST, mac(1)), START), back);
 }
 
@@ -163,8 +163,8 @@ const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Whether A, pinned to its MAC and IP addresses, may send this; with two VLAN tags the same.
 fn judge(kind: u16, packet: &[u8]) -> Result<(), DropReason> {
     let mut switch = switch(false, |port| match port {
-        A => Pins { addresses: vec![IpAddr::V4(OWN4), IpAddr::V6(OWN6)], ..pinned_mac(A) },
-        _ => Pins::default(),
+        A => AntiSpoofing { addresses: vec![IpAddr::V4(OWN4), IpAddr::V6(OWN6)], ..pinned_mac(A) },
+        _ => AntiSpoofing::default(),
     });
     let mut verdicts = [&[][..], &[5, 6]].map(|tags| {
         let frame = ethernet(Mac::BROADCAST, mac(1), tags, kind, packet);
@@ -240,7 +240,7 @@ fn an_advertisement_cannot_hide_behind_extensions() {
     assert_eq!(judge(ethertype::IPV6, &hidden(8)), MALFORMED, "past the bytes that are looked at");
 }
 
-/// The rules without pins, as plainly as can be.
+/// The rules without anti-spoofing, as plainly as can be.
 #[derive(Default)]
 struct Model {
     isolate: bool,
@@ -298,7 +298,7 @@ proptest! {
                     model.learned.retain(|_, (known, _)| *known != port);
                     if matches!(step, Step::Attach(_)) {
                         model.attached.push(port);
-                        switch.attach(port, Pins::default()).unwrap();
+                        switch.attach(port, AntiSpoofing::default()).unwrap();
                     } else {
                         switch.detach(port);
                     }
@@ -323,7 +323,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered(mut head in proptest::collection::vec(any::<u8>(), 0..128), kind in 0..4usize) {
-        let mut switch = switch(false, |port| Pins { mac: None, addresses: vec![IpAddr::V4([10, 0, 0, port.0 as u8].into())] });
+        let mut switch = switch(false, |port| AntiSpoofing { mac: None, addresses: vec![IpAddr::V4([10, 0, 0, port.0 as u8].into())] });
         if head.len() > 14 {
             let kind = [ethertype::IPV4, ethertype::IPV6, ethertype::ARP, ethertype::VLAN][kind];
             head[12..14].copy_from_slice(&kind.to_be_bytes());

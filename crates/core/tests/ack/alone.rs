@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, FROM_OUTSIDE, Fixture, WINDOW, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Fallback, LINGER, Mode, OPENING, STALL, State, Way};
+use fairlane_core::ack::{Config, Direction, Fallback, LINGER, Mode, OPENING, STALL, State};
 use fairlane_core::packet::TcpFlags;
 use fairlane_core::time::Nanos;
 
@@ -15,8 +15,8 @@ fn drained(v6: bool) -> Fixture {
 }
 
 /// Whether a frame needs to be shown.
-fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> bool {
-    let frame = if way == Way::In { packet.inward(fixture.place) } else { packet.outward(fixture.place) };
+fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Direction) -> bool {
+    let frame = if way == Direction::In { packet.inward(fixture.place) } else { packet.outward(fixture.place) };
     let mut sights = Vec::new();
     fixture.early.look(&mut sights, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
 }
@@ -24,11 +24,11 @@ fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> bool {
 /// Lets data come by that are not noted.
 fn pass_by(fixture: &mut Fixture) {
     let data = fixture.data(0, 1000);
-    while is_noted(fixture, &data, Way::In) {}
+    while is_noted(fixture, &data, Direction::In) {}
 }
 
 /// How many of a hundred looks at a frame find that it needs to be shown.
-fn noted(fixture: &mut Fixture, packet: &Packet, way: Way) -> usize {
+fn noted(fixture: &mut Fixture, packet: &Packet, way: Direction) -> usize {
     (0..100).filter(|_| is_noted(fixture, packet, way)).count()
 }
 
@@ -45,16 +45,16 @@ fn rule_9_only_what_begins_or_ends_a_flow_is_noted() {
     for v6 in [false, true] {
         let mut fixture = drained(v6);
         let (data, ack) = (fixture.data(0, 100), fixture.ack(0, WINDOW));
-        for (packet, way) in [(&data, Way::In), (&ack, Way::Out)] {
+        for (packet, way) in [(&data, Direction::In), (&ack, Direction::Out)] {
             let times = noted(&mut fixture, packet, way);
             assert!((1..20).contains(&times), "{times} of 100");
         }
         for flags in [TcpFlags::FIN, TcpFlags::RST, TcpFlags::SYN, TcpFlags::URG] {
             let packet = Packet { flags: TcpFlags::ACK.with(flags), ..data.clone() };
-            assert_eq!(noted(&mut fixture, &packet, Way::In), 100, "{flags:?}");
+            assert_eq!(noted(&mut fixture, &packet, Direction::In), 100, "{flags:?}");
         }
         stall(&mut fixture);
-        assert_eq!((noted(&mut fixture, &data, Way::In), noted(&mut fixture, &ack, Way::Out)), (100, 100));
+        assert_eq!((noted(&mut fixture, &data, Direction::In), noted(&mut fixture, &ack, Direction::Out)), (100, 100));
     }
 }
 
@@ -67,16 +67,16 @@ fn rule_9_a_flow_that_opens_or_closes_is_watched() {
     let place = std::mem::replace(&mut fixture.place, other);
     let syn = Packet { seq: 9, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
     fixture.deliver(&syn);
-    assert_eq!(noted(&mut fixture, &data, Way::In), 100, "a handshake is under way");
+    assert_eq!(noted(&mut fixture, &data, Direction::In), 100, "a handshake is under way");
     fixture.guest(&Packet { seq: 4, ack: 10, flags: TcpFlags::SYN.with(TcpFlags::ACK), ..syn.clone() });
     fixture.deliver(&Packet { seq: 10, ack: 5, flags: TcpFlags::ACK, ..syn });
     fixture.place = place;
-    assert!(noted(&mut fixture, &data, Way::In) < 20, "it is complete");
+    assert!(noted(&mut fixture, &data, Direction::In) < 20, "it is complete");
     fixture.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..fixture.data(5000, 0) });
-    assert_eq!(noted(&mut fixture, &data, Way::In), 100, "the sender's FIN is not acknowledged");
+    assert_eq!(noted(&mut fixture, &data, Direction::In), 100, "the sender's FIN is not acknowledged");
     fixture.guest(&fixture.ack(5001, WINDOW));
     assert_eq!(fixture.early.known(), 1, "the connection that is closed is forgotten");
-    assert!(noted(&mut fixture, &data, Way::In) < 20);
+    assert!(noted(&mut fixture, &data, Direction::In) < 20);
 }
 
 /// A connection that is refused, or never answered, does not keep its guest watched.
@@ -94,11 +94,11 @@ fn rule_9_a_flow_that_never_opens_is_forgotten() {
             fixture.guest(&refusal);
         }
         fixture.place = place;
-        assert_eq!(noted(&mut fixture, &data, Way::In) < 20, refused);
+        assert_eq!(noted(&mut fixture, &data, Direction::In) < 20, refused);
     }
     fixture.now += Nanos::from_millis(1000 * u64::from(OPENING + 1));
-    noted(&mut fixture, &data, Way::In);
-    assert!(noted(&mut fixture, &data, Way::In) < 20, "nobody answered");
+    noted(&mut fixture, &data, Direction::In);
+    assert!(noted(&mut fixture, &data, Direction::In) < 20, "nobody answered");
 }
 
 /// However far a connection went meanwhile, it is acknowledged early once both ends were heard again, from where the guest is now.
@@ -151,12 +151,12 @@ fn rule_9_what_is_not_in_the_window_teaches_nothing() {
         pass_by(&mut fixture);
         // It is noted: so is all that is no plain data, and one in so many of what is.
         let segment = Packet { flags: TcpFlags(flags), ..fixture.data(foreign, 100) };
-        while !is_noted(&mut fixture, &segment, Way::In) {}
+        while !is_noted(&mut fixture, &segment, Direction::In) {}
         fixture.deliver(&segment);
         fixture.guest(&fixture.ack(1000, WINDOW));
         fixture.guest(&fixture.ack(1000, WINDOW));
         let ack = fixture.ack(1000, WINDOW);
-        assert!(noted(&mut fixture, &ack, Way::Out) < 20, "{foreign:x} {flags:x}: the guest is watched");
+        assert!(noted(&mut fixture, &ack, Direction::Out) < 20, "{foreign:x} {flags:x}: the guest is watched");
         stall(&mut fixture);
         fixture.deliver(&segment);
         fixture.guest(&fixture.ack(1000, WINDOW));

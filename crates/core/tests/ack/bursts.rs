@@ -2,7 +2,7 @@
 
 use crate::fixture::leaked;
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, EarlyAck, FlowView, Mode, Sight, State, Stats, Verdict, Way};
+use fairlane_core::ack::{Config, Direction, EarlyAck, FlowView, LookupBatch, Mode, State, Stats, Verdict};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
@@ -78,27 +78,27 @@ impl Looker {
                 let stamps = Some((1, u32::from(flags != TcpFlags::SYN)));
                 vec![(port, Packet { seq, ack, flags, window: 9, stamps, ..Packet::default() })]
             };
-            self.show(Way::In, &packet(0, 0, TcpFlags::SYN), Nanos(0));
-            self.show(Way::Out, &packet(0, 1, TcpFlags::SYN.with(TcpFlags::ACK)), Nanos(0));
-            self.show(Way::In, &packet(1, 1, TcpFlags::ACK), Nanos(0));
+            self.show(Direction::In, &packet(0, 0, TcpFlags::SYN), Nanos(0));
+            self.show(Direction::Out, &packet(0, 1, TcpFlags::SYN.with(TcpFlags::ACK)), Nanos(0));
+            self.show(Direction::In, &packet(1, 1, TcpFlags::ACK), Nanos(0));
         }
         assert!(self.early.flows().all(|flow| flow.state == State::Idle), "all are open");
         // One more that stays half open: so long all segments are noted.
         let half = Packet { seq: 0, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
-        self.show(Way::In, &[(9, half)], Nanos(0));
+        self.show(Direction::In, &[(9, half)], Nanos(0));
     }
 
-    fn show(&mut self, way: Way, burst: &[(u16, Packet)], now: Nanos) {
-        let mut sights: Vec<Sight> = Vec::new();
+    fn show(&mut self, way: Direction, burst: &[(u16, Packet)], now: Nanos) {
+        let mut sights: Vec<LookupBatch> = Vec::new();
         for part in burst.chunks(self.at_once) {
             let frames = part.iter().map(|(port, packet)| {
                 let place = Place { port: *port, ..Place::default() };
-                if way == Way::In { packet.inward(place) } else { packet.outward(place) }
+                if way == Direction::In { packet.inward(place) } else { packet.outward(place) }
             });
             let mut frames: Vec<Vec<u8>> = frames.collect();
             self.early.look(&mut sights, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
             for (frame, sight) in frames.iter_mut().zip(&sights) {
-                if way == Way::In {
+                if way == Direction::In {
                     self.early.delivered(sight, &frame[..], Checksum::Present, now);
                     self.acks.extend(self.early.next_ack().map(<[u8]>::to_vec));
                 } else {
@@ -135,7 +135,7 @@ fn what_was_looked_at_as_one_is_not_acknowledged() {
     };
     let frames = [frame(1), frame(2)];
     let mut sights = Vec::new();
-    looker.early.look(&mut sights, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
+    looker.early.look(&mut sights, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
     looker.early.set_mode(Mode::Always);
     for (frame, sight) in frames.iter().zip(&sights) {
         looker.early.delivered(sight, &frame[..], Checksum::Present, Nanos(1));
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let (mut alone, mut together) = (Looker::new(1, 4), Looker::new(12, 4));
         for (number, (inward, burst)) in bursts.iter().enumerate() {
-            let way = if *inward { Way::In } else { Way::Out };
+            let way = if *inward { Direction::In } else { Direction::Out };
             let now = Nanos::from_millis(1000 + number as u64);
             alone.show(way, burst, now);
             together.show(way, burst, now);
@@ -168,7 +168,7 @@ proptest! {
         alone.connect();
         together.connect();
         for (number, (inward, always, runs)) in bursts.iter().enumerate() {
-            let way = if *inward { Way::In } else { Way::Out };
+            let way = if *inward { Direction::In } else { Direction::Out };
             let now = Nanos::from_millis(1000 + number as u64);
             let burst = runs.concat();
             for looker in [&mut alone, &mut together] {

@@ -1,7 +1,7 @@
 //! A connection from outside to a guest whose flow early ack looks after, moved by hand.
 
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Ring, Verdict, Way};
+use fairlane_core::ack::{Block, Config, Direction, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Ring, Verdict};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter;
@@ -29,7 +29,7 @@ pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
 /// Shows a frame that was put into the guest's ring, alone; returns the ACK for outside.
 pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checksum, now: Nanos) -> Option<&'e [u8]> {
     let mut sights = Vec::new();
-    early.look(&mut sights, Way::In, iter::once((frame, frame.len())), now);
+    early.look(&mut sights, Direction::In, iter::once((frame, frame.len())), now);
     early.delivered(&sights[0], frame, checksum, now);
     early.next_ack()
 }
@@ -37,7 +37,7 @@ pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checks
 /// Shows a frame that the guest sends, alone.
 pub fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
     let mut sights = Vec::new();
-    early.look(&mut sights, Way::Out, iter::once((&*frame, frame.len())), now);
+    early.look(&mut sights, Direction::Out, iter::once((&*frame, frame.len())), now);
     early.from_guest(&sights[0], frame, Checksum::Present, now)
 }
 

@@ -7,7 +7,7 @@
 
 use crate::ends::{Guest, MSS, Manners, SENDER, Sender, is_answer};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, EarlyAck, Mode, Ring, State, Verdict, Way};
+use fairlane_core::ack::{Config, Direction, EarlyAck, Mode, Ring, State, Verdict};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
@@ -199,7 +199,7 @@ impl Work {
         let mut sights = Vec::new();
         match self {
             Work::Deliver(frames) => {
-                early.look(&mut sights, Way::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                early.look(&mut sights, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
                 for (frame, sight) in frames.iter().zip(&sights) {
                     early.delivered(sight, &frame[..], Checksum::Present, now);
                     if let Some(ack) = early.next_ack() {
@@ -208,7 +208,7 @@ impl Work {
                 }
             }
             Work::Send(frames) => {
-                early.look(&mut sights, Way::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                early.look(&mut sights, Direction::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
                 for (frame, sight) in frames.iter().zip(&sights) {
                     let mut frame = frame.clone();
                     match early.from_guest(sight, &mut frame, Checksum::Present, now) {

@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict, Way};
+use fairlane_core::ack::{Config, Direction, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 
@@ -498,7 +498,7 @@ fn rule_8_what_waits_for_a_flow_goes_with_it() {
     let mut fixture = Fixture::open();
     let mut sights = Vec::new();
     let frame = fixture.data(0, 1000).inward(fixture.place);
-    fixture.early.look(&mut sights, Way::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
+    fixture.early.look(&mut sights, Direction::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
     fixture.early.delivered(&sights[0], &frame[..], Checksum::Present, fixture.now);
     assert!(fixture.early.has_acks());
     fixture.guest(&Packet { flags: TcpFlags::RST, ..fixture.ack(0, 0) });

@@ -107,11 +107,11 @@ proptest! {
                     }
                 }
                 Call::Next => match scheduler.next(now) {
-                    Next::Serve(port, grant) => {
+                    Next::Serve(port, budget) => {
                         let Known::Active(share) = ports[port.index()] else {
                             panic!("{port:?} was offered, and is {:?}", ports[port.index()]);
                         };
-                        prop_assert!(grant.bytes > 0 && grant.frames > 0);
+                        prop_assert!(budget.bytes > 0 && budget.frames > 0);
                         ports[port.index()] = Known::Serving(share);
                     }
                     Next::WaitUntil(at) => {

@@ -13,10 +13,10 @@ const NETBACK: SchedulerKind = SchedulerKind::Netback { refill: REFILL };
 
 /// Serves the next port in full, which must be this one, and returns the frames it was granted.
 fn serve(scheduler: &mut dyn Scheduler, port: u32, after: After, now: Nanos) -> u32 {
-    let Next::Serve(next, grant) = scheduler.next(now) else { panic!("port {port} is not served") };
+    let Next::Serve(next, budget) = scheduler.next(now) else { panic!("port {port} is not served") };
     assert_eq!(next, PortId(port));
-    serve_frames(scheduler, port, u64::from(grant.frames), after, now);
-    grant.frames
+    serve_frames(scheduler, port, u64::from(budget.frames), after, now);
+    budget.frames
 }
 
 fn serve_frames(scheduler: &mut dyn Scheduler, port: u32, frames: u64, after: After, now: Nanos) {
@@ -163,8 +163,8 @@ fn netback_saves_one_interval_or_128_kib() {
         for interval in 1..100 {
             let now = Nanos(interval * REFILL.0);
             scheduler.activate(port, now);
-            let Next::Serve(_, grant) = scheduler.next(now) else { panic!("it has credit") };
-            granted = grant.bytes;
+            let Next::Serve(_, budget) = scheduler.next(now) else { panic!("it has credit") };
+            granted = budget.bytes;
             scheduler.charge(port, Cost::default(), After::Empty, now);
         }
         assert_eq!(granted, most);

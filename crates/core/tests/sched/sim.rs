@@ -14,7 +14,7 @@ pub fn cases(cases: u32) -> ProptestConfig {
 /// A link rate at which a byte takes 80 ns.
 pub const LINK: u64 = 100_000_000;
 
-/// Bytes of the dearest regular service: a grant of 16 KiB and one frame of the largest size.
+/// Bytes of the dearest regular service: a budget of 16 KiB and one frame of the largest size.
 pub const MOST: u64 = 16_384 + 65_550;
 
 pub const DELAY: Nanos = Nanos::from_millis(10);
@@ -115,14 +115,14 @@ impl Sim {
 
     /// Asks the scheduler once, and serves whom it names.
     pub fn step(&mut self) -> Step {
-        let (port, grant) = match self.scheduler.next(self.now) {
-            Next::Serve(port, grant) => (port, grant),
+        let (port, budget) = match self.scheduler.next(self.now) {
+            Next::Serve(port, budget) => (port, budget),
             Next::WaitUntil(at) => return Step::Waits(at),
             Next::Idle => return Step::Idle,
         };
         let guest = &mut self.guests[port.index()];
         let mut cost = Cost::default();
-        while cost.frames == 0 || (cost.bytes < grant.bytes && cost.frames < u64::from(grant.frames)) {
+        while cost.frames == 0 || (cost.bytes < budget.bytes && cost.frames < u64::from(budget.frames)) {
             let Some(size) = guest.peek() else { break };
             if let Load::Finite(frames) = &mut guest.load {
                 frames.pop_front();

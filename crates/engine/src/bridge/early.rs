@@ -15,15 +15,15 @@ impl Bridge {
         let mut next = Nanos::NEVER;
         let fabric = &mut self.fabric;
         self.accelerated.retain(|port| {
-            let Some(slot) = fabric.slots[port.index()].as_deref_mut() else { return false };
-            let Some(early) = &mut slot.early else { return false };
-            let (put, again) = early.tend(&mut *slot.port, burst, now);
+            let Some(entry) = fabric.entries[port.index()].as_deref_mut() else { return false };
+            let Some(early) = &mut entry.early else { return false };
+            let (put, again) = early.tend(&mut *entry.port, burst, now);
             next = next.min(again);
             let over = early.is_over();
             if put {
-                slot.touch(*port, &mut fabric.touched);
+                entry.touch(*port, &mut fabric.touched);
             }
-            if over && let Some(early) = slot.early.take() {
+            if over && let Some(early) = entry.early.take() {
                 early.discard();
             }
             !over
@@ -36,10 +36,10 @@ impl Bridge {
     pub(super) fn watch_early(&mut self, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         for port in &self.accelerated {
-            if let Some(slot) = self.fabric.slots[port.index()].as_deref_mut()
-                && let Some(early) = &mut slot.early
+            if let Some(entry) = self.fabric.entries[port.index()].as_deref_mut()
+                && let Some(early) = &mut entry.early
             {
-                next = next.min(early.watch(&*slot.port, now));
+                next = next.min(early.watch(&*entry.port, now));
             }
         }
         next
@@ -51,8 +51,8 @@ impl Bridge {
     /// # Errors
     /// What the system says.
     pub fn accelerate(&mut self, port: PortId, file: &Path, mode: Mode, now: Nanos) -> io::Result<()> {
-        if let Some(slot) = self.fabric.slot(port) {
-            slot.early = Some(Box::new(Early::open(file, mode, now)?));
+        if let Some(entry) = self.fabric.entry(port) {
+            entry.early = Some(Box::new(Early::open(file, mode, now)?));
             self.accelerated.push(port);
         }
         Ok(())
@@ -69,7 +69,7 @@ impl Bridge {
 
     /// Forgets all flows of a port's guest, which is gone for good, and removes their file.
     pub(crate) fn forget_early(&mut self, port: PortId) {
-        if let Some(early) = self.fabric.slot(port).and_then(|slot| slot.early.take()) {
+        if let Some(early) = self.fabric.entry(port).and_then(|entry| entry.early.take()) {
             early.discard();
         }
     }
@@ -90,12 +90,12 @@ impl Bridge {
 
     /// A port's early ack.
     fn early(&mut self, port: PortId) -> Option<&mut Early> {
-        self.fabric.slot(port)?.early.as_deref_mut()
+        self.fabric.entry(port)?.early.as_deref_mut()
     }
 
     /// The flows of all guests, by the name of their vif.
     pub(crate) fn flows(&self) -> Vec<(String, Vec<FlowView>)> {
-        let slots = self.fabric.slots.iter().flatten();
-        slots.filter_map(|slot| Some((slot.name.clone(), slot.early.as_ref()?.flows()))).collect()
+        let entries = self.fabric.entries.iter().flatten();
+        entries.filter_map(|entry| Some((entry.name.clone(), entry.early.as_ref()?.flows()))).collect()
     }
 }

@@ -1,12 +1,12 @@
 //! What may change on a bridge between two rounds: its ports, what they are granted, the scheduler, captures.
 
 use super::Bridge;
+use crate::entry::{Attached, PortEntry, Turn};
 use crate::forward::UPLINK;
-use crate::slot::{Attached, Slot, Turn};
 use fairlane_core::PortId;
 use fairlane_core::sched::{Scheduler, Share};
 use fairlane_core::stats::Counters;
-use fairlane_core::switch::{Pins, Taken};
+use fairlane_core::switch::{AntiSpoofing, Taken};
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
 use fairlane_port::capture::{Captured, Recorder};
@@ -16,7 +16,7 @@ impl Bridge {
     pub fn set_uplink(&mut self, port: Box<dyn Port>) {
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         self.fabric.switch.attach_uplink(UPLINK);
-        self.fabric.slots[UPLINK.index()] = Some(Box::new(Slot::new("uplink".to_owned(), port, share)));
+        self.fabric.entries[UPLINK.index()] = Some(Box::new(PortEntry::new("uplink".to_owned(), port, share)));
     }
 
     /// Attaches a guest's port under the lowest free number.
@@ -28,19 +28,19 @@ impl Bridge {
         name: &str,
         port: Box<dyn Port>,
         share: Share,
-        pins: Pins,
+        anti_spoofing: AntiSpoofing,
         now: Nanos,
     ) -> Result<PortId, Taken> {
-        let guests = &self.fabric.slots[1..];
+        let guests = &self.fabric.entries[1..];
         let index = guests.iter().position(Option::is_none).unwrap_or(guests.len()) + 1;
         let id = PortId(index as u32);
-        let mut slot = Slot::new(name.to_owned(), port, share);
-        slot.judged_by_ip = !pins.addresses.is_empty();
-        self.fabric.switch.attach(id, pins)?;
-        if index == self.fabric.slots.len() {
-            self.fabric.slots.push(None);
+        let mut entry = PortEntry::new(name.to_owned(), port, share);
+        entry.judged_by_ip = !anti_spoofing.addresses.is_empty();
+        self.fabric.switch.attach(id, anti_spoofing)?;
+        if index == self.fabric.entries.len() {
+            self.fabric.entries.push(None);
         }
-        self.fabric.slots[index] = Some(Box::new(slot));
+        self.fabric.entries[index] = Some(Box::new(entry));
         self.scheduler.configure(id, share, now);
         self.idle.push(id);
         Ok(id)
@@ -53,9 +53,9 @@ impl Bridge {
             return None;
         }
         while self.call(port, now) {}
-        let slot = self.fabric.slots.get_mut(port.index())?.take()?;
-        if let Turn::Parked(on) = slot.turn
-            && let Some(on) = self.fabric.slot(on)
+        let entry = self.fabric.entries.get_mut(port.index())?.take()?;
+        if let Turn::Parked(on) = entry.turn
+            && let Some(on) = self.fabric.entry(on)
         {
             on.waiters.remove(port);
         }
@@ -72,8 +72,8 @@ impl Bridge {
 
     /// The number of a guest's port, by name.
     pub fn find(&self, name: &str) -> Option<PortId> {
-        let named = |slot: &Option<Box<Slot>>| slot.as_ref().is_some_and(|slot| slot.name == name);
-        let index = self.fabric.slots[1..].iter().position(named)?;
+        let named = |entry: &Option<Box<PortEntry>>| entry.as_ref().is_some_and(|entry| entry.name == name);
+        let index = self.fabric.entries[1..].iter().position(named)?;
         Some(PortId(index as u32 + 1))
     }
 
@@ -84,59 +84,59 @@ impl Bridge {
 
     /// The numbers of all ports.
     pub fn ports(&self) -> Vec<PortId> {
-        let slots = self.fabric.slots.iter().enumerate();
-        slots.filter(|(_, slot)| slot.is_some()).map(|(index, _)| PortId(index as u32)).collect()
+        let entries = self.fabric.entries.iter().enumerate();
+        entries.filter(|(_, entry)| entry.is_some()).map(|(index, _)| PortId(index as u32)).collect()
     }
 
     /// What passed through a port.
     pub fn counters(&self, port: PortId) -> Option<Counters> {
-        Some(self.fabric.slots.get(port.index())?.as_ref()?.counters)
+        Some(self.fabric.entries.get(port.index())?.as_ref()?.counters)
     }
 
     /// A port, to talk to about other things than frames.
     pub fn port(&mut self, port: PortId) -> Option<&mut dyn Port> {
-        Some(&mut *self.fabric.slot(port)?.port)
+        Some(&mut *self.fabric.entry(port)?.port)
     }
 
     /// Starts to record a port's frames. False if that is done already.
     pub fn start_capture(&mut self, port: PortId, recorder: Recorder) -> bool {
-        let Some(slot) = self.fabric.slots.get_mut(port.index()) else { return false };
-        let Some(mut taken) = slot.take() else { return false };
+        let Some(entry) = self.fabric.entries.get_mut(port.index()) else { return false };
+        let Some(mut taken) = entry.take() else { return false };
         let started = matches!(taken.port, Attached::Plain(_));
         taken.port = match taken.port {
             Attached::Plain(port) => Attached::Captured(Box::new(Captured::new(port, recorder))),
             captured => captured,
         };
-        *slot = Some(taken);
+        *entry = Some(taken);
         started
     }
 
     /// Ends a capture, if there is one.
     pub fn stop_capture(&mut self, port: PortId) {
-        let Some(slot) = self.fabric.slots.get_mut(port.index()) else { return };
-        let Some(mut taken) = slot.take() else { return };
+        let Some(entry) = self.fabric.entries.get_mut(port.index()) else { return };
+        let Some(mut taken) = entry.take() else { return };
         taken.port = match taken.port {
             Attached::Captured(captured) => Attached::Plain(captured.stop()),
             plain => plain,
         };
-        *slot = Some(taken);
+        *entry = Some(taken);
     }
 
     /// Changes what a port is granted, from the next decision on.
     pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
-        if let Some(slot) = self.fabric.slot(port) {
-            slot.share = share;
-            self.scheduler.configure(port, slot.granted(), now);
+        if let Some(entry) = self.fabric.entry(port) {
+            entry.share = share;
+            self.scheduler.configure(port, entry.granted(), now);
         }
     }
 
     /// Takes a port's limit over, which may be another after one of its events.
     pub fn heed_limit(&mut self, port: PortId, now: Nanos) {
-        let Some(slot) = self.fabric.slot(port).filter(|_| port != UPLINK) else { return };
-        let limit = slot.port.limit();
-        if slot.limit != limit {
-            slot.limit = limit;
-            self.scheduler.configure(port, slot.granted(), now);
+        let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
+        let limit = entry.port.limit();
+        if entry.limit != limit {
+            entry.limit = limit;
+            self.scheduler.configure(port, entry.granted(), now);
         }
     }
 
@@ -144,14 +144,14 @@ impl Bridge {
     ///
     /// # Errors
     /// The MAC address is pinned to another port; then nothing changed.
-    pub fn set_pins(&mut self, port: PortId, pins: Pins) -> Result<(), Taken> {
-        let judged_by_ip = !pins.addresses.is_empty();
-        if port == UPLINK || self.fabric.slot(port).is_none() {
+    pub fn set_anti_spoofing(&mut self, port: PortId, anti_spoofing: AntiSpoofing) -> Result<(), Taken> {
+        let judged_by_ip = !anti_spoofing.addresses.is_empty();
+        if port == UPLINK || self.fabric.entry(port).is_none() {
             return Ok(());
         }
-        self.fabric.switch.attach(port, pins)?;
-        if let Some(slot) = self.fabric.slot(port) {
-            slot.judged_by_ip = judged_by_ip;
+        self.fabric.switch.attach(port, anti_spoofing)?;
+        if let Some(entry) = self.fabric.entry(port) {
+            entry.judged_by_ip = judged_by_ip;
         }
         Ok(())
     }
@@ -163,8 +163,8 @@ impl Bridge {
 
     /// Changes the rate of the uplink, if it has one.
     pub fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
-        if let Some(slot) = self.fabric.slot(UPLINK) {
-            slot.port.set_rate(rate, now);
+        if let Some(entry) = self.fabric.entry(UPLINK) {
+            entry.port.set_rate(rate, now);
         }
     }
 
@@ -173,15 +173,15 @@ impl Bridge {
         self.scheduler = scheduler;
         // The new scheduler knows of no service; what the old one asked for and was not told is forgiven.
         for service in self.held.drain(..) {
-            if let Some(slot) = self.fabric.slot(service.port) {
-                slot.turn = Turn::Active;
+            if let Some(entry) = self.fabric.entry(service.port) {
+                entry.turn = Turn::Active;
             }
         }
-        for (index, slot) in self.fabric.slots.iter().enumerate().skip(1) {
-            let Some(slot) = slot else { continue };
+        for (index, entry) in self.fabric.entries.iter().enumerate().skip(1) {
+            let Some(entry) = entry else { continue };
             let port = PortId(index as u32);
-            self.scheduler.configure(port, slot.granted(), now);
-            if slot.turn == Turn::Active {
+            self.scheduler.configure(port, entry.granted(), now);
+            if entry.turn == Turn::Active {
                 self.scheduler.activate(port, now);
             }
         }

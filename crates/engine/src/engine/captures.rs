@@ -31,7 +31,7 @@ impl Shared {
         let (recorder, recording) = capture::start(file, snap, limit).map_err(said)?;
         let name = start.vif.clone();
         let mut captures = self.captures();
-        let started = worker.ask(move |work| {
+        let started = worker.call(move |work| {
             let (bridge, port) = work.vif(&name)?;
             Some(work.bridges[bridge].start_capture(port, recorder))
         })?;
@@ -46,7 +46,7 @@ impl Shared {
         let worker = self.worker_of(vif)?;
         let name = vif.to_owned();
         let mut captures = self.captures();
-        worker.ask(move |work| {
+        worker.call(move |work| {
             if let Some((bridge, port)) = work.vif(&name) {
                 work.bridges[bridge].stop_capture(port);
             }

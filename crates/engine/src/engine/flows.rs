@@ -24,7 +24,7 @@ impl Shared {
         let mut found = Vec::new();
         for worker in &self.workers {
             let flows = |bridge: &Bridge| bridge.flows();
-            found.extend(worker.ask(move |work| work.bridges.iter().flat_map(flows).collect::<Vec<_>>())?);
+            found.extend(worker.call(move |work| work.bridges.iter().flat_map(flows).collect::<Vec<_>>())?);
         }
         let policy = self.policy();
         found.sort_by_key(|(name, _)| policy.vifs.iter().position(|vif| vif.name == *name));
@@ -60,7 +60,7 @@ impl Shared {
     ) -> Result<R, Error> {
         let worker = self.worker_of(vif)?;
         let name = vif.to_owned();
-        let done = worker.ask(move |work| {
+        let done = worker.call(move |work| {
             let (bridge, port) = work.vif(&name)?;
             let now = work.clock.now();
             with(&mut work.bridges[bridge], port, now)

@@ -3,7 +3,7 @@
 use crate::support::{Ledger, Link, Turns, frame, mac, weight};
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
@@ -43,8 +43,8 @@ struct Slow {
 }
 
 impl Source for Slow {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
-        self.drain.offer(burst, grant, now)
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
+        self.drain.offer(burst, budget, now)
     }
 
     fn consume(&mut self, frames: usize) {

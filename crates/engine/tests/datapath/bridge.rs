@@ -4,7 +4,7 @@ use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
-use fairlane_core::switch::Pins;
+use fairlane_core::switch::AntiSpoofing;
 use fairlane_core::time::Nanos;
 use fairlane_engine::PATIENCE;
 use fairlane_engine::clock::Clock;
@@ -83,7 +83,7 @@ fn frames_of_one_burst_are_judged_apart() {
         packet
     };
     let addresses = vec!["10.0.0.1".parse().unwrap()];
-    link.bridge.set_pins(PortId(1), Pins { mac: Some(mac(1)), addresses }).unwrap();
+    link.bridge.set_anti_spoofing(PortId(1), AntiSpoofing { mac: Some(mac(1)), addresses }).unwrap();
     for host in [1, 1, 2, 1, 3, 1] {
         link.peers[1].send(&packet(host), Offload::default());
     }

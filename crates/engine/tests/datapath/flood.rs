@@ -3,7 +3,7 @@
 use crate::frontend::{self, F_VERSION_1, Frontend, GUEST, MEMORY, NO_HEADER, RICH, SET_MEM_TABLE, USER};
 use crate::support::{Ledger, Link, Turns, weight};
 use fairlane_core::PortId;
-use fairlane_core::switch::Pins;
+use fairlane_core::switch::AntiSpoofing;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_engine::clock::Clock;
 use fairlane_port::vhost_user::VhostUser;
@@ -67,7 +67,7 @@ impl Flooded {
         let ledger = Ledger { turns: Turns::of(32), charged: charged.clone() };
         let mut link = Link::new(Box::new(ledger), 2, 1000);
         let port = VhostUser::listen("flood", &path, 1).unwrap();
-        let card = link.bridge.add("flood", Box::new(port), weight(1), Pins::default(), Nanos(0)).unwrap();
+        let card = link.bridge.add("flood", Box::new(port), weight(1), AntiSpoofing::default(), Nanos(0)).unwrap();
         let poller = Poller::new().unwrap();
         link.bridge.port(card).unwrap().register(&poller, Key(0)).unwrap();
         charged.store(0, Relaxed);

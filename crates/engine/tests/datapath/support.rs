@@ -3,8 +3,8 @@
 use fairlane_core::PortId;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Mac, Offload};
-use fairlane_core::sched::{After, Cost, Grant, Next, Scheduler, Share};
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, Share};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
@@ -41,8 +41,8 @@ impl Scheduler for Turns {
     }
 
     fn next(&mut self, _now: Nanos) -> Next {
-        let grant = Grant { bytes: u64::MAX, frames: self.frames };
-        self.queue.pop_front().map_or(Next::Idle, |port| Next::Serve(port, grant))
+        let budget = Budget { bytes: u64::MAX, frames: self.frames };
+        self.queue.pop_front().map_or(Next::Idle, |port| Next::Serve(port, budget))
     }
 
     fn charge(&mut self, port: PortId, _cost: Cost, after: After, now: Nanos) {
@@ -125,7 +125,7 @@ impl Dripping {
 }
 
 impl Source for Dripping {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, _grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, _budget: Budget, _now: Nanos) -> Batch<'a> {
         burst.fill().done()
     }
 
@@ -166,7 +166,7 @@ impl Sink for Dripping {
 }
 
 impl Control for Dripping {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         wanted.room && self.room(Nanos(0)) == Room::Now
     }
 
@@ -205,16 +205,16 @@ impl Link {
     /// Adds a guest that must use its own MAC address.
     pub fn add(&mut self, number: u32, share: Share, room: usize) {
         let (port, peer) = memory::pair(room);
-        let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
-        let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, pins, Nanos(0));
+        let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
+        let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, anti_spoofing, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
         self.peers.push(peer);
     }
 
     /// Adds a guest that only receives, at this port.
     pub fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
-        let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
-        let id = self.bridge.add(&format!("guest{number}"), port, weight(1), pins, Nanos(0));
+        let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
+        let id = self.bridge.add(&format!("guest{number}"), port, weight(1), anti_spoofing, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Turns, frame, mac, weight};
 use fairlane_core::packet::Offload;
-use fairlane_core::switch::{Config, Pins};
+use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Monotonic;
@@ -17,8 +17,8 @@ fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (
     let mut bridge = Bridge::new(name, Config::default(), Turns::of(32));
     let (port, peer) = memory::pair(100_000);
     bridge.set_uplink(uplink);
-    let pins = Pins { mac: Some(mac(number)), addresses: Vec::new() };
-    bridge.add("guest", Box::new(port), weight(1), pins, Nanos(0)).unwrap();
+    let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
+    bridge.add("guest", Box::new(port), weight(1), anti_spoofing, Nanos(0)).unwrap();
     (Worker::start(vec![bridge], clock, None).unwrap(), peer)
 }
 
@@ -39,10 +39,10 @@ fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
         sender.send(&frame(mac(2), mac(1), number, 60), Offload::default());
         if number % 100 == 0 {
             // A memory port has no bell of its own; an order is one.
-            near.ask(|_| ()).unwrap();
+            near.call(|_| ()).unwrap();
         }
     }
-    near.ask(|_| ()).unwrap();
+    near.call(|_| ()).unwrap();
     let mut arrived = Vec::new();
     while arrived.len() < 2000 {
         match receiver.receive() {
@@ -53,7 +53,7 @@ fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
     assert!(arrived.is_sorted());
     near.end();
     far.end();
-    assert!(near.ask(|_| ()).unwrap_err().to_string().contains("near"));
+    assert!(near.call(|_| ()).unwrap_err().to_string().contains("near"));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_worker_that_panics_ends_the_process() {
         return;
     }
     let (worker, _peer) = alone("near");
-    let outcome = worker.ask(|_| panic!("on purpose"));
+    let outcome = worker.call(|_| panic!("on purpose"));
     // The process ends between the panic and here, or while this waits.
     std::thread::sleep(Duration::from_secs(60));
     unreachable!("the process lives, and the answer was {outcome:?}");
@@ -88,12 +88,12 @@ fn a_worker_that_panics_ends_the_process() {
 fn a_worker_that_is_held_holds_nobody_who_asks() {
     let (worker, _peer) = alone("held");
     let (let_go, held) = std::sync::mpsc::channel::<()>();
-    let silent = worker.ask(move |_| held.recv()).unwrap_err();
+    let silent = worker.call(move |_| held.recv()).unwrap_err();
     assert_eq!(silent, Gone::Silent("held".to_owned()));
     assert!(silent.to_string().contains("the worker of held has not answered for 10 s"), "{silent}");
     // It goes on with what it was told meanwhile.
     let_go.send(()).unwrap();
-    assert_eq!(worker.ask(|_| 7), Ok(7));
+    assert_eq!(worker.call(|_| 7), Ok(7));
     worker.end();
-    assert_eq!(worker.ask(|_| 7), Err(Gone::Ended("held".to_owned())));
+    assert_eq!(worker.call(|_| 7), Err(Gone::Ended("held".to_owned())));
 }

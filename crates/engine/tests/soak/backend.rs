@@ -89,7 +89,7 @@ impl Backend {
             name: "lan".to_owned(),
             rate: Some(20_000_000),
             scheduler: SchedulerKind::Fair,
-            delay: Nanos::from_millis(100),
+            idle_timeout: Nanos::from_millis(100),
             isolate: false,
             cpu: None,
             uplink: Uplink::Tap { name: "out".to_owned() },
@@ -219,12 +219,12 @@ impl Backend {
             match change {
                 Change::RemoveVif { vif } => self.books.close(place_of(vif)),
                 Change::Share { vif, share } => self.books.limit(place_of(vif), *share, kind, now),
-                Change::Rate { .. } | Change::Scheduler { .. } | Change::Delay { .. } => reschedules = true,
+                Change::Rate { .. } | Change::Scheduler { .. } | Change::IdleTimeout { .. } => reschedules = true,
                 Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
                 Change::EarlyAck { vif, mode } if *mode != Mode::Off => {
                     self.books.at_mut(place_of(vif)).expect("it is attached").early = true;
                 }
-                Change::EarlyAck { .. } | Change::Pins { .. } | Change::AddVif(_) => {}
+                Change::EarlyAck { .. } | Change::AntiSpoofing { .. } | Change::AddVif(_) => {}
             }
             if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
                 self.books.excuse(now);
@@ -314,8 +314,8 @@ impl Backend {
             if round.busy || (quiet > 1 && quiet % 16 != 0) {
                 continue;
             }
-            let ready = bridge.arm();
-            bridge.disarm();
+            let ready = bridge.enable_notifications();
+            bridge.disable_notifications();
             if !ready {
                 self.wake = round.next.min(bridge.next_event());
                 break;

@@ -4,7 +4,7 @@
 use crate::books::UPLINK;
 use fairlane_core::ack;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
@@ -187,15 +187,15 @@ impl Card {
 }
 
 impl Source for Card {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.plane.call();
         self.now = now;
         self.shown.clear();
         let ring = lock(&self.ring);
         if ring.driver == Driver::Runs {
             let mut bytes = 0;
-            for frame in ring.sent.iter().skip(ring.taken).take(BURST.min(grant.frames as usize)) {
-                if bytes >= grant.bytes {
+            for frame in ring.sent.iter().skip(ring.taken).take(BURST.min(budget.frames as usize)) {
+                if bytes >= budget.bytes {
                     break;
                 }
                 bytes += frame.len() as u64;
@@ -261,7 +261,7 @@ impl Sink for Card {
 }
 
 impl Control for Card {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         // An uplink, as taps and cards do, says nothing of room: whoever waits for it asks at the time that its rate gives.
         let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();
         (wanted.frames && self.waiting(Nanos(0))) || room

@@ -6,7 +6,7 @@ use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_policy::{Link, uplink_queue};
 
-/// Bytes of the dearest service: a grant, and a frame of the largest size. See `sched::fair`.
+/// Bytes of the dearest service: a budget, and a frame of the largest size. See `sched::fair`.
 const SERVICE: f64 = 16_384.0 + 65_550.0;
 
 /// How many of these a port is ahead or behind at most, both together: "at most 1.25 L ahead of the fluid and 3.25 L behind it".

@@ -210,7 +210,7 @@ impl World {
         let (key, value) = match self.random.below(4) {
             0 | 1 => ("rate", format!("{}Mbit/s", [5, 10, 20, 50][self.random.below(4) as usize])),
             2 => ("isolate", ["true", "false"][self.random.below(2) as usize].to_owned()),
-            _ => ("delay", format!("{}ms", 1 + self.random.below(1000))),
+            _ => ("idle_timeout", format!("{}ms", 1 + self.random.below(1000))),
         };
         self.backends[at].set("lan", key, &value);
     }

@@ -31,7 +31,7 @@ fn fail() {
     let _log = start(EnvFilter::new("info")).unwrap();
     let bridge = Bridge::new("near", Config::default(), sched::build(SchedulerKind::Fair, None, Nanos(0)));
     let worker = Worker::start(vec![bridge], Monotonic::new(), None).unwrap();
-    let _ = worker.ask(|_| panic!("on purpose"));
+    let _ = worker.call(|_| panic!("on purpose"));
     // The process ends between the panic and here, or while this waits. To panic here could wait for who reads.
     std::thread::sleep(Duration::from_secs(60));
     std::process::exit(1);

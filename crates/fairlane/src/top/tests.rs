@@ -42,7 +42,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         scheduler: "fair".to_owned(),
         by_weight: true,
         rate: Some(100_000_000),
-        delay: 100_000_000,
+        idle_timeout: 100_000_000,
         isolate: false,
         cpu: None,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),

@@ -39,6 +39,14 @@ fn every_problem_has_its_line() {
 }
 
 #[test]
+fn a_key_by_its_old_name_is_read_with_a_warning() {
+    let place = Place::new();
+    place.write("policy.toml", "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n");
+    let ran = place.run("check policy.toml");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n"));
+}
+
+#[test]
 fn findings_as_json() {
     let place = Place::with_policy();
     let ran = place.run("check --json policy.toml");

@@ -7,9 +7,9 @@ fn shows_settings_and_states() {
     let place = Place::with_policy();
     let _backend = place.up();
     let expected = "\
-link  scheduler       rate  delay  isolate  cpu  uplink
-near  fair       100Mbit/s  100ms  false    any  up
-far   fair       100Mbit/s  100ms  false    any  up
+link  scheduler       rate  idle timeout  isolate  cpu  uplink
+near  fair       100Mbit/s         100ms  false    any  up
+far   fair       100Mbit/s         100ms  false    any  up
 
 vif  link  state    weight  share  min_rate  max_rate  burst  waits for
 web  near  waiting      30  0.000  20Mbit/s      none  64KiB

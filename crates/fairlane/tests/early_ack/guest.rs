@@ -5,9 +5,9 @@
 
 use crate::frontend::{F_EVENT_IDX, F_GUEST_OFFLOADS, F_MRG_RXBUF, Frontend, HEADER, NO_HEADER, PLAIN, ring};
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
-use fairlane_port::plain::Plain;
+use fairlane_port::software_offload::SoftwareOffload;
 use fairlane_port::tap::Tap;
 use fairlane_port::{Burst, HEAD, Sink, Source};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -101,7 +101,7 @@ struct Card {
     frontend: Option<Frontend>,
     tap: Tap,
     burst: Box<Burst>,
-    plain: Plain,
+    plain: SoftwareOffload,
     /// Descriptors of the transmit ring that are not in use.
     free: VecDeque<u16>,
     /// Frames of the kernel that found no descriptor.
@@ -127,7 +127,7 @@ impl Card {
             frontend: Some(frontend),
             tap,
             burst: Burst::new(),
-            plain: Plain::default(),
+            plain: SoftwareOffload::default(),
             free: (0..SIZE).collect(),
             unsent: VecDeque::new(),
             late: None,
@@ -231,7 +231,7 @@ impl Card {
 
     /// Puts what the kernel sends into the ring. False if there was nothing.
     fn transmit(&mut self) -> bool {
-        let grant = Grant { bytes: u64::MAX, frames: 8 };
+        let grant = Budget { bytes: u64::MAX, frames: 8 };
         let batch = self.tap.offer(&mut self.burst, grant, Nanos(self.started.elapsed().as_nanos() as u64));
         let frames = batch.len();
         for frame in batch.frames() {

@@ -100,7 +100,7 @@ fn set(world: &World, random: &mut StdRng) {
     match random.random_range(0..5) {
         0 => world.set(guest.name, &format!("weight={}", random.random_range(10..1000))),
         1 => world.set(guest.name, &format!("max_rate={}", pick(random, &["none", "8Mbit/s", "30Mbit/s"]))),
-        2 => world.set(guest.link, &format!("delay={}ms", random.random_range(1..300))),
+        2 => world.set(guest.link, &format!("idle_timeout={}ms", random.random_range(1..300))),
         3 => world.set("near", &format!("rate={}Mbit/s", random.random_range(10..40))),
         _ => {
             let name = pick(random, &["four", "five"]);

@@ -39,7 +39,7 @@ fn a_setting_changes_what_it_names() {
         ("web", "max_rate", "50Mbit/s"),
         ("web", "burst", "128KiB"),
         ("web", "early_ack", "stalled"),
-        ("lan", "delay", "20ms"),
+        ("lan", "idle_timeout", "20ms"),
         ("lan", "isolate", "true"),
         ("lan", "rate", "1Gbit/s"),
         ("old", "prioritize", "false"),
@@ -54,7 +54,7 @@ fn a_setting_changes_what_it_names() {
     set(&mut policy, "web", "early_ack", "false").unwrap();
     assert_eq!(policy.vifs[0].early_ack, Mode::Off);
     let lan = policy.link("lan").unwrap();
-    assert_eq!((lan.delay, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
+    assert_eq!((lan.idle_timeout, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
     assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
     set(&mut policy, "old", "scheduler", "wrr").unwrap();
     assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
@@ -103,16 +103,16 @@ fn a_wrong_setting_says_why_and_changes_nothing() {
         ("lan", "prioritize", "true", "prioritize belongs to scheduler \"wrr\", this link has \"fair\""),
         ("old", "refill", "1ms", "refill belongs to scheduler \"netback\", this link has \"wrr\""),
         ("old", "prioritize", "yes", "prioritize must be true or false, not \"yes\""),
-        ("lan", "delay", "0ms", "delay must be 1us to 60s, not \"0ms\""),
+        ("lan", "idle_timeout", "0ms", "idle_timeout must be 1us to 60s, not \"0ms\""),
         ("wbe", "weight", "1", "no vif is named `wbe`, did you mean `web`?"),
         ("lan", "weight", "1", "no vif is named `lan`, the vifs are web, db, box"),
-        ("web", "delay", "1ms", "no link is named `web`, the links are lan, old"),
+        ("web", "idle_timeout", "1ms", "no link is named `web`, the links are lan, old"),
         (
             "web",
             "wieght",
             "1",
             "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst, early_ack; \
-             of a link: rate, scheduler, prioritize, refill, delay, isolate)",
+             of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate)",
         ),
     ] {
         assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
@@ -156,7 +156,7 @@ fn a_reload_tells_its_steps() {
     let old = parse(TWO);
     let newer = TWO
         .replace("min_rate = \"60Mbit/s\"", "mac = \"02:00:00:00:00:01\"\nearly_ack = true\n min_rate = \"70Mbit/s\"")
-        .replace("scheduler = \"wrr\"", "scheduler = \"netback\"\ndelay = \"1s\"\nisolate = true")
+        .replace("scheduler = \"wrr\"", "scheduler = \"netback\"\nidle_timeout = \"1s\"\nisolate = true")
         .replace("name = \"box\"", "name = \"crate\"")
         .replace("socket = \"db\"", "socket = \"db2\"");
     let newer = parse(&newer);
@@ -166,10 +166,10 @@ fn a_reload_tells_its_steps() {
         Change::RemoveVif { vif: "db".into() },
         Change::RemoveVif { vif: "box".into() },
         Change::Scheduler { link: "old".into(), scheduler: SchedulerKind::Netback { refill: Nanos::from_millis(50) } },
-        Change::Delay { link: "old".into(), delay: Nanos::from_millis(1000) },
+        Change::IdleTimeout { link: "old".into(), idle_timeout: Nanos::from_millis(1000) },
         Change::Isolate { link: "old".into(), isolate: true },
         Change::Share { vif: "web".into(), share: web.share },
-        Change::Pins { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
+        Change::AntiSpoofing { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
         Change::EarlyAck { vif: "web".into(), mode: Mode::Auto },
         Change::AddVif(db.clone()),
         Change::AddVif(crate_.clone()),

@@ -28,10 +28,10 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
             Change::RemoveVif { vif } => policy.vifs.retain(|other| other.name != vif),
             Change::Rate { link, rate } => link_mut(&mut policy, &link).rate = rate,
             Change::Scheduler { link, scheduler } => link_mut(&mut policy, &link).scheduler = scheduler,
-            Change::Delay { link, delay } => link_mut(&mut policy, &link).delay = delay,
+            Change::IdleTimeout { link, idle_timeout } => link_mut(&mut policy, &link).idle_timeout = idle_timeout,
             Change::Isolate { link, isolate } => link_mut(&mut policy, &link).isolate = isolate,
             Change::Share { vif, share } => vif_mut(&mut policy, &vif).share = share,
-            Change::Pins { vif, mac, addresses } => {
+            Change::AntiSpoofing { vif, mac, addresses } => {
                 let vif = vif_mut(&mut policy, &vif);
                 (vif.mac, vif.addresses) = (mac, addresses);
             }
@@ -74,7 +74,7 @@ fn written(policy: &Policy) -> String {
     let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
-        writeln!(text, "delay = {:?}\nisolate = {}", format_duration(link.delay), link.isolate).unwrap();
+        writeln!(text, "idle_timeout = {:?}\nisolate = {}", format_duration(link.idle_timeout), link.isolate).unwrap();
         writeln!(text, "xen = {}", link.xen).unwrap();
         writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
         match link.scheduler {

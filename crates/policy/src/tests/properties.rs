@@ -30,11 +30,11 @@ fn uplink(place: usize) -> impl Strategy<Value = Uplink> {
 fn link(place: usize) -> impl Strategy<Value = Link> {
     let rate = proptest::option::of(1_000..=10_000_000_000_000u64);
     let parts = (rate, scheduler(), 1_000..=60_000_000_000u64, any::<bool>(), uplink(place));
-    parts.prop_map(move |(rate, scheduler, delay, isolate, uplink)| Link {
+    parts.prop_map(move |(rate, scheduler, idle_timeout, isolate, uplink)| Link {
         name: ["far", "near", "lan", "wan"][place].into(),
         rate,
         scheduler,
-        delay: Nanos(delay),
+        idle_timeout: Nanos(idle_timeout),
         isolate,
         cpu: Some(place).filter(|place| *place > 2),
         uplink,
@@ -116,7 +116,7 @@ fn setting() -> impl Strategy<Value = (String, String)> {
         "scheduler",
         "prioritize",
         "refill",
-        "delay",
+        "idle_timeout",
         "isolate",
     ];
     let values = vec![

@@ -28,7 +28,7 @@ fn the_example_is_right() {
 fn the_defaults_that_the_example_shows_are_the_defaults() {
     let shown = [
         "scheduler = \"fair\"",
-        "delay = \"100ms\"",
+        "idle_timeout = \"100ms\"",
         "isolate = false",
         "xen = false",
         "connect = false",
@@ -49,7 +49,7 @@ fn what_is_left_out_has_its_default() {
         name: "l".into(),
         rate: None,
         scheduler: SchedulerKind::Fair,
-        delay: Nanos::from_millis(100),
+        idle_timeout: Nanos::from_millis(100),
         isolate: false,
         cpu: None,
         uplink: Uplink::None,
@@ -110,7 +110,7 @@ fn a_bound_is_inside() {
         [[link]]
         name = "abcdefghijklmnopqrstuvwxyz_.-012"
         rate = "10Tbit/s"
-        delay = "1us"
+        idle_timeout = "1us"
         cpu = 1023
         uplink = { tap = "abcdefghijklmno" }
         [[vif]]
@@ -128,4 +128,18 @@ fn a_bound_is_inside() {
         burst = "1GiB"
     "#;
     assert_eq!(problems(&right.replace("@107", &"s".repeat(107))), [""; 0]);
+}
+
+#[test]
+fn an_old_name_is_read_as_the_present_one() {
+    let text = "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n";
+    let policy = Policy::parse("p", text).unwrap();
+    assert_eq!(policy.links[0].idle_timeout, Nanos::from_millis(20));
+    let warnings = crate::renamed_keys("p", text);
+    assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), ["p:3: delay is called idle_timeout now"]);
+    let both = Policy::parse("p", &format!("{text}idle_timeout = \"30ms\"\n")).unwrap_err();
+    assert_eq!(both[0].to_string(), "p:3: delay is the old name of idle_timeout, which is given too");
+    // A wire's delay is a delay.
+    let wire = "[[link]]\nname = \"a\"\n[[link]]\nname = \"b\"\nuplink = { wire = \"a\", delay = \"1ms\" }\n";
+    assert_eq!(crate::renamed_keys("p", wire), []);
 }

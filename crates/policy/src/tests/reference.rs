@@ -26,7 +26,7 @@ fn every_key_has_a_row() {
 
 #[test]
 fn every_range_is_the_one_that_problems_tell() {
-    let of_link = ["rate = \"0bit/s\"", "delay = \"0ms\"", "refill = \"0ms\"", "cpu = -1"];
+    let of_link = ["rate = \"0bit/s\"", "idle_timeout = \"0ms\"", "refill = \"0ms\"", "cpu = -1"];
     let of_uplink = ["uplink.delay = \"1000s\"", "uplink.queue = \"0B\""];
     let of_vif = ["queues = 0", "weight = 0", "min_rate = \"0bit/s\"", "max_rate = \"0bit/s\"", "burst = \"0B\""];
     let cases = of_link.map(|line| ("## `[[link]]`", "link", line)).into_iter();

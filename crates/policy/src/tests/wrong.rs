@@ -94,7 +94,7 @@ fn unknown_keys() {
     );
     link(
         "rates = 1\n",
-        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, delay, isolate, cpu, uplink, xen)",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, idle_timeout, isolate, cpu, uplink, xen)",
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
@@ -114,8 +114,11 @@ fn wrong_types() {
         "metrics must be a loopback address and a port, such as \"127.0.0.1:9477\", not a table",
     );
     link("scheduler = true\n", "scheduler must be \"fair\", \"wrr\" or \"netback\", not true");
-    link("delay = 1.5\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"1.5\"");
-    link("delay = true\n", "delay must be text in quotes, not true");
+    link(
+        "idle_timeout = 1.5\n",
+        "idle_timeout must be a number and a unit (us, ms, s), such as \"100ms\", not \"1.5\"",
+    );
+    link("idle_timeout = true\n", "idle_timeout must be text in quotes, not true");
     link("isolate = \"no\"\n", "isolate must be true or false, not \"no\"");
     link("cpu = \"1\"\n", "cpu must be a whole number, 0 to 1023, not \"1\"");
     link("uplink = \"fl0\"\n", "uplink must be a table, not \"fl0\"");
@@ -159,14 +162,20 @@ fn wrong_units() {
     vif("max_rate = \"99999999999999Tbit/s\"", "max_rate is too large: \"99999999999999Tbit/s\"");
     vif("min_rate = \"0.5bit/s\"", "min_rate must be a whole number of bits a second or \"none\", not \"0.5bit/s\"");
     vif("burst = \"64K\"", "burst must be a number and a unit (B, KiB, MiB, GiB), such as \"64KiB\", not \"64K\"");
-    link("delay = \"100\"\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"100\"");
-    link("delay = \"1min\"\n", "delay must be a number and a unit (us, ms, s), such as \"100ms\", not \"1min\"");
+    link(
+        "idle_timeout = \"100\"\n",
+        "idle_timeout must be a number and a unit (us, ms, s), such as \"100ms\", not \"100\"",
+    );
+    link(
+        "idle_timeout = \"1min\"\n",
+        "idle_timeout must be a number and a unit (us, ms, s), such as \"100ms\", not \"1min\"",
+    );
 }
 
 #[test]
 fn values_out_of_range() {
-    link("delay = \"0ms\"\n", "delay must be 1us to 60s, not \"0ms\"");
-    link("delay = \"61s\"\n", "delay must be 1us to 60s, not \"61s\"");
+    link("idle_timeout = \"0ms\"\n", "idle_timeout must be 1us to 60s, not \"0ms\"");
+    link("idle_timeout = \"61s\"\n", "idle_timeout must be 1us to 60s, not \"61s\"");
     link("refill = \"999us\"\nscheduler = \"netback\"\n", "refill must be 1ms to 10s, not \"999us\"");
     let near = "link = \"lan\"\n[[link]]\nname = \"near\"\nuplink = { wire = \"lan\", delay = \"11s\" }\n";
     after(near, &["p:14: delay must be 0us to 10s, not \"11s\""]);

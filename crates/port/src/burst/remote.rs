@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Place {
     /// Whose memory.
     pub domain: u16,
-    /// The grant reference, which is one page.
+    /// The budget reference, which is one page.
     pub reference: u32,
     /// Where in the page.
     pub offset: u16,

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 /// A port under capture whose file has no limit.
 fn captured(file: File, snap: u32) -> (Captured, Recording, Peer) {

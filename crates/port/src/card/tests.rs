@@ -29,7 +29,7 @@ fn take(card: &mut Card, header: usize, port: u16) -> Option<(Vec<u8>, Offload)>
     let mut burst = Burst::new();
     let mut found = None;
     while card.waiting(Nanos(0)) {
-        let batch = card.offer(&mut burst, Grant { frames: 1, ..ALL }, Nanos(0));
+        let batch = card.offer(&mut burst, Budget { frames: 1, ..ALL }, Nanos(0));
         let (mut bytes, offload) = (Vec::new(), batch.frame(0).offload());
         batch.frame(0).read(&mut bytes);
         if bytes.get(header + 22..header + 24) == Some(&port.to_be_bytes()) {

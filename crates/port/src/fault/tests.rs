@@ -2,7 +2,7 @@ use super::*;
 use crate::memory::{self, Owned};
 use proptest::prelude::*;
 
-const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 fn frames(count: u16) -> Vec<Vec<u8>> {
     (0..count).map(|number| number.to_le_bytes().repeat(40)).collect()

@@ -33,8 +33,8 @@ fn datagrams_pass_both_ways() {
         socket.send_to(&[7; 300], "10.9.0.2:9").unwrap();
         let mut burst = Burst::new();
         let mut found = false;
-        while tap.arm(Wanted { frames: true, room: false }) {
-            let batch = tap.offer(&mut burst, Grant { frames: 1, ..ALL }, Nanos(0));
+        while tap.enable_notifications(Wanted { frames: true, room: false }) {
+            let batch = tap.offer(&mut burst, Budget { frames: 1, ..ALL }, Nanos(0));
             let frame = batch.frame(0);
             let mut bytes = Vec::new();
             frame.read(&mut bytes);
@@ -58,7 +58,7 @@ fn an_empty_tap_is_asked_again_when_the_poller_tells_of_it() {
         let (mut burst, mut now) = (Burst::new(), Nanos(0));
         for _ in 0..3 {
             // Drained, as a worker does before it sleeps; the interface itself may have sent something.
-            while tap.arm(Wanted { frames: true, room: false }) {
+            while tap.enable_notifications(Wanted { frames: true, room: false }) {
                 let frames = tap.offer(&mut burst, ALL, now).len();
                 tap.consume(frames);
                 now += PAUSE;

@@ -15,14 +15,14 @@ mod socket;
 use crate::burst::{Batch, Burst};
 use crate::descriptor::close_apart;
 use crate::flow::{self, Turn};
-use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
+use crate::software_offload::SoftwareOffload;
 use crate::virtqueue::{Receive, Violation};
 use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 pub use access::Access;
 use fairlane_core::ack::Ring;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use features::Features;
@@ -59,7 +59,7 @@ pub struct VhostUser {
     /// The receive queue that found too little room last: another's room is of no use to who waits.
     full: usize,
     /// Where frames are completed for a guest that left it to us.
-    plain: Plain,
+    plain: SoftwareOffload,
 }
 
 /// A connected frontend and its device.
@@ -104,7 +104,7 @@ impl VhostUser {
 
     fn new(name: &str, socket: Socket, queues: u16, access: Access) -> VhostUser {
         let name = name.to_owned();
-        let (turn, plain) = (Turn::default(), Plain::default());
+        let (turn, plain) = (Turn::default(), SoftwareOffload::default());
         VhostUser {
             name,
             queues,
@@ -214,7 +214,7 @@ impl Peer {
 }
 
 impl Source for VhostUser {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, _now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(peer) = &mut self.peer else { return filler.done() };
         if peer.session.announcement.waits() {
@@ -225,7 +225,7 @@ impl Source for VhostUser {
         let waiting = |index: usize| transmit[index].as_ref().is_some_and(|queue| queue.ring.waiting());
         let Some(index) = self.turn.next(transmit.len(), waiting) else { return filler.done() };
         if let Some(queue) = &mut transmit[index]
-            && let Err(violation) = queue.offer(memory, &mut filler, grant)
+            && let Err(violation) = queue.offer(memory, &mut filler, budget)
         {
             filler.clear();
             peer.disable(&self.name, violation);
@@ -319,26 +319,26 @@ impl Sink for VhostUser {
 }
 
 impl Control for VhostUser {
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         let Some(peer) = &mut self.peer else { return false };
         let mut there = wanted.frames && peer.session.announcement.waits();
         let (receive, transmit, _) = peer.session.queues();
         if wanted.frames {
-            transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.arm(0));
+            transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.enable_notifications(0));
         }
         if wanted.room {
-            there |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::arm);
+            there |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::enable_notifications);
         }
         // Rings that are empty, or full, are looked at and never flushed.
         peer.heed_tears(&self.name);
         there
     }
 
-    fn disarm(&mut self) {
+    fn disable_notifications(&mut self) {
         let Some(peer) = &mut self.peer else { return };
         let (receive, transmit, _) = peer.session.queues();
-        receive.iter_mut().flatten().for_each(|queue| queue.ring.disarm());
-        transmit.iter_mut().flatten().for_each(|queue| queue.ring.disarm());
+        receive.iter_mut().flatten().for_each(|queue| queue.ring.disable_notifications());
+        transmit.iter_mut().flatten().for_each(|queue| queue.ring.disable_notifications());
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {

@@ -63,7 +63,7 @@ impl Notification {
     }
 
     /// Asks the driver to kick when the entry at `next + skip` becomes available. True if it is already.
-    pub fn arm<A: Words>(&mut self, split: &Split<A>, skip: u16) -> bool {
+    pub fn enable_notifications<A: Words>(&mut self, split: &Split<A>, skip: u16) -> bool {
         self.armed = true;
         if self.event_idx {
             split.set_available_event(split.next.wrapping_add(skip));
@@ -76,7 +76,7 @@ impl Notification {
     }
 
     /// Kicks are not needed: we look by ourselves.
-    pub fn disarm<A: Words>(&mut self, split: &Split<A>) {
+    pub fn disable_notifications<A: Words>(&mut self, split: &Split<A>) {
         if self.armed {
             self.armed = false;
             // With EVENT_IDX the wish stands where the driver passed it or will once; kicks stop by themselves.

@@ -8,7 +8,7 @@ use super::ring::Ring;
 use super::transmit::Transmit;
 use crate::Refusal;
 use crate::burst::Burst;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SIZE: u16 = 8;
-const ALL: Grant = Grant { bytes: u64::MAX, frames: 32 };
+const ALL: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
 /// The guest's address of its memory, and where in it things are. Tables of indirect descriptors are made of words and buffers of bytes,
 /// and neither is ever taken for the other: a mixture is nothing that a tool could judge.
@@ -193,10 +193,10 @@ fn frames_of_guests_that_race_arrive_whole_and_in_order() {
         done += taken;
         out.publish(Nanos(0));
         into.publish(Nanos(0));
-        if taken == 0 && !out.ring.arm(0) && !into.arm() {
+        if taken == 0 && !out.ring.enable_notifications(0) && !into.enable_notifications() {
             thread::yield_now();
         }
-        out.ring.disarm();
+        out.ring.disable_notifications();
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
@@ -217,7 +217,7 @@ fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
     while round < rounds || (broken == 0 || frames == 0 && !cfg!(miri)) && clock.elapsed() < Duration::from_secs(60) {
         round += 1;
         let mut filler = burst.fill();
-        if out.offer(&from, &mut filler, Grant { frames: 1 + round % 4, ..ALL }).is_err() {
+        if out.offer(&from, &mut filler, Budget { frames: 1 + round % 4, ..ALL }).is_err() {
             filler.clear();
             out = Transmit::new(ring(&from));
             broken += 1;
@@ -239,8 +239,8 @@ fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
         out.consume(batch.len());
         out.publish(Nanos(0));
         into.publish(Nanos(0));
-        out.ring.arm(0);
-        out.ring.disarm();
+        out.ring.enable_notifications(0);
+        out.ring.disable_notifications();
         if round % 16 == 0 {
             thread::yield_now();
         }

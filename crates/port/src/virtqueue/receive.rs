@@ -9,7 +9,7 @@ use super::violation::Violation;
 use crate::Refusal;
 use crate::access;
 use crate::burst::Frame;
-use crate::plain::Plain;
+use crate::software_offload::SoftwareOffload;
 use crate::vnet::{self, HEADER};
 use fairlane_core::packet::Offload;
 use fairlane_core::stats::DropReason;
@@ -65,8 +65,8 @@ impl Receive {
     }
 
     /// Asks to be kicked when there are. True if there are already.
-    pub fn arm(&mut self) -> bool {
-        self.ring.arm(self.short)
+    pub fn enable_notifications(&mut self) -> bool {
+        self.ring.enable_notifications(self.short)
     }
 
     /// Copies one frame into the guest's buffers.
@@ -103,7 +103,7 @@ impl Receive {
         &mut self,
         memory: &GuestMemory,
         frame: &Frame<'_>,
-        plain: &mut Plain,
+        plain: &mut SoftwareOffload,
     ) -> Result<Option<Refusal>, Violation> {
         let start = self.ring.base();
         let mut left = MAX_PIECES;

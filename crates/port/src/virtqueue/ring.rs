@@ -60,7 +60,7 @@ impl<A: Words> Ring<A> {
         let split = unsafe { Split::over(parts, size, log) };
         let notification = Notification::new(event_idx, call, split.next);
         let mut ring = Ring { split, indirect, notification, moderation: Moderation::default() };
-        ring.disarm();
+        ring.disable_notifications();
         ring
     }
 
@@ -153,12 +153,12 @@ impl<A: Words> Ring<A> {
     }
 
     /// Asks the driver to kick when the entry that is `skip` behind the first becomes available. True if it is already.
-    pub fn arm(&mut self, skip: u16) -> bool {
-        self.notification.arm(&self.split, skip)
+    pub fn enable_notifications(&mut self, skip: u16) -> bool {
+        self.notification.enable_notifications(&self.split, skip)
     }
 
     /// Kicks are not needed: we look by ourselves.
-    pub fn disarm(&mut self) {
-        self.notification.disarm(&self.split);
+    pub fn disable_notifications(&mut self) {
+        self.notification.disable_notifications(&self.split);
     }
 }

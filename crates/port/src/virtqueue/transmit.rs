@@ -9,7 +9,7 @@ use super::ring::Ring;
 use super::violation::Violation;
 use crate::burst::{BURST, Filler};
 use crate::vnet::{self, HEADER};
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 
 /// The largest frame: what IP's 16-bit length allows (RFC 791, section 3.1), Ethernet and two VLAN tags.
@@ -29,16 +29,16 @@ impl Transmit {
         Transmit { ring, heads: [0; BURST] }
     }
 
-    /// Fills a burst with the frames that wait, as far as the grant goes.
+    /// Fills a burst with the frames that wait, as far as the budget goes.
     ///
     /// # Errors
     /// The rule that the driver broke; the burst is of no use then.
     #[inline]
-    pub fn offer(&mut self, memory: &GuestMemory, filler: &mut Filler<'_>, grant: Grant) -> Result<(), Violation> {
-        let waiting = self.ring.available(0)?.min(BURST as u16).min(grant.frames.min(BURST as u32) as u16);
+    pub fn offer(&mut self, memory: &GuestMemory, filler: &mut Filler<'_>, budget: Budget) -> Result<(), Violation> {
+        let waiting = self.ring.available(0)?.min(BURST as u16).min(budget.frames.min(BURST as u32) as u16);
         let mut bytes = 0;
         for skip in 0..waiting {
-            if bytes >= grant.bytes {
+            if bytes >= budget.bytes {
                 break;
             }
             let head = self.ring.head(skip)?;

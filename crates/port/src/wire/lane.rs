@@ -7,7 +7,7 @@
 
 use crate::{BURST, Batch, Burst, Frame};
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -135,7 +135,7 @@ impl Sender {
     }
 
     /// Asks to be woken when a frame of `bytes` fits. True if it does already.
-    pub(super) fn arm(&mut self, bytes: u64) -> bool {
+    pub(super) fn enable_notifications(&mut self, bytes: u64) -> bool {
         let taken = self.place(bytes as usize).1;
         let mut queue = self.lane.queue();
         self.free += std::mem::take(&mut queue.freed);
@@ -144,7 +144,7 @@ impl Sender {
     }
 
     /// No longer asks.
-    pub(super) fn disarm(&mut self) {
+    pub(super) fn disable_notifications(&mut self) {
         self.lane.queue().sender_wants = None;
     }
 }
@@ -156,12 +156,12 @@ impl Receiver {
     }
 
     /// Shows the frames that arrived.
-    pub(super) fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    pub(super) fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.shown.clear();
         let mut bytes = 0;
         let queue = self.lane.queue();
-        for slot in queue.slots.iter().take(BURST.min(grant.frames as usize)) {
-            if slot.arrival > now || bytes >= grant.bytes {
+        for slot in queue.slots.iter().take(BURST.min(budget.frames as usize)) {
+            if slot.arrival > now || bytes >= budget.bytes {
                 break;
             }
             bytes += slot.len as u64;
@@ -198,14 +198,14 @@ impl Receiver {
     }
 
     /// Asks to be woken for the first frame of an empty lane; of a lane that is not, tells when the next arrives.
-    pub(super) fn arm(&mut self) -> Option<Nanos> {
+    pub(super) fn enable_notifications(&mut self) -> Option<Nanos> {
         let mut queue = self.lane.queue();
         queue.receiver_sleeps = true;
         queue.slots.front().map(|slot| slot.arrival)
     }
 
     /// No longer asks.
-    pub(super) fn disarm(&mut self) {
+    pub(super) fn disable_notifications(&mut self) {
         self.lane.queue().receiver_sleeps = false;
     }
 

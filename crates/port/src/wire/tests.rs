@@ -4,7 +4,7 @@ use fairlane_core::packet::{Checksum, Offload};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-const ALL: Grant = Grant { bytes: u64::MAX, frames: BURST as u32 };
+const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 fn options(rate: Option<u64>, delay: u64, queue: u64, backpressure: bool) -> Options {
     Options { rate, delay: Nanos(delay), queue, backpressure }
@@ -29,8 +29,8 @@ fn put(end: &mut End, burst: &mut Burst, frames: &[(Vec<u8>, Offload)], now: Nan
     put
 }
 
-fn receive(end: &mut End, burst: &mut Burst, grant: Grant, now: Nanos) -> Vec<(Vec<u8>, Offload)> {
-    let batch = end.offer(burst, grant, now);
+fn receive(end: &mut End, burst: &mut Burst, budget: Budget, now: Nanos) -> Vec<(Vec<u8>, Offload)> {
+    let batch = end.offer(burst, budget, now);
     let frames: Vec<_> = batch
         .frames()
         .map(|frame| {
@@ -88,7 +88,7 @@ proptest! {
                     prop_assert_eq!(right.next_event(), *arrival);
                 }
             }
-            for frame in receive(&mut right, &mut burst, Grant { frames: taken, ..ALL }, now) {
+            for frame in receive(&mut right, &mut burst, Budget { frames: taken, ..ALL }, now) {
                 let (arrival, expected) = on_the_way.pop_front().unwrap();
                 prop_assert!(arrival <= now);
                 prop_assert_eq!(frame, expected);
@@ -99,7 +99,7 @@ proptest! {
                 prop_assert!(receive(&mut right, &mut burst, ALL, Nanos(arrival.0 - 1)).is_empty());
                 now = arrival;
             }
-            prop_assert_eq!(receive(&mut right, &mut burst, Grant { frames: 1, ..ALL }, now), vec![expected]);
+            prop_assert_eq!(receive(&mut right, &mut burst, Budget { frames: 1, ..ALL }, now), vec![expected]);
         }
         prop_assert!(receive(&mut right, &mut burst, ALL, Nanos(u64::MAX - 1)).is_empty());
     }
@@ -176,18 +176,18 @@ fn a_receiver_that_does_not_take_fills_the_wire_and_taking_wakes_the_sender() {
     let accepted = (0..).take_while(|_| put(&mut left, &mut burst, &frames, Nanos(0)).accepted == 1).count();
     assert!((10..20).contains(&accepted), "{accepted} frames of 60000 bytes");
     assert_eq!(left.room(Nanos(0)), Room::Unknown);
-    assert!(!left.arm(Wanted { frames: true, room: true }));
+    assert!(!left.enable_notifications(Wanted { frames: true, room: true }));
 
     let mut taken = 0;
     while ready.is_empty() {
-        assert_eq!(receive(&mut right, &mut burst, Grant { frames: 1, ..ALL }, Nanos(0)).len(), 1);
+        assert_eq!(receive(&mut right, &mut burst, Budget { frames: 1, ..ALL }, Nanos(0)).len(), 1);
         taken += 1;
         poller.wait(Nanos(0), &mut ready).unwrap();
     }
     assert!(taken > accepted / 3, "woken after {taken} of {accepted}: not for each frame");
     assert_eq!(ready, [(Key(3), 0)]);
     left.event(0, &poller, Nanos(0));
-    left.disarm();
+    left.disable_notifications();
     assert_eq!(left.room(Nanos(0)), Room::Now);
     assert_eq!(put(&mut left, &mut burst, &frames, Nanos(0)).accepted, 1);
 }
@@ -205,16 +205,16 @@ fn only_a_sleeper_is_woken_and_only_by_the_first_frame() {
     let frames = [numbered(0, 100)];
     put(&mut left, &mut burst, &frames, Nanos(0));
     assert!(!woken(&mut right), "it does not sleep");
-    assert!(!right.arm(Wanted { frames: true, room: false }), "nothing arrived");
+    assert!(!right.enable_notifications(Wanted { frames: true, room: false }), "nothing arrived");
     assert_eq!(right.next_event(), Nanos(1_800));
     put(&mut left, &mut burst, &frames, Nanos(0));
     assert!(!woken(&mut right), "it knows when the first arrives");
     assert_eq!(receive(&mut right, &mut burst, ALL, Nanos(10_000)).len(), 2);
-    assert!(!right.arm(Wanted { frames: true, room: false }));
+    assert!(!right.enable_notifications(Wanted { frames: true, room: false }));
     put(&mut left, &mut burst, &frames, Nanos(10_000));
     assert!(woken(&mut right));
-    assert!(right.arm(Wanted { frames: true, room: false }) == right.waiting(Nanos(10_000)));
-    assert!(right.waiting(Nanos(20_000)) && right.arm(Wanted { frames: true, room: false }));
+    assert!(right.enable_notifications(Wanted { frames: true, room: false }) == right.waiting(Nanos(10_000)));
+    assert!(right.waiting(Nanos(20_000)) && right.enable_notifications(Wanted { frames: true, room: false }));
 }
 
 #[test]
@@ -248,11 +248,11 @@ fn ends_on_two_threads_pass_everything() {
             let put = put(&mut left, &mut burst, &frames, Nanos(0));
             number += put.accepted as u64;
             if put.refusal.is_some() {
-                if !left.arm(Wanted { frames: false, room: true }) {
+                if !left.enable_notifications(Wanted { frames: false, room: true }) {
                     poller.wait(Nanos::NEVER, &mut ready).unwrap();
                     left.event(0, &poller, Nanos(0));
                 }
-                left.disarm();
+                left.disable_notifications();
             }
         }
         left
@@ -263,11 +263,11 @@ fn ends_on_two_threads_pass_everything() {
     while number < FRAMES {
         let frames = receive(&mut right, &mut burst, ALL, Nanos(0));
         if frames.is_empty() {
-            if !right.arm(Wanted { frames: true, room: false }) {
+            if !right.enable_notifications(Wanted { frames: true, room: false }) {
                 poller.wait(Nanos::NEVER, &mut ready).unwrap();
                 right.event(0, &poller, Nanos(0));
             }
-            right.disarm();
+            right.disable_notifications();
         }
         for frame in frames {
             assert_eq!(frame, numbered(number, size(number)));

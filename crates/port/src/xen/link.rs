@@ -62,7 +62,7 @@ impl Link {
         let mut link = Link { domain, queues: opened, events };
         // Whatever waits was perhaps announced to a backend that is gone, and so are responses that it owed.
         for queue in &mut link.queues {
-            queue.transmit.arm();
+            queue.transmit.enable_notifications();
             queue.channels.iter().for_each(|channel| link.events.notify(*channel));
         }
         Ok(link)

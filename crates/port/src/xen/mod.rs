@@ -34,11 +34,11 @@ pub use violation::Violation;
 
 use crate::burst::{Batch, Burst};
 use crate::flow::{self, Turn};
-use crate::plain::Plain;
 use crate::poller::{Key, Poller, Watcher};
+use crate::software_offload::SoftwareOffload;
 use crate::{Control, Limit, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -81,7 +81,7 @@ pub struct Xen {
     /// The receive queue that found too little room last: another's room is of no use to who waits.
     full: usize,
     /// Where frames are completed for a guest that left it to us.
-    plain: Plain,
+    plain: SoftwareOffload,
 }
 
 /// Connects a port to frontends. Orders are carried out by the port's worker.
@@ -145,7 +145,7 @@ impl Xen {
             turn: Turn::default(),
             retry: None,
             full: 0,
-            plain: Plain::default(),
+            plain: SoftwareOffload::default(),
         };
         Ok((port, plug))
     }
@@ -204,7 +204,7 @@ impl Xen {
 }
 
 impl Source for Xen {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Grant, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Budget, now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(link) = &mut self.link else { return filler.done() };
         let waiting = |index: usize| link.queues[index].transmit.waiting();
@@ -294,15 +294,15 @@ impl Sink for Xen {
 impl Control for Xen {
     /// Events are listened to from here until the first of a channel: to a worker that looks by itself they say nothing, however many
     /// a frontend sends.
-    fn arm(&mut self, wanted: Wanted) -> bool {
+    fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         let Some(link) = &mut self.link else { return false };
         link.listen();
         let mut there = false;
         if wanted.frames && self.retry.is_none() {
-            link.queues.iter_mut().for_each(|queue| there |= queue.transmit.arm());
+            link.queues.iter_mut().for_each(|queue| there |= queue.transmit.enable_notifications());
         }
         if wanted.room {
-            there |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.arm());
+            there |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.enable_notifications());
         }
         there
     }
@@ -312,7 +312,7 @@ impl Control for Xen {
     }
 
     /// Nothing: wishes stand where the frontend passes them once.
-    fn disarm(&mut self) {}
+    fn disable_notifications(&mut self) {}
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
         let watcher = Watcher { poller: poller.clone(), key };

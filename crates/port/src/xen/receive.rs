@@ -5,7 +5,7 @@ use super::netif::{self, RX_EXTRA, RX_MORE};
 use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
 use crate::burst::{BURST, Batch, End, Frame, Place};
-use crate::plain::Plain;
+use crate::software_offload::SoftwareOffload;
 use crate::{Put, Refusal};
 use fairlane_core::ack::Ring as Standing;
 use fairlane_core::packet::{Checksum, GsoKind, Offload};
@@ -100,15 +100,20 @@ impl Receive {
     }
 
     /// Asks to be told when there are. True if there are already.
-    pub fn arm(&mut self) -> bool {
-        self.ring.arm(self.short)
+    pub fn enable_notifications(&mut self) -> bool {
+        self.ring.enable_notifications(self.short)
     }
 
     /// Copies frames into the guest's pages until one is refused.
     ///
     /// # Errors
     /// The rule that the frontend broke.
-    pub fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, plain: &mut Plain) -> Result<Put, Violation> {
+    pub fn put(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Range<usize>,
+        plain: &mut SoftwareOffload,
+    ) -> Result<Put, Violation> {
         let Range { start, end } = frames;
         // Frames from `first` on are planned, those before are in the guest's pages.
         let (mut first, mut next, mut refusal) = (start, start, None);
@@ -241,7 +246,7 @@ impl Receive {
     }
 
     /// Copies what a frame comes to when nothing is left to do on it: all or nothing. Nothing is planned meanwhile.
-    fn put_plain(&mut self, frame: &Frame<'_>, plain: &mut Plain) -> Result<Option<Refusal>, Violation> {
+    fn put_plain(&mut self, frame: &Frame<'_>, plain: &mut SoftwareOffload) -> Result<Option<Refusal>, Violation> {
         let outcome = plain.each(frame, |bytes| match self.copy_bytes(bytes) {
             Ok(None) => Ok(()),
             Ok(Some(refusal)) => Err(Ok(refusal)),

@@ -168,7 +168,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
     /// Asks the frontend to tell when the request at `next + skip` is there (RING_FINAL_CHECK_FOR_REQUESTS). True if it is.
     ///
     /// A wish stands where the frontend passes it once: it need not be taken back.
-    pub fn arm(&mut self, skip: u32) -> bool {
+    pub fn enable_notifications(&mut self, skip: u32) -> bool {
         self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
         // The wish must be visible before the index is read, the mirror image of `publish`.
         A::fence(Ordering::SeqCst);

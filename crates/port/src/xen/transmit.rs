@@ -10,7 +10,7 @@ use super::ring::{Ring, SLOTS};
 use super::violation::Violation;
 use crate::burst::{BURST, End, Filler, HEAD, Place};
 use fairlane_core::packet::GsoKind;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use std::sync::Arc;
 
 /// A transmit ring in service.
@@ -58,8 +58,8 @@ impl Transmit {
     }
 
     /// Asks to be told of the next frame. True if it is there.
-    pub fn arm(&mut self) -> bool {
-        self.ring.arm(0)
+    pub fn enable_notifications(&mut self) -> bool {
+        self.ring.enable_notifications(0)
     }
 
     /// Publishes what was consumed. True if the frontend is to be told.
@@ -72,7 +72,7 @@ impl Transmit {
     ///
     /// # Errors
     /// The rule that the frontend broke; the burst is of no use then.
-    pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Grant) -> Result<bool, Violation> {
+    pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Budget) -> Result<bool, Violation> {
         self.packets.clear();
         self.ids.clear();
         self.segments.clear();

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods)] // no guest has this memory
 
 use crate::shared::shared;
-use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, Memory, Mode, Way};
+use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, Memory, Mode, Direction};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter::once;
@@ -63,8 +63,8 @@ fn deeds() -> Vec<Deed> {
     let mut deeds = Vec::new();
     for (urgent, fin) in [(0x20, 0), (0, 1), (0, 0)] {
         deeds.push(Deed::Begin);
-        deeds.push(Deed::Deliver(frame(Way::In, SENDER - 1, 0, TcpFlags::SYN, &[])));
-        deeds.push(Deed::Send(0, frame(Way::Out, HOST - 1, SENDER, TcpFlags(0x12), &[])));
+        deeds.push(Deed::Deliver(frame(Direction::In, SENDER - 1, 0, TcpFlags::SYN, &[])));
+        deeds.push(Deed::Send(0, frame(Direction::Out, HOST - 1, SENDER, TcpFlags(0x12), &[])));
         deeds.extend([data(0, 0, 0x10), data(0, 100, 0x10), data(100, 1400, 0x10), ack(50)]);
         deeds.extend([data(1500, 600, 0x10), ack(1500), data(2100, 2032, 0x10), ack(4132)]);
         // A gap, which the guest fills.
@@ -72,7 +72,7 @@ fn deeds() -> Vec<Deed> {
         deeds.extend([Deed::Move, data(4452, 500, 0x10), ack(4500), data(4952, 20, 0x10 | urgent)]);
         deeds.extend([data(4972, 60, 0x10), ack(4972), data(5032, 90, 0x10 | fin)]);
         deeds.push(match fin {
-            0 => Deed::Send(u32::MAX, frame(Way::Out, HOST, 0, TcpFlags::RST, &[])),
+            0 => Deed::Send(u32::MAX, frame(Direction::Out, HOST, 0, TcpFlags::RST, &[])),
             _ => ack(5123),
         });
     }
@@ -83,9 +83,9 @@ fn byte(at: u32) -> u8 {
     (at % 251) as u8 ^ (at >> 8) as u8
 }
 
-fn frame(way: Way, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: &[u8]) -> Vec<u8> {
+fn frame(way: Direction, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload: &[u8]) -> Vec<u8> {
     let (outside, inside) = (([10, 0, 0, 1].into(), 4000), ([10, 0, 0, 2].into(), 80));
-    let (source, destination) = if way == Way::In { (outside, inside) } else { (inside, outside) };
+    let (source, destination) = if way == Direction::In { (outside, inside) } else { (inside, outside) };
     let (link, window, timestamps) = (&[2; 12][..], WINDOW, None);
     let mut out = Vec::new();
     Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
@@ -95,11 +95,11 @@ fn frame(way: Way, sequence: u32, acknowledgment: u32, flags: TcpFlags, payload:
 
 fn data(from: u32, len: usize, flags: TcpFlags) -> Vec<u8> {
     let payload: Vec<u8> = (from..from + len as u32).map(byte).collect();
-    frame(Way::In, SENDER.wrapping_add(from), HOST, flags, &payload)
+    frame(Direction::In, SENDER.wrapping_add(from), HOST, flags, &payload)
 }
 
 fn ack(bytes: u32) -> Vec<u8> {
-    frame(Way::Out, HOST, SENDER.wrapping_add(bytes), TcpFlags::ACK, &[])
+    frame(Direction::Out, HOST, SENDER.wrapping_add(bytes), TcpFlags::ACK, &[])
 }
 
 /// The number of the stream that a frame acknowledges.
@@ -110,10 +110,10 @@ fn acknowledged(frame: &[u8]) -> u32 {
 }
 
 /// Shows a frame; returns what of the stream the sender is told of by it.
-fn show(early: &mut EarlyAck<'_>, way: Way, mut frame: Vec<u8>) -> Option<u32> {
+fn show(early: &mut EarlyAck<'_>, way: Direction, mut frame: Vec<u8>) -> Option<u32> {
     let mut sights = Vec::new();
     early.look(&mut sights, way, once((&frame[..], frame.len())), Nanos(1));
-    if way == Way::In {
+    if way == Direction::In {
         early.delivered(&sights[0], &frame[..], Checksum::Present, Nanos(1));
         return early.next_ack().map(acknowledged);
     }
@@ -134,10 +134,10 @@ fn work(shared: &mut Shared, deeds: Vec<Deed>) {
                 put(has, 0);
                 None
             }
-            Deed::Deliver(frame) => show(&mut early, Way::In, frame),
+            Deed::Deliver(frame) => show(&mut early, Direction::In, frame),
             Deed::Send(bytes, frame) => {
                 put(has, bytes);
-                show(&mut early, Way::Out, frame).filter(|_| bytes > 0 && bytes != u32::MAX)
+                show(&mut early, Direction::Out, frame).filter(|_| bytes > 0 && bytes != u32::MAX)
             }
             Deed::Move => {
                 let (export, next) = (early.export(), 1 - *at);
@@ -167,7 +167,7 @@ fn survives(left: &mut Shared) {
     let stats = early.stats();
     assert_eq!(stats.fallbacks(Fallback::Damaged), 0, "has {has}, told {told}");
     // It is heard of again, should it have stood still.
-    show(&mut early, Way::Out, ack(*has));
+    show(&mut early, Direction::Out, ack(*has));
     let owed: u32 = early.flows().map(|flow| flow.owed).sum();
     assert!(owed >= missing, "the guest has {has} bytes, its sender was told of {told}, {owed} are owed");
     let mut got = *has;
@@ -184,7 +184,7 @@ fn survives(left: &mut Shared) {
         let expected: Vec<u8> = (from..from + tcp.payload().len() as u32).map(byte).collect();
         assert!(tcp.payload() == expected, "other bytes than were sent, from {from} on");
         got = from + expected.len() as u32;
-        show(&mut early, Way::Out, ack(got));
+        show(&mut early, Direction::Out, ack(got));
     }
     assert!(got >= *told);
     assert_eq!(early.stats().resets, 0);

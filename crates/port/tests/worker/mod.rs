@@ -2,11 +2,11 @@
 #![allow(dead_code)] // each test program uses its part
 
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::Grant;
+use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Frame, Key, Poller, Port, Put, Source, memory};
 
-pub const ALL_FRAMES: Grant = Grant { bytes: u64::MAX, frames: 32 };
+pub const ALL_FRAMES: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
 pub struct Worker<P> {
     pub port: P,

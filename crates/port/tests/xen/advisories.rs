@@ -82,9 +82,9 @@ fn xsa_332_a_storm_of_events_is_heard_once_a_sleep() {
         guest.transmit(&frame(round, 100), 4096, 0, 0, None);
         machine.ring();
         assert_eq!(backend.take().len(), 1);
-        assert!(!backend.port.arm(EVERYTHING_WANTED));
+        assert!(!backend.port.enable_notifications(EVERYTHING_WANTED));
         assert_eq!(backend.handle(Nanos(0)), 1, "what came meanwhile wakes the worker");
-        assert!(!backend.port.arm(EVERYTHING_WANTED));
+        assert!(!backend.port.enable_notifications(EVERYTHING_WANTED));
         assert_eq!(backend.handle(Nanos(0)), 0, "it sleeps");
     }
 }

@@ -148,10 +148,10 @@ fn a_full_ring_says_when_there_is_room() {
     let large = frame(1, 9000);
     assert_eq!(backend.put(&large, Offload::default()), Put { accepted: 0, refusal: Some(Refusal::Full) });
     assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Unknown);
-    assert!(!backend.port.arm(Wanted { frames: false, room: true }));
+    assert!(!backend.port.enable_notifications(Wanted { frames: false, room: true }));
     guest.lend(1);
     assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Now);
-    assert!(backend.port.arm(Wanted { frames: false, room: true }));
+    assert!(backend.port.enable_notifications(Wanted { frames: false, room: true }));
     assert_eq!(backend.put(&large, Offload::default()).accepted, 1);
     assert_eq!(guest.receive(), [(large, 0, None)]);
 }
@@ -169,9 +169,9 @@ fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
     assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
     let room = Wanted { frames: false, room: true };
     let now = fairlane_core::time::Nanos(0);
-    assert_eq!((backend.port.room(now), backend.port.arm(room)), (Room::Unknown, false));
+    assert_eq!((backend.port.room(now), backend.port.enable_notifications(room)), (Room::Unknown, false));
     other.lend(1);
-    assert_eq!((backend.port.room(now), backend.port.arm(room)), (Room::Now, true));
+    assert_eq!((backend.port.room(now), backend.port.enable_notifications(room)), (Room::Now, true));
     assert_eq!(backend.put(&frame(refused.unwrap(), 90), Offload::default()).accepted, 1);
     assert_eq!(other.receive(), [(frame(refused.unwrap(), 90), 0, None)]);
 }

@@ -242,7 +242,7 @@ fn frames_that_cannot_be_read_let_the_worker_sleep() {
     for _ in 0..3 {
         assert!(backend.port.waiting(now));
         assert!(backend.port.offer(&mut Burst::new(), ALL_FRAMES, now).is_empty());
-        assert!(!backend.port.waiting(now) && !backend.port.arm(frames));
+        assert!(!backend.port.waiting(now) && !backend.port.enable_notifications(frames));
         let again = backend.port.next_event();
         assert!(again > now && again < now + Nanos::from_millis(10));
         now = again;
@@ -250,9 +250,9 @@ fn frames_that_cannot_be_read_let_the_worker_sleep() {
     assert!(backend.port.waiting(now));
     assert_eq!(backend.port.next_event(), Nanos::NEVER);
     assert_eq!(backend.take(), [(frame(1, 300), Offload::default())]);
-    assert!(!backend.port.arm(frames));
+    assert!(!backend.port.enable_notifications(frames));
     guest.transmit(&frame(2, 300), 4096, 0, 0, None);
-    assert!(backend.port.arm(frames));
+    assert!(backend.port.enable_notifications(frames));
 }
 
 /// A large frame's body that cannot be copied on its way to any other receiver: the frame goes to nobody, is the only one that is lost, and

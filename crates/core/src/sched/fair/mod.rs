@@ -12,14 +12,14 @@
 //! than its weight, and frames that stay on the host are not free. A link without a rate shares backend time alone. A
 //! service without any time (the time was not measured, as in tests) counts its bytes as nanoseconds.
 //!
-//! Costs are known only after the service, so a service is a budget, [`GRANT_BYTES`], which the last frame may exceed;
+//! Costs are known only after the service, so a service is a budget, [`BUDGET_BYTES`], which the last frame may exceed;
 //! L, the dearest regular service, is that and one frame of the largest size.
 
 mod guarantee;
 mod queue;
 
 use super::throttle::Throttle;
-use super::{After, Cost, GRANT_BYTES, GRANT_FRAMES, Grant, Next, Scheduler, Share, State};
+use super::{After, BUDGET_BYTES, BUDGET_FRAMES, Budget, Cost, Next, Scheduler, Share, State};
 use crate::PortId;
 use crate::time::{Nanos, SECOND};
 use guarantee::Guarantee;
@@ -29,7 +29,7 @@ use queue::Queue;
 const MAX_FRAME: u64 = 65_550;
 
 /// Bytes of the largest service.
-const MAX_SERVICE: u64 = GRANT_BYTES + MAX_FRAME;
+const MAX_SERVICE: u64 = BUDGET_BYTES + MAX_FRAME;
 
 /// Fixed point of [`Fair::byte_time`].
 const BYTE_TIME_FRACTION: u32 = 20;
@@ -41,7 +41,7 @@ const LEAST_COST: u64 = 64;
 pub struct Fair {
     /// The uplink's time for a byte, in nanoseconds.
     byte_time: u64,
-    delay: Nanos,
+    idle_timeout: Nanos,
     vifs: Vec<Vif>,
     throttle: Throttle,
     guarantee: Guarantee,
@@ -62,14 +62,14 @@ struct Vif {
 }
 
 impl Fair {
-    /// No ports, and a link of this many bits a second. A port that returns within `delay` is given what it had not used
-    /// of its last grant.
-    pub fn new(link_rate: Option<u64>, delay: Nanos) -> Fair {
+    /// No ports, and a link of this many bits a second. A port that returns within `idle_timeout` is given what it had not used
+    /// of its last budget.
+    pub fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Fair {
         let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
         let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
         Fair {
             byte_time,
-            delay,
+            idle_timeout,
             vifs: Vec::new(),
             throttle: Throttle::default(),
             guarantee: Guarantee::default(),
@@ -120,7 +120,7 @@ impl Fair {
         let vif = &mut self.vifs[port as usize];
         (vif.state, vif.owed) = (State::Serving, owed);
         let room = if vif.limited { self.throttle.room(port, now) } else { u64::MAX };
-        Next::Serve(PortId(port), Grant { bytes: room.min(GRANT_BYTES), frames: GRANT_FRAMES })
+        Next::Serve(PortId(port), Budget { bytes: room.min(BUDGET_BYTES), frames: BUDGET_FRAMES })
     }
 }
 
@@ -162,9 +162,9 @@ impl Scheduler for Fair {
     }
 
     fn activate(&mut self, port: PortId, now: Nanos) {
-        let delay = self.delay;
+        let idle_timeout = self.idle_timeout;
         let Some(vif) = self.vif(port, State::Idle) else { return };
-        let grace = if std::mem::take(&mut vif.blocked) { Nanos::NEVER } else { delay };
+        let grace = if std::mem::take(&mut vif.blocked) { Nanos::NEVER } else { idle_timeout };
         self.enter(port.0, now, grace);
     }
 

@@ -250,7 +250,7 @@ fn a_backend_of_ours_is_asked() {
             r#""sent_frames":{sent},"sent_bytes":{sent},"received_frames":0,"received_bytes":{sent},"drops":{{{drops}}}"#
         );
         format!(
-            r#"{{"time":0,"links":[{{"name":"near","scheduler":"fair","by_weight":true,"rate":null,"delay":0,"isolate":false,"cpu":null,"uplink":null}}],
+            r#"{{"time":0,"links":[{{"name":"near","scheduler":"fair","by_weight":true,"rate":null,"idle_timeout":0,"isolate":false,"cpu":null,"uplink":null}}],
             "vifs":[{{"name":"web","link":"near","weight":1,"min_rate":0,"max_rate":8000000,"burst":1,"share":1.0,"waits_for":{waits},
             "waiting":{},"state":"up",{port}}}]}}"#,
             serde_json::to_string(&fairlane_engine::Waiting::default()).unwrap(),

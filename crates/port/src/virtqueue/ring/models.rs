@@ -153,7 +153,7 @@ fn no_kick_is_lost<A: Modelled>(event_idx: bool) {
     loom::model(move || {
         let memory = Memory::<A>::new();
         let mut ring = memory.ring(event_idx);
-        ring.disarm();
+        ring.disable_notifications();
         let driver = memory.clone();
         let driver = thread::spawn(move || {
             [0, 1].map(|index| {
@@ -163,7 +163,7 @@ fn no_kick_is_lost<A: Modelled>(event_idx: bool) {
         });
         let taken = ring.available(0).unwrap();
         (0..taken).for_each(|_| ring.complete(1, 0));
-        let awake = ring.arm(0);
+        let awake = ring.enable_notifications(0);
         let kicks = driver.join().unwrap();
         assert_woken("the device", taken.into(), awake, &kicks);
     });

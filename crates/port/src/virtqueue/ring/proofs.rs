@@ -99,7 +99,7 @@ fn asleep_without_the_entry(step: usize) {
             for next in origins(ahead) {
                 ring.split.next = next;
                 ring.split.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
-                assert_eq!(ring.arm(skip), ahead > skip);
+                assert_eq!(ring.enable_notifications(skip), ahead > skip);
                 assert_eq!(ring.split.available_event().load(Ordering::Relaxed), next.wrapping_add(skip));
             }
         }

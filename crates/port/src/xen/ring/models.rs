@@ -89,7 +89,7 @@ fn no_event_to_the_backend_is_lost<A: Modelled>() {
         let other = thread::spawn(move || [0, 1].map(|index| other.push(index)));
         let taken = ring.available(0).unwrap();
         (0..taken).for_each(|_| ring.respond([0; 4]));
-        let awake = ring.arm(0);
+        let awake = ring.enable_notifications(0);
         let told = other.join().unwrap();
         assert_woken("the backend", taken as usize, awake, &told);
     });

@@ -88,7 +88,7 @@ fn requests_of_a_frontend_that_races_are_answered_in_order() {
             done += 1;
         }
         ring.publish();
-        if !ring.arm(0) {
+        if !ring.enable_notifications(0) {
             thread::yield_now();
         }
     }
@@ -120,7 +120,7 @@ fn a_frontend_that_scribbles_over_its_ring_races_with_nothing_of_ours() {
             }
         }
         ring.publish();
-        ring.arm(0);
+        ring.enable_notifications(0);
         if round % 16 == 0 {
             thread::yield_now();
         }

@@ -18,14 +18,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a port may say it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pins {
+pub struct AntiSpoofing {
     /// The only source MAC address; any if absent.
     pub mac: Option<Mac>,
     /// The only source IP addresses, besides those of the module's rules; any if empty.
     pub addresses: Vec<IpAddr>,
 }
 
-impl Pins {
+impl AntiSpoofing {
     /// Refuses a frame that claims to be from someone else.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ impl DerefMut for Attached {
 }
 
 /// A port and all that its bridge knows of it.
-pub(crate) struct Slot {
+pub(crate) struct PortEntry {
     pub name: String,
     pub port: Attached,
     /// Early ack for its guest.
@@ -118,9 +118,9 @@ pub(crate) struct Slot {
     pub messages: Messages,
 }
 
-impl Slot {
-    pub fn new(name: String, port: Box<dyn Port>, share: Share) -> Slot {
-        Slot {
+impl PortEntry {
+    pub fn new(name: String, port: Box<dyn Port>, share: Share) -> PortEntry {
+        PortEntry {
             name,
             port: Attached::Plain(port),
             early: None,
@@ -144,7 +144,7 @@ impl Slot {
     }
 }
 
-impl Slot {
+impl PortEntry {
     /// What it is granted: the policy's, and where that has no `max_rate` the limit beside it.
     pub fn granted(&self) -> Share {
         match self.limit {

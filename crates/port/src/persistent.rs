@@ -40,7 +40,7 @@ const LEN: usize = BLOCKS_AT + BLOCKS * size_of::<Block>();
 const _: () = assert!(BLOCKS_AT.is_multiple_of(align_of::<Block>()));
 
 /// A guest's early ack and the memory it works in.
-pub struct Kept {
+pub struct PersistentState {
     // Dropped before what it borrows.
     early: EarlyAck<'static>,
     _map: Map,
@@ -51,13 +51,13 @@ pub struct Kept {
     is_stuck: bool,
 }
 
-impl Kept {
+impl PersistentState {
     /// Goes on with what is in a file, or begins with an empty one. The directory is made where there is none.
     ///
     /// # Errors
     /// What the system says: the file is used by a running process, no memory is left, it may not be written. Or a sentence: the
     /// directory or the file may be another's doing, or the file holds what another version of this program kept.
-    pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Kept> {
+    pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<PersistentState> {
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
             is_ours_alone(directory)?;
@@ -118,7 +118,7 @@ impl Kept {
             file.write_all_at(&title(), 0)?;
             early
         };
-        Ok(Kept { early, _map: map, path: path.to_owned(), file, is_stuck: false })
+        Ok(PersistentState { early, _map: map, path: path.to_owned(), file, is_stuck: false })
     }
 
     /// Takes twice as much memory into use of what is short. False if there is no more, or nothing is.
@@ -179,7 +179,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for PersistentState {
     fn drop(&mut self) {
         if self.early.flows().all(|flow| flow.owed == 0) {
             // If it cannot be said, nothing is lost: another version refuses the file, and this one goes on with it.
@@ -271,7 +271,7 @@ fn is_ours_alone(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlane_core::ack::Way;
+    use fairlane_core::ack::Direction;
     use fairlane_core::packet::{Checksum, Compose, TcpFlags};
     use nix::mount::{MsFlags, mount, umount};
     use nix::sched::{CloneFlags, unshare};
@@ -281,13 +281,13 @@ mod tests {
     fn a_file_is_its_owners_and_used_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("early-ack/web");
-        let kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        let kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-        let again = Kept::open(&path, Mode::Auto, Nanos(0)).err().unwrap();
+        let again = PersistentState::open(&path, Mode::Auto, Nanos(0)).err().unwrap();
         assert_eq!(again.kind(), io::ErrorKind::ResourceBusy, "{again}");
         drop(kept);
-        Kept::open(&path, Mode::Auto, Nanos(0)).unwrap().discard();
+        PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap().discard();
         assert!(!path.exists());
     }
 
@@ -303,7 +303,7 @@ mod tests {
         let path = directory.path().join("web");
         for damage in [&b"short"[..], &[0xff; LEN]] {
             write(&path, damage);
-            let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+            let mut kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
             assert_eq!(kept.with(|early| early.flows().count()), 0);
         }
     }
@@ -312,7 +312,7 @@ mod tests {
     fn what_another_version_kept_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
-        let kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        let kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
         // As a process leaves it that is killed.
         let ours = std::fs::read(&path).unwrap();
         drop(kept);
@@ -327,7 +327,7 @@ mod tests {
             write(&path, &theirs);
             // Also where early ack is turned off by now: senders were told all the same.
             for mode in [Mode::Auto, Mode::Off] {
-                let refused = Kept::open(&path, mode, Nanos(0)).err().unwrap().to_string();
+                let refused = PersistentState::open(&path, mode, Nanos(0)).err().unwrap().to_string();
                 assert!(refused.contains(why) && refused.contains("or remove the file"), "{refused}");
                 assert!(std::fs::read(&path).unwrap() == theirs, "its debts are there for who can read them");
             }
@@ -338,25 +338,26 @@ mod tests {
     fn what_another_version_settled_is_begun_anew() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
-        let mut kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&path, Mode::Always, Nanos(0)).unwrap();
         connect(&mut kept, 1..2);
-        let theirs = |kept: Kept| {
+        let theirs = |kept: PersistentState| {
             drop(kept);
             let mut theirs = std::fs::read(&path).unwrap();
             theirs[8] ^= 1;
             write(&path, &theirs);
-            let opened = Kept::open(&path, Mode::Auto, Nanos(0)).map(|kept| kept.look(|early| early.flows().count()));
+            let opened =
+                PersistentState::open(&path, Mode::Auto, Nanos(0)).map(|kept| kept.look(|early| early.flows().count()));
             theirs[8] ^= 1;
             write(&path, &theirs);
             opened
         };
         assert_eq!(theirs(kept).unwrap(), 0, "its guest has everything");
         // The same, when a sender was told of what the guest lacks.
-        let mut kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&path, Mode::Always, Nanos(0)).unwrap();
         acknowledge(&mut kept, 2);
         assert_eq!(theirs(kept).unwrap_err().kind(), io::ErrorKind::InvalidData);
         // It was settled, and is in use again.
-        let kept = Kept::open(&path, Mode::Always, Nanos(0)).unwrap();
+        let kept = PersistentState::open(&path, Mode::Always, Nanos(0)).unwrap();
         assert!(!says(&kept.file).unwrap().is_settled);
     }
 
@@ -364,7 +365,7 @@ mod tests {
     fn a_file_that_others_may_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
-        let refused = || Kept::open(&path, Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        let refused = || PersistentState::open(&path, Mode::Auto, Nanos(0)).err().unwrap().to_string();
         write(&path, b"");
         std::fs::hard_link(&path, directory.path().join("other")).unwrap();
         assert!(refused().contains("it has 2 names"), "{}", refused());
@@ -385,40 +386,40 @@ mod tests {
         let (target, link) = (directory.path().join("target"), directory.path().join("web"));
         std::fs::write(&target, "precious").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert!(Kept::open(&link, Mode::Auto, Nanos(0)).is_err());
+        assert!(PersistentState::open(&link, Mode::Auto, Nanos(0)).is_err());
         assert_eq!(std::fs::read(&target).unwrap(), b"precious");
 
         let open = directory.path().join("open");
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
-        let refused = Kept::open(&open.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        let refused = PersistentState::open(&open.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
         assert!(refused.contains("has mode 777; nobody but its owner may write there"), "{refused}");
         assert!(!open.join("web").exists());
 
         let elsewhere = directory.path().join("elsewhere");
         std::os::unix::fs::symlink(&open, &elsewhere).unwrap();
-        let refused = Kept::open(&elsewhere.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
+        let refused = PersistentState::open(&elsewhere.join("web"), Mode::Auto, Nanos(0)).err().unwrap().to_string();
         assert!(refused.contains("is a link"), "{refused}");
     }
 
     /// Shows a frame of a connection from this port outside.
     fn show(
-        kept: &mut Kept,
-        way: Way,
+        kept: &mut PersistentState,
+        way: Direction,
         port: u16,
         (sequence, acknowledgment): (u32, u32),
         flags: TcpFlags,
         payload: usize,
     ) {
         let (outside, inside) = (([10, 0, 0, 1].into(), port), ([10, 0, 0, 2].into(), 80));
-        let (source, destination) = if way == Way::In { (outside, inside) } else { (inside, outside) };
+        let (source, destination) = if way == Direction::In { (outside, inside) } else { (inside, outside) };
         let (link, window, timestamps) = (&[2; 12][..], 9000, None);
         let (mut out, mut sights) = (Vec::new(), Vec::new());
         Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
             .write(&mut out, |out| out.resize(out.len() + payload, 7));
         kept.with(|early| {
             early.look(&mut sights, way, std::iter::once((&out[..], out.len())), Nanos(1));
-            if way == Way::In {
+            if way == Direction::In {
                 early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
             } else {
                 early.from_guest(&sights[0], &mut out, Checksum::Present, Nanos(1));
@@ -427,18 +428,18 @@ mod tests {
     }
 
     /// Has a sender begin so many connections, and the guest accept each.
-    fn connect(kept: &mut Kept, ports: std::ops::Range<u16>) {
+    fn connect(kept: &mut PersistentState, ports: std::ops::Range<u16>) {
         for port in ports {
-            show(kept, Way::In, port, (0, 0), TcpFlags::SYN, 0);
-            show(kept, Way::Out, port, (0, 1), TcpFlags::SYN.with(TcpFlags::ACK), 0);
-            show(kept, Way::In, port, (1, 1), TcpFlags::ACK, 0);
+            show(kept, Direction::In, port, (0, 0), TcpFlags::SYN, 0);
+            show(kept, Direction::Out, port, (0, 1), TcpFlags::SYN.with(TcpFlags::ACK), 0);
+            show(kept, Direction::In, port, (1, 1), TcpFlags::ACK, 0);
         }
     }
 
     /// Has a connection begin, and 100 bytes of it be acknowledged early.
-    fn acknowledge(kept: &mut Kept, port: u16) {
+    fn acknowledge(kept: &mut PersistentState, port: u16) {
         connect(kept, port..port + 1);
-        show(kept, Way::In, port, (1, 1), TcpFlags::ACK, 100);
+        show(kept, Direction::In, port, (1, 1), TcpFlags::ACK, 100);
         assert_eq!(kept.look(|early| early.flows().map(|flow| flow.owed).sum::<u32>()), 100);
     }
 
@@ -447,18 +448,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
         let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
-        let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
         assert!(allocated() < 700 << 10, "{}", allocated());
-        let count = |kept: &Kept| kept.look(|early| early.flows().count());
+        let count = |kept: &PersistentState| kept.look(|early| early.flows().count());
         connect(&mut kept, 1..1001);
         assert_eq!(count(&kept), 1000);
         assert!((700 << 10..2 << 20).contains(&allocated()), "{}", allocated());
         drop(kept);
-        let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(count(&kept), 1000);
         // Flows that come all at once find room as well.
         let export = kept.with(|early| early.export());
-        let mut target = Kept::open(&directory.path().join("target"), Mode::Auto, Nanos(0)).unwrap();
+        let mut target = PersistentState::open(&directory.path().join("target"), Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(target.import(&export, Nanos(1)), Ok(1000));
         connect(&mut kept, 1001..20_001);
         assert_eq!(count(&kept), FLOWS);
@@ -473,11 +474,11 @@ mod tests {
         let nothing = None::<&str>;
         mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
         mount(Some("tmpfs"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some("size=700k,mode=700")).unwrap();
-        let mut kept = Kept::open(&directory.path().join("web"), Mode::Auto, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&directory.path().join("web"), Mode::Auto, Nanos(0)).unwrap();
         connect(&mut kept, 1..1001);
         let count = kept.look(|early| early.flows().count());
         assert!((FIRST.flows..1000).contains(&count), "{count}");
-        let refused = Kept::open(&directory.path().join("batch"), Mode::Auto, Nanos(0)).err().unwrap();
+        let refused = PersistentState::open(&directory.path().join("batch"), Mode::Auto, Nanos(0)).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         drop(kept);
         umount(directory.path()).unwrap();
@@ -487,10 +488,10 @@ mod tests {
     fn damaged_contents_are_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("web");
-        drop(Kept::open(&path, Mode::Auto, Nanos(0)).unwrap());
+        drop(PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap());
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&vec![0xa5; LEN - FLOWS_AT], FLOWS_AT as u64).unwrap();
-        let mut kept = Kept::open(&path, Mode::Auto, Nanos(0)).unwrap();
+        let mut kept = PersistentState::open(&path, Mode::Auto, Nanos(0)).unwrap();
         assert_eq!(kept.with(|early| early.flows().count()), 0);
     }
 }

@@ -14,11 +14,11 @@
 
 use super::index::{NONE, Slot};
 use super::segment::{Segment, carries_data_alone};
-use super::{EarlyAck, Way, seconds};
+use super::{Direction, EarlyAck, seconds};
 use crate::time::Nanos;
 
 /// A frame that was looked at, for [`EarlyAck::delivered`] or [`EarlyAck::from_guest`].
-pub struct Sight(Option<Seen>);
+pub struct LookupBatch(Option<Seen>);
 
 /// A segment, and its flow.
 #[derive(Clone, Copy)]
@@ -41,14 +41,14 @@ impl EarlyAck<'_> {
     /// `sights` then has one for each, in their order; what it had before is dropped. Returns whether any of them needs to be shown.
     pub fn look<'f>(
         &mut self,
-        sights: &mut Vec<Sight>,
-        way: Way,
+        sights: &mut Vec<LookupBatch>,
+        way: Direction,
         frames: impl Iterator<Item = (&'f [u8], usize)>,
         now: Nanos,
     ) -> bool {
         sights.clear();
         if self.is_out() {
-            sights.extend(frames.map(|_| Sight(None)));
+            sights.extend(frames.map(|_| LookupBatch(None)));
             return false;
         }
         let is_watched = self.guest.watch(now);
@@ -58,7 +58,7 @@ impl EarlyAck<'_> {
         }
         let (noted, skipped) = self.read(sights, way, frames, is_watched, now);
         self.guest.skips |= skipped > 0;
-        if way == Way::Out && noted + skipped > 0 && self.guest.frozen {
+        if way == Direction::Out && noted + skipped > 0 && self.guest.frozen {
             self.thaw(now);
         }
         if noted == 0 {
@@ -72,14 +72,14 @@ impl EarlyAck<'_> {
     #[inline(always)]
     fn read<'f>(
         &mut self,
-        sights: &mut Vec<Sight>,
-        way: Way,
+        sights: &mut Vec<LookupBatch>,
+        way: Direction,
         frames: impl Iterator<Item = (&'f [u8], usize)>,
         is_watched: bool,
         now: Nanos,
     ) -> (u32, u32) {
         // Who was told of what the guest lacks is answered, segment by segment.
-        let is_quiet = way == Way::In && !self.is_engaged(now) && self.retained() == 0;
+        let is_quiet = way == Direction::In && !self.is_engaged(now) && self.retained() == 0;
         let mut before: &[u8] = &[];
         // The last segment, where it is in `sights`.
         let mut last = None;
@@ -87,7 +87,7 @@ impl EarlyAck<'_> {
         for (head, len) in frames {
             let at = sights.len();
             if !is_watched && carries_data_alone(head) {
-                sights.push(Sight(None));
+                sights.push(LookupBatch(None));
                 (last, skipped) = (None, skipped + 1);
                 continue;
             }
@@ -97,20 +97,20 @@ impl EarlyAck<'_> {
             {
                 if is_quiet && seen.segment.is_covered_by(&next) {
                     seen.segment.renew(next, true);
-                    sights.push(Sight(None));
+                    sights.push(LookupBatch(None));
                 } else {
                     let mut seen = Seen { follows: true, ..*seen };
                     seen.segment.renew(next, false);
-                    sights.push(Sight(Some(seen)));
+                    sights.push(LookupBatch(Some(seen)));
                     last = Some(at);
                 }
             } else {
                 let segment = Segment::read(way, head, len);
-                if segment.is_none() && way == Way::Out {
+                if segment.is_none() && way == Direction::Out {
                     self.note_fragment(head);
                 }
                 last = segment.is_some().then_some(at);
-                sights.push(Sight(segment.map(|segment| self.unknown(segment))));
+                sights.push(LookupBatch(segment.map(|segment| self.unknown(segment))));
             }
             before = head;
         }
@@ -119,7 +119,7 @@ impl EarlyAck<'_> {
 
     /// The steps after it: whose flow each segment is of.
     #[inline(always)]
-    fn look_up(&mut self, sights: &mut [Sight], now: Nanos) {
+    fn look_up(&mut self, sights: &mut [LookupBatch], now: Nanos) {
         // Nothing is decided by what is read here, so that no wait for a line ends in a wrong guess.
         let index = &self.index;
         for seen in sights.iter_mut().filter_map(|sight| sight.0.as_mut()) {
@@ -151,7 +151,7 @@ impl EarlyAck<'_> {
 
     /// The segment of a frame that was looked at, and its flow as it is now: frames before it may have opened or ended it.
     #[inline]
-    pub(super) fn recall<'s>(&self, sight: &'s Sight) -> Option<(&'s Segment, Option<usize>)> {
+    pub(super) fn recall<'s>(&self, sight: &'s LookupBatch) -> Option<(&'s Segment, Option<usize>)> {
         let Seen { segment, flow, changes, .. } = sight.0.as_ref()?;
         let at =
             if *changes == self.changes { (*flow != NONE).then_some(*flow as usize) } else { self.find(&segment.key) };

@@ -5,12 +5,12 @@ use fairlane_core::packet::{Checksum, Error, Segments, checksum};
 
 /// Memory for the work, reused for all frames.
 #[derive(Default)]
-pub struct Plain {
+pub struct SoftwareOffload {
     whole: Vec<u8>,
     segment: Vec<u8>,
 }
 
-impl Plain {
+impl SoftwareOffload {
     /// Shows `take` the frames that `frame` comes to when all that was left to do is done, until one is not taken; that
     /// one's reason is the answer. Most frames come to one, a frame to be segmented to its segments.
     ///
@@ -21,7 +21,7 @@ impl Plain {
         frame: &Frame<'_>,
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Result<(), E>, Error> {
-        let Plain { whole, segment } = self;
+        let SoftwareOffload { whole, segment } = self;
         whole.clear();
         frame.read(whole);
         let offload = frame.offload();
@@ -72,7 +72,7 @@ mod tests {
         let mut filler = burst.fill();
         filler.push(frame, offload);
         let mut taken = Vec::new();
-        let outcome = Plain::default().each(&filler.done().frame(0), |bytes| {
+        let outcome = SoftwareOffload::default().each(&filler.done().frame(0), |bytes| {
             if taken.len() == limit {
                 return Err("enough");
             }
