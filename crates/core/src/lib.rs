@@ -7,6 +7,7 @@
 
 pub mod ack;
 pub mod packet;
+pub mod receive;
 pub mod sched;
 pub mod stats;
 pub mod switch;

@@ -16,8 +16,10 @@ pub enum DropReason {
     /// Nobody may have it: it is for the port it came from, for a bridge's own group address (IEEE 802.1D, 7.12.6), for a
     /// guest that isolation forbids, or to be flooded where nobody else is.
     NoDestination,
-    /// The receiver did not drain its ring within the bounded wait.
-    ReceiverStalled,
+    /// The receiver's ring was full, and its receive queue as well.
+    RxQueueFull,
+    /// It waited too long in the receiver's queue.
+    RxQueueTimeout,
     /// The receiver is not connected or was disabled.
     ReceiverDown,
     /// Larger than the receiver's buffers or rules allow.
@@ -36,12 +38,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 12] = [
+    pub const ALL: [DropReason; 13] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
         DropReason::NoDestination,
-        DropReason::ReceiverStalled,
+        DropReason::RxQueueFull,
+        DropReason::RxQueueTimeout,
         DropReason::ReceiverDown,
         DropReason::TooLarge,
         DropReason::UplinkFull,
@@ -58,7 +61,8 @@ impl DropReason {
             DropReason::SpoofedAddress => "spoofed_address",
             DropReason::Malformed => "malformed",
             DropReason::NoDestination => "no_destination",
-            DropReason::ReceiverStalled => "receiver_stalled",
+            DropReason::RxQueueFull => "rx_queue_full",
+            DropReason::RxQueueTimeout => "rx_queue_timeout",
             DropReason::ReceiverDown => "receiver_down",
             DropReason::TooLarge => "too_large",
             DropReason::UplinkFull => "uplink_full",
@@ -116,4 +120,6 @@ pub struct Counters {
     pub received_bytes: u64,
     /// Frames taken from this port's peer that were dropped, by reason. Of a flooded frame each copy is counted.
     pub drops: Drops,
+    /// Frames for this port's guest that were dropped in front of its ring, by reason. They are not among their senders' drops.
+    pub receive_drops: Drops,
 }

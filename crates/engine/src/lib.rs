@@ -21,7 +21,9 @@ mod forward;
 mod messages;
 pub mod metrics;
 mod ports;
-pub mod snapshot;
+mod receivers;
+pub mod rx_queue;
+mod snapshot;
 mod waiters;
 pub mod worker;
 
@@ -29,4 +31,4 @@ pub use bridge::{Bridge, Round};
 pub use engine::Engine;
 pub use entry::{BUCKETS, Waiting};
 pub use error::Error;
-pub use forward::{PATIENCE, UPLINK};
+pub use forward::UPLINK;
