@@ -8,6 +8,7 @@ mod amend;
 mod arp;
 pub mod checksum;
 mod compose;
+pub mod ecn;
 mod ethernet;
 mod icmp;
 mod ip;
