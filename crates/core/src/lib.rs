@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ack;
+pub mod codel;
 pub mod packet;
 pub mod receive;
 pub mod sched;
