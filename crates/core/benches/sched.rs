@@ -1,4 +1,5 @@
-//! Nanoseconds a scheduling decision (`next` and `charge`), all ports backlogged, against a plain deficit round robin.
+//! Nanoseconds per scheduling decision (`next` and `charge`), all ports backlogged, against a plain deficit round
+//! robin.
 
 mod decision;
 

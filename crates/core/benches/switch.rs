@@ -1,4 +1,4 @@
-//! Nanoseconds a frame: the switch's verdict, and the work on packets behind it.
+//! Nanoseconds per frame: the switch's verdict, and packet operations (checksum, segmentation).
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fairlane_core::PortId;
@@ -30,7 +30,7 @@ fn small(from: u16, to: u16) -> Vec<u8> {
     frame
 }
 
-/// Every guest's verdict in turn, the second time around: all addresses are known.
+/// One verdict for each guest in turn, after every address was learned.
 fn forward(c: &mut Criterion, name: &str, anti_spoofing: impl Fn(u16) -> AntiSpoofing) {
     let mut switch = Switch::new(Config { isolate: false, seed: 0x1234_5678_9abc_def0 });
     switch.attach_uplink(PortId(PORTS.into()));
@@ -45,7 +45,7 @@ fn forward(c: &mut Criterion, name: &str, anti_spoofing: impl Fn(u16) -> AntiSpo
     let mut turn = frames.iter().cycle();
     c.bench_function(name, |b| {
         b.iter(|| {
-            let (from, frame) = turn.next().expect("it never ends");
+            let (from, frame) = turn.next().expect("a cycle never ends");
             switch.forward(black_box(*from), black_box(frame), Nanos(2))
         })
     });

@@ -1,7 +1,7 @@
 //! The decisions of the network path, and nothing else.
 //!
-//! Core sees frames, lengths and a time, and answers with a verdict. It does no I/O, reads no clock (time is an
-//! argument), starts no thread: the same code serves live rings, tests and virtual time.
+//! The input is frames, lengths and the time; the output is a verdict. This crate does no I/O, reads no clock (time is
+//! an argument) and starts no thread, so the same code runs on live rings, in tests and in virtual time.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub mod switch;
 mod table;
 pub mod time;
 
-/// A port of one link: the uplink or a guest's vif. Numbers are small, dense and reused.
+/// A port of a link: the uplink or a guest's vif. Numbers are small, dense and reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u32);
 

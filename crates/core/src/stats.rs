@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub enum DropReason {
     /// The source MAC address is not the vif's.
     SpoofedMac,
-    /// The source IP address, or an ARP sender, is not the vif's.
+    /// The source IP address, or the sender address of an ARP packet, is not the vif's.
     SpoofedAddress,
-    /// Shorter than its headers say, or not Ethernet.
+    /// Shorter than its headers claim, or not Ethernet.
     Malformed,
-    /// Nobody may have it: it is for the port it came from, for a bridge's own group address (IEEE 802.1D, 7.12.6), for a
-    /// guest that isolation forbids, or to be flooded where nobody else is.
+    /// No port may receive it: its destination is the port it came from, a bridge group address (IEEE 802.1D, 7.12.6)
+    /// or a guest behind isolation, or it is flooded on a link without other ports.
     NoDestination,
     /// The receiver's ring was full, and its receive queue as well.
     RxQueueFull,
@@ -24,15 +24,15 @@ pub enum DropReason {
     ReceiverDown,
     /// Larger than the receiver's buffers or rules allow.
     TooLarge,
-    /// The uplink's queue was full and the policy says not to wait (`backpressure = false`).
+    /// The uplink's queue was full and the policy does not allow waiting (`backpressure = false`).
     UplinkFull,
-    /// A fault injector took it.
+    /// Dropped by a fault injector.
     Injected,
-    /// An ACK that says nothing but what was acknowledged early already ([`crate::ack`]).
+    /// A guest's ACK that only repeats what was acknowledged early ([`crate::ack`]).
     Suppressed,
-    /// It came to a card from the wire and found the card's ring full.
+    /// Arrived from the wire while the card's ring was full.
     RingFull,
-    /// A card took it, and it was never sent: the kernel refused it, or the interface went down before.
+    /// Queued on a card but never sent: the kernel refused it, or the interface went down first.
     Refused,
 }
 
@@ -85,7 +85,7 @@ impl Drops {
         self.0[reason as usize] += frames;
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(mut self, other: Drops) -> Drops {
         other.iter().for_each(|(reason, frames)| self.add(reason, frames));
         self
@@ -107,7 +107,7 @@ impl Drops {
     }
 }
 
-/// What passed through one port, as its guest sees it: `sent` left the guest, `received` reached it.
+/// Traffic of one port from its guest's side: `sent` left the guest, `received` reached it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames taken from the guest.
@@ -118,7 +118,7 @@ pub struct Counters {
     pub received_frames: u64,
     /// Bytes of those frames.
     pub received_bytes: u64,
-    /// Frames taken from this port's peer that were dropped, by reason. Of a flooded frame each copy is counted.
+    /// Frames from this port's peer that were dropped, by reason. Each copy of a flooded frame counts.
     pub drops: Drops,
     /// Frames for this port's guest that were dropped in front of its ring, by reason. They are not among their senders' drops.
     pub receive_drops: Drops,

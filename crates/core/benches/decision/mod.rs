@@ -1,7 +1,7 @@
-//! The work that schedulers are measured with, and a plain deficit round robin to measure them by.
+//! The load for scheduler benchmarks, and a plain deficit round robin as the baseline.
 //!
-//! Weights are random from 1 to 10000, each service is what a budget makes of random frames of 64 to 1500 bytes. At each
-//! number of ports the schedulers see the same sequence.
+//! Weights are random from 1 to 10000; each service is as many random frames of 64 to 1500 bytes as a budget allows.
+//! For a given number of ports all schedulers see the same sequence.
 
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, SchedulerKind, Share, build};
@@ -13,13 +13,13 @@ use std::hint::black_box;
 
 const LINK_RATE: u64 = 10_000_000_000;
 
-/// Services drawn beforehand: a power of two, so that going round costs no division.
+/// Services drawn in advance: a power of two, so that wrapping needs no division.
 const SERVICES: usize = 4096;
 
-/// Makes a scheduler without ports.
+/// Builds a scheduler without ports.
 type Build = fn() -> Box<dyn Scheduler>;
 
-/// Those that are measured: a name each, and how it is built.
+/// The measured schedulers: name and constructor.
 pub const SCHEDULERS: [(&str, Build); 4] = [
     ("fair", || build(SchedulerKind::Fair, Some(LINK_RATE), Nanos::from_millis(10))),
     ("wrr", || build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), Nanos::from_millis(10))),
@@ -38,7 +38,7 @@ pub struct Backlogged {
 }
 
 impl Backlogged {
-    /// Adds the ports, and serves until each has been served many times.
+    /// Adds the ports and makes 20 decisions per port.
     pub fn new(mut scheduler: Box<dyn Scheduler>, ports: u32) -> Backlogged {
         let mut random = StdRng::seed_from_u64(u64::from(ports));
         for port in (0..ports).map(PortId) {
@@ -62,7 +62,7 @@ impl Backlogged {
     }
 }
 
-/// What a budget makes of random frames.
+/// Services of random frames, each as large as a budget allows.
 fn services(random: &mut StdRng) -> Box<[Cost; SERVICES]> {
     let service = |_: usize| {
         let mut cost = Cost::default();
@@ -75,7 +75,7 @@ fn services(random: &mut StdRng) -> Box<[Cost; SERVICES]> {
     Box::new(std::array::from_fn(service))
 }
 
-/// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995) with nothing else: the least a fair decision can cost.
+/// Plain deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): the least that a fair decision can cost.
 #[derive(Default)]
 struct PlainDrr {
     quantum: Vec<u64>,
@@ -111,6 +111,6 @@ impl Scheduler for PlainDrr {
         }
     }
 
-    /// The port is still the first of the round.
+    /// Nothing to do: the port is still at the head of the round.
     fn defer(&mut self, _port: PortId, _now: Nanos) {}
 }

@@ -1,7 +1,7 @@
-//! A binary heap of ports ordered by a time, from which any port can be taken.
+//! A binary heap of ports ordered by time, from which any port can be removed.
 //!
-//! Room for every port is made when it is configured; after that nothing is allocated. Operations are O(log n) in the
-//! ports that are in the heap (Cormen et al., "Introduction to Algorithms", chapter 6).
+//! Memory for a port is reserved when it is configured; after that nothing is allocated. Operations are O(log n) in the
+//! number of ports in the heap (Cormen et al., "Introduction to Algorithms", chapter 6).
 
 use super::list::NONE;
 use crate::time::Nanos;
@@ -23,7 +23,7 @@ impl Heap {
         }
     }
 
-    /// How many ports are in the heap.
+    /// The number of ports in the heap.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -47,7 +47,7 @@ impl Heap {
         self.rise(self.items.len() - 1);
     }
 
-    /// Takes a port out; says whether it was in.
+    /// Removes a port. Returns whether it was in the heap.
     pub fn remove(&mut self, port: u32) -> bool {
         let place = std::mem::replace(&mut self.places[port as usize], NONE);
         if place == NONE {
@@ -61,7 +61,7 @@ impl Heap {
         true
     }
 
-    /// Takes the earliest port out if its time has come.
+    /// Removes the earliest port if its time is not after `now`.
     pub fn pop_until(&mut self, now: Nanos) -> Option<(Nanos, u32)> {
         let first = self.peek().filter(|(at, _)| *at <= now)?;
         self.remove(first.1);
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gives_ports_in_order_of_time(steps in prop::collection::vec((0u8..3, 0u32..16, 0u64..100), 0..300)) {
+        fn pops_ports_in_order_of_time(steps in prop::collection::vec((0u8..3, 0u32..16, 0u64..100), 0..300)) {
             let mut heap = Heap::default();
             heap.grow(16);
             let mut model = BTreeMap::new();

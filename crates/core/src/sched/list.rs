@@ -1,9 +1,9 @@
-//! Doubly linked lists of ports, without memory of their own.
+//! Intrusive doubly linked lists of ports.
 //!
-//! Every port has one link, in one table, so it is in at most one list at a time and every operation takes constant time
-//! and no allocation. A list is circular: its head's predecessor is its tail.
+//! Every port has one link, in one table, so it is in at most one list at a time; every operation takes constant time
+//! and allocates nothing. A list is circular: the head's predecessor is the tail.
 
-/// Stands for "no port".
+/// No port.
 pub const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -12,11 +12,11 @@ struct Link {
     prev: u32,
 }
 
-/// The links of all ports, whichever list they are in.
+/// The links of all ports, for all lists.
 #[derive(Default)]
 pub struct Links(Vec<Link>);
 
-/// A list, by its first port.
+/// A list: its first port.
 #[derive(Clone, Copy)]
 pub struct List {
     head: u32,
@@ -54,14 +54,14 @@ impl Links {
         self.0[port as usize] = Link { next: head, prev: tail };
     }
 
-    /// Puts a port that is in no list before all others.
+    /// Prepends a port that is in no list.
     #[inline]
     pub fn push_front(&mut self, list: &mut List, port: u32) {
         self.push_back(list, port);
         list.head = port;
     }
 
-    /// Takes out a port of this list.
+    /// Removes a port that is in this list.
     #[inline]
     pub fn remove(&mut self, list: &mut List, port: u32) {
         let Link { next, prev } = self.0[port as usize];

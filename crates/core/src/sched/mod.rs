@@ -1,8 +1,8 @@
-//! Which ring to take from next.
+//! Which port is served next.
 //!
-//! A scheduler holds no packets: they wait in the guests' rings, and a full ring is what slows a guest down. It is asked
-//! for the next port, told what serving it cost, and that is all. So nothing that was accepted is ever dropped before
-//! the wire (seed 002, section VII.A: "the scheduled packets will not be dropped before they reach the wire").
+//! A scheduler holds no packets: they wait in the guests' rings, and a full ring slows its guest down. The caller asks
+//! for the next port, serves it and reports the cost. So no accepted packet is ever dropped before the wire (Adamczyk
+//! and Chydzinski 2011, section VII.A: "the scheduled packets will not be dropped before they reach the wire").
 
 mod bucket;
 mod fair;
@@ -15,20 +15,20 @@ mod wrr;
 use crate::PortId;
 use crate::time::Nanos;
 
-/// Bytes of a budget where bytes are what is shared.
+/// Bytes of a budget, in schedulers that share bytes.
 const BUDGET_BYTES: u64 = 16 * 1024;
 
 /// Frames of a budget, except netback's.
 const BUDGET_FRAMES: u32 = 32;
 
-/// The schedulers, with what is theirs alone.
+/// The schedulers and their own settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerKind {
     /// Byte-accurate weighted fair sharing with guarantees.
     Fair,
-    /// The weighted round robin of seed 002, section VII.
+    /// The weighted round robin of Adamczyk and Chydzinski (2011), section VII.
     Wrr {
-        /// Off: every vif has the same weight (the seed's `prioritize`).
+        /// If off, every vif has the same weight (`prioritize` in the paper).
         prioritize: bool,
     },
     /// Round robin with a token bucket, as Linux netback does.
@@ -48,7 +48,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Whether ports share by their weights; if not, all alike.
+    /// Whether ports share by weight; if not, all count the same.
     pub fn by_weight(self) -> bool {
         match self {
             SchedulerKind::Fair => true,
@@ -58,8 +58,8 @@ impl SchedulerKind {
     }
 }
 
-/// The scheduler of a link, without ports. `link_rate` is the uplink's, in bits a second, if it has one; a port that ran
-/// empty keeps its place for `idle_timeout`.
+/// Builds a scheduler without ports. `link_rate` is the uplink's rate in bits a second, if limited; a port whose ring
+/// ran empty keeps its place for `idle_timeout`.
 pub fn build(kind: SchedulerKind, link_rate: Option<u64>, idle_timeout: Nanos) -> Box<dyn Scheduler> {
     match kind {
         SchedulerKind::Fair => Box::new(fair::Fair::new(link_rate, idle_timeout)),
@@ -68,25 +68,25 @@ pub fn build(kind: SchedulerKind, link_rate: Option<u64>, idle_timeout: Nanos) -
     }
 }
 
-/// Where a port stands; the same for every scheduler.
+/// A port's state, common to all schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Never configured, or removed.
     #[default]
     Unknown,
-    /// Not active: nothing to send, or its destination has no room.
+    /// Not active: nothing to send, or no room at the destination.
     Idle,
-    /// Active, and in its queue.
+    /// Active and queued.
     Ready,
-    /// Offered by `next` and not yet charged. What the charge says is left is newer than any activation.
+    /// Offered by `next` and not yet charged. An activation now is ignored: the charge reports newer state.
     Serving,
-    /// Active, but out of its rate.
+    /// Active, but waiting for tokens of its `max_rate`.
     Held,
 }
 
-/// How much may be taken from a ring before the scheduler is asked again.
+/// How much a port may send before the scheduler is asked again.
 ///
-/// Frames are taken while both figures have something left; the first frame is taken whatever its size.
+/// The port sends while both figures are above zero; the first frame is sent whatever its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of frames, without the virtio or netif header.
@@ -95,42 +95,42 @@ pub struct Budget {
     pub frames: u32,
 }
 
-/// The scheduler's answer to "who is next?".
+/// The scheduler's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Take from this port up to the budget, then [`Scheduler::charge`] it.
+    /// Serve this port up to the budget, then [`Scheduler::charge`] it.
     Serve(PortId, Budget),
-    /// Every active port waits for its rate; ask again at this time.
+    /// Every active port is above its `max_rate`; ask again at this time.
     WaitUntil(Nanos),
     /// No port is active.
     Idle,
 }
 
-/// What serving a port took.
+/// The cost of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of all frames taken: what `max_rate` and `min_rate` count.
+    /// Bytes of all frames; `max_rate` and `min_rate` count these.
     pub bytes: u64,
-    /// The part of `bytes` that went to the uplink, and so took the link's time.
+    /// The part of `bytes` that went to the uplink and so used its time.
     pub uplink_bytes: u64,
-    /// Frames taken.
+    /// Frames.
     pub frames: u64,
-    /// Time of the backend spent on them, measured, in nanoseconds.
+    /// Measured backend time, in nanoseconds.
     pub nanos: u64,
 }
 
-/// What is left of a port's frames after it was served.
+/// What is left in a port's ring after a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// More frames wait.
     Backlogged,
-    /// The ring is empty; [`Scheduler::activate`] tells when it is not.
+    /// The ring is empty; [`Scheduler::activate`] reports new frames.
     Empty,
-    /// The next frame waits for its destination; [`Scheduler::activate`] tells when that has room. The port keeps its place.
+    /// The next frame's destination has no room; [`Scheduler::activate`] reports when it has. The port keeps its place.
     Blocked,
 }
 
-/// What an administrator grants a port. Rates are in bits a second, sizes in bytes.
+/// A port's configured share. Rates are in bits a second, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Relative share of what is contended, 1 to 10000.
@@ -139,7 +139,7 @@ pub struct Share {
     pub min_rate: u64,
     /// Never served above this rate; `None` for no limit.
     pub max_rate: Option<u64>,
-    /// Bytes that `max_rate` lets pass at once after a silence.
+    /// Bytes that may exceed `max_rate` at once after an idle time: the token bucket's size.
     pub burst: u64,
 }
 
@@ -148,19 +148,19 @@ pub trait Scheduler: Send {
     /// Adds a port, or changes the share of a known one without disturbing its place. A new port is not active.
     fn configure(&mut self, port: PortId, share: Share, now: Nanos);
 
-    /// Forgets a port; unknown ones are ignored.
+    /// Removes a port; an unknown one is ignored.
     fn remove(&mut self, port: PortId);
 
-    /// Says that a port has frames that can move. Harmless if it is active already or unknown.
+    /// Reports that a port has frames that can be forwarded. Ignored if the port is already active or unknown.
     fn activate(&mut self, port: PortId, now: Nanos);
 
-    /// Chooses the port to serve. The same port is not offered again before it was charged.
+    /// Chooses the port to serve. It is not offered again until it was charged.
     fn next(&mut self, now: Nanos) -> Next;
 
-    /// Tells what the service that [`Scheduler::next`] asked for took (nothing, if the ring turned out empty), and what is left.
+    /// Reports the cost of the service that [`Scheduler::next`] offered (zero if the ring was empty) and what is left.
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos);
 
-    /// Takes back an offer of [`Scheduler::next`] that cannot be used now: it is as if the port had not been offered.
-    /// Several offers are taken back latest first.
+    /// Withdraws an offer of [`Scheduler::next`] that cannot be served now, as if the port had not been offered.
+    /// Several offers are withdrawn in reverse order.
     fn defer(&mut self, port: PortId, now: Nanos);
 }

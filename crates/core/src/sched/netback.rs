@@ -1,11 +1,11 @@
-//! What Xen's backend in Linux does today: the "before" of every comparison.
+//! What Linux xen-netback does today: the baseline of every comparison.
 //!
 //! Active vifs are polled in turn, first come first served, 64 frames at a time (NAPI's weight); weight and `min_rate`
-//! mean nothing. `max_rate` is netback's credit: so many bytes an interval, added when the interval is over, saved up to
-//! 128 KiB or one interval's credit, whichever is more (`tx_add_credit`, `tx_credit_exceeded` in Linux'
-//! drivers/net/xen-netback/netback.c). Two differences: a vif has one credit however many queues it has, where Linux
-//! gives the full rate to each queue; and as frames' sizes are not known here, a frame that begins within the credit
-//! passes whole and its excess is missing from the next interval, where Linux holds it back.
+//! are ignored. `max_rate` is netback's credit: a number of bytes per interval, added at the end of the interval, saved
+//! up to 128 KiB or one interval's credit, whichever is more (`tx_add_credit`, `tx_credit_exceeded` in Linux'
+//! drivers/net/xen-netback/netback.c). There are two differences. A vif has one credit for all its queues; Linux gives
+//! each queue the full rate. And frame sizes are not known here, so a frame that starts within the credit is sent whole
+//! and its excess is taken from the next interval; Linux holds the frame back.
 
 use super::heap::Heap;
 use super::list::{Links, List};
@@ -36,7 +36,7 @@ struct Vif {
 
 #[derive(Clone, Copy)]
 struct Credit {
-    /// Bytes an interval.
+    /// Bytes per interval.
     bytes: i64,
     left: i64,
     window: Nanos,
@@ -49,7 +49,7 @@ impl Credit {
         Credit { bytes, left: bytes, window: now }
     }
 
-    /// Starts a new window; credit of windows that nobody asked for is lost, as in Linux.
+    /// Starts a new window. Credit of windows in which the vif was not served is lost, as in Linux.
     fn add(&mut self, now: Nanos) {
         self.window = now;
         self.left = self.left.saturating_add(self.bytes).min(self.bytes.max(LEAST_BURST));
@@ -57,7 +57,7 @@ impl Credit {
 }
 
 impl Netback {
-    /// An empty round, with credit added every `refill`.
+    /// A scheduler without ports that adds credit every `refill`.
     pub fn new(refill: Nanos) -> Netback {
         let refill = refill.max(Nanos(1));
         Netback { refill, vifs: Vec::new(), links: Links::default(), round: List::EMPTY, waiting: Heap::default() }
@@ -72,7 +72,7 @@ impl Netback {
         self.links.push_back(&mut self.round, port);
     }
 
-    /// The timer of netback's credit has fired for every port that waited until now.
+    /// Adds credit to every port whose credit timer has expired, and queues it.
     fn refill(&mut self, now: Nanos) {
         while let Some((_, port)) = self.waiting.pop_until(now) {
             if let Some(credit) = &mut self.vifs[port as usize].credit {

@@ -1,11 +1,11 @@
-//! `max_rate`: a bucket for each port that has one, and the ports that wait for theirs.
+//! `max_rate`: a token bucket for each limited port, and the ports that wait for tokens.
 
 use super::bucket::Bucket;
 use super::heap::Heap;
 use super::{BUDGET_BYTES, Share};
 use crate::time::Nanos;
 
-/// The buckets of all ports, and a timer for those out of tokens.
+/// The buckets of all ports, and a timer for each port without tokens.
 #[derive(Default)]
 pub struct Throttle {
     buckets: Vec<Option<Bucket>>,
@@ -13,7 +13,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Gives a port the bucket of its share; says whether it has one. What an earlier bucket had left, or owed, stays.
+    /// Sets a port's bucket from its share, keeping the tokens or the debt of the previous one. Returns whether the
+    /// port is limited.
     pub fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
         let ports = port as usize + 1;
         if self.buckets.len() < ports {
@@ -29,43 +30,43 @@ impl Throttle {
         self.buckets[port as usize].is_some()
     }
 
-    /// Forgets a port.
+    /// Removes a port.
     pub fn remove(&mut self, port: u32) {
         self.buckets[port as usize] = None;
         self.waiting.remove(port);
     }
 
-    /// Bytes a port may pass now: none while it is throttled, all without a limit.
+    /// Bytes a port may send now: 0 while it is throttled, `u64::MAX` without a limit.
     pub fn room(&mut self, port: u32, now: Nanos) -> u64 {
         self.buckets[port as usize].as_mut().map_or(u64::MAX, |bucket| bucket.room(now))
     }
 
-    /// Takes what a port passed.
+    /// Takes tokens for bytes that a port sent.
     pub fn take(&mut self, port: u32, bytes: u64, now: Nanos) {
         if let Some(bucket) = &mut self.buckets[port as usize] {
             bucket.take(bytes, now);
         }
     }
 
-    /// Lets a port wait until it has room.
+    /// Makes a port wait until it has tokens.
     pub fn hold(&mut self, port: u32) {
         if let Some(bucket) = &self.buckets[port as usize] {
             self.waiting.push(port, bucket.ready_at());
         }
     }
 
-    /// Ends a port's wait, whatever its bucket says.
+    /// Ends a port's wait, whatever its bucket holds.
     pub fn unhold(&mut self, port: u32) {
         self.waiting.remove(port);
     }
 
-    /// A port whose wait is over; it waits no more.
+    /// Removes and returns a port whose wait is over.
     #[inline]
     pub fn release(&mut self, now: Nanos) -> Option<u32> {
         self.waiting.pop_until(now).map(|(_, port)| port)
     }
 
-    /// When the next wait is over.
+    /// When the next wait ends.
     pub fn next_release(&self) -> Option<Nanos> {
         self.waiting.peek().map(|(at, _)| at)
     }

@@ -1,11 +1,11 @@
-//! The weighted round robin of seed 002, section VII ("On the Performance Isolation Across Virtual Network Adapters in
-//! Xen", Adamczyk and Chydzinski).
+//! Weighted round robin (Adamczyk and Chydzinski, "On the Performance Isolation Across Virtual Network Adapters in
+//! Xen", 2011, section VII).
 //!
-//! A weight is the frames a vif may send in its turn; when they are sent it goes to the end of the round. A vif whose
-//! ring runs empty is passed over, but for `idle_timeout` it keeps its place, and what is left of its turn: if frames arrive in
-//! time it is the next to be served. Later it begins at the end, with a fresh turn. A vif that waits for its destination
-//! or for its `max_rate` keeps both however long it waits. So between two visits to the end of the round a vif sends at
-//! most its weight, and a turn may be interrupted but is never lost or doubled. `min_rate` means nothing here.
+//! The weight is the number of frames a vif may send per turn; then it moves to the end of the round. A vif whose ring
+//! runs empty is skipped, but keeps its place and the rest of its turn for `idle_timeout`: if frames arrive in that
+//! time, it is served next. After that it starts at the end with a new turn. A vif that waits for its destination or
+//! for its `max_rate` keeps both however long it waits. So between two visits to the end of the round a vif sends at
+//! most its weight; a turn may be interrupted, but is never lost or doubled. `min_rate` is ignored.
 
 use super::list::{Links, List};
 use super::throttle::Throttle;
@@ -28,14 +28,15 @@ struct Vif {
     state: State,
     limited: bool,
     weight: u32,
-    /// Frames left of the turn; zero means that the next turn begins at the end of the round.
+    /// Frames left in this turn; at zero the next turn starts at the end of the round.
     left: u32,
-    /// Until when an idle vif keeps its place.
+    /// When an idle vif loses its place.
     place_until: Nanos,
 }
 
 impl Wrr {
-    /// An empty round. Unless `prioritize`, every weight counts as 1; an idle vif keeps its place for `idle_timeout`.
+    /// A scheduler without ports. Without `prioritize` every weight counts as 1. An idle vif keeps its place for
+    /// `idle_timeout`.
     pub fn new(prioritize: bool, idle_timeout: Nanos) -> Wrr {
         Wrr {
             prioritize,
@@ -51,7 +52,7 @@ impl Wrr {
         self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
     }
 
-    /// To the head of the round with a turn that is not over, else to its end with a fresh one.
+    /// Queues a vif: at the head of the round if its turn is not over, else at the end with a new turn.
     fn enter(&mut self, port: u32) {
         let vif = &mut self.vifs[port as usize];
         vif.state = State::Ready;
@@ -109,7 +110,7 @@ impl Scheduler for Wrr {
             self.links.remove(&mut self.round, port);
             let vif = &mut self.vifs[port as usize];
             if vif.left == 0 {
-                // Its weight was lowered below what it had sent already.
+                // The weight was lowered below what the vif has sent in this turn.
                 self.enter(port);
                 continue;
             }
@@ -128,7 +129,7 @@ impl Scheduler for Wrr {
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
         let idle_timeout = self.idle_timeout;
         let Some(vif) = self.vif(port, State::Serving) else { return };
-        // A service that took nothing counts as a frame, so that no port can hold the round.
+        // An empty service counts as one frame, so that no port can stall the round.
         vif.left = vif.left.saturating_sub(u32::try_from(cost.frames.max(1)).unwrap_or(u32::MAX));
         vif.state = State::Idle;
         vif.place_until = if after == After::Empty { now + idle_timeout } else { Nanos::NEVER };

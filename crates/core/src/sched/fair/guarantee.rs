@@ -1,77 +1,78 @@
-//! `min_rate`: a floor, kept by serving those who are owed first, in the order of their deadlines.
+//! `min_rate`: guarantees, met by serving the ports that are owed first, earliest deadline first.
 //!
-//! A port is *due* when all that its `min_rate` allowed so far has been served; its next service's deadline is the time
-//! at which that rate would have passed it. As its size is not known, the largest of the recent ones stands for it.
-//! Earliest deadline first meets all deadlines but for the one service that is under way, if the rates together do not
-//! exceed the link (Liu and Layland 1973; with indivisible services, Jeffay, Stanat and Martel 1991). Whatever a port is
-//! served counts, by guarantee or by weight, but what it got by weight beyond its floor delays its next due time by no
-//! more than that one service: the floor holds in every window. In any window of length T a backlogged port is served
-//! at least `min_rate` T, less two services of its own, and what `min_rate` makes of the time of another's. A port that
-//! idles or is throttled collects nothing, but is due at once when it returns.
+//! A port is *due* once its `min_rate` would have finished what it was served so far. The deadline of its next service
+//! is the time at which that rate would finish the service; as its size is not known, the largest recent one is
+//! assumed. Earliest deadline first meets all deadlines except for the one service already in progress, if the rates
+//! together do not exceed the link (Liu and Layland 1973; with indivisible services, Jeffay, Stanat and Martel 1991).
+//! Every service counts, by guarantee or by weight, but what a port got by weight beyond its guarantee delays its next
+//! due time by no more than that one service, so the guarantee holds in every window. In any window of length T a
+//! backlogged port is served at least `min_rate` T, less two services of its own, and less `min_rate` times the
+//! duration of another port's service. A port that is idle or throttled saves nothing, but is due at once when it
+//! returns.
 
 use super::super::Share;
 use super::super::heap::Heap;
 use super::MAX_SERVICE;
 use crate::time::{Nanos, SECOND};
 
-/// The floors of all ports, and who is owed.
+/// The guarantees of all ports, and which ports are owed.
 #[derive(Default)]
 pub struct Guarantee {
-    floors: Vec<Floor>,
-    /// Queued ports that are not due, by the time they will be.
+    guarantees: Vec<Entry>,
+    /// Queued ports that are not due, by due time.
     met: Heap,
     /// Queued ports that are due, by deadline.
     owed: Heap,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Floor {
+struct Entry {
     rate: u64,
     due: Nanos,
-    /// Bytes of the largest of the recent services.
+    /// Bytes of the largest recent service.
     largest: u64,
 }
 
-impl Floor {
+impl Entry {
     fn time_of(self, bytes: u64) -> Nanos {
         Nanos(bytes.saturating_mul(8 * SECOND) / self.rate.max(1))
     }
 }
 
 impl Guarantee {
-    /// Sets a port's floor; says whether it has one. The port must not be queued.
+    /// Sets a port's guarantee. Returns whether it has one. The port must not be queued.
     pub fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
         let ports = port as usize + 1;
-        if self.floors.len() < ports {
-            self.floors.resize(ports, Floor::default());
+        if self.guarantees.len() < ports {
+            self.guarantees.resize(ports, Entry::default());
             self.met.grow(ports);
             self.owed.grow(ports);
         }
-        let floor = &mut self.floors[port as usize];
-        if floor.rate != share.min_rate {
-            *floor = Floor { rate: share.min_rate, due: now, largest: MAX_SERVICE };
+        let entry = &mut self.guarantees[port as usize];
+        if entry.rate != share.min_rate {
+            *entry = Entry { rate: share.min_rate, due: now, largest: MAX_SERVICE };
         }
         share.min_rate > 0
     }
 
-    /// A port came back: what it could have had meanwhile is gone.
+    /// Reports that a port is active again: what it could have sent while idle is lost.
     pub fn resume(&mut self, port: u32, now: Nanos) {
-        let floor = &mut self.floors[port as usize];
-        floor.due = floor.due.max(now);
+        let entry = &mut self.guarantees[port as usize];
+        entry.due = entry.due.max(now);
     }
 
     /// Queues a port.
     pub fn enter(&mut self, port: u32, now: Nanos) {
-        let floor = self.floors[port as usize];
-        if floor.due > now { self.met.push(port, floor.due) } else { self.owe(port) }
+        let entry = self.guarantees[port as usize];
+        if entry.due > now { self.met.push(port, entry.due) } else { self.owe(port) }
     }
 
-    /// Takes a port out of the queue.
+    /// Removes a port from the queue.
     pub fn leave(&mut self, port: u32) {
         let _ = self.met.remove(port) || self.owed.remove(port);
     }
 
-    /// Takes out the port with the earliest deadline of those that are due.
+    /// Removes and returns the due port with the earliest deadline.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Option<u32> {
         while let Some((_, port)) = self.met.pop_until(now) {
@@ -80,18 +81,18 @@ impl Guarantee {
         self.owed.pop_until(Nanos::NEVER).map(|(_, port)| port)
     }
 
-    /// Counts a service of a port that is not queued.
+    /// Charges a service to a port that is not queued.
     pub fn charge(&mut self, port: u32, bytes: u64, now: Nanos) {
-        let floor = &mut self.floors[port as usize];
-        // What EDF can be late by; a floor that the link cannot keep must not pile up.
-        let oldest = now.since(floor.time_of(2 * MAX_SERVICE));
-        let from = floor.due.max(oldest).min(now);
-        floor.due = floor.due.max(from + floor.time_of(bytes));
-        floor.largest = bytes.min(MAX_SERVICE).max(floor.largest - floor.largest / 16);
+        let entry = &mut self.guarantees[port as usize];
+        // EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
+        let oldest = now.since(entry.time_of(2 * MAX_SERVICE));
+        let from = entry.due.max(oldest).min(now);
+        entry.due = entry.due.max(from + entry.time_of(bytes));
+        entry.largest = bytes.min(MAX_SERVICE).max(entry.largest - entry.largest / 16);
     }
 
     fn owe(&mut self, port: u32) {
-        let floor = self.floors[port as usize];
-        self.owed.push(port, floor.due + floor.time_of(floor.largest));
+        let entry = self.guarantees[port as usize];
+        self.owed.push(port, entry.due + entry.time_of(entry.largest));
     }
 }

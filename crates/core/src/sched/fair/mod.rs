@@ -1,19 +1,19 @@
 //! Weighted fair sharing with guarantees: the default.
 //!
-//! Three parts, asked in this order: [`Throttle`] holds back who is above its `max_rate`; [`Guarantee`] serves who is
-//! below its `min_rate`; [`Queue`] shares the rest by weight. A port in service is in none of them.
+//! Three parts, in this order: [`Throttle`] holds back ports above their `max_rate`; [`Guarantee`] serves ports below
+//! their `min_rate`; [`Queue`] shares the rest by weight. A port in service is in none of them.
 //!
 //! # What is shared
-//! A service costs the larger of two times: that which its bytes take on the uplink, and that which the backend spent on
-//! it. This is the dominant share of dominant resource fairness, in its memoryless form for packets (Ghodsi et al.,
-//! "Multi-Resource Fair Queueing for Packet Processing", SIGCOMM 2012, section 5): both times pass in one second a
-//! second, so of two ports of the same weight, one with 64 KB frames that fills the link and one with tiny frames that
-//! fills the core, each gets the same share of what it needs most. A flood of tiny frames cannot buy more of the backend
-//! than its weight, and frames that stay on the host are not free. A link without a rate shares backend time alone. A
-//! service without any time (the time was not measured, as in tests) counts its bytes as nanoseconds.
+//! A service costs the larger of two times: the uplink's time for its bytes and the backend's time. This is the
+//! dominant share of dominant resource fairness, in its memoryless form for packets (Ghodsi et al., "Multi-Resource
+//! Fair Queueing for Packet Processing", SIGCOMM 2012, section 5). Each resource has one second of time per second, so
+//! of two ports of the same weight, one with 64 KB frames that fills the link and one with tiny frames that fills the
+//! core, each gets the same share of the resource it needs most. A flood of tiny frames gets no more backend time than
+//! its weight allows, and frames that stay on the host are not free. A link without a rate shares backend time only. A
+//! service without any time (tests do not measure it) counts each byte as a nanosecond.
 //!
-//! Costs are known only after the service, so a service is a budget, [`BUDGET_BYTES`], which the last frame may exceed;
-//! L, the dearest regular service, is that and one frame of the largest size.
+//! Costs are known only after the service, so a service has a budget, [`BUDGET_BYTES`], which the last frame may
+//! exceed. L, the most that a regular service costs, is that budget and one frame of the largest size.
 
 mod guarantee;
 mod queue;
@@ -31,15 +31,15 @@ const MAX_FRAME: u64 = 65_550;
 /// Bytes of the largest service.
 const MAX_SERVICE: u64 = BUDGET_BYTES + MAX_FRAME;
 
-/// Fixed point of [`Fair::byte_time`].
+/// Fraction bits of [`Fair::byte_time`].
 const BYTE_TIME_FRACTION: u32 = 20;
 
-/// A visit to a ring costs at least this, in nanoseconds, even if nothing was found.
+/// The least cost of a service in nanoseconds, even if the ring was empty.
 const LEAST_COST: u64 = 64;
 
 /// Byte-accurate weighted fair sharing with `min_rate`, `max_rate` and bounded lag.
 pub struct Fair {
-    /// The uplink's time for a byte, in nanoseconds.
+    /// The uplink's time per byte, in nanoseconds.
     byte_time: u64,
     idle_timeout: Nanos,
     vifs: Vec<Vif>,
@@ -55,15 +55,15 @@ struct Vif {
     limited: bool,
     /// Has a `min_rate`.
     guaranteed: bool,
-    /// The service under way was owed by its `min_rate`.
+    /// The current service was owed by its `min_rate`.
     owed: bool,
-    /// Waits for its destination, so that its place does not age.
+    /// Waits for its destination, so its place does not expire.
     blocked: bool,
 }
 
 impl Fair {
-    /// No ports, and a link of this many bits a second. A port that returns within `idle_timeout` is given what it had not used
-    /// of its last budget.
+    /// A scheduler without ports, for a link of `link_rate` bits a second. A port that returns within `idle_timeout`
+    /// keeps the lag it left with.
     pub fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Fair {
         let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
         let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
@@ -77,7 +77,7 @@ impl Fair {
         }
     }
 
-    /// The time of the resource that a service took most of, in nanoseconds.
+    /// The time of the resource that a service used most, in nanoseconds.
     fn dominant(&self, cost: Cost) -> u32 {
         let time = link_time(cost.uplink_bytes, self.byte_time).max(cost.nanos);
         let time = if time == 0 { cost.bytes } else { time };
@@ -88,8 +88,8 @@ impl Fair {
         self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
     }
 
-    /// Lets an active port that is in no queue wait for its rate, or for its turn. A place in the queue that is older
-    /// than `grace` has lost what it was owed.
+    /// Queues an active port, to wait for its `max_rate` or for its turn. A port that left the queue more than `grace`
+    /// ago has lost what it was owed.
     fn enter(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let vif = &mut self.vifs[port as usize];
         if vif.limited && self.throttle.room(port, now) == 0 {
@@ -105,7 +105,7 @@ impl Fair {
         }
     }
 
-    /// Takes a port out of whatever it is in.
+    /// Removes a port from every queue.
     fn withdraw(&mut self, port: u32, now: Nanos) {
         let vif = self.vifs[port as usize];
         match vif.state {
@@ -124,7 +124,7 @@ impl Fair {
     }
 }
 
-/// Nanoseconds that bytes take at a time for a byte.
+/// Nanoseconds for `bytes` at `byte_time`, a fixed-point number with [`BYTE_TIME_FRACTION`] bits.
 fn link_time(bytes: u64, byte_time: u64) -> u64 {
     bytes.saturating_mul(byte_time) >> BYTE_TIME_FRACTION
 }

@@ -1,35 +1,36 @@
-//! Weighted fair queueing in constant time: the port furthest behind its due, among those not ahead of it.
+//! Weighted fair queueing in constant time: of the eligible ports, the one whose next service is due first.
 //!
-//! Every port i of weight w has a virtual start S, which grows by cost / w with each service. The system's virtual time V
-//! is the mean of all members' S, weighted by w: where S would be if the service given so far had been shared as a fluid.
-//! So w (V - S) is exactly what the fluid server of generalized processor sharing (Parekh and Gallager 1993) owes port i,
-//! its *lag*, and the lags of all members sum to zero. The rule is that of WF2Q (Bennett and Zhang 1996) and EEVDF
-//! (Stoica and Abdel-Wahab 1995): only ports with S <= V are eligible, and of those the one whose next service is due
+//! Every port i of weight w has a virtual start S, which grows by cost / w with each service. The system's virtual time
+//! V is the mean of all members' S, weighted by w: where S would be if all service so far had been shared as a fluid.
+//! So w (V - S) is exactly what the fluid server of generalized processor sharing (Parekh and Gallager 1993) owes port
+//! i, its *lag*, and the lags of all members sum to zero. The rule is that of WF2Q (Bennett and Zhang 1996) and EEVDF
+//! (Stoica and Abdel-Wahab 1995): only ports with S <= V are eligible, and of those the port whose next service is due
 //! first (S + L / w) is chosen, L being the most that one service costs.
 //!
-//! To find it in constant time ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling
-//! with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w, and keeps its
-//! ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the order of what is
-//! due, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups, few enough to look at each;
-//! QFQ finds the group by four bitmaps instead, whose upkeep asks that V never moves back. Here V is the exact mean, also
-//! when ports come and go or change their weight. Slots are narrower than QFQ's: delta = sigma / 8 instead of sigma.
+//! To find it in constant time, ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet
+//! Scheduling with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w,
+//! and keeps its ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the
+//! order of due times, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups, few
+//! enough to compare all; QFQ finds the group with four bitmaps, which require that V never decreases. Here V is the
+//! exact mean even when ports join, leave or change their weight. Slots are narrower than QFQ's: delta = sigma / 8
+//! instead of sigma.
 //!
-//! A port that runs empty while it is ahead of the fluid would, in the fluid, still be served until V reaches its S. So
-//! long it stays a member and in its slot, and is dropped when its turn comes. (Dropped at once, its lead would be
-//! forgiven: ten thousand ports with one frame each would all pass before a heavy one.) Each service leaves at most one
-//! such port behind, so the cost of dropping them is constant for each service too.
+//! A port whose ring runs empty while it is ahead of the fluid would, in the fluid, still be in service until V reaches
+//! its S. Until then it remains a member and in its slot; it is removed when its turn comes. (Removed at once, it would
+//! lose its negative lag: ten thousand ports with one frame each would all pass before a heavy one.) Each service
+//! leaves at most one such port, so removing them costs constant time per service, too.
 //!
 //! # Bound
 //! Among ports that stay, a service of cost C <= L keeps every lag between
-//! -(delta w + C) and (sigma + delta) w + L w / W, W being the sum of weights; as sigma w < 2 L that is
+//! -(delta w + C) and (sigma + delta) w + L w / W, W being the sum of weights. As sigma w < 2 L, a port is
 //! **at most 1.25 L ahead of the fluid and 3.25 L behind it**, whatever the number of ports and weights.
-//! Ahead: a port is begun only while its rounded S is at most V, so S < V + delta. Behind: let port i wait with
-//! D = S + sigma + delta, and t0 be the last time another port due after D was begun. Then all ports due up to D were
-//! ahead of V(t0), and each service they are given from then on begins before D - sigma - delta and costs at most
-//! sigma w; together they cannot take more than W (D - V(t0)), so V is not past D but for the one service begun at t0.
-//! (The argument of EEVDF's theorem 1 with QFQ's rounding.) A service dearer than L is not lost: S grows by all of it.
-//! A port that becomes active during a service is seen after it, and what is owed to a port that returns within its grace
-//! is at most L: each adds up to L for the ports it touches.
+//! Ahead: a service starts only while the port's rounded S is at most V, so S < V + delta. Behind: let port i wait with
+//! D = S + sigma + delta, and let t0 be the last time a port due after D was chosen. Then all ports due by D were
+//! ahead of V(t0), and each service they get from then on starts before D - sigma - delta and costs at most
+//! sigma w; together they cannot take more than W (D - V(t0)), so V is past D by at most the one service started at t0.
+//! (This is the argument of EEVDF's theorem 1 with QFQ's rounding.) A service that costs more than L is not lost: S
+//! grows by all of it. A port that becomes active during a service joins after it, and a port that returns within its
+//! grace is owed at most L: each adds up to L to the bounds of the ports concerned.
 
 use super::super::list::{Links, List};
 use crate::time::{Nanos, SECOND};
@@ -37,8 +38,8 @@ use crate::time::{Nanos, SECOND};
 /// The largest weight.
 pub const MAX_WEIGHT: u32 = 10_000;
 
-/// Virtual time counts 2^-16 of a nanosecond at weight 1. What a division by the weight leaves over is carried, so that
-/// weights are exact. It wraps, and is compared by difference.
+/// A unit of virtual time is 2^-16 of a nanosecond at weight 1. The remainder of a division by the weight is carried,
+/// so that weights are exact. Virtual time wraps and is compared by difference.
 const FRACTION: u32 = 16;
 
 /// Slots of a group: the bits of its bitmap.
@@ -50,14 +51,14 @@ const FINE: u32 = 3;
 /// Groups needed for weights from 1 to [`MAX_WEIGHT`].
 const GROUPS: usize = (MAX_WEIGHT.ilog2() + 2) as usize;
 
-/// After this time away a start means nothing any more: virtual time may have wrapped.
+/// After this long outside the queue a port's start is meaningless: virtual time may have wrapped.
 const FORGET: Nanos = Nanos(3600 * SECOND);
 
-/// The ports, and which is next.
+/// The ports, and which of them is next.
 pub struct Queue {
-    /// L, the most that a service is expected to cost, in virtual time at weight 1.
+    /// L, the expected maximum cost of a service, in virtual time at weight 1.
     most: u64,
-    /// The power of two that is the first group's delta.
+    /// log2 of the first group's delta.
     shift: u32,
     /// V, rounded down.
     virtual_time: u64,
@@ -65,11 +66,11 @@ pub struct Queue {
     remainder: u64,
     /// W, over all members.
     weights: u64,
-    /// 2^64 / W, rounded down: a service must not wait for a division.
+    /// 2^64 / W, rounded down, so that a service needs no division.
     per_weights: u64,
     /// Groups that have ports.
     busy: u32,
-    /// Of each group the start of the first slot that has ports; apart from the slots, as all are looked at together.
+    /// The start of each group's first slot that has ports. Kept apart from the slots, as all are compared together.
     first: [u64; GROUPS],
     groups: Box<[Group; GROUPS]>,
     links: Links,
@@ -77,7 +78,7 @@ pub struct Queue {
     left: Vec<Left>,
 }
 
-/// How a port ended its membership: when, and how far it was ahead of V.
+/// When a port's membership ended, and how far S was ahead of V.
 #[derive(Clone, Copy)]
 struct Left {
     at: Nanos,
@@ -95,19 +96,19 @@ struct Group {
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Port {
-    /// S. Of a port that is no member: as far from V as when it left.
+    /// S. For a port that is not a member: as far from V as when it left.
     start: u64,
     /// 2^64 / weight, rounded down.
     per_weight: u64,
     weight: u32,
-    /// What the last division by the weight left over.
+    /// The remainder of the last division by the weight.
     carry: u32,
     group: u8,
     slot: u8,
     member: bool,
     /// In a slot, not in service.
     queued: bool,
-    /// Has nothing to send, and is a member only until V reaches its start.
+    /// Has nothing to send, and remains a member only until V reaches its start.
     leaving: bool,
 }
 
@@ -132,8 +133,7 @@ impl Queue {
         }
     }
 
-    /// Adds a port, or changes the weight of one that is not waiting for its turn. Its lag stays, so nothing is owed or
-    /// forgiven.
+    /// Adds a port, or changes the weight of one that is not queued. Its lag does not change.
     pub fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         let group = (log2_ceil(self.most / u64::from(weight)) - FINE - self.shift) as u8;
@@ -149,17 +149,17 @@ impl Queue {
         self.take(port);
         self.detach(port);
         let scaled = |lag: i64| (i128::from(lag) * i128::from(old) / i128::from(weight)) as i64;
-        let behind = scaled(self.behind(port));
+        let lag = scaled(self.lag(port));
         self.left[port as usize].lead = scaled(self.left[port as usize].lead);
         let entry = &mut self.ports[port as usize];
         (entry.weight, entry.per_weight, entry.group, entry.carry) = (weight, reciprocal(weight.into()), group, 0);
-        entry.start = self.virtual_time.wrapping_sub(behind as u64);
+        entry.start = self.virtual_time.wrapping_sub(lag as u64);
         if member && !queued {
-            self.attach(port, behind);
+            self.attach(port, lag);
         }
     }
 
-    /// Ends a port's membership at once, and forgets what it used and was owed.
+    /// Ends a port's membership at once, and sets its lag to zero.
     pub fn reset(&mut self, port: u32, now: Nanos) {
         self.withdraw(port, now);
         let entry = &mut self.ports[port as usize];
@@ -167,8 +167,9 @@ impl Queue {
         self.left[port as usize].lead = 0;
     }
 
-    /// Makes a port a member, and queues it. What it used ahead of the fluid still counts, and no more than that: V moves back when others
-    /// come that are owed something. What it was behind counts only if it left less than `grace` ago, and at most one service's worth.
+    /// Makes a port a member and queues it. A negative lag is kept, but no more than the port left with, as V moves
+    /// back when ports with a positive lag join. A positive lag is kept only if the port left less than `grace` ago,
+    /// and at most one service of it.
     pub fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let entry = &mut self.ports[port as usize];
         if std::mem::take(&mut entry.leaving) {
@@ -177,14 +178,14 @@ impl Queue {
         let Left { at, lead } = self.left[port as usize];
         let away = now.since(at);
         let credit = if away <= grace { (self.most / u64::from(entry.weight)) as i64 } else { 0 };
-        let behind = if away <= FORGET { self.behind(port).clamp(-lead, credit) } else { 0 };
-        self.attach(port, behind);
+        let lag = if away <= FORGET { self.lag(port).clamp(-lead, credit) } else { 0 };
+        self.attach(port, lag);
         self.link(port);
     }
 
-    /// Ends the membership of a port in service, which has nothing to send; at once only if it is not ahead.
+    /// Ends the membership of a port in service whose ring is empty: at once only if it is not ahead of the fluid.
     pub fn leave(&mut self, port: u32, now: Nanos) {
-        if self.behind(port) >= 0 {
+        if self.lag(port) >= 0 {
             return self.withdraw(port, now);
         }
         self.ports[port as usize].leaving = true;
@@ -199,7 +200,7 @@ impl Queue {
         self.left[port as usize].at = now;
     }
 
-    /// Takes out the port to be served next; it remains a member.
+    /// Dequeues the port to serve next; it remains a member.
     #[inline]
     pub fn select(&mut self) -> Option<u32> {
         while self.busy != 0 {
@@ -210,7 +211,7 @@ impl Queue {
             let beyond = self.ports[port as usize].start.wrapping_sub(first) as i64;
             self.unlink(port);
             if beyond >= delta as i64 {
-                // It was too far ahead for the slots; it has come nearer and finds a better one now.
+                // The port was too far ahead for the slots; by now there is a better one for it.
                 self.link(port);
             } else if self.ports[port as usize].leaving {
                 self.detach(port);
@@ -221,29 +222,29 @@ impl Queue {
         None
     }
 
-    /// Takes out a port that is to be served out of turn; it remains a member.
+    /// Dequeues a port that is served out of turn; it remains a member.
     pub fn take(&mut self, port: u32) {
         if self.ports[port as usize].queued {
             self.unlink(port);
         }
     }
 
-    /// Queues a member again after its service.
+    /// Queues a member again after a service.
     #[inline]
     pub fn put_back(&mut self, port: u32) {
         self.link(port);
     }
 
-    /// Counts a service of a member in nanoseconds. A service that was `owed` anyhow counts only as far as it does not
-    /// bring the port more than one service ahead: it is not punished later for what it was guaranteed (the
-    /// non-punishment of Stoica, Zhang and Ng, "A Hierarchical Fair Service Curve Algorithm", SIGCOMM 1997).
+    /// Charges a service of a member, in nanoseconds. A service `owed` by a guarantee counts only until the port is one
+    /// service ahead: a port is not punished later for guaranteed service (the non-punishment property of Stoica, Zhang
+    /// and Ng, "A Hierarchical Fair Service Curve Algorithm", SIGCOMM 1997).
     #[inline]
     pub fn charge(&mut self, port: u32, nanos: u32, owed: bool) {
         let entry = &mut self.ports[port as usize];
         let weight = u64::from(entry.weight);
         let units = (u64::from(nanos) << FRACTION) + u64::from(entry.carry);
         let mut growth = quotient(units, entry.per_weight);
-        // Where the quotient is one too small, the carry holds it: nothing is lost.
+        // If the quotient is one too small, the carry holds the difference: nothing is lost.
         entry.carry = (units - growth * weight) as u32;
         if owed {
             let most_ahead = self.virtual_time.wrapping_add(self.most / weight);
@@ -260,13 +261,13 @@ impl Queue {
         }
     }
 
-    /// The group whose first slot is due first, of those that are eligible. V being the mean of S, there is one, unless
-    /// the ports behind V are all in service: then the one that will be eligible first.
+    /// The eligible group whose first slot is due first. As V is the mean of S there is one, unless all ports with S <=
+    /// V are in service: then the group that will be eligible first.
     #[inline]
     fn first_due(&self) -> usize {
-        // Far beyond all starts, which lie within 2^52 of V.
+        // Above all starts, which lie within 2^52 of V.
         const NOT_ELIGIBLE: i64 = 1 << 56;
-        // What is compared ends in the group's number, so that the least one is found without a branch.
+        // The low bits of a key are the group's number, so that the least key is found without a branch.
         let mut least = i64::MAX;
         let mut busy = self.busy;
         while busy != 0 {
@@ -280,47 +281,47 @@ impl Queue {
         (least & 15) as usize
     }
 
-    /// V - S.
-    fn behind(&self, port: u32) -> i64 {
+    /// V - S: the lag divided by the weight.
+    fn lag(&self, port: u32) -> i64 {
         self.virtual_time.wrapping_sub(self.ports[port as usize].start) as i64
     }
 
-    /// Takes a member out of the mean. Its start moves with the mean, so that it stays as far from it.
+    /// Removes a member from the mean. Its start moves with the mean, so its lag stays the same.
     fn detach(&mut self, port: u32) {
-        let behind = self.behind(port);
+        let lag = self.lag(port);
         let entry = &mut self.ports[port as usize];
         if !std::mem::take(&mut entry.member) {
             return;
         }
         entry.leaving = false;
-        self.left[port as usize].lead = behind.saturating_neg().max(0);
+        self.left[port as usize].lead = lag.saturating_neg().max(0);
         self.weights -= u64::from(entry.weight);
         self.per_weights = reciprocal(self.weights);
         if self.weights == 0 {
             self.remainder = 0;
             return;
         }
-        let sum = i128::from(self.remainder) + i128::from(behind) * i128::from(entry.weight);
+        let sum = i128::from(self.remainder) + i128::from(lag) * i128::from(entry.weight);
         let weights = i128::from(self.weights);
         self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);
         self.remainder = sum.rem_euclid(weights) as u64;
-        entry.start = self.virtual_time.wrapping_sub(behind as u64);
+        entry.start = self.virtual_time.wrapping_sub(lag as u64);
     }
 
-    /// Takes a port into the mean, so that it is then `behind` that far. Alone it is the mean.
-    fn attach(&mut self, port: u32, behind: i64) {
+    /// Adds a port to the mean, so that afterwards V - S is `lag`. An only member is the mean.
+    fn attach(&mut self, port: u32, lag: i64) {
         let entry = &mut self.ports[port as usize];
         let weight = u64::from(entry.weight);
         entry.member = true;
         if self.weights == 0 {
             entry.start = self.virtual_time;
         } else {
-            // The mean moves back by behind w / W, so that the port is then behind it as far as it should be.
-            let sum = i128::from(self.remainder) - i128::from(behind) * i128::from(weight);
+            // The mean moves back by lag w / W, which gives the port the right lag.
+            let sum = i128::from(self.remainder) - i128::from(lag) * i128::from(weight);
             let weights = i128::from(self.weights);
             self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);
             self.remainder = sum.rem_euclid(weights) as u64;
-            entry.start = self.virtual_time.wrapping_sub(behind as u64);
+            entry.start = self.virtual_time.wrapping_sub(lag as u64);
         }
         self.weights += weight;
         self.per_weights = reciprocal(self.weights);
@@ -341,7 +342,7 @@ impl Queue {
         let full = group.full.rotate_right(slot_of(*first, shift) as u32);
         let mut slots_after = (start.wrapping_sub(*first) as i64) >> shift;
         if slots_after < 0 {
-            // The first slot moves back as far as the last leaves room.
+            // The first slot moves back as far as the last full slot allows.
             let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
             *first = first.wrapping_sub(back << shift);
             slots_after = 0;
@@ -376,18 +377,18 @@ impl Queue {
     }
 }
 
-/// 2^64 / x, rounded down, for [`quotient`]; of 0 and 1 as much as there is.
+/// 2^64 / x, rounded down, for [`quotient`]; `u64::MAX` for 0 and 1.
 fn reciprocal(x: u64) -> u64 {
     ((1u128 << 64) / u128::from(x.max(1))).min(u64::MAX.into()) as u64
 }
 
-/// `x` divided by what `reciprocal` is of, or one less; `x` is below 2^63.
+/// `x` divided by the number that `reciprocal` belongs to, or one less; `x` is below 2^63.
 #[inline]
 fn quotient(x: u64, reciprocal: u64) -> u64 {
     ((u128::from(x) * u128::from(reciprocal)) >> 64) as u64
 }
 
-/// The slot in which starts from `start` on lie.
+/// The slot of a start.
 #[inline]
 fn slot_of(start: u64, shift: u32) -> usize {
     (start >> shift) as usize % SLOTS
