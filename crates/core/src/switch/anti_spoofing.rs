@@ -1,14 +1,14 @@
-//! What a port may say it is.
+//! Which addresses a port may use.
 //!
-//! A frame's claims are its source MAC address, its source IP address, what ARP calls the sender, and the target of an
-//! IPv6 neighbour advertisement. Rules for addresses that are not listed:
-//! - ARP from 0.0.0.0 is a probe and claims nothing (RFC 5227, 2.1.1).
-//! - IPv4 from 0.0.0.0 is DHCP alone: UDP, port 68 to port 67 of 255.255.255.255 (RFC 2131, 4.1).
-//! - IPv6 from `::` is ICMPv6 alone: duplicate address detection, router solicitation and multicast reports
+//! The checked addresses are a frame's source MAC address, its source IP address, the sender in an ARP packet, and the
+//! target of an IPv6 neighbour advertisement. Rules for addresses that are not listed:
+//! - ARP from 0.0.0.0 is a probe and is allowed (RFC 5227, 2.1.1).
+//! - IPv4 from 0.0.0.0 is allowed for DHCP only: UDP, port 68 to port 67 of 255.255.255.255 (RFC 2131, 4.1).
+//! - IPv6 from `::` is allowed for ICMPv6 only: duplicate address detection, router solicitation and multicast reports
 //!   (RFC 4862, 5.4.2; RFC 4861, 4.1; RFC 3810, 5.2.13).
-//! - The link-local address that follows from the source MAC address is its own (RFC 4291, appendix A). Any other, such
-//!   as a stable private one (RFC 7217), must be listed: it might be the router's.
-//! - What is neither ARP nor IP claims nothing.
+//! - The link-local address derived from the source MAC address is allowed (RFC 4291, appendix A). Any other, such as a
+//!   stable private one (RFC 7217), must be listed: it might be the router's.
+//! - Frames that are neither ARP nor IP have no checked address but the source MAC address.
 
 use crate::packet::{
     Arp, Error, Ethernet, Icmp, Ip, Ipv4, Ipv6, Mac, NEIGHBOUR_ADVERTISEMENT, Udp, ethertype, protocol,
@@ -16,20 +16,20 @@ use crate::packet::{
 use crate::stats::DropReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a port may say it is.
+/// The addresses a port may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AntiSpoofing {
     /// The only source MAC address; any if absent.
     pub mac: Option<Mac>,
-    /// The only source IP addresses, besides those of the module's rules; any if empty.
+    /// The only source IP addresses, besides those in the module's rules; any if empty.
     pub addresses: Vec<IpAddr>,
 }
 
 impl AntiSpoofing {
-    /// Refuses a frame that claims to be from someone else.
+    /// Refuses a frame with an address that is not the port's.
     ///
     /// # Errors
-    /// Which claim is false, or [`DropReason::Malformed`] if the claim cannot be read.
+    /// Which kind of address is spoofed, or [`DropReason::Malformed`] if an address cannot be read.
     #[inline]
     pub(super) fn check(&self, frame: &Ethernet<'_>) -> Result<(), DropReason> {
         if self.mac.is_some_and(|mac| mac != frame.source()) {
@@ -47,17 +47,17 @@ impl AntiSpoofing {
         if self.mac.is_some_and(|mac| mac != arp.sender_mac()) {
             return Err(DropReason::SpoofedMac);
         }
-        own(arp.sender().is_unspecified() || self.addresses.is_empty() || self.lists(arp.sender()))
+        owned(arp.sender().is_unspecified() || self.addresses.is_empty() || self.lists(arp.sender()))
     }
 
     fn check_ip(&self, frame: &Ethernet<'_>) -> Result<(), DropReason> {
         let ip = Ip::of(frame).map_err(|_| DropReason::Malformed)?;
-        let own_claim = match ip {
+        let is_own = match ip {
             Some(Ip::V4(ip)) => Ok(self.lists(ip.source()) || ip.source().is_unspecified() && is_dhcp(&ip)),
             Some(Ip::V6(ip)) => self.owns_v6(&ip, frame.source()),
             None => Ok(true),
         };
-        own(own_claim.map_err(|_| DropReason::Malformed)?)
+        owned(is_own.map_err(|_| DropReason::Malformed)?)
     }
 
     fn owns_v6(&self, ip: &Ipv6<'_>, mac: Mac) -> Result<bool, Error> {
@@ -80,7 +80,7 @@ impl AntiSpoofing {
     }
 }
 
-fn own(is_own: bool) -> Result<(), DropReason> {
+fn owned(is_own: bool) -> Result<(), DropReason> {
     if is_own { Ok(()) } else { Err(DropReason::SpoofedAddress) }
 }
 

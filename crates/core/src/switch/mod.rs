@@ -1,11 +1,11 @@
-//! Where a frame goes: learn, look up, refuse spoofed sources.
+//! Where a frame goes: refuse spoofed sources, learn, look up.
 //!
-//! A learning bridge (IEEE 802.1Q, 8.7 and 8.8) that learns for each VLAN apart, with two additions for hostile guests:
-//! what a port is [pinned](AntiSpoofing) to, no other port can take, and each port has a number of learned addresses of its own,
-//! so that one that makes up addresses pushes out only its own.
+//! A learning bridge (IEEE 802.1Q, 8.7 and 8.8) with independent learning per VLAN and two additions against hostile
+//! guests: no other port can use an address that is [pinned](AntiSpoofing) to a port, and each port has its own limit
+//! of learned addresses, so that a guest that invents addresses evicts only its own.
 
 mod anti_spoofing;
-mod place;
+mod location;
 
 pub use anti_spoofing::AntiSpoofing;
 
@@ -14,51 +14,51 @@ use crate::packet::{Ethernet, Mac};
 use crate::stats::DropReason;
 use crate::table::Table;
 use crate::time::Nanos;
-use place::{Place, is_of, key};
+use location::{Location, is_of, key};
 
-/// How long an address is remembered that no longer sends (802.1Q, table 8-6: 300 s).
+/// How long an address without traffic is remembered (802.1Q, table 8-6: 300 s).
 pub const AGEING: Nanos = Nanos::from_millis(300_000);
 
-/// Addresses learned from one guest at most. A guest with a pinned MAC address needs none.
+/// The most addresses learned from one guest. A guest with a pinned MAC address needs none.
 pub const GUEST_ADDRESSES: usize = 64;
 
-/// Addresses learned from one uplink at most.
+/// The most addresses learned from one uplink.
 pub const UPLINK_ADDRESSES: usize = 4096;
 
-/// What the switch says of a frame.
+/// The switch's decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To one port.
+    /// Forward to one port.
     To(PortId),
-    /// To every port that may hear this sender, except the sender: [`Switch::flood`]. They are two or more.
+    /// Flood to the ports of [`Switch::flood`], which are two or more.
     Flood,
-    /// To nobody.
+    /// Drop.
     Drop(DropReason),
 }
 
-/// How a switch is set up.
+/// The configuration of a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Whether guests reach the uplinks only.
     pub isolate: bool,
-    /// A random number that guests do not know: it keys the address table's hash.
+    /// The secret key of the address table's hash: a random number that guests do not know.
     pub seed: u64,
 }
 
-/// A MAC address that is pinned to another port already.
+/// A MAC address that is already pinned to another port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{mac} belongs to port {} already; right is an address of its own for each port", port.0)]
+#[error("{mac} is already pinned to port {}; each port needs an address of its own", port.0)]
 pub struct Taken {
     /// The address.
     pub mac: Mac,
-    /// Whose it is.
+    /// The port it is pinned to.
     pub port: PortId,
 }
 
-/// A switch.
+/// A learning switch.
 pub struct Switch {
     isolate: bool,
-    table: Table<Place>,
+    table: Table<Location>,
     /// By port number.
     members: Vec<Option<Member>>,
     ports: Vec<PortId>,
@@ -72,7 +72,7 @@ struct Member {
     learned: Learned,
 }
 
-/// The addresses learned from a port, as a ring: a new one takes the place of the oldest.
+/// The addresses learned from a port, as a ring: a new one replaces the oldest.
 struct Learned {
     keys: Vec<u64>,
     limit: usize,
@@ -84,7 +84,7 @@ impl Learned {
         Learned { keys: Vec::with_capacity(limit), limit, oldest: 0 }
     }
 
-    /// Adds a key; returns the one it replaces.
+    /// Adds a key. Returns the key it replaces.
     fn push(&mut self, key: u64) -> Option<u64> {
         if self.keys.len() < self.limit {
             self.keys.push(key);
@@ -103,23 +103,23 @@ impl Switch {
         Switch { isolate, table: Table::new(seed), members: Vec::new(), ports: Vec::new(), uplinks: Vec::new() }
     }
 
-    /// Attaches a guest's port. A port that is attached is attached anew: its learned addresses are forgotten.
+    /// Attaches a guest's port. If it is attached already, its learned addresses are forgotten.
     ///
     /// # Errors
-    /// The pinned MAC address is another port's; then nothing changed.
+    /// The MAC address is pinned to another port; then nothing changed.
     pub fn attach(&mut self, port: PortId, anti_spoofing: AntiSpoofing) -> Result<(), Taken> {
         if let Some(mac) = anti_spoofing.mac
-            && let Some(place) = self.pinned(mac)
-            && place.port != port
+            && let Some(location) = self.pinned(mac)
+            && location.port != port
         {
-            return Err(Taken { mac, port: place.port });
+            return Err(Taken { mac, port: location.port });
         }
         let limit = if anti_spoofing.mac.is_some() { 0 } else { GUEST_ADDRESSES };
         self.join(port, Member { is_uplink: false, anti_spoofing, learned: Learned::new(limit) });
         Ok(())
     }
 
-    /// Attaches a port that leads to the world: isolation does not bind it.
+    /// Attaches an uplink: isolation does not apply to it.
     pub fn attach_uplink(&mut self, port: PortId) {
         self.join(
             port,
@@ -139,7 +139,7 @@ impl Switch {
         self.table.reserve(self.members.iter().flatten().map(|member| member.learned.limit + 1).sum());
         if let Some(mac) = pinned {
             self.table.remove_where(|known| is_of(known, mac));
-            self.table.insert(key(mac, 0), Place::pinned(port));
+            self.table.insert(key(mac, 0), Location::pinned(port));
         }
     }
 
@@ -159,19 +159,19 @@ impl Switch {
         self.isolate = isolate;
     }
 
-    /// Judges a frame by its first bytes, and learns from it where its sender is.
+    /// Decides where a frame goes from its first bytes, and learns its sender's port.
     ///
-    /// The head holds at least Ethernet header and tags, and for ports with pinned addresses the IP headers.
+    /// `head` holds at least the Ethernet header and tags, and for ports with pinned addresses the IP headers.
     #[inline]
     pub fn forward(&mut self, from: PortId, head: &[u8], now: Nanos) -> Verdict {
-        match self.place(from, head, now) {
+        match self.decide(from, head, now) {
             Ok(verdict) => verdict,
             Err(reason) => Verdict::Drop(reason),
         }
     }
 
     #[inline]
-    fn place(&mut self, from: PortId, head: &[u8], now: Nanos) -> Result<Verdict, DropReason> {
+    fn decide(&mut self, from: PortId, head: &[u8], now: Nanos) -> Result<Verdict, DropReason> {
         let frame = Ethernet::new_checked(head).map_err(|_| DropReason::Malformed)?;
         let Some(Some(member)) = self.members.get(from.index()) else { return Err(DropReason::NoDestination) };
         let (is_uplink, is_pinned) = (member.is_uplink, member.anti_spoofing.mac.is_some());
@@ -182,55 +182,59 @@ impl Switch {
 
         let destination = frame.destination();
         if destination.is_multicast() {
-            return if destination.is_bridge_group() { Err(DropReason::NoDestination) } else { self.spread(from) };
+            return if destination.is_bridge_group() {
+                Err(DropReason::NoDestination)
+            } else {
+                self.flood_verdict(from)
+            };
         }
-        let Some(to) = self.find(destination, frame.vlan(), now) else { return self.spread(from) };
-        let barred = to == from || self.isolate && !is_uplink && !self.is_uplink(to);
-        if barred { Err(DropReason::NoDestination) } else { Ok(Verdict::To(to)) }
+        let Some(to) = self.find(destination, frame.vlan(), now) else { return self.flood_verdict(from) };
+        let forbidden = to == from || self.isolate && !is_uplink && !self.is_uplink(to);
+        if forbidden { Err(DropReason::NoDestination) } else { Ok(Verdict::To(to)) }
     }
 
-    /// The ports a flooded frame goes to: all but the sender, or the uplinks alone if isolation says so.
+    /// The ports a flooded frame goes to: all but the sender, or only the uplinks for an isolated guest.
     pub fn flood(&self, from: PortId) -> impl Iterator<Item = PortId> + '_ {
-        let heard = if self.isolate && !self.is_uplink(from) { &self.uplinks } else { &self.ports };
-        heard.iter().copied().filter(move |port| *port != from)
+        let ports = if self.isolate && !self.is_uplink(from) { &self.uplinks } else { &self.ports };
+        ports.iter().copied().filter(move |port| *port != from)
     }
 
-    /// A flood, told simpler where it reaches one port or none.
-    fn spread(&self, from: PortId) -> Result<Verdict, DropReason> {
-        let mut heard = self.flood(from);
-        match (heard.next(), heard.next()) {
+    /// The verdict of a flood, which may reach only one port or none.
+    fn flood_verdict(&self, from: PortId) -> Result<Verdict, DropReason> {
+        let mut ports = self.flood(from);
+        match (ports.next(), ports.next()) {
             (None, _) => Err(DropReason::NoDestination),
             (Some(only), None) => Ok(Verdict::To(only)),
             _ => Ok(Verdict::Flood),
         }
     }
 
-    /// Where an address is, as far as is known.
+    /// The port of an address, if known.
     #[inline]
     fn find(&self, mac: Mac, vlan: u16, now: Nanos) -> Option<PortId> {
-        let place = self.table.get(key(mac, vlan)).filter(|place| now.since(place.seen) < AGEING);
-        place.or_else(|| self.pinned(mac)).map(|place| place.port)
+        let learned = self.table.get(key(mac, vlan)).filter(|location| now.since(location.seen) < AGEING);
+        learned.or_else(|| self.pinned(mac)).map(|location| location.port)
     }
 
-    /// Where an address is pinned.
-    fn pinned(&self, mac: Mac) -> Option<Place> {
-        self.table.get(key(mac, 0)).filter(Place::is_pinned)
+    /// The location of a pinned address.
+    fn pinned(&self, mac: Mac) -> Option<Location> {
+        self.table.get(key(mac, 0)).filter(Location::is_pinned)
     }
 
-    /// Remembers where a frame's sender is.
+    /// Learns the port of a frame's sender.
     #[inline]
     fn learn(&mut self, from: PortId, frame: &Ethernet<'_>, now: Nanos) -> Result<(), DropReason> {
         let key = key(frame.source(), frame.vlan());
         match self.table.get_mut(key) {
-            Some(place) if place.port == from => {
-                place.seen = now;
+            Some(location) if location.port == from => {
+                location.seen = now;
                 Ok(())
             }
             _ => self.learn_anew(from, frame.source(), key, now),
         }
     }
 
-    /// The rarer part of [`Switch::learn`]: the sender is new, or was at another port.
+    /// The rare case of [`Switch::learn`]: the sender is new or moved to another port.
     #[cold]
     fn learn_anew(&mut self, from: PortId, mac: Mac, key: u64, now: Nanos) -> Result<(), DropReason> {
         if !mac.is_station() {
@@ -243,13 +247,13 @@ impl Switch {
         if let Some(replaced) = member.learned.push(key) {
             self.forget(replaced, from);
         }
-        self.table.insert(key, Place { port: from, seen: now });
+        self.table.insert(key, Location { port: from, seen: now });
         Ok(())
     }
 
-    /// Forgets where an address is, if it is at `port`.
+    /// Forgets an address if it is at `port`.
     fn forget(&mut self, key: u64, port: PortId) {
-        if self.table.get(key).is_some_and(|place| place.port == port) {
+        if self.table.get(key).is_some_and(|location| location.port == port) {
             self.table.remove(key);
         }
     }

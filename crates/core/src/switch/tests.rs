@@ -1,4 +1,4 @@
-//! The switch's rules one by one, and all of them together against a naive model.
+//! Tests of each rule of the switch, and of all together against a naive model.
 
 use super::*;
 use crate::packet::testing::{arp, ethernet, ipv4, ipv6, udp};
@@ -53,7 +53,7 @@ fn learns_and_forgets() {
 }
 
 #[test]
-fn each_vlan_is_learned_apart() {
+fn vlans_are_learned_independently() {
     let mut switch = open();
     let tagged = |to: u16, from: u16, tags: &[u16]| ethernet(mac(to), mac(from), tags, 0x88b5, &[0; 46]);
     switch.forward(A, &tagged(9, 1, &[5]), START);
@@ -64,31 +64,31 @@ fn each_vlan_is_learned_apart() {
 }
 
 #[test]
-fn an_address_moves_with_its_frames() {
+fn an_address_moves_when_another_port_sends_from_it() {
     let mut switch = open();
     switch.forward(A, &frame(mac(9), mac(1)), START);
     switch.forward(B, &frame(mac(9), mac(1)), START);
     assert_eq!(switch.forward(C, &frame(mac(1), mac(3)), START), Verdict::To(B));
     switch.detach(A);
-    assert_eq!(switch.forward(C, &frame(mac(1), mac(3)), START), Verdict::To(B), "it is no longer A's to forget");
+    assert_eq!(switch.forward(C, &frame(mac(1), mac(3)), START), Verdict::To(B), "A no longer has the address");
     switch.detach(B);
-    assert_eq!(switch.forward(C, &frame(mac(1), mac(3)), START), Verdict::To(UPLINK), "the flood's only port");
+    assert_eq!(switch.forward(C, &frame(mac(1), mac(3)), START), Verdict::To(UPLINK), "the only port to flood to");
 }
 
 #[test]
-fn groups_flood_and_nothing_comes_back() {
+fn multicast_floods_and_nothing_returns_to_its_sender() {
     let mut switch = open();
     for group in [Mac::BROADCAST, Mac([0x33, 0x33, 0, 0, 0, 1])] {
         assert_eq!(switch.forward(A, &frame(group, mac(1)), START), Verdict::Flood);
     }
     assert_eq!(switch.flood(A).collect::<Vec<_>>(), [UPLINK, B, C]);
-    let back = Verdict::Drop(DropReason::NoDestination);
-    assert_eq!(switch.forward(A, &frame(mac(1), mac(4)), START), back, "hairpin");
-    assert_eq!(switch.forward(A, &frame(Mac([1, 0x80, 0xc2, 0, 0, 0]), mac(1)), START), back, "spanning tree");
-    assert_eq!(switch.forward(PortId(99), &frame(mac(1), mac(4)), START), back, "not attached");
+    let dropped = Verdict::Drop(DropReason::NoDestination);
+    assert_eq!(switch.forward(A, &frame(mac(1), mac(4)), START), dropped, "hairpin");
+    assert_eq!(switch.forward(A, &frame(Mac([1, 0x80, 0xc2, 0, 0, 0]), mac(1)), START), dropped, "spanning tree");
+    assert_eq!(switch.forward(PortId(99), &frame(mac(1), mac(4)), START), dropped, "not attached");
     let mut alone = Switch::new(Config::default());
     alone.attach(A, AntiSpoofing::default()).unwrap();
-    assert_eq!(alone.forward(A, &frame(Mac::BROADCAST, mac(1)), START), back);
+    assert_eq!(alone.forward(A, &frame(Mac::BROADCAST, mac(1)), START), dropped);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn malformed_frames_are_refused() {
 }
 
 #[test]
-fn isolated_guests_reach_the_uplink_alone() {
+fn isolated_guests_reach_only_the_uplink() {
     let mut switch = switch(true, pinned_mac);
     assert_eq!(switch.forward(A, &frame(mac(2), mac(1)), START), Verdict::Drop(DropReason::NoDestination));
     assert_eq!(switch.forward(A, &frame(Mac::BROADCAST, mac(1)), START), Verdict::To(UPLINK));
@@ -116,7 +116,7 @@ fn isolated_guests_reach_the_uplink_alone() {
 }
 
 #[test]
-fn a_pinned_mac_stays() {
+fn no_other_port_can_take_a_pinned_mac() {
     let mut switch = open();
     switch.forward(B, &frame(mac(9), mac(1)), START);
     switch.attach(A, pinned_mac(A)).unwrap();
@@ -127,27 +127,27 @@ fn a_pinned_mac_stays() {
     }
     assert_eq!(switch.forward(A, &frame(mac(9), mac(4)), START), spoofed);
     let tagged = ethernet(mac(1), mac(3), &[7], 0x88b5, &[0; 46]);
-    assert_eq!(switch.forward(C, &tagged, Nanos(u64::MAX - 1)), Verdict::To(A), "in every VLAN, for ever");
+    assert_eq!(switch.forward(C, &tagged, Nanos(u64::MAX - 1)), Verdict::To(A), "in every VLAN, without ageing");
     assert_eq!(switch.attach(B, pinned_mac(A)), Err(Taken { mac: mac(1), port: A }));
     switch.detach(A);
     assert_eq!(switch.attach(B, pinned_mac(A)), Ok(()));
 }
 
 #[test]
-fn a_port_that_makes_up_addresses_harms_itself_alone() {
+fn a_port_that_invents_addresses_evicts_only_its_own() {
     let mut switch = open();
     switch.forward(UPLINK, &frame(mac(9), mac(8)), START);
     switch.forward(B, &frame(mac(9), mac(2)), START);
-    for made_up in 100..60_000 {
-        switch.forward(A, &frame(mac(9), mac(made_up)), START);
+    for invented in 100..60_000 {
+        switch.forward(A, &frame(mac(9), mac(invented)), START);
     }
     assert_eq!(switch.forward(C, &frame(mac(2), mac(3)), START), Verdict::To(B));
     assert_eq!(switch.forward(C, &frame(mac(8), mac(3)), START), Verdict::To(UPLINK));
     assert_eq!(switch.table.len(), GUEST_ADDRESSES + 3);
     assert_eq!(switch.forward(C, &frame(mac(59_999), mac(3)), START), Verdict::To(A), "the newest is known");
     assert_eq!(switch.forward(C, &frame(mac(59_999 - 64), mac(3)), START), Verdict::Flood, "older ones are not");
-    for made_up in 100..60_000 {
-        switch.forward(UPLINK, &frame(mac(9), mac(made_up)), START);
+    for invented in 100..60_000 {
+        switch.forward(UPLINK, &frame(mac(9), mac(invented)), START);
     }
     assert!(switch.table.len() <= GUEST_ADDRESSES + UPLINK_ADDRESSES + 3);
     assert_eq!(switch.forward(C, &frame(mac(2), mac(3)), START), Verdict::To(B));
@@ -160,7 +160,7 @@ const OTHER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x5054, 0x00ff, 0xfe00, 0x0001);
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// Whether A, pinned to its MAC and IP addresses, may send this; with two VLAN tags the same.
+/// Whether A, pinned to its MAC and IP addresses, may send this. Checks that VLAN tags make no difference.
 fn judge(kind: u16, packet: &[u8]) -> Result<(), DropReason> {
     let mut switch = switch(false, |port| match port {
         A => AntiSpoofing { addresses: vec![IpAddr::V4(OWN4), IpAddr::V6(OWN6)], ..pinned_mac(A) },
@@ -188,7 +188,7 @@ fn pinned_addresses_in_arp() {
     assert_eq!(judge(ethertype::ARP, &arp(mac(1), OTHER4, OWN4)), SPOOFED);
     assert_eq!(judge(ethertype::ARP, &arp(mac(2), OWN4, OTHER4)), Err(DropReason::SpoofedMac));
     assert_eq!(judge(ethertype::ARP, &[0; 27]), MALFORMED);
-    assert_eq!(judge(0x88b5, &[0; 27]), Ok(()), "claims nothing");
+    assert_eq!(judge(0x88b5, &[0; 27]), Ok(()), "no address to check");
 }
 
 #[test]
@@ -212,15 +212,15 @@ fn pinned_addresses_in_ipv4() {
 fn pinned_addresses_in_ipv6() {
     let advertise = |target: Ipv6Addr| [&[NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0], &target.octets()[..]].concat();
     let icmp = |source, kind| ipv6(source, OTHER6, protocol::ICMPV6, &[&[kind][..], &[0; 23]].concat());
-    let told = |target| ipv6(OWN6, OTHER6, protocol::ICMPV6, &advertise(target));
+    let advertisement = |target| ipv6(OWN6, OTHER6, protocol::ICMPV6, &advertise(target));
     let tcp = |source| ipv6(source, OTHER6, protocol::TCP, &[0; 20]);
     for source in [OWN6, LINK_LOCAL] {
         assert_eq!(judge(ethertype::IPV6, &tcp(source)), Ok(()), "{source}");
-        assert_eq!(judge(ethertype::IPV6, &told(source)), Ok(()), "{source}");
+        assert_eq!(judge(ethertype::IPV6, &advertisement(source)), Ok(()), "{source}");
     }
     for source in [OTHER6, ROUTER] {
         assert_eq!(judge(ethertype::IPV6, &tcp(source)), SPOOFED, "{source}");
-        assert_eq!(judge(ethertype::IPV6, &told(source)), SPOOFED, "{source}");
+        assert_eq!(judge(ethertype::IPV6, &advertisement(source)), SPOOFED, "{source}");
     }
     assert_eq!(judge(ethertype::IPV6, &icmp(Ipv6Addr::UNSPECIFIED, 135)), Ok(()), "duplicate address detection");
     assert_eq!(judge(ethertype::IPV6, &tcp(Ipv6Addr::UNSPECIFIED)), SPOOFED);
@@ -228,7 +228,7 @@ fn pinned_addresses_in_ipv6() {
 }
 
 #[test]
-fn an_advertisement_cannot_hide_behind_extensions() {
+fn extension_headers_do_not_hide_an_advertisement() {
     let hidden = |options: u8| {
         let mut chain = vec![0; 8 + 8 * usize::from(options)];
         (chain[0], chain[1]) = (protocol::ICMPV6, options);
@@ -237,10 +237,10 @@ fn an_advertisement_cannot_hide_behind_extensions() {
         ipv6(OWN6, OTHER6, protocol::HOP_BY_HOP, &chain)
     };
     assert_eq!(judge(ethertype::IPV6, &hidden(0)), SPOOFED);
-    assert_eq!(judge(ethertype::IPV6, &hidden(8)), MALFORMED, "past the bytes that are looked at");
+    assert_eq!(judge(ethertype::IPV6, &hidden(8)), MALFORMED, "beyond the bytes that are examined");
 }
 
-/// The rules without anti-spoofing, as plainly as can be.
+/// A naive implementation of the rules without anti-spoofing.
 #[derive(Default)]
 struct Model {
     isolate: bool,
@@ -249,7 +249,7 @@ struct Model {
 }
 
 impl Model {
-    fn hears(&self, from: PortId, port: PortId) -> bool {
+    fn may_reach(&self, from: PortId, port: PortId) -> bool {
         port != from && (!self.isolate || from == UPLINK || port == UPLINK)
     }
 
@@ -260,9 +260,9 @@ impl Model {
         self.learned.insert((source, vlan), (from, now));
         match self.learned.get(&(to, vlan)) {
             Some((port, seen)) if now.since(*seen) < AGEING => {
-                [*port].into_iter().filter(|port| self.hears(from, *port)).collect()
+                [*port].into_iter().filter(|port| self.may_reach(from, *port)).collect()
             }
-            _ => self.attached.iter().copied().filter(|port| self.hears(from, *port)).collect(),
+            _ => self.attached.iter().copied().filter(|port| self.may_reach(from, *port)).collect(),
         }
     }
 }
@@ -285,7 +285,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn as_the_model(isolate: bool, seed: u64, steps in proptest::collection::vec(step(), 0..300)) {
+    fn verdicts_match_the_model(isolate: bool, seed: u64, steps in proptest::collection::vec(step(), 0..300)) {
         let mut switch = Switch::new(Config { isolate, seed });
         switch.attach_uplink(UPLINK);
         let mut model = Model { isolate, attached: vec![UPLINK], ..Model::default() };
@@ -322,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(mut head in proptest::collection::vec(any::<u8>(), 0..128), kind in 0..4usize) {
+    fn any_bytes_get_a_verdict(mut head in proptest::collection::vec(any::<u8>(), 0..128), kind in 0..4usize) {
         let mut switch = switch(false, |port| AntiSpoofing { mac: None, addresses: vec![IpAddr::V4([10, 0, 0, port.0 as u8].into())] });
         if head.len() > 14 {
             let kind = [ethertype::IPV4, ethertype::IPV6, ethertype::ARP, ethertype::VLAN][kind];

@@ -1,4 +1,4 @@
-//! What the switch remembers of addresses.
+//! Entries of the switch's address table.
 
 use crate::PortId;
 use crate::packet::Mac;
@@ -7,29 +7,30 @@ use crate::time::Nanos;
 const USED: u64 = 1 << 63;
 const MAC: u64 = (1 << 48) - 1;
 
-/// A MAC address in a VLAN, as the table's key.
+/// The table key of a MAC address in a VLAN.
 #[inline]
 pub fn key(mac: Mac, vlan: u16) -> u64 {
     USED | u64::from(vlan & 0xfff) << 48 | u64::from(mac)
 }
 
-/// Whether a key is of this address, in whatever VLAN.
+/// Whether a key belongs to this address, in any VLAN.
 pub fn is_of(key: u64, mac: Mac) -> bool {
     key & MAC == mac.into()
 }
 
 /// Where an address is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     pub port: PortId,
-    /// When it last sent; never for a pinned address, which does not age.
+    /// When a frame from the address was last seen; [`Nanos::NEVER`] for a pinned address, which does not age.
     pub seen: Nanos,
 }
 
-impl Place {
-    /// A port's own address. It stands under VLAN 0, where most frames look first, and counts in all VLANs.
-    pub fn pinned(port: PortId) -> Place {
-        Place { port, seen: Nanos::NEVER }
+impl Location {
+    /// The location of a port's pinned address. Its key has VLAN 0, which most frames look up first; it is valid in all
+    /// VLANs.
+    pub fn pinned(port: PortId) -> Location {
+        Location { port, seen: Nanos::NEVER }
     }
 
     #[inline]
