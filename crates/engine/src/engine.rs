@@ -179,7 +179,7 @@ impl Shared {
         ports::look_up(&mut newer)?;
         let mut policy = self.policy();
         for ((guest, device), terms) in &*self.found() {
-            warn(newer.take_in(guest, *device, terms));
+            warn(newer.add_found_card(guest, *device, terms));
         }
         self.advance(&mut policy, newer)
     }
@@ -190,11 +190,11 @@ impl Shared {
         let mut newer = policy.clone();
         match terms {
             Some(terms) => {
-                warn(newer.take_in(&guest, device, &terms));
+                warn(newer.add_found_card(&guest, device, &terms));
                 self.found().insert((guest, device), terms);
             }
             None => {
-                newer.let_go(&guest, device);
+                newer.remove_found_card(&guest, device);
                 self.found().remove(&(guest, device));
             }
         }
@@ -231,7 +231,7 @@ impl Shared {
             match worker.call(move |work| work.apply(steps, &newer, opened)) {
                 Ok(refused) => {
                     for Refused { change, why } in refused.into_iter().rev() {
-                        now.take_back(&change, policy);
+                        now.revert(&change, policy);
                         failed.push(why);
                     }
                 }

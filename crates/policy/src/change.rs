@@ -1,4 +1,4 @@
-//! What a reload changes while the backend runs, and what it cannot.
+//! The changes that lead from a running policy to a newer one.
 
 use super::{Fixed, Link, Policy, SchedulerKind, Vif};
 use fairlane_core::ack::Mode;
@@ -8,47 +8,48 @@ use fairlane_core::time::Nanos;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// One step from a running policy to a newer one.
+/// One change from a running policy to a newer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Close a vif: it is gone, or comes back in an [`Change::AddVif`] with another link, socket, guest or number of queues.
+    /// Close a vif. It is not in the newer policy, or a [`Change::AddVif`] opens it again with another link, socket,
+    /// guest or number of queues.
     RemoveVif {
         /// The vif.
         vif: String,
     },
-    /// Give a link another rate.
+    /// Change a link's rate.
     Rate {
         /// The link.
         link: String,
-        /// Bits a second; none for as fast as it goes.
+        /// Bits a second; unlimited if absent.
         rate: Option<u64>,
     },
-    /// Give a link another scheduler, or other settings of the same. It holds no packets, so none is lost.
+    /// Replace a link's scheduler, or change its settings. A scheduler holds no packets, so none is lost.
     Scheduler {
         /// The link.
         link: String,
         /// The scheduler.
         scheduler: SchedulerKind,
     },
-    /// Give a link another inactivity period.
+    /// Change a link's idle timeout.
     IdleTimeout {
         /// The link.
         link: String,
-        /// The period.
+        /// The timeout.
         idle_timeout: Nanos,
     },
-    /// Let a link's guests talk to each other, or no longer.
+    /// Isolate a link's guests from each other, or end that.
     Isolate {
         /// The link.
         link: String,
-        /// Whether they may talk to the uplink only.
+        /// Whether guests reach the uplink only.
         isolate: bool,
     },
-    /// Grant a vif another share.
+    /// Change a vif's share.
     Share {
         /// The vif.
         vif: String,
-        /// What it is granted.
+        /// The share.
         share: Share,
     },
     /// Pin a vif to other addresses.
@@ -60,11 +61,11 @@ pub enum Change {
         /// The only source IP addresses it may use; any if empty.
         addresses: Vec<IpAddr>,
     },
-    /// Acknowledge TCP data for a vif's guest, or no longer.
+    /// Change when TCP data is acknowledged early for a vif's guest.
     EarlyAck {
         /// The vif.
         vif: String,
-        /// When.
+        /// The mode.
         mode: Mode,
     },
     /// Open a vif.
@@ -72,11 +73,11 @@ pub enum Change {
 }
 
 impl Policy {
-    /// The steps from this policy to a newer one, in an order that frees every socket before it is used again.
-    /// The order of links and vifs in a file means nothing.
+    /// The changes from this policy to a newer one, in an order that frees every socket before it is used again.
+    /// The order of links and vifs in a file does not matter.
     ///
     /// # Errors
-    /// Everything that cannot change without a restart; nothing is to be applied then.
+    /// Every difference that needs a restart; nothing may be applied then.
     pub fn changes(&self, newer: &Policy) -> Result<Vec<Change>, Vec<Fixed>> {
         let fixed = self.fixed(newer);
         if !fixed.is_empty() {
@@ -105,8 +106,8 @@ impl Policy {
         Ok(changes)
     }
 
-    /// Has the policy say what `old` said of what a change that could not be made is about: of several the last first.
-    pub fn take_back(&mut self, change: &Change, old: &Policy) {
+    /// Reverts a change that could not be applied to what `old` says. Several changes are reverted in reverse order.
+    pub fn revert(&mut self, change: &Change, old: &Policy) {
         match change {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
             Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
@@ -124,24 +125,24 @@ impl Policy {
         }
     }
 
-    /// Has a vif take something over from what it was.
-    fn vif_from(&mut self, old: &Policy, name: &str, take: impl FnOnce(&mut Vif, &Vif)) {
+    /// Copies something to a vif from its old version.
+    fn vif_from(&mut self, old: &Policy, name: &str, copy: impl FnOnce(&mut Vif, &Vif)) {
         let now = self.vifs.iter_mut().find(|vif| vif.name == name);
         if let Some((now, old)) = now.zip(old.vifs.iter().find(|vif| vif.name == name)) {
-            take(now, old);
+            copy(now, old);
         }
     }
 
-    /// Has a link take something over from what it was.
-    fn link_from(&mut self, old: &Policy, name: &str, take: impl FnOnce(&mut Link, &Link)) {
+    /// Copies something to a link from its old version.
+    fn link_from(&mut self, old: &Policy, name: &str, copy: impl FnOnce(&mut Link, &Link)) {
         let now = self.links.iter_mut().find(|link| link.name == name);
         if let Some((now, old)) = now.zip(old.link(name)) {
-            take(now, old);
+            copy(now, old);
         }
     }
 }
 
-/// Whether two vifs of one name are the same card to their guest.
+/// Whether two vifs with the same name are the same card for their guest.
 fn same_card(old: &Vif, new: &Vif) -> bool {
     (&old.link, &old.card, old.queues) == (&new.link, &new.card, new.queues)
 }

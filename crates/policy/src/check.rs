@@ -1,4 +1,4 @@
-//! What must hold between the parts of a policy: names, wires, guarantees.
+//! Checks across a policy: names, cards, uplinks, guarantees.
 
 use super::units::format_rate;
 use super::{Card, Link, Policy, SchedulerKind, Uplink};
@@ -6,46 +6,46 @@ use crate::problem::unknown_name;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// A part of a policy, by its place in the list.
+/// A part of a policy, by its index.
 pub(super) enum Part {
     File,
     Link(usize),
     Vif(usize),
 }
 
-/// Two parts of a policy that do not go together.
+/// A conflict between two parts of a policy.
 pub(super) struct Conflict {
-    /// The part to be changed.
+    /// The part to change.
     pub(super) part: Part,
-    /// Its key, dotted where it is inside another.
+    /// Its key, dotted if it is in a nested table.
     pub(super) key: &'static str,
-    /// What is wrong, as a sentence of its own.
+    /// What is wrong, as a whole sentence.
     pub(super) message: String,
 }
 
-/// A key of another scheduler's than the link has.
+/// A key that belongs to another scheduler than the link's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} belongs to scheduler \"{owner}\", this link has \"{has}\"")]
 pub struct OtherScheduler {
     /// The key.
     pub key: &'static str,
-    /// The scheduler that has it.
+    /// The scheduler that the key belongs to.
     pub owner: &'static str,
     /// The scheduler of the link.
     pub has: &'static str,
 }
 
-/// Sees that a link's scheduler has a key of `owner`'s.
+/// Checks that a key of the scheduler `owner` is used with that scheduler.
 pub(super) fn belongs_to(key: &'static str, owner: &'static str, kind: SchedulerKind) -> Result<(), OtherScheduler> {
     let has = kind.name();
     if owner == has { Ok(()) } else { Err(OtherScheduler { key, owner, has }) }
 }
 
-/// Everything in a policy that does not go together. Empty names and paths stand for missing ones and are passed over.
+/// All conflicts in a policy. Empty names and paths stand for missing ones and are skipped.
 pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
     let mut found = Vec::new();
     if policy.links.is_empty() {
-        let message = "no [[link]]: a policy has at least one".to_owned();
+        let message = "no [[link]]: a policy needs at least one".to_owned();
         found.push(Conflict { part: Part::File, key: "link", message });
     }
     names(policy, &mut found);
@@ -64,10 +64,10 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             found.push(Conflict { part: Part::Link(i), key: "name", message });
         }
     }
-    let mut takers = policy.links.iter().enumerate().filter(|(_, link)| link.xen);
-    if let Some((_, first)) = takers.next() {
-        found.extend(takers.map(|(i, _)| {
-            let message = format!("link `{}` takes Xen's cards already, and only one can", first.name);
+    let mut xen_links = policy.links.iter().enumerate().filter(|(_, link)| link.xen);
+    if let Some((_, first)) = xen_links.next() {
+        found.extend(xen_links.map(|(i, _)| {
+            let message = format!("link `{}` already takes Xen's cards, and only one link can", first.name);
             Conflict { part: Part::Link(i), key: "xen", message }
         }));
     }
@@ -77,7 +77,7 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             let message = format!("name `{}` is taken by another vif", vif.name);
             found.push(Conflict { part: Part::Vif(i), key: "name", message });
         }
-        // A link without a name may be the one that is meant.
+        // If a link's name is missing, it may be the link that is meant.
         if !links.contains("") && !vif.link.is_empty() && !links.is_empty() && !links.contains(vif.link.as_str()) {
             let known = policy.links.iter().map(|link| link.name.as_str());
             let message = unknown_name("link", &vif.link, known);
@@ -116,7 +116,7 @@ fn pinned_macs(policy: &Policy, found: &mut Vec<Conflict>) {
     for (i, vif) in policy.vifs.iter().enumerate() {
         let Some(mac) = vif.mac else { continue };
         if let Some(owner) = owners.get(&mac) {
-            let message = format!("mac is pinned to vif `{owner}` already");
+            let message = format!("mac is already pinned to vif `{owner}`");
             found.push(Conflict { part: Part::Vif(i), key: "mac", message });
         } else {
             owners.insert(mac, &vif.name);
@@ -142,7 +142,7 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
             Uplink::Wire { to, .. } => {
                 let message = match links.get(to.as_str()) {
                     _ if *to == link.name => {
-                        format!("the wire of link `{to}` leads back to it, it must lead to another")
+                        format!("the wire of link `{to}` leads back to the same link, it must lead to another")
                     }
                     None if links.contains_key("") => continue,
                     None => unknown_name("link", to, policy.links.iter().map(|link| link.name.as_str())),
@@ -151,7 +151,7 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
                     }
                     Some(_) => match far_ends.insert(to, &link.name) {
                         None => continue,
-                        Some(owner) => format!("link `{to}` is the far end of the wire of link `{owner}` already"),
+                        Some(owner) => format!("link `{to}` is already the far end of the wire of link `{owner}`"),
                     },
                 };
                 ("uplink.wire", message)
@@ -161,10 +161,12 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
     }
 }
 
-/// Guarantees must be kept, all at once: no rate above the link's, no sum above it, and a scheduler that keeps them.
+/// All guarantees must be possible together: none above the vif's `max_rate` or the link's rate, no sum above the
+/// link's rate, and a scheduler that supports them.
 fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
-    let mut promised: HashMap<&str, (u64, bool)> = HashMap::new();
+    // The sum of each link's guarantees, and whether a single one was reported already.
+    let mut guaranteed: HashMap<&str, (u64, bool)> = HashMap::new();
     for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.share.min_rate > 0) {
         let min_rate = vif.share.min_rate;
         let shown = format_rate(min_rate);
@@ -181,13 +183,13 @@ fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
             let (name, rate) = (&link.name, format_rate(rate));
             conflict(format!("min_rate {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
         }
-        let (sum, told) = promised.entry(&vif.link).or_default();
+        let (sum, reported) = guaranteed.entry(&vif.link).or_default();
         *sum = sum.saturating_add(min_rate);
-        *told |= over.is_some();
+        *reported |= over.is_some();
     }
     for (i, link) in policy.links.iter().enumerate() {
-        let (sum, told) = promised.get(link.name.as_str()).copied().unwrap_or_default();
-        if let Some(rate) = link.rate.filter(|rate| sum > *rate && !told) {
+        let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();
+        if let Some(rate) = link.rate.filter(|rate| sum > *rate && !reported) {
             let (sum, rate, name) = (format_rate(sum), format_rate(rate), &link.name);
             let message = format!("the min_rates on link `{name}` add up to {sum}, above its rate {rate}");
             found.push(Conflict { part: Part::Link(i), key: "rate", message });

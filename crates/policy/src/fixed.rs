@@ -1,4 +1,4 @@
-//! What cannot change while the backend runs.
+//! Differences between policies that need a restart.
 
 use super::{Policy, Uplink};
 use std::fmt::Display;
@@ -11,23 +11,23 @@ pub enum Fixed {
     /// Another control socket.
     #[error("control cannot change from {} to {} while running, restart to change it", .old.display(), .new.display())]
     Control {
-        /// Where it is.
+        /// The present path.
         old: PathBuf,
-        /// Where it would be.
+        /// The new path.
         new: PathBuf,
     },
-    /// Another address of metrics.
+    /// Another metrics address.
     #[error("metrics cannot change from {} to {} while running, restart to change it", or_none(.old), or_none(.new))]
     Metrics {
-        /// Where they are served.
+        /// The present address.
         old: Option<SocketAddr>,
-        /// Where they would be.
+        /// The new address.
         new: Option<SocketAddr>,
     },
-    /// A link fewer.
+    /// A link was removed.
     #[error("link `{0}` cannot be removed while running, restart to change it")]
     Removed(String),
-    /// A link more.
+    /// A link was added.
     #[error("link `{0}` cannot be added while running, restart to change it")]
     Added(String),
     /// Another uplink.
@@ -39,20 +39,20 @@ pub enum Fixed {
     Uplink {
         /// The link.
         link: String,
-        /// What it leads to.
+        /// The present uplink.
         old: Uplink,
-        /// What it would lead to.
+        /// The new uplink.
         new: Uplink,
     },
-    /// Whether the link takes Xen's cards.
+    /// Another value of the link's `xen`.
     #[error("xen of link `{link}` cannot change from {} to {new} while running, restart to change it", !new)]
     Xen {
         /// The link.
         link: String,
-        /// Whether it would.
+        /// The new value.
         new: bool,
     },
-    /// Another core of the worker's.
+    /// Another core for the worker.
     #[error(
         "cpu of link `{link}` cannot change from {} to {} while running, restart to change it",
         or_none(.old),
@@ -61,9 +61,9 @@ pub enum Fixed {
     Cpu {
         /// The link.
         link: String,
-        /// Where it runs.
+        /// The present core.
         old: Option<usize>,
-        /// Where it would.
+        /// The new core.
         new: Option<usize>,
     },
 }
@@ -100,12 +100,12 @@ impl Policy {
     }
 }
 
-/// A value that may be absent, as a sentence names it.
+/// A value that may be absent, as text for a message.
 fn or_none(value: &Option<impl Display>) -> String {
     value.as_ref().map_or("none".to_owned(), ToString::to_string)
 }
 
-/// An uplink as a sentence names it.
+/// An uplink as text for a message.
 fn shown(uplink: &Uplink) -> String {
     match uplink {
         Uplink::None => "none".to_owned(),

@@ -1,14 +1,14 @@
-//! Cards that nobody wrote down: those of the guests that a driver domain of Xen's is given, on the link that takes them.
+//! Xen cards that are not in the policy file: the toolstack creates them, and the link with `xen = true` accepts them.
 //!
-//! They are vifs of the running policy like all others, named after guest and card (`web/0`), which no vif of a file can be.
-//! What one is granted is in xenstore, as `weight` and `min_rate` beside the keys of Xen's toolstack; a vif of a file goes by
-//! the file.
+//! They become vifs of the running policy, named after guest and card (`web/0`); no vif in a file can have such a name.
+//! Their share is in xenstore, as `weight` and `min_rate` beside the toolstack's keys. For a vif in the file only the
+//! file counts.
 
 use super::{Card, Policy, Setting, Vif, rules};
 use fairlane_core::ack::Mode;
 use fairlane_core::sched::Share;
 
-/// What a found card is granted in xenstore, each as the text of a policy file; the file's default where there is none.
+/// The share of a found card in xenstore, in the syntax of a policy file; a missing value has the file's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// `weight`.
@@ -18,14 +18,14 @@ pub struct Terms {
 }
 
 impl Policy {
-    /// Whether a link takes the cards that no vif names.
+    /// Whether a link accepts Xen cards that no vif names.
     pub fn takes_found(&self) -> bool {
         self.links.iter().any(|link| link.xen)
     }
 
-    /// Takes a found card in, or grants it other terms. Nothing happens where a vif of the file names the card, or no link
-    /// takes it. What of the terms is wrong is as if it were not there, and is told, a sentence each.
-    pub fn take_in(&mut self, guest: &str, device: u32, terms: &Terms) -> Vec<String> {
+    /// Adds a found card, or changes its share. Nothing happens if a vif in the file names the card, or if no link
+    /// accepts it. A wrong term has its default instead; the result has a sentence for each.
+    pub fn add_found_card(&mut self, guest: &str, device: u32, terms: &Terms) -> Vec<String> {
         let card = Card::Xen { guest: guest.to_owned(), device };
         let Some(link) = self.links.iter().find(|link| link.xen) else { return Vec::new() };
         let name = format!("{guest}/{device}");
@@ -63,8 +63,8 @@ impl Policy {
         wrong
     }
 
-    /// Lets a found card go.
-    pub fn let_go(&mut self, guest: &str, device: u32) {
+    /// Removes a found card.
+    pub fn remove_found_card(&mut self, guest: &str, device: u32) {
         let name = format!("{guest}/{device}");
         self.vifs.retain(|vif| vif.name != name);
     }

@@ -1,7 +1,7 @@
-//! What an administrator writes (TOML) and changes while it runs.
+//! The policy: a TOML file, and changes to it while the backend runs.
 //!
-//! A file is read whole and every problem told ([`Policy::parse`]); a running policy changes by one setting
-//! ([`Policy::apply`]) or by a newer file ([`Policy::changes`]). All three go by the same rules and words.
+//! [`Policy::parse`] reads a whole file and reports every problem. A running policy changes by one setting
+//! ([`Policy::apply`]) or by a newer file ([`Policy::changes`]). All three use the same rules and messages.
 
 #![forbid(unsafe_code)]
 
@@ -32,85 +32,85 @@ use fairlane_core::time::Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// A whole policy file, checked. Rates are bits a second, sizes bytes, times nanoseconds.
+/// A checked policy. Rates are bits a second, sizes bytes, times nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The control socket; `fairlane ctl` talks to it.
+    /// The control socket, which `fairlane ctl` connects to.
     pub control: PathBuf,
-    /// Where metrics are served over HTTP, on loopback; none if absent.
+    /// The loopback address that serves metrics over HTTP; not served if absent.
     pub metrics: Option<SocketAddr>,
-    /// The links, each a switch, a scheduler and a worker of its own. Names are unique.
+    /// The links, each with its own switch, scheduler and worker. Names are unique.
     pub links: Vec<Link>,
-    /// The guests' cards, in the order of the file. Names are unique, and so is how each is met.
+    /// The guests' cards, in the order of the file. Names are unique, and so are sockets and Xen devices.
     pub vifs: Vec<Vif>,
 }
 
 impl Policy {
-    /// The link of this name.
+    /// The link with this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }
 }
 
-/// A link: ports that can reach each other, and the uplink whose time they share.
+/// A link: ports that can reach each other and share an uplink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Name, unique.
+    /// Unique name.
     pub name: String,
-    /// Bits a second of the uplink, both ways; none for as fast as it goes.
+    /// Rate of the uplink in bits a second, in each direction; unlimited if absent.
     pub rate: Option<u64>,
-    /// Which scheduler shares the link.
+    /// The scheduler.
     pub scheduler: SchedulerKind,
     /// A vif without a frame for this long counts as inactive.
     pub idle_timeout: Nanos,
-    /// Whether guests may talk to the uplink only.
+    /// Whether guests reach the uplink only, not each other.
     pub isolate: bool,
-    /// The core the worker is pinned to; none lets the system choose.
+    /// The core the worker is pinned to; not pinned if absent.
     pub cpu: Option<usize>,
-    /// What the link leads to.
+    /// The uplink.
     pub uplink: Uplink,
-    /// Whether it takes every card of Xen's that no vif names, as such cards come and go.
+    /// Whether the link accepts every Xen card that no vif names, as such cards appear and disappear.
     pub xen: bool,
 }
 
-/// What a link leads to.
+/// A link's connection to the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uplink {
-    /// Nothing: its guests reach only each other.
+    /// None: guests reach only each other.
     None,
     /// A tap device of this name on the host.
     Tap {
         /// Interface name, at most 15 bytes.
         name: String,
     },
-    /// A network card of the host, or what behaves like one: frames pass the host's own stack by.
+    /// A network card of the host, or an interface that works like one. Frames bypass the host's network stack.
     Card {
         /// Interface name, at most 15 bytes.
         name: String,
     },
-    /// A wire in this process, whose far end is the uplink of another link.
+    /// A simulated wire in this process; its far end is the uplink of another link.
     Wire {
-        /// Name of the link at the far end, which has `Uplink::None` itself.
+        /// Name of the link at the far end, whose own uplink is [`Uplink::None`].
         to: String,
-        /// Time a frame travels.
+        /// Propagation delay.
         delay: Nanos,
-        /// Bytes that wait for the wire, at each end.
+        /// Queue in front of the wire in bytes, at each end.
         queue: u64,
-        /// Off: frames that find the queue full are dropped, as elsewhere, instead of waiting in the guest's ring.
+        /// Whether frames wait in the guest's ring while the queue is full. If not, they are dropped.
         backpressure: bool,
     },
 }
 
-/// Bytes that wait before an uplink of this rate unless the policy says otherwise: 2 ms of it, 16 KiB to 256 KiB.
+/// The default queue of an uplink with this rate (bits a second), in bytes: 2 ms of it, 16 KiB to 256 KiB.
 ///
-/// What waits there is out of the scheduler's hands, and filling it takes a guest's ring far down; what does not wait there
-/// is missing when the worker is late.
+/// The scheduler cannot reorder queued frames, and filling a long queue drains much of a guest's ring. With a short
+/// queue the uplink runs dry when the worker is late.
 pub fn uplink_queue(rate: Option<u64>) -> u64 {
-    const MOST: u64 = 256 << 10;
-    rate.map_or(MOST, |rate| (rate / 8 / 500).clamp(16 << 10, MOST))
+    const MAX: u64 = 256 << 10;
+    rate.map_or(MAX, |rate| (rate / 8 / 500).clamp(16 << 10, MAX))
 }
 
-/// How a card's driver is met.
+/// How the backend connects to a card's frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Card {
     /// Over a vhost-user socket.
@@ -119,20 +119,20 @@ pub enum Card {
         socket: PathBuf,
         /// Whether the backend connects to a socket the frontend listens on, instead of listening itself.
         connect: bool,
-        /// Who may.
+        /// Who may connect.
         access: Access,
     },
-    /// Through Xen, in whose driver domain the backend runs.
+    /// Over Xen's shared rings; the backend runs in a driver domain.
     Xen {
-        /// The guest's name, or the number of its domain.
+        /// The guest's name or domain number.
         guest: String,
-        /// Which of its cards, from 0.
+        /// Number of its card, from 0.
         device: u32,
     },
 }
 
 impl Card {
-    /// Whether both are met at one place, of which the first must be let go before the other is there.
+    /// Whether both use the same socket or Xen device, so that one must be closed before the other is opened.
     pub fn shares_place_with(&self, other: &Card) -> bool {
         match (self, other) {
             (Card::VhostUser { socket: one, .. }, Card::VhostUser { socket: other, .. }) => one == other,
@@ -141,18 +141,18 @@ impl Card {
     }
 }
 
-/// Who may meet a card at its socket.
+/// Who may connect to a card's socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The user whose the socket is, and who alone may be at its other end; anyone if absent.
+    /// The socket's owner, the only user whose process may be the peer; any user if absent.
     pub owner: Option<Account>,
-    /// The group whose the socket is, and of which one must be; any if absent.
+    /// The socket's group, which the peer must belong to; any group if absent.
     pub group: Option<Account>,
-    /// Permissions of the socket, of 0o777; what the process's mask leaves if absent.
+    /// Permission bits of the socket, within 0o777; those that the umask leaves if absent.
     pub mode: Option<u32>,
 }
 
-/// A user, or a group. Names are the host's, and not looked up here.
+/// A user or a group. Names are the host's and are not resolved here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Account {
     /// By name.
@@ -164,20 +164,20 @@ pub enum Account {
 /// A guest's card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
-    /// Name, unique. It has a `/` where nobody wrote the vif down ([`Policy::take_in`]).
+    /// Unique name. It contains a `/` if the vif is not from the file ([`Policy::add_found_card`]).
     pub name: String,
     /// Name of its link.
     pub link: String,
-    /// How its guest's driver is met.
+    /// How the backend connects to the frontend.
     pub card: Card,
     /// Queue pairs offered, 1 to 16.
     pub queues: u16,
-    /// What it is granted.
+    /// Its share of the link.
     pub share: Share,
     /// The only source MAC address it may use; any if absent.
     pub mac: Option<Mac>,
     /// The only source IP addresses it may use; any if empty.
     pub addresses: Vec<IpAddr>,
-    /// Whether TCP data are acknowledged for its guest ([`fairlane_core::ack`]).
+    /// When TCP data is acknowledged early for its guest ([`fairlane_core::ack`]).
     pub early_ack: Mode,
 }

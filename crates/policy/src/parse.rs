@@ -1,4 +1,4 @@
-//! From the text of a policy file to a [`Policy`], or to everything that is wrong with it.
+//! Parses the text of a policy file into a [`Policy`], or into the list of all its problems.
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
@@ -30,21 +30,21 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "addresses",
     "early_ack",
 ];
-/// The control socket of a policy that names none.
+/// The default control socket.
 pub const CONTROL: &str = "/run/fairlane/control.sock";
 
 impl Policy {
-    /// Reads the text of a policy file; problems carry `file_name`.
+    /// Parses the text of a policy file. Problems are reported with `file_name`.
     ///
     /// # Errors
-    /// All problems, in the order of the file. A file that is not TOML is told only where it is not.
+    /// All problems, by line. If the file is not TOML, only its syntax errors.
     pub fn parse(file_name: &str, text: &str) -> Result<Policy, Vec<Problem>> {
         let document = document(file_name, text)?;
         let mut problems = Problems::new(file_name, text);
         let file = Section::new("the file", FILE_KEYS, &document, 0..0, &mut problems);
         let link_tables = file.tables("link", LINK_KEYS, &mut problems);
         let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
-        // A wrong value is reported and stands as its default, so that what does not depend on it is still checked.
+        // A wrong value is reported and replaced by its default, so that the rest can still be checked.
         let links: Vec<Link> = link_tables.iter().map(|table| link(table, &mut problems)).collect();
         let policy = Policy {
             control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
@@ -53,7 +53,7 @@ impl Policy {
             links,
         };
         for conflict in conflicts(&policy) {
-            // Links that could not be read were told already.
+            // Links that could not be read were reported already.
             if matches!(conflict.part, Part::File) && file.has("link") && !problems.is_empty() {
                 continue;
             }
@@ -68,9 +68,9 @@ impl Policy {
     }
 }
 
-/// The keys of a file that go by an old name, as warnings: `policy.toml:4: delay is called idle_timeout now`.
+/// Warnings about keys with an old name: `policy.toml:4: delay is called idle_timeout now`.
 ///
-/// [`Policy::parse`] reads them all the same. Nothing is said of a file that is not TOML.
+/// [`Policy::parse`] still reads such keys. There are no warnings for a file that is not TOML.
 pub fn renamed_keys(file_name: &str, text: &str) -> Vec<Problem> {
     let Ok(document) = document(file_name, text) else { return Vec::new() };
     let mut warnings = Problems::new(file_name, text);
@@ -88,7 +88,7 @@ pub fn renamed_keys(file_name: &str, text: &str) -> Vec<Problem> {
 }
 
 fn link(section: &Section, problems: &mut Problems) -> Link {
-    let name = section.need("name", rules::name, problems).unwrap_or_default();
+    let name = section.require("name", rules::name, problems).unwrap_or_default();
     let rate = section.read("rate", rules::rate, problems).flatten();
     Link {
         name,
@@ -162,7 +162,7 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
     };
     let max_rate = section.read("max_rate", rules::rate, problems).flatten();
     Vif {
-        name: section.need("name", rules::name, problems).unwrap_or_default(),
+        name: section.require("name", rules::name, problems).unwrap_or_default(),
         link,
         card: card(section, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
@@ -179,23 +179,23 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
 }
 
 fn card(section: &Section, problems: &mut Problems) -> Card {
-    const OF_SOCKETS: [&str; 5] = ["socket", "connect", "owner", "group", "mode"];
+    const SOCKET_KEYS: [&str; 5] = ["socket", "connect", "owner", "group", "mode"];
     let connect = section.read("connect", rules::flag, problems);
     let owner = section.read("owner", rules::account, problems);
     let group = section.read("group", rules::account, problems);
     let mode = section.read("mode", rules::mode, problems);
     if let Some((guest, device)) = section.read("xen", rules::xen, problems) {
-        for key in OF_SOCKETS.into_iter().filter(|key| section.has(key)) {
-            problems.add(section.span(key), format!("{key} belongs to a vhost-user card, this vif is Xen's"));
+        for key in SOCKET_KEYS.into_iter().filter(|key| section.has(key)) {
+            problems.add(section.span(key), format!("{key} belongs to a vhost-user card, this vif is a Xen card"));
         }
         return Card::Xen { guest, device };
     }
     if connect == Some(true) && section.has("mode") {
-        let message = "mode belongs to a socket that is made here, with connect = true it is the frontend's";
+        let message = "mode is for a socket that the backend creates, with connect = true the frontend creates it";
         problems.add(section.span("mode"), message);
     }
     let wrong = section.has("xen");
-    let socket = if wrong { None } else { section.need("socket", rules::socket, problems) };
+    let socket = if wrong { None } else { section.require("socket", rules::socket, problems) };
     let access = Access { owner, group, mode };
     Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false), access }
 }

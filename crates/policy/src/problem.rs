@@ -1,56 +1,56 @@
-//! What is wrong with a TOML file that a person wrote, and on which line: a policy here, an experiment in the lab.
+//! Problems in a TOML file, by line: a policy here, an experiment in the lab.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use thiserror::Error;
 use toml::de::DeTable;
 
-/// One thing wrong with a file. Displays as `policy.toml:12: weight must be 1 to 10000, not 0`.
+/// A problem in a file. Displays as `policy.toml:12: weight must be 1 to 10000, not 0`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{file}:{line}: {message}")]
 pub struct Problem {
-    /// The file's name, as it was given.
+    /// The file's name as given.
     pub file: String,
-    /// Line of the file; the first is 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong and what is allowed.
     pub message: String,
 }
 
 /// The problems found so far in one file.
 pub struct Problems<'a> {
     file: &'a str,
-    /// Where each line begins, in bytes.
+    /// The byte offset of each line.
     lines: Vec<usize>,
     found: Vec<Problem>,
 }
 
 impl<'a> Problems<'a> {
-    /// None yet, in the file of that name and text.
+    /// No problems yet, in a file with this name and text.
     pub fn new(file: &'a str, text: &str) -> Self {
         let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
-        // What follows the last newline is a line only if something stands there.
+        // Text after the last newline is a line only if there is any.
         let lines = std::iter::once(0).chain(newlines.filter(|start| *start < text.len())).collect();
         Problems { file, lines, found: Vec::new() }
     }
 
-    /// Adds a problem of the text that `span` covers.
+    /// Adds a problem at the line of `span`.
     pub fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
         let line = self.line(span.start);
         self.found.push(Problem { file: self.file.to_owned(), line, message: message.into() });
     }
 
-    /// The line of a place in the text.
+    /// The line of a byte offset.
     fn line(&self, at: usize) -> usize {
         self.lines.partition_point(|start| *start <= at)
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether there are no problems so far.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// All problems in the order of the file, each once.
+    /// All problems by line, without duplicates.
     pub fn sorted(mut self) -> Vec<Problem> {
         self.found.sort_by_key(|problem| problem.line);
         let mut seen = HashSet::new();
@@ -59,16 +59,16 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// Takes a file's text apart.
+/// Parses a file's text as TOML.
 ///
 /// # Errors
-/// Where it is not TOML.
+/// Every syntax error, at most one per line.
 pub fn document<'a>(file: &str, text: &'a str) -> Result<DeTable<'a>, Vec<Problem>> {
     let mut problems = Problems::new(file, text);
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut lines = HashSet::new();
     for error in errors {
-        // What follows the first error of a line is mostly its consequence.
+        // Later errors of a line mostly follow from the first.
         let span = error.span().unwrap_or_default();
         if lines.insert(problems.line(span.start)) {
             problems.add(span, error.message());
@@ -77,16 +77,16 @@ pub fn document<'a>(file: &str, text: &'a str) -> Result<DeTable<'a>, Vec<Proble
     if problems.is_empty() { Ok(document.into_inner()) } else { Err(problems.sorted()) }
 }
 
-/// What was probably meant by `given`, if anything comes near.
+/// The known name most similar to `given`, if any is similar enough.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |name| strsim::normalized_damerau_levenshtein(given, name);
-    // The comparison takes time and memory for every pair of letters; no name is longer than 32.
+    let similarity = |name| strsim::normalized_damerau_levenshtein(given, name);
+    // The comparison takes time and memory for every pair of letters, and no name is longer than 32.
     let known = known.filter(|_| given.len() <= 64);
-    let near = known.map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.5);
-    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    let similar = known.map(|name| (similarity(name), name)).filter(|(similarity, _)| *similarity >= 0.5);
+    similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// Says that there is no `kind` called `given`: ``no link is named `lna`, did you mean `lan`?``
+/// The message that no `kind` is named `given`: ``no link is named `lna`, did you mean `lan`?``
 pub fn unknown_name<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let known = known.filter(|name| !name.is_empty());
     let hint = match nearest(given, known.clone()) {

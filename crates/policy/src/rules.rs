@@ -1,6 +1,6 @@
-//! What each key may hold: one function a kind of value, the same for a file and for `ctl set`.
+//! The values that each key allows: one function per kind of value, shared by the file and `ctl set`.
 //!
-//! An error completes a sentence that begins with the key, a [`Phrase`]: nobody asks more of it than to be shown.
+//! An error is a [`Phrase`], which completes a sentence that starts with the key; it is only displayed.
 
 use super::units::{QuantityError, format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size};
 use super::{Account, SchedulerKind};
@@ -13,22 +13,22 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// What is wrong with a value, said behind its key: `must be 1 to 10000, not 0`.
+/// What is wrong with a value, to follow its key: `must be 1 to 10000, not 0`.
 pub(super) type Phrase = String;
 
-/// The weight of a vif that names none.
+/// The default weight of a vif.
 pub(super) const WEIGHT: u32 = 100;
-/// The inactivity period of a link that names none.
+/// The default idle timeout of a link.
 pub(super) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
-/// Linux netback's credit interval, where xenstore's `rate` names none.
+/// The default credit interval of Linux xen-netback, if xenstore's `rate` has none.
 pub(super) const REFILL: Nanos = Nanos::from_millis(50);
 
-/// The burst of a vif that names none: 10 ms of its `max_rate`, but room for one large frame.
+/// The default burst of a vif in bytes: 10 ms of its `max_rate`, at least 64 KiB.
 pub(super) fn default_burst(max_rate: Option<u64>) -> u64 {
     (max_rate.unwrap_or(0) / 800).max(64 << 10)
 }
 
-/// A value as a message quotes it.
+/// A value as text for a message.
 pub(super) fn shown(value: &DeValue) -> String {
     match value {
         DeValue::String(text) if text.chars().count() > 40 => {
@@ -52,7 +52,7 @@ pub(super) fn flag(value: &DeValue) -> Result<bool, Phrase> {
     value.as_bool().ok_or_else(|| format!("must be true or false, not {}", shown(value)))
 }
 
-/// `value` if it is in the range, in the words of `show` if it is not.
+/// `value`, or an error if it is not in the range. `show` formats the bounds.
 fn within<T: PartialOrd + Copy, D: Display>(
     value: T,
     range: RangeInclusive<T>,
@@ -68,12 +68,12 @@ fn number(value: &DeValue, range: RangeInclusive<i64>) -> Result<i64, Phrase> {
         let (low, high) = range.into_inner();
         return Err(format!("must be a whole number, {low} to {high}, not {}", shown(value)));
     };
-    // A number that does not fit is out of any range.
+    // A number that does not fit into 64 bits is outside any range.
     let number = i64::from_str_radix(given.as_str(), given.radix()).unwrap_or(i64::MIN);
     within(number, range, value, |bound| bound)
 }
 
-/// The text of a quantity; a bare number is passed on, so that the error names the unit it lacks.
+/// The text of a quantity. A bare number is returned as text, so that the error names the missing unit.
 fn quantity<'a>(value: &'a DeValue) -> Result<&'a str, Phrase> {
     match value {
         DeValue::String(text) => Ok(text),
@@ -88,7 +88,7 @@ fn phrase(wrong: QuantityError) -> Phrase {
 }
 
 fn size(value: &DeValue) -> Result<u64, Phrase> {
-    // From one full Ethernet frame.
+    // The least is a full Ethernet frame.
     within(parse_size(quantity(value)?).map_err(phrase)?, 1514..=1 << 30, value, format_size)
 }
 
@@ -153,7 +153,7 @@ pub(super) fn scheduler(value: &DeValue) -> Result<SchedulerKind, Phrase> {
     }
 }
 
-/// When TCP data are acknowledged for a guest.
+/// When TCP data is acknowledged early for a guest.
 pub(super) fn early_ack(value: &DeValue) -> Result<Mode, Phrase> {
     match value {
         DeValue::Boolean(false) => Ok(Mode::Off),
@@ -166,8 +166,8 @@ pub(super) fn early_ack(value: &DeValue) -> Result<Mode, Phrase> {
 
 fn word(value: &DeValue, longest: usize) -> Result<String, Phrase> {
     let word = text(value)?;
-    let right = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    if word.is_empty() || word.len() > longest || !word.chars().all(right) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if word.is_empty() || word.len() > longest || !word.chars().all(allowed) {
         let given = shown(value);
         return Err(format!("must be 1 to {longest} letters, digits, \"_\", \".\" or \"-\", not {given}"));
     }
@@ -178,7 +178,7 @@ pub(super) fn name(value: &DeValue) -> Result<String, Phrase> {
     word(value, 32)
 }
 
-/// A network interface's name: IFNAMSIZ less its final zero, and no name of a directory (`dev_valid_name`).
+/// The name of a network interface: shorter than IFNAMSIZ, and neither "." nor ".." (`dev_valid_name` in Linux).
 pub(super) fn interface(value: &DeValue) -> Result<String, Phrase> {
     let name = word(value, 15)?;
     if name == "." || name == ".." {
@@ -187,7 +187,7 @@ pub(super) fn interface(value: &DeValue) -> Result<String, Phrase> {
     Ok(name)
 }
 
-/// The path of a Unix socket: `sun_path` less its final zero.
+/// The path of a Unix socket: it must fit into `sun_path` with a final zero.
 pub(super) fn socket(value: &DeValue) -> Result<PathBuf, Phrase> {
     let path = text(value)?;
     if path.is_empty() || path.contains('\0') {
@@ -199,7 +199,7 @@ pub(super) fn socket(value: &DeValue) -> Result<PathBuf, Phrase> {
     }
 }
 
-/// A user or a group: a name that `/etc/passwd` can hold, or a number. The last number says that there is none (chown(2)).
+/// A user or a group: a name that `/etc/passwd` can hold, or a number. The largest number means "none" (chown(2)).
 pub(super) fn account(value: &DeValue) -> Result<Account, Phrase> {
     match value {
         DeValue::String(name) if !name.is_empty() && !name.contains([':', '\n', '\0']) => {
@@ -212,7 +212,7 @@ pub(super) fn account(value: &DeValue) -> Result<Account, Phrase> {
     }
 }
 
-/// Permissions of a socket, as chmod(1) takes them.
+/// Permissions of a socket, as in chmod(1).
 pub(super) fn mode(value: &DeValue) -> Result<u32, Phrase> {
     let digits = value
         .as_str()
@@ -222,7 +222,7 @@ pub(super) fn mode(value: &DeValue) -> Result<u32, Phrase> {
     mode.ok_or_else(|| format!("must be permissions in octal and in quotes, such as \"0660\", not {}", shown(value)))
 }
 
-/// A card of a Xen guest, such as `web/0`. The guest's name is what Xen's toolstack takes for one.
+/// A card of a Xen guest, such as `web/0`. The guest's name may be any that Xen's toolstack accepts.
 pub(super) fn xen(value: &DeValue) -> Result<(String, u32), Phrase> {
     let text = text(value)?;
     let (guest, device) = text.rsplit_once('/').unwrap_or((&text, "0"));
@@ -240,7 +240,7 @@ pub(super) fn metrics(value: &DeValue) -> Result<SocketAddr, Phrase> {
     })
 }
 
-/// A guest's address: neither all zeros nor a group's.
+/// A guest's MAC address: neither all zeros nor multicast.
 pub(super) fn mac(value: &DeValue) -> Result<Mac, Phrase> {
     let Some(mac) = value.as_str().and_then(|text| text.parse::<Mac>().ok()) else {
         return Err(format!("must be a MAC address such as \"52:54:00:12:34:56\", not {}", shown(value)));
@@ -251,7 +251,7 @@ pub(super) fn mac(value: &DeValue) -> Result<Mac, Phrase> {
     Ok(mac)
 }
 
-/// A guest's IP address: one host's.
+/// A guest's IP address: unicast.
 pub(super) fn address(value: &DeValue) -> Result<IpAddr, Phrase> {
     let Some(address) = value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) else {
         let given = shown(value);

@@ -1,4 +1,4 @@
-//! One table of a policy file: its keys checked against a list, its values read by rules, each problem on its line.
+//! One table of a policy file: checks its keys against a list, reads its values by rules, reports problems by line.
 
 use super::rules::{Phrase, shown};
 use crate::problem::{Problems, nearest};
@@ -6,10 +6,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Old names of keys, and the tables' present keys that they stand for. They are still read, and [`super::renamed_keys`] warns of them.
+/// Old names of keys with their present names. Old names are still read, and [`super::renamed_keys`] warns of them.
 const RENAMED: [(&str, &str); 1] = [("delay", "idle_timeout")];
 
-/// The present name of a key of a table with these keys, if `key` is an old one.
+/// The present name of `key` in a table with these keys, if it is an old name.
 pub(super) fn present_name(key: &str, keys: &[&'static str]) -> Option<&'static str> {
     if keys.contains(&key) {
         return None;
@@ -17,7 +17,7 @@ pub(super) fn present_name(key: &str, keys: &[&'static str]) -> Option<&'static 
     RENAMED.iter().find(|(old, new)| *old == key && keys.contains(new)).map(|(_, new)| *new)
 }
 
-/// A table, and where its header stands.
+/// A table, and the span of its header.
 pub(super) struct Section<'a> {
     keys: &'static [&'static str],
     table: &'a DeTable<'a>,
@@ -25,7 +25,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Takes a table and reports keys that are not in `keys`. `title` is how the file writes the table.
+    /// Wraps a table and reports keys that are not in `keys`. `title` names the table in messages.
     pub(super) fn new(
         title: &str,
         keys: &'static [&'static str],
@@ -51,7 +51,7 @@ impl<'a> Section<'a> {
         Section { keys, table, header }
     }
 
-    /// Takes a value that must be a table.
+    /// Wraps a value that must be a table.
     pub(super) fn open(
         title: &str,
         keys: &'static [&'static str],
@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
         self.get(key).is_some()
     }
 
-    /// Where the value at a dotted path stands, or as much of the path as there is.
+    /// The span of the value at a dotted path, or of as much of the path as exists.
     pub(super) fn span(&self, path: &str) -> Range<usize> {
         let mut span = self.header.clone();
         let mut table = Some(self.table);
@@ -91,7 +91,7 @@ impl<'a> Section<'a> {
         span
     }
 
-    /// Reads a value by a rule, whose errors complete a sentence that begins with the key. None if absent or wrong.
+    /// Reads a value by a rule, whose errors complete a sentence that starts with the key. None if absent or wrong.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -102,8 +102,8 @@ impl<'a> Section<'a> {
         rule(value.get_ref()).map_err(|wrong| problems.add(value.span(), format!("{key} {wrong}"))).ok()
     }
 
-    /// Reads a value that must be there.
-    pub(super) fn need<T>(
+    /// Reads a required value.
+    pub(super) fn require<T>(
         &self,
         key: &str,
         rule: impl FnOnce(&DeValue) -> Result<T, Phrase>,
@@ -115,7 +115,7 @@ impl<'a> Section<'a> {
         self.read(key, rule, problems)
     }
 
-    /// Reads every element of an array by a rule, each with its own line.
+    /// Reads every element of an array by a rule. Problems are reported at the element's line.
     pub(super) fn each<T>(
         &self,
         key: &str,
@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
         read
     }
 
-    /// The tables that the file writes as `[[key]]`.
+    /// The tables under `[[key]]`.
     pub(super) fn tables(&self, key: &str, keys: &'static [&'static str], problems: &mut Problems) -> Vec<Section<'a>> {
         let title = format!("[[{key}]]");
         let Some(value) = self.get(key) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! What `ctl set` may change while the backend runs: one key of one vif or link, by the rules of the file.
+//! Settings that `ctl set` changes while the backend runs: one key of one vif or link, with the file's rules.
 
 use super::check::{OtherScheduler, belongs_to, conflicts};
 use super::{Link, Policy, SchedulerKind, Vif, rules};
@@ -7,12 +7,12 @@ use fairlane_core::ack::Mode;
 use fairlane_core::time::Nanos;
 use toml::de::DeValue;
 
-/// A key of a running policy with its new value. No key is both a vif's and a link's.
+/// A key with its new value. No key belongs to both vifs and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Of a vif.
+    /// A vif's setting.
     Vif(VifSetting),
-    /// Of a link.
+    /// A link's setting.
     Link(LinkSetting),
 }
 
@@ -23,7 +23,8 @@ pub enum VifSetting {
     Weight(u32),
     /// `min_rate`; 0 for none.
     MinRate(u64),
-    /// `max_rate`; none for no limit. A burst that was the default for the old rate becomes the default for the new one.
+    /// `max_rate`; unlimited if absent. A burst that is the default for the old rate becomes the default for the new
+    /// one.
     MaxRate(Option<u64>),
     /// `burst`.
     Burst(u64),
@@ -34,9 +35,9 @@ pub enum VifSetting {
 /// A link's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkSetting {
-    /// `rate` in bits a second; none for as fast as it goes.
+    /// `rate` in bits a second; unlimited if absent.
     Rate(Option<u64>),
-    /// `scheduler`, with the defaults of what is its own.
+    /// `scheduler`, with the defaults of its own keys.
     Scheduler(SchedulerKind),
     /// `prioritize` (scheduler `wrr`).
     Prioritize(bool),
@@ -48,27 +49,27 @@ pub enum LinkSetting {
     Isolate(bool),
 }
 
-/// Why a setting was not made. Displays as the sentence that a policy file would be told.
+/// Why a setting was refused. Displays as the message that a policy file would get.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// No key that can be set has this name.
+    /// No settable key has this name.
     #[error("{}", unknown_setting(.0))]
     Unknown(String),
-    /// The key cannot have such a value.
+    /// The key does not allow the value.
     #[error("{key} {wrong}")]
     Value {
         /// The key.
         key: String,
-        /// What is wrong, said behind it.
+        /// What is wrong, to follow the key.
         wrong: String,
     },
-    /// Nothing has the name that was given: a sentence, which says what is near.
+    /// No vif or link has the given name; a sentence with a suggestion.
     #[error("{0}")]
     NoTarget(String),
-    /// The link's scheduler has no such key.
+    /// The key belongs to another scheduler.
     #[error(transparent)]
     OtherScheduler(#[from] OtherScheduler),
-    /// What would not go together, a sentence each.
+    /// Conflicts in the resulting policy, a sentence each.
     #[error("{}", .0.join("; "))]
     Conflicts(Vec<String>),
 }
@@ -77,12 +78,12 @@ const VIF_SETTINGS: [&str; 5] = ["weight", "min_rate", "max_rate", "burst", "ear
 const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate"];
 
 impl Setting {
-    /// Reads a setting from a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
+    /// Parses a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
     ///
     /// # Errors
-    /// The key is none, or cannot have this value.
+    /// The key does not exist, or does not allow this value.
     pub fn parse(key: &str, value: &str) -> Result<Setting, SettingError> {
-        // A number or a flag as TOML writes them; all else is text, which the command line gives without quotes.
+        // Numbers and flags are in TOML syntax. Anything else is text, which the command line passes without quotes.
         let value = match DeValue::parse(value).map(|value| value.into_inner()) {
             Ok(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))) => value,
             _ => DeValue::String(value.into()),
@@ -114,21 +115,22 @@ fn unknown_setting(key: &str) -> String {
 }
 
 impl Policy {
-    /// Changes one setting of the vif or link named `target`; which of the two, the setting tells.
+    /// Changes one setting of the vif or link named `target`; the setting determines which of the two.
     ///
     /// # Errors
-    /// What is wrong with the policy as it would become; nothing is changed then.
+    /// No such target, or what would be wrong with the resulting policy; nothing is changed then.
     pub fn apply(&mut self, target: &str, setting: Setting) -> Result<(), SettingError> {
         let mut next = self.clone();
-        let no = |kind: &str, known: &[&str]| SettingError::NoTarget(unknown_name(kind, target, known.iter().copied()));
+        let unknown =
+            |kind: &str, known: &[&str]| SettingError::NoTarget(unknown_name(kind, target, known.iter().copied()));
         match setting {
             Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
                 Some(vif) => setting.apply(vif),
-                None => return Err(no("vif", &self.vifs.iter().map(|vif| &*vif.name).collect::<Vec<_>>())),
+                None => return Err(unknown("vif", &self.vifs.iter().map(|vif| &*vif.name).collect::<Vec<_>>())),
             },
             Setting::Link(setting) => match next.links.iter_mut().find(|link| link.name == target) {
                 Some(link) => setting.apply(link)?,
-                None => return Err(no("link", &self.links.iter().map(|link| &*link.name).collect::<Vec<_>>())),
+                None => return Err(unknown("link", &self.links.iter().map(|link| &*link.name).collect::<Vec<_>>())),
             },
         }
         let found = conflicts(&next);

@@ -1,18 +1,18 @@
-//! Rates, sizes and durations as people write them: a number and a unit, such as `100Mbit/s`, `64KiB`, `50ms`.
+//! Rates, sizes and durations as text: a number and a unit, such as `100Mbit/s`, `64KiB`, `50ms`.
 //!
-//! The same text is read from a policy file and from the command line. Every formatted value parses to itself.
+//! The policy file and the command line use the same syntax. Every formatted value parses to itself.
 
 use fairlane_core::time::Nanos;
 
-/// Units of one quantity, the smallest first, each with its size in the base unit.
+/// The units of one quantity, smallest first, each with its size in the base unit.
 struct Quantity {
-    /// The units values are written in.
+    /// Units used for writing and reading.
     units: &'static [(&'static str, u64)],
-    /// Units that are read as well.
+    /// Units accepted for reading only.
     also: &'static [(&'static str, u64)],
-    /// What a value counts.
+    /// The base unit, as text for messages.
     base: &'static str,
-    /// How many parts of a unit may be written as decimals: 1000 or 1.
+    /// The finest fraction of a unit that is written with decimals: a thousandth (1000), or none (1).
     parts: u64,
     example: &'static str,
 }
@@ -47,41 +47,41 @@ static DURATION: Quantity = Quantity {
     example: "100ms",
 };
 
-/// Why text is no quantity. Completes a sentence that begins with what it is of: "the rate ...".
+/// Why text is not a quantity. Displays as the rest of a sentence that starts with its key: "rate ...".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// It is no number with a unit behind it.
+    /// It is not a number followed by a unit.
     #[error("must be a number and a unit ({units}), such as {example:?}, not {given:?}")]
     Form {
-        /// Which units there are.
+        /// The allowed units.
         units: String,
-        /// One that would be right.
+        /// A correct example.
         example: &'static str,
         /// The text.
         given: String,
     },
-    /// It is no whole number of what it counts.
+    /// It is not a whole number of the base unit.
     #[error("must be a whole number of {base}, not {given:?}")]
     Part {
-        /// What it counts.
+        /// The base unit.
         base: &'static str,
         /// The text.
         given: String,
     },
-    /// It is more than 64 bits can say.
+    /// It does not fit into 64 bits.
     #[error("is too large: {0:?}")]
     Large(String),
 }
 
-/// Reads a rate in bits a second, such as `100Mbit/s` or `2.5Gbit/s`. Prefixes are decimal.
+/// Parses a rate such as `100Mbit/s` or `2.5Gbit/s` into bits a second. Prefixes are decimal.
 ///
 /// # Errors
-/// What would be right, and what was given.
+/// The text is not a number with a unit, not a whole number of bits a second, or too large.
 pub fn parse_rate(text: &str) -> Result<u64, QuantityError> {
     RATE.parse(text)
 }
 
-/// Reads a size in bytes, such as `64KiB` (65536) or `64kB` (64000).
+/// Parses a size such as `64KiB` (65536) or `64kB` (64000) into bytes.
 ///
 /// # Errors
 /// As [`parse_rate`].
@@ -89,7 +89,7 @@ pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     SIZE.parse(text)
 }
 
-/// Reads a duration, such as `100ms`; a nanosecond is the finest.
+/// Parses a duration such as `100ms`, to the nanosecond.
 ///
 /// # Errors
 /// As [`parse_rate`].
@@ -97,17 +97,17 @@ pub fn parse_duration(text: &str) -> Result<Nanos, QuantityError> {
     DURATION.parse(text).map(Nanos)
 }
 
-/// Writes a rate in the largest unit that takes at most three decimals: `2.5Gbit/s`.
+/// Formats a rate in the largest unit that needs at most three decimals: `2.5Gbit/s`.
 pub fn format_rate(bits_per_second: u64) -> String {
     RATE.format(bits_per_second)
 }
 
-/// Writes a size in the largest binary unit that divides it: `64KiB`.
+/// Formats a size in the largest binary unit that divides it: `64KiB`.
 pub fn format_size(bytes: u64) -> String {
     SIZE.format(bytes)
 }
 
-/// Writes a duration in the largest unit that takes at most three decimals: `1.5ms`.
+/// Formats a duration in the largest unit that needs at most three decimals: `1.5ms`.
 pub fn format_duration(duration: Nanos) -> String {
     DURATION.format(duration.0)
 }
@@ -148,10 +148,10 @@ impl Quantity {
     }
 }
 
-/// `0.decimals` of `scale`; none if that is not a whole number.
+/// `0.decimals` times `scale`, if that is a whole number.
 fn fraction(decimals: &str, scale: u64) -> Option<u64> {
     let decimals = decimals.trim_end_matches('0');
-    // No scale has more than twelve factors of ten.
+    // No scale has more than 12 factors of ten, so more than 18 decimals cannot give a whole number.
     if decimals.len() > 18 {
         return None;
     }

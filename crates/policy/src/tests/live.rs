@@ -31,7 +31,7 @@ fn set(policy: &mut Policy, target: &str, key: &str, value: &str) -> Result<(), 
 }
 
 #[test]
-fn a_setting_changes_what_it_names() {
+fn a_setting_changes_its_key() {
     let mut policy = parse(TWO);
     for (target, key, value) in [
         ("web", "weight", "300"),
@@ -69,7 +69,7 @@ fn a_setting_changes_what_it_names() {
 }
 
 #[test]
-fn a_default_burst_follows_the_rate_and_a_chosen_one_stays() {
+fn a_default_burst_follows_max_rate_and_a_configured_one_does_not() {
     let mut policy = parse(TWO);
     assert_eq!(policy.vifs[1].share.burst, 1_250_000);
     set(&mut policy, "db", "max_rate", "2Gbit/s").unwrap();
@@ -80,7 +80,7 @@ fn a_default_burst_follows_the_rate_and_a_chosen_one_stays() {
 }
 
 #[test]
-fn a_wrong_setting_says_why_and_changes_nothing() {
+fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
     let mut policy = parse(TWO);
     let before = policy.clone();
     for (target, key, value, message) in [
@@ -121,7 +121,7 @@ fn a_wrong_setting_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn found_cards_come_and_go_with_the_terms_of_xenstore() {
+fn found_cards_have_the_share_that_is_in_xenstore() {
     let terms = |weight: Option<&str>, min_rate: Option<&str>| Terms {
         weight: weight.map(str::to_owned),
         min_rate: min_rate.map(str::to_owned),
@@ -130,29 +130,32 @@ fn found_cards_come_and_go_with_the_terms_of_xenstore() {
         + "[[vif]]\nname = \"own\"\nlink = \"lan\"\nxen = \"mail\"\n";
     let mut policy = parse(&text);
     let file = policy.clone();
-    assert!(policy.take_in("shop", 1, &terms(Some("30"), Some("5Mbit/s"))).is_empty());
+    assert!(policy.add_found_card("shop", 1, &terms(Some("30"), Some("5Mbit/s"))).is_empty());
     let vif = policy.vifs.last().unwrap().clone();
-    let granted = |vif: &Vif| (vif.share.weight, vif.share.min_rate);
-    assert_eq!((vif.name.as_str(), vif.link.as_str(), granted(&vif)), ("shop/1", "lan", (30, 5_000_000)));
+    let share = |vif: &Vif| (vif.share.weight, vif.share.min_rate);
+    assert_eq!((vif.name.as_str(), vif.link.as_str(), share(&vif)), ("shop/1", "lan", (30, 5_000_000)));
     set(&mut policy, "shop/1", "weight", "7").unwrap();
-    // What is wrong is told and has its default; so has what is no longer there.
-    let told = policy.take_in("shop", 1, &terms(None, Some("90Mbit/s")));
-    assert_eq!(told, ["shop/1 in xenstore: the min_rates on link `lan` add up to 150Mbit/s, above its rate 100Mbit/s"]);
-    assert_eq!(granted(policy.vifs.last().unwrap()), (100, 0));
-    let told = policy.take_in("shop", 1, &terms(Some("0"), None));
-    assert_eq!(told, ["shop/1 in xenstore: weight must be 1 to 10000, not 0"]);
-    // The file's own word counts for a card that it names, and no card is taken where no link takes any.
-    assert!(policy.take_in("mail", 0, &terms(Some("30"), None)).is_empty());
-    policy.let_go("mail", 0);
-    policy.let_go("shop", 1);
+    // A wrong or removed value has its default; a wrong one is reported.
+    let reported = policy.add_found_card("shop", 1, &terms(None, Some("90Mbit/s")));
+    assert_eq!(
+        reported,
+        ["shop/1 in xenstore: the min_rates on link `lan` add up to 150Mbit/s, above its rate 100Mbit/s"]
+    );
+    assert_eq!(share(policy.vifs.last().unwrap()), (100, 0));
+    let reported = policy.add_found_card("shop", 1, &terms(Some("0"), None));
+    assert_eq!(reported, ["shop/1 in xenstore: weight must be 1 to 10000, not 0"]);
+    // For a card in the file only the file counts, and without a link that takes Xen's cards none is added.
+    assert!(policy.add_found_card("mail", 0, &terms(Some("30"), None)).is_empty());
+    policy.remove_found_card("mail", 0);
+    policy.remove_found_card("shop", 1);
     assert_eq!(policy, file);
     let mut closed = parse(TWO);
-    assert!(closed.take_in("shop", 1, &Terms::default()).is_empty());
+    assert!(closed.add_found_card("shop", 1, &Terms::default()).is_empty());
     assert_eq!(closed, parse(TWO));
 }
 
 #[test]
-fn a_reload_tells_its_steps() {
+fn a_reload_lists_its_changes() {
     let old = parse(TWO);
     let newer = TWO
         .replace("min_rate = \"60Mbit/s\"", "mac = \"02:00:00:00:00:01\"\nearly_ack = true\n min_rate = \"70Mbit/s\"")
@@ -179,7 +182,7 @@ fn a_reload_tells_its_steps() {
 }
 
 #[test]
-fn what_needs_a_restart_is_told_whole() {
+fn every_difference_that_needs_a_restart_is_reported() {
     let old = parse(TWO);
     let newer = r#"
         control = "/tmp/control"
@@ -192,7 +195,7 @@ fn what_needs_a_restart_is_told_whole() {
         [[link]]
         name = "far"
     "#;
-    let told: Vec<String> = old.changes(&parse(newer)).unwrap_err().iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = old.changes(&parse(newer)).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
         "control cannot change from /run/fairlane/control.sock to /tmp/control while running, restart to change it",
         "metrics cannot change from none to 127.0.0.1:1 while running, restart to change it",
@@ -203,5 +206,5 @@ fn what_needs_a_restart_is_told_whole() {
         "link `old` cannot be removed while running, restart to change it",
         "link `far` cannot be added while running, restart to change it",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }

@@ -8,19 +8,19 @@ mod wrong;
 use super::{Account, Card, Change, Policy, Uplink};
 use fairlane_core::ack::Mode;
 
-/// The example that administrators start from.
+/// The commented example for administrators.
 const EXAMPLE: &str = include_str!("../../../../examples/policy.toml");
 
 fn parse(text: &str) -> Policy {
     Policy::parse("p", text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"))
 }
 
-/// What `Policy::parse` says of a text, a line a problem.
+/// The problems of a text, as `Policy::parse` reports them.
 fn problems(text: &str) -> Vec<String> {
     Policy::parse("p", text).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |_| Vec::new())
 }
 
-/// A policy as an engine has it after the changes.
+/// A policy after an engine applied the changes.
 fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
     let mut policy = old.clone();
     for change in changes {
@@ -37,8 +37,8 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
             }
             Change::EarlyAck { vif, mode } => vif_mut(&mut policy, &vif).early_ack = mode,
             Change::AddVif(vif) => {
-                let taken = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
-                assert!(!taken, "{} is added before it was removed", vif.name);
+                let in_use = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
+                assert!(!in_use, "{} is added before its name or card is free", vif.name);
                 policy.vifs.push(vif);
             }
         }
@@ -47,21 +47,21 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
 }
 
 fn link_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Link {
-    policy.links.iter_mut().find(|link| link.name == name).expect("a known link")
+    policy.links.iter_mut().find(|link| link.name == name).expect("no such link")
 }
 
 fn vif_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Vif {
-    policy.vifs.iter_mut().find(|vif| vif.name == name).expect("a known vif")
+    policy.vifs.iter_mut().find(|vif| vif.name == name).expect("no such vif")
 }
 
-/// The same policy with links and vifs in the order of their names.
+/// The same policy with links and vifs sorted by name.
 fn ordered(mut policy: Policy) -> Policy {
     policy.links.sort_by(|a, b| a.name.cmp(&b.name));
     policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
     policy
 }
 
-/// A policy as a file, every key written.
+/// A policy as the text of a file with every key.
 fn written(policy: &Policy) -> String {
     use super::SchedulerKind;
     use super::units::{format_duration, format_rate, format_size};

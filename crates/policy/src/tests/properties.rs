@@ -26,7 +26,7 @@ fn uplink(place: usize) -> impl Strategy<Value = Uplink> {
     }
 }
 
-/// The first link is the far end of the second's wire, the others have a tap and a card.
+/// Link 0 is the far end of the wire of link 1; links 2 and 3 have a tap and a card.
 fn link(place: usize) -> impl Strategy<Value = Link> {
     let rate = proptest::option::of(1_000..=10_000_000_000_000u64);
     let parts = (rate, scheduler(), 1_000..=60_000_000_000u64, any::<bool>(), uplink(place));
@@ -42,7 +42,8 @@ fn link(place: usize) -> impl Strategy<Value = Link> {
     })
 }
 
-/// A vif whose place in the file gives name, socket and MAC. Its guarantee is a tenth of the least its link can keep.
+/// A vif with its name, socket and MAC address derived from `place`. Its guarantee is at most a tenth of the link's
+/// rate.
 fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
     let fair = link.scheduler == SchedulerKind::Fair;
     let most = if fair { link.rate.unwrap_or(1_000_000_000_000) / 10 } else { 0 };
@@ -56,7 +57,7 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
         Vif {
             name: format!("vif-{place}"),
             link: link.name.clone(),
-            // Names and sockets pair up anew now and then, so that a socket moves between vifs.
+            // A name may come with either of two sockets, so that sockets move between vifs.
             card: match place ^ socket {
                 other if other % 3 > 0 => Card::VhostUser {
                     socket: format!("/run/{other}.sock").into(),
@@ -104,7 +105,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// A key and a value of which most are right.
+/// A key and a value, many of them valid.
 fn setting() -> impl Strategy<Value = (String, String)> {
     let keys = [
         "weight",
@@ -127,7 +128,7 @@ fn setting() -> impl Strategy<Value = (String, String)> {
     (key, proptest::sample::select(values)).prop_map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-/// A valid file with some of its parts cut out, doubled or overwritten.
+/// A valid file with some parts removed or overwritten.
 fn mutated() -> impl Strategy<Value = String> {
     let pieces = [
         "",
@@ -161,8 +162,8 @@ fn mutated() -> impl Strategy<Value = String> {
     })
 }
 
-/// Every problem names a line of the file and the file.
-fn told_rightly(text: &str) -> Result<(), TestCaseError> {
+/// Parses a text and checks that every problem is on one line, has a line of the file, and is sorted by it.
+fn problems_are_well_formed(text: &str) -> Result<(), TestCaseError> {
     if let Err(problems) = Policy::parse("p", text) {
         prop_assert!(!problems.is_empty());
         let lines = text.split('\n').count();
@@ -178,12 +179,12 @@ fn told_rightly(text: &str) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text: String) {
-        told_rightly(&text)?;
+        problems_are_well_formed(&text)?;
     }
 
     #[test]
     fn a_damaged_file_is_read_or_refused(text in mutated()) {
-        told_rightly(&text)?;
+        problems_are_well_formed(&text)?;
     }
 
     #[test]
@@ -197,9 +198,9 @@ proptest! {
         let _ = Setting::parse(&known.0, &value);
     }
 
-    /// A setting changes one thing, to what the file could say; a refused one changes nothing.
+    /// A setting changes one value, to one that a file could have; a refused setting changes nothing.
     #[test]
-    fn a_setting_keeps_a_policy_right(mut policy in policy(), settings in vec((setting(), any::<prop::sample::Index>()), 1..20)) {
+    fn a_setting_keeps_a_policy_valid(mut policy in policy(), settings in vec((setting(), any::<prop::sample::Index>()), 1..20)) {
         for ((key, value), target) in settings {
             let Ok(setting) = Setting::parse(&key, &value) else { continue };
             let names: Vec<String> = match setting {
@@ -222,7 +223,7 @@ proptest! {
         }
     }
 
-    /// The steps lead to the newer policy, and from a policy to itself there are none.
+    /// The changes lead to the newer policy, and back when reverted. From a policy to itself there are none.
     #[test]
     fn changes_lead_to_the_newer_policy(old in policy(), mut newer in policy()) {
         for (new, old) in newer.links.iter_mut().zip(&old.links) {
@@ -231,8 +232,7 @@ proptest! {
         let changes = old.changes(&newer).expect("nothing needs a restart");
         prop_assert_eq!(ordered(executed(&old, changes.clone())), ordered(newer.clone()));
         prop_assert_eq!(newer.changes(&newer), Ok(Vec::new()));
-        // And taken back they lead to the one before.
-        changes.iter().rev().for_each(|change| newer.take_back(change, &old));
+        changes.iter().rev().for_each(|change| newer.revert(change, &old));
         prop_assert_eq!(ordered(Policy { control: old.control.clone(), metrics: old.metrics, ..newer }), ordered(old));
     }
 }

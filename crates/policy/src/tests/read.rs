@@ -5,7 +5,7 @@ use fairlane_core::packet::Mac;
 use fairlane_core::sched::Share;
 
 #[test]
-fn the_example_is_right() {
+fn the_example_is_valid() {
     let policy = parse(EXAMPLE);
     assert_eq!(policy.metrics, Some("127.0.0.1:9477".parse().unwrap()));
     let [lan, near, far] = &policy.links[..] else { panic!("{:?}", policy.links) };
@@ -23,7 +23,7 @@ fn the_example_is_right() {
     assert_eq!(parse(&written(&policy)), policy);
 }
 
-/// A reader who removes the "#" of a default must get what was there before.
+/// Removing the "#" before a default in the example must not change the policy.
 #[test]
 fn the_defaults_that_the_example_shows_are_the_defaults() {
     let shown = [
@@ -43,7 +43,7 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn missing_keys_have_defaults() {
     let policy = parse("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n");
     let link = Link {
         name: "l".into(),
@@ -70,21 +70,21 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn who_may_connect() {
-    let of = |keys: &str| {
+fn owner_group_and_mode_of_a_socket() {
+    let access_of = |keys: &str| {
         let policy = parse(&format!("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n{keys}"));
-        let Card::VhostUser { access, .. } = policy.vifs[0].card.clone() else { panic!("it has a socket") };
+        let Card::VhostUser { access, .. } = policy.vifs[0].card.clone() else { panic!("the vif has no socket") };
         access
     };
     let named = |name: &str| Some(Account::Name(name.into()));
     let access = Access { owner: named("qemu"), group: Some(Account::Number(107)), mode: Some(0o660) };
-    assert_eq!(of("owner = \"qemu\"\ngroup = 107\nmode = \"0660\""), access);
-    assert_eq!(of("owner = \"EXAMPLE\\\\web\"\nmode = \"600\"").owner, named("EXAMPLE\\web"));
-    assert_eq!(of("connect = true\nowner = 4294967294").owner, Some(Account::Number(u32::MAX - 1)));
+    assert_eq!(access_of("owner = \"qemu\"\ngroup = 107\nmode = \"0660\""), access);
+    assert_eq!(access_of("owner = \"EXAMPLE\\\\web\"\nmode = \"600\"").owner, named("EXAMPLE\\web"));
+    assert_eq!(access_of("connect = true\nowner = 4294967294").owner, Some(Account::Number(u32::MAX - 1)));
 }
 
 #[test]
-fn a_wire_waits_for_two_milliseconds_of_its_rate() {
+fn a_wire_queues_two_milliseconds_of_its_rate() {
     for (rate, queue) in [("1Mbit/s", 16 << 10), ("100Mbit/s", 25_000), ("500Mbit/s", 125_000), ("none", 256 << 10)] {
         let near = format!("[[link]]\nname = \"near\"\nrate = \"{rate}\"\nuplink = {{ wire = \"far\" }}\n");
         let policy = parse(&format!("{near}[[link]]\nname = \"far\"\n"));
@@ -105,8 +105,8 @@ fn a_burst_is_ten_milliseconds_or_one_large_frame() {
 }
 
 #[test]
-fn a_bound_is_inside() {
-    let right = r#"
+fn bounds_are_inclusive() {
+    let text = r#"
         [[link]]
         name = "abcdefghijklmnopqrstuvwxyz_.-012"
         rate = "10Tbit/s"
@@ -127,11 +127,11 @@ fn a_bound_is_inside() {
         weight = 10000
         burst = "1GiB"
     "#;
-    assert_eq!(problems(&right.replace("@107", &"s".repeat(107))), [""; 0]);
+    assert_eq!(problems(&text.replace("@107", &"s".repeat(107))), [""; 0]);
 }
 
 #[test]
-fn an_old_name_is_read_as_the_present_one() {
+fn an_old_key_is_read_as_the_present_one() {
     let text = "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n";
     let policy = Policy::parse("p", text).unwrap();
     assert_eq!(policy.links[0].idle_timeout, Nanos::from_millis(20));
@@ -139,7 +139,7 @@ fn an_old_name_is_read_as_the_present_one() {
     assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), ["p:3: delay is called idle_timeout now"]);
     let both = Policy::parse("p", &format!("{text}idle_timeout = \"30ms\"\n")).unwrap_err();
     assert_eq!(both[0].to_string(), "p:3: delay is the old name of idle_timeout, which is given too");
-    // A wire's delay is a delay.
+    // A wire's `delay` is not an old name.
     let wire = "[[link]]\nname = \"a\"\n[[link]]\nname = \"b\"\nuplink = { wire = \"a\", delay = \"1ms\" }\n";
     assert_eq!(crate::renamed_keys("p", wire), []);
 }

@@ -1,4 +1,4 @@
-//! `docs/reference/policy.md` says what the code does.
+//! Checks that `docs/reference/policy.md` agrees with the code.
 
 use super::problems;
 use crate::Setting;
@@ -6,7 +6,7 @@ use crate::parse::{FILE_KEYS, LINK_KEYS, UPLINK_KEYS, VIF_KEYS};
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/policy.md");
 
-/// The part of the reference under a heading, up to the next.
+/// The text of the reference under a heading, up to the next heading.
 fn part(heading: &str) -> &'static str {
     let (_, rest) = REFERENCE.split_once(&format!("\n{heading}\n")).expect(heading);
     rest.split("\n#").next().unwrap_or(rest)
@@ -14,7 +14,7 @@ fn part(heading: &str) -> &'static str {
 
 #[test]
 fn every_key_has_a_row() {
-    // [[link]] and [[vif]] have parts of their own.
+    // [[link]] and [[vif]] have headings of their own.
     let file = FILE_KEYS.iter().filter(|key| !["link", "vif"].contains(key));
     let rows = file.map(|key| ("## The file", key));
     let rows = rows.chain(LINK_KEYS.iter().map(|key| ("## `[[link]]`", key)));
@@ -25,7 +25,7 @@ fn every_key_has_a_row() {
 }
 
 #[test]
-fn every_range_is_the_one_that_problems_tell() {
+fn every_range_is_the_one_in_the_error_message() {
     let of_link = ["rate = \"0bit/s\"", "idle_timeout = \"0ms\"", "refill = \"0ms\"", "cpu = -1"];
     let of_uplink = ["uplink.delay = \"1000s\"", "uplink.queue = \"0B\""];
     let of_vif = ["queues = 0", "weight = 0", "min_rate = \"0bit/s\"", "max_rate = \"0bit/s\"", "burst = \"0B\""];
@@ -33,9 +33,10 @@ fn every_range_is_the_one_that_problems_tell() {
     let cases = cases.chain(of_uplink.map(|line| ("### `uplink`", "link", line)));
     for (heading, table, line) in cases.chain(of_vif.map(|line| ("## `[[vif]]`", "vif", line))) {
         let key = line.split(" =").next().unwrap().trim_start_matches("uplink.");
-        let told = problems(&format!("[[{table}]]\n{line}\n"));
-        let told = told.iter().find_map(|problem| problem.strip_prefix(&format!("p:2: {key} must be "))).expect(line);
-        let range = told.split(',').next().unwrap().trim_end_matches(" or \"none\"");
+        let found = problems(&format!("[[{table}]]\n{line}\n"));
+        let phrase =
+            found.iter().find_map(|problem| problem.strip_prefix(&format!("p:2: {key} must be "))).expect(line);
+        let range = phrase.split(',').next().unwrap().trim_end_matches(" or \"none\"");
         let row = part(heading).lines().find(|row| row.starts_with(&format!("| `{key}` |"))).expect(key);
         assert!(row.contains(&format!("| {range} |")), "{row}\n{range}");
     }

@@ -3,7 +3,7 @@ use fairlane_core::time::Nanos;
 use proptest::prelude::*;
 
 #[test]
-fn units_are_what_they_say() {
+fn units_have_the_right_size() {
     assert_eq!(parse_rate("1bit/s"), Ok(1));
     assert_eq!(parse_rate("20kbit/s"), Ok(20_000));
     assert_eq!(parse_rate(" 100 Mbit/s "), Ok(100_000_000));
@@ -41,7 +41,7 @@ fn wrong<T: std::fmt::Debug>(read: Result<T, QuantityError>) -> String {
 }
 
 #[test]
-fn wrong_quantities_say_what_is_right() {
+fn the_error_of_a_wrong_quantity_names_the_right_form() {
     let units = "must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\", not";
     for text in
         ["", "100", "Mbit/s", "100Mbps", "100mbit/s", "-1Mbit/s", "1..5Mbit/s", ".5Mbit/s", "5.Mbit/s", "1e3bit/s"]
@@ -56,7 +56,7 @@ fn wrong_quantities_say_what_is_right() {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(value: u64, shift in 0u32..64) {
+    fn a_formatted_quantity_parses_to_itself(value: u64, shift in 0u32..64) {
         for value in [value, value >> shift, (value >> shift) / 1_000_000 * 1_000_000] {
             prop_assert_eq!(parse_rate(&format_rate(value)), Ok(value));
             prop_assert_eq!(parse_size(&format_size(value)), Ok(value));

@@ -1,8 +1,8 @@
-//! Every kind of mistake, with the line and the words it is told in.
+//! Every kind of mistake, with its line and message.
 
 use super::problems;
 
-/// A right file of ten lines that the mistakes follow; `L` stands for a link, `V` for a vif.
+/// A valid file of ten lines, which each test breaks.
 const BASE: &str = r#"# line 1
 control = "/run/c"
 
@@ -19,28 +19,28 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(problems(text), expected, "\n{text}");
 }
 
-/// What is told of `text` where it follows the right file, from line 11 on.
+/// Checks the problems of `text` when it follows the valid file, from line 11 on.
 fn after(text: &str, expected: &[&str]) {
     check(&format!("{BASE}{text}"), expected);
 }
 
-/// What is told of a key of the vif, on line 11.
+/// Checks the message for a key of the vif, on line 11.
 fn vif(key: &str, message: &str) {
     after(key, &[&format!("p:11: {message}")]);
 }
 
-/// What is told of a key of the link, on line 7.
+/// Checks the message for a key of the link, on line 7.
 fn link(key: &str, message: &str) {
     check(&BASE.replacen("Mbit/s\"\n", &format!("Mbit/s\"\n{key}"), 1), &[&format!("p:7: {message}")]);
 }
 
-/// What is told of a key of the file, on line 3.
+/// Checks the message for a key of the file, on line 3.
 fn file(key: &str, message: &str) {
     check(&BASE.replacen("\n\n", &format!("\n{key}\n"), 1), &[&format!("p:3: {message}")]);
 }
 
 #[test]
-fn the_base_is_right() {
+fn the_base_is_valid() {
     after("", &[]);
 }
 
@@ -56,7 +56,7 @@ fn text_that_is_not_toml() {
 
 #[test]
 fn tables_of_the_wrong_shape() {
-    check("", &["p:1: no [[link]]: a policy has at least one"]);
+    check("", &["p:1: no [[link]]: a policy needs at least one"]);
     check(
         "\n[link]\nname = \"l\"\n[vif]\n",
         &[
@@ -133,7 +133,7 @@ fn wrong_types() {
     }
     vif(
         "mode = \"0660\"\nconnect = true",
-        "mode belongs to a socket that is made here, with connect = true it is the frontend's",
+        "mode is for a socket that the backend creates, with connect = true the frontend creates it",
     );
     vif("link = 1", "link must be text in quotes, not 1");
     vif("queues = 1.0", "queues must be a whole number, 1 to 16, not 1.0");
@@ -281,7 +281,7 @@ fn wrong_sockets_and_addresses() {
 }
 
 #[test]
-fn keys_of_another_kind() {
+fn keys_of_another_kind_of_link_or_uplink() {
     link("prioritize = true\n", "prioritize belongs to scheduler \"wrr\", this link has \"fair\"");
     link("refill = \"50ms\"\n", "refill belongs to scheduler \"netback\", this link has \"fair\"");
     check(
@@ -301,7 +301,7 @@ fn keys_of_another_kind() {
 }
 
 #[test]
-fn what_is_there_twice() {
+fn duplicates() {
     after("[[vif]]\nsocket = \"x\"\nname = \"web\"\n", &["p:13: name `web` is taken by another vif"]);
     after("[[vif]]\nname = \"x\"\n\nsocket = \"web\"\n", &["p:14: socket \"web\" is taken by vif `web`"]);
     after(
@@ -314,11 +314,11 @@ fn what_is_there_twice() {
     );
     after(
         "[[vif]]\nname = \"x\"\nxen = \"a/1\"\nsocket = \"s\"\n",
-        &["p:14: socket belongs to a vhost-user card, this vif is Xen's"],
+        &["p:14: socket belongs to a vhost-user card, this vif is a Xen card"],
     );
     check(
         "[[link]]\nname = \"a\"\nxen = true\n[[link]]\nname = \"b\"\nxen = true\n",
-        &["p:6: link `a` takes Xen's cards already, and only one can"],
+        &["p:6: link `a` already takes Xen's cards, and only one link can"],
     );
     after(
         "[[vif]]\nname = \"x\"\n\nsocket = \"/run/./c\"\n",
@@ -326,7 +326,7 @@ fn what_is_there_twice() {
     );
     after(
         "mac = \"02:00:00:00:00:01\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nmac = \"02:00:00:00:00:01\"\n",
-        &["p:15: mac is pinned to vif `web` already"],
+        &["p:15: mac is already pinned to vif `web`"],
     );
     check(
         "[[link]]\nname = \"a\"\nuplink.tap = \"fl0\"\n[[link]]\nname = \"a\"\n[link.uplink]\n# tap\ntap = \"fl0\"\n",
@@ -339,7 +339,7 @@ fn what_is_there_twice() {
 }
 
 #[test]
-fn links_that_are_not_there() {
+fn missing_links() {
     vif("link = \"lna\"", "no link is named `lna`, did you mean `lan`?");
     vif("link = \"wan\"", "no link is named `wan`, did you mean `lan`?");
     vif("link = \"\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"\"");
@@ -348,23 +348,26 @@ fn links_that_are_not_there() {
         &["p:2: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"l l\""],
     );
     vif("link = \"x y\"", "link must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"x y\"");
-    check("link = []\n", &["p:1: no [[link]]: a policy has at least one"]);
-    check("[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n", &["p:1: no [[link]]: a policy has at least one"]);
+    check("link = []\n", &["p:1: no [[link]]: a policy needs at least one"]);
+    check("[[vif]]\nname = \"v\"\nsocket = \"s\"\nlink = \"l\"\n", &["p:1: no [[link]]: a policy needs at least one"]);
     after("[[link]]\nname = \"far\"\n", &["p:8: link is missing, the links are lan, far"]);
 }
 
 #[test]
-fn wires_that_lead_nowhere() {
-    link("uplink = { wire = \"lan\" }\n", "the wire of link `lan` leads back to it, it must lead to another");
+fn wires_without_a_valid_far_end() {
+    link(
+        "uplink = { wire = \"lan\" }\n",
+        "the wire of link `lan` leads back to the same link, it must lead to another",
+    );
     link("uplink = { wire = \"alb\" }\n", "no link is named `alb`, the links are lan");
     let far = "link = \"lan\"\n[[link]]\nname = \"far\"\nuplink = { tap = \"fl0\" }\n[[link]]\nname = \"near\"\nuplink = {\n  wire = \"far\" }\n";
     after(far, &["p:18: link `far` has an uplink of its own, the far end of a wire must have none"]);
     let two = "link = \"lan\"\n[[link]]\nname = \"a\"\nuplink = { wire = \"lan\" }\n[[link]]\nname = \"b\"\nuplink = { wire = \"lan\" }\n";
-    after(two, &["p:17: link `lan` is the far end of the wire of link `a` already"]);
+    after(two, &["p:17: link `lan` is already the far end of the wire of link `a`"]);
 }
 
 #[test]
-fn guarantees_that_cannot_be_kept() {
+fn impossible_guarantees() {
     after(
         "max_rate = \"10Mbit/s\"\nmin_rate = \"20Mbit/s\"\n",
         &["p:12: min_rate 20Mbit/s of vif `web` is above its max_rate 10Mbit/s"],
@@ -377,7 +380,7 @@ fn guarantees_that_cannot_be_kept() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+fn all_mistakes_are_reported_at_once_by_line() {
     let text = "metrics = 1\n[[vif]]\nlink = \"lan\"\nsocket = \"\"\nweight = 0\nqueues = 0\ncolour = 1\n\n[[link]]\nrate = \"1\"\nname = \"lan\"\n";
     check(
         text,
