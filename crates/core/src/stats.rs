@@ -20,8 +20,6 @@ pub enum DropReason {
     RxQueueFull,
     /// It waited too long in the receiver's queue.
     RxQueueTimeout,
-    /// The receiver's queue did not get shorter for too long, and the frame could not carry a mark ([`crate::codel`]).
-    RxCongested,
     /// The receiver is not connected or was disabled.
     ReceiverDown,
     /// Larger than the receiver's buffers or rules allow.
@@ -40,14 +38,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 14] = [
+    pub const ALL: [DropReason; 13] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
         DropReason::NoDestination,
         DropReason::RxQueueFull,
         DropReason::RxQueueTimeout,
-        DropReason::RxCongested,
         DropReason::ReceiverDown,
         DropReason::TooLarge,
         DropReason::UplinkFull,
@@ -66,7 +63,6 @@ impl DropReason {
             DropReason::NoDestination => "no_destination",
             DropReason::RxQueueFull => "rx_queue_full",
             DropReason::RxQueueTimeout => "rx_queue_timeout",
-            DropReason::RxCongested => "rx_congested",
             DropReason::ReceiverDown => "receiver_down",
             DropReason::TooLarge => "too_large",
             DropReason::UplinkFull => "uplink_full",
@@ -126,6 +122,4 @@ pub struct Counters {
     pub drops: Drops,
     /// Frames for this port's guest that were dropped in front of its ring, by reason. They are not among their senders' drops.
     pub receive_drops: Drops,
-    /// Frames for this port's guest that were marked because of congestion (CE, RFC 3168).
-    pub marked_frames: u64,
 }

@@ -87,9 +87,6 @@ impl Fabric {
         let Some(entry) = entries[port.index()].as_deref_mut() else { return (cost, After::Empty) };
         entry.expire(receivers, now);
         while budget.frames > 0 && budget.bytes > 0 && !entry.queue.is_empty() {
-            let judged = entry.queue.judge(&mut receivers.pool, now);
-            entry.counters.marked_frames += judged.marked;
-            entry.counters.receive_drops.add(DropReason::RxCongested, judged.dropped);
             let batch = entry.queue.offer(burst, budget);
             let put = entry.port.put(&batch, 0..batch.len(), now);
             if put.accepted > 0

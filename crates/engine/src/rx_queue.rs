@@ -4,8 +4,7 @@
 //! CPU, and copied once more into the guest's ring when that has room. The frames' bytes lie in chunks, each frame whole in one.
 
 use fairlane_core::PortId;
-use fairlane_core::codel::{Codel, Running, Verdict};
-use fairlane_core::packet::{Offload, ecn};
+use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Batch, Burst};
@@ -34,22 +33,6 @@ pub(crate) struct RxQueue {
     charged: u64,
     /// The sender of all frames, if they have one sender.
     owner: Option<PortId>,
-    codel: Codel,
-    /// The time in which the guest takes frames.
-    running: Running,
-    /// How many of the oldest frames CoDel let pass.
-    judged: usize,
-    /// Whether CoDel wants the frame after those dropped.
-    condemned: bool,
-    /// Bytes of the frames that CoDel has not judged.
-    unjudged: u64,
-}
-
-/// What CoDel did to frames that may be offered next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Judged {
-    pub marked: u64,
-    pub dropped: u64,
 }
 
 /// What is known of a queued frame.
@@ -59,8 +42,6 @@ pub(crate) struct Queued {
     pub offload: Offload,
     /// When it was queued.
     pub since: Nanos,
-    /// The same by the queue's own clock.
-    stamp: Nanos,
     /// Whether the link's uplink carried it.
     pub from_uplink: bool,
 }
@@ -110,64 +91,16 @@ impl RxQueue {
         let len = (chunk.len() - before) as u32;
         let (sender, from_uplink) = from;
         self.owner = if self.frames.is_empty() { Some(sender) } else { self.owner.filter(|owner| *owner == sender) };
-        let stamp = self.running.at(now);
-        self.frames.push_back(Queued { len, offload: batch.offload(frame), since: now, stamp, from_uplink });
-        self.unjudged += u64::from(len);
+        self.frames.push_back(Queued { len, offload: batch.offload(frame), since: now, from_uplink });
         self.charged += cost(len.into());
         pool.used += cost(len.into());
         true
     }
 
-    /// The guest takes frames now: CoDel (RFC 8289) judges those that it may be offered next, marks them or drops them.
-    pub fn judge(&mut self, pool: &mut RxPool, now: Nanos) -> Judged {
-        let mut done = Judged::default();
-        let clock = self.running.advance(now);
-        loop {
-            if self.condemned {
-                if self.judged > 0 {
-                    // Those before it come first.
-                    break;
-                }
-                self.pop(pool);
-                done.dropped += 1;
-                continue;
-            }
-            let Some(frame) = self.frames.get(self.judged).filter(|_| self.judged < BURST) else { break };
-            self.unjudged -= u64::from(frame.len);
-            let verdict = self.codel.dequeue(clock.since(frame.stamp), self.unjudged, clock);
-            if verdict == Verdict::Pass {
-                self.judged += 1;
-            } else if self.mark(self.judged) {
-                self.judged += 1;
-                done.marked += 1;
-            } else {
-                self.condemned = true;
-            }
-        }
-        done
-    }
-
-    /// Marks a frame, counted from the oldest. False if it cannot carry a mark.
-    #[cold]
-    fn mark(&mut self, index: usize) -> bool {
-        let (mut chunk, mut start) = (0, self.start);
-        for (at, frame) in self.frames.iter().enumerate().take(index + 1) {
-            if start == self.chunks[chunk].len() {
-                (chunk, start) = (chunk + 1, 0);
-            }
-            let end = start + frame.len as usize;
-            if at == index {
-                return ecn::mark(&mut self.chunks[chunk][start..end]);
-            }
-            start = end;
-        }
-        false
-    }
-
-    /// The oldest frames that were judged, as far as the budget goes, at most [`BURST`].
+    /// The oldest frames, as far as the budget goes, at most [`BURST`].
     pub fn offer<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let (mut chunk, mut start) = (0, self.start);
-        let frames = self.frames.iter().take(self.judged).map(|frame| {
+        let frames = self.frames.iter().take(BURST).map(|frame| {
             if start == self.chunks[chunk].len() {
                 (chunk, start) = (chunk + 1, 0);
             }
@@ -183,11 +116,6 @@ impl RxQueue {
     /// Takes the oldest frame out.
     pub fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
         let frame = self.frames.pop_front()?;
-        if self.judged > 0 {
-            self.judged -= 1;
-        } else if !std::mem::take(&mut self.condemned) {
-            self.unjudged -= u64::from(frame.len);
-        }
         self.charged -= cost(frame.len.into());
         pool.used -= cost(frame.len.into());
         // The frame may be the first of the next chunk, where it did not fit into the one before.

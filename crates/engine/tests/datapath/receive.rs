@@ -5,7 +5,7 @@ use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::receive::{self, Receive};
 use fairlane_core::sched::{self, SchedulerKind, Share};
-use fairlane_core::stats::{Counters, DropReason, Drops};
+use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::Clock;
 use proptest::prelude::*;
@@ -282,52 +282,6 @@ fn what_a_guest_receives_is_bounded_by_its_rate() {
     // 10 frames a millisecond of 30.
     assert!(bytes[0].abs_diff(600_000) <= 12_000, "{bytes:?}");
     assert_eq!(bytes[1], 30 * 60 * 1000);
-}
-
-/// Guest 1 takes one frame each millisecond, and the uplink has two for it. Returns its counters after ten seconds.
-fn congested(packet: &[u8]) -> Counters {
-    let mut link = Link::new(Turns::of(8), 1, 1);
-    for _ in 0..10_000 {
-        (0..2).for_each(|_| link.peers[0].send(packet, Offload::default()));
-        link.settle();
-        link.peers[1].receive();
-        link.clock.advance(Nanos::from_millis(1));
-    }
-    link.counters(1)
-}
-
-/// An IPv4 packet with these two bits of ECN. Its length is more than half a large frame's, so that one behind it is a queue.
-fn packet(ecn: u8) -> Vec<u8> {
-    let mut packet = frame(mac(1), mac(0), 0, 1514);
-    packet[12..14].copy_from_slice(&[8, 0]);
-    packet[14..34].copy_from_slice(&[0x45, ecn, 5, 220, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 9]);
-    packet
-}
-
-#[test]
-fn senders_to_a_guest_that_is_too_slow_are_told() {
-    let unmarkable = congested(&packet(0));
-    assert!(unmarkable.receive_drops.get(DropReason::RxCongested) > 50, "{unmarkable:?}");
-    assert_eq!(unmarkable.marked_frames, 0);
-    let marked = congested(&packet(2));
-    assert!(marked.marked_frames > 50, "{marked:?}");
-    assert_eq!(marked.receive_drops.get(DropReason::RxCongested), 0);
-}
-
-#[test]
-fn a_guest_that_is_away_is_no_congestion() {
-    let mut link = Link::new(Turns::of(8), 1, 1);
-    // It takes all that waits in the one millisecond of each 90 in which it runs.
-    for millisecond in 0..10_000 {
-        link.peers[0].send(&packet(2), Offload::default());
-        if millisecond % 90 == 89 {
-            drain(&mut link, 1);
-        }
-        link.settle();
-        link.clock.advance(Nanos::from_millis(1));
-    }
-    let counters = link.counters(1);
-    assert_eq!((counters.marked_frames, counters.receive_drops.total()), (0, 0));
 }
 
 /// What happens in one step of a random life.
