@@ -22,8 +22,8 @@ mod messages;
 pub mod metrics;
 mod ports;
 mod receivers;
-mod rx_queue;
-pub mod snapshot;
+pub mod rx_queue;
+mod snapshot;
 mod waiters;
 pub mod worker;
 
