@@ -8,7 +8,6 @@
 pub mod ack;
 pub mod codel;
 pub mod packet;
-pub mod receive;
 pub mod sched;
 pub mod stats;
 pub mod switch;

@@ -21,9 +21,7 @@ mod forward;
 mod messages;
 pub mod metrics;
 mod ports;
-mod receivers;
-pub mod rx_queue;
-mod snapshot;
+pub mod snapshot;
 mod waiters;
 pub mod worker;
 
@@ -31,4 +29,4 @@ pub use bridge::{Bridge, Round};
 pub use engine::Engine;
 pub use entry::{BUCKETS, Waiting};
 pub use error::Error;
-pub use forward::UPLINK;
+pub use forward::{PATIENCE, UPLINK};
