@@ -12,8 +12,8 @@ MPI := $(TARGET)/$(HOST)/agent/all-to-all
 all: agent plugin mpi
 	$(CARGO) build --release --bins
 
-# What runs alone in an initramfs, linked statically: the guests' first program, and with it Fairlane for a driver domain and the
-# frontend that it is tested with.
+# Programs that run in an initramfs, statically linked: the guests' init, Fairlane for a driver domain, and the frontend that it is
+# tested with.
 STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
 	$(CARGO) build --quiet --profile agent --target $(HOST) --bins --package fairlane-agent
 init:
@@ -21,14 +21,14 @@ init:
 agent:
 	$(STATIC) --package fairlane --package fairlane-hostile
 
-# What counts instructions in the emulator, beside the agent.
+# The emulator's plugin that counts instructions, built beside the agent.
 plugin: $(PLUGIN)
 
 $(PLUGIN): crates/lab/plugin/path-length.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
 
-# The program of an exchange by MPI, for guests that have Open MPI, beside the agent.
+# The MPI exchange program, for guests that have Open MPI, built beside the agent.
 mpi: $(MPI)
 
 $(MPI): crates/lab/mpi/all-to-all.c
@@ -36,27 +36,27 @@ $(MPI): crates/lab/mpi/all-to-all.c
 	@mkdir -p $(@D)
 	mpicc.openmpi -std=c11 -O2 -Wall -Wextra -Werror -o $@ $<
 
-# What the guests are made of, installed only where it is missing.
+# Programs that run guests; installed only if they are missing.
 guests:
 	@deploy/need linux.uml user-mode-linux
 	@deploy/need qemu-system-x86_64 qemu-system-x86
 	@deploy/need ethtool ethtool
 	@deploy/need ip iproute2
 
-# What the bench measures against.
+# The systems that the bench compares with.
 peers: guests
 	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
 	@deploy/need setpriv util-linux
 
-# Real guests on a shared link, before and after: about a minute behind what it builds, once. Writes out/demo/report.html.
+# Real guests on a shared link, before and after: about a minute after the first build. Writes out/demo/report.html.
 demo: guests
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory init && $(CARGO) build --release --package fairlane && built=$$(date +%s) && \
 	$(TARGET)/release/fairlane demo --out out/demo && \
-	echo "out/demo/report.html is there after $$(($$(date +%s) - start)) s, $$((built - start)) of them to build"
+	echo "out/demo/report.html was written after $$(($$(date +%s) - start)) s, $$((built - start)) s of them for the build"
 
-# The sources' experiments on the emulated Xen host, and one page of all: under an hour. Writes out/lab.
+# The papers' experiments on the emulated Xen host, and one page with all of them: under an hour. Writes out/lab.
 EXPERIMENTS := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk \
 	delay-ping delay-packet transfer alltoall
 lab: guests all
@@ -68,8 +68,8 @@ lab: guests all
 	exit $$status
 	FAIRLANE_GUESTS=required $(CARGO) test --package fairlane-lab --test repeatable
 
-# Connections a second and HTTP by object size on one hardware, system by system, and on guests of this computer, by both
-# backends; instructions a connection on Xen and KVM; and pages that compare them. Writes out/lab.
+# Connections a second and HTTP by object size, system by system on the same emulated hardware, and on guests of this host, with both
+# backends; instructions per connection on Xen and KVM; and pages that compare them. Writes out/lab.
 platforms: guests all
 	$(TARGET)/release/fairlane lab setup
 	status=0; \
@@ -96,7 +96,7 @@ platforms: guests all
 	done; \
 	exit $$status
 
-# The lab's packages are fetched while the code is looked at.
+# The lab's packages are fetched while the linters run.
 test: guests plugin mpi
 	@deploy/need haproxy haproxy
 	@deploy/need orterun openmpi-bin
@@ -114,51 +114,51 @@ lint: cargo-deny
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) deny --offline check bans licenses sources
 
-# What is depended on, with what is known against it: the list of that comes over the network.
+# Checks the dependencies, including known vulnerabilities: fetches the list of advisories over the network.
 deny: cargo-deny
 	$(CARGO) deny check
 
 cargo-deny:
 	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 
-# Fairlane beside its peers; writes out/bench/result.json and report.html.
+# Fairlane beside its peers. Writes out/bench/result.json and report.html.
 bench: peers all
 	$(CARGO) run --quiet --release --package fairlane-bench -- --out out/bench
 
-# A minute of arbitrary input for each of what faces a guest, a frontend or a file; `make test` has some seconds of each.
+# A minute of arbitrary input for each fuzz target; `make test` runs each for some seconds.
 fuzz:
 	fuzz/run 60
 
-# Simulated hours of 1,000 guests that come, go, wait and attack, with kills, upgrades and moves: HOURS=72 SEED=1. A minute of it is in
-# `make test`.
+# Simulated hours of 1,000 guests that start, stop, pause and attack, with kills, upgrades and moves: HOURS=72 SEED=1. `make test` runs
+# a minute of it.
 HOURS ?= 72
 SEED ?= 1
 soak:
 	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) \
 		$(CARGO) test --release --package fairlane-engine --test soak -- nothing_breaks
 
-# An hour of real guests beside a daemon that is attacked, changed, killed and upgraded: HOURS=1 SEED=1. Some seconds of it are in
-# `make test`.
+# An hour of real guests on a daemon that is attacked, reconfigured, killed and upgraded: HOURS=1 SEED=1. `make test` runs some seconds
+# of it.
 soak-guests: HOURS = 1
 soak-guests: guests agent
 	FAIRLANE_SOAK_HOURS=$(HOURS) FAIRLANE_SOAK_SEED=$(SEED) FAIRLANE_GUESTS=required \
 		$(CARGO) test --package fairlane --test soak_guests -- --nocapture
 
-# 10,000 transfers, each through kills after random stores of early ack.
+# 10,000 transfers, in each of which the backend is killed after random stores of early ack.
 kills:
 	FAIRLANE_TRANSFERS=10000 $(CARGO) test --package fairlane-port --test kills -- --nocapture transfers
 
-# Rings that are served while their guests race, watched by ThreadSanitizer.
+# Serves rings while their guests race, under ThreadSanitizer.
 race:
 	TSAN_OPTIONS=suppressions=$(CURDIR)/crates/port/race.supp RUSTC_BOOTSTRAP=1 \
 		RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg race" \
 		$(CARGO) test --target $(HOST) --package fairlane-port --lib -- race --test-threads=1
 
-# The same by Miri, where a nightly toolchain has it.
+# The same under Miri, which needs a nightly toolchain.
 miri:
 	MIRIFLAGS=-Zmiri-tree-borrows cargo +nightly miri test --package fairlane-port --lib -- race
 
-# The arithmetic of indices over its whole domain.
+# Proves the arithmetic of ring indices by trying its whole domain.
 proofs:
 	$(CARGO) test --release --package fairlane-port --lib -- --ignored proof_
 

@@ -1,4 +1,4 @@
-//! A bridge over memory ports: two guests and an uplink, with no system beneath them and no time but ours.
+//! A bridge between memory ports: two guests and an uplink, without system calls, in virtual time.
 //!
 //! `cargo run --package fairlane-engine --example bridge`
 
@@ -19,8 +19,8 @@ fn frame(to: u8, from: u8) -> Vec<u8> {
     frame
 }
 
-/// Two guests send 5,000 frames each to a station outside, `weights` their weights; the uplink takes `room` frames. How many of them
-/// are each guest's.
+/// Two guests with these weights send 5,000 frames each to an external station, and the uplink has room for `room` frames. Returns how
+/// many of these each guest sent.
 fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
     let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
     let mut bridge = Bridge::new("lan", Config { isolate: true, seed: 1 }, scheduler);
@@ -32,7 +32,7 @@ fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
             let share = Share { weight: weights[guest], min_rate: 0, max_rate: None, burst: 0 };
             bridge
                 .add(&format!("guest{guest}"), Box::new(port), share, AntiSpoofing::default(), Nanos(0))
-                .expect("no anti_spoofing");
+                .expect("no pinned addresses");
             peer
         })
         .collect();
@@ -41,7 +41,7 @@ fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
             guest.send(&frame(9, number as u8), Offload::default());
         }
     }
-    // A worker does this over and over. What finds no room outside stays in its guest's ring.
+    // A worker runs such rounds in a loop. Frames for which the uplink has no room stay in their guest's ring.
     let (clock, mut burst) = (Manual::default(), Burst::new());
     while bridge.round(&mut burst, clock.now(), &clock).frames > 0 {}
     let mut sent = [0; 2];
@@ -53,13 +53,13 @@ fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
 
 fn main() {
     let [one, other] = sent_by([3, 1], 4000);
-    println!("of 4,000 frames the guest of weight 3 sent {one}, the one of weight 1 {other}");
+    println!("of 4,000 frames the guest with weight 3 sent {one}, the guest with weight 1 {other}");
 }
 
 #[test]
 fn room_is_shared_by_weight() {
     let [one, other] = sent_by([3, 1], 4000);
     assert_eq!(one + other, 4000);
-    // Within a budget of 32 frames each.
+    // Exact within one budget, 32 frames, for each guest.
     assert!((2936..=3064).contains(&one), "{one}");
 }

@@ -1,4 +1,4 @@
-//! A port written from nothing: a mirror, which sends each frame back to where it came from.
+//! A port written from scratch: a mirror, which returns each frame to its sender.
 //!
 //! `cargo run --package fairlane-engine --example port`
 
@@ -14,7 +14,7 @@ use fairlane_port::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Sta
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Frames that it keeps at most. Further ones wait in their senders' rings.
+/// The most frames that the mirror holds. Further frames wait in their senders' rings.
 const ROOM: usize = 64;
 
 /// The port.
@@ -47,7 +47,7 @@ impl Sink for Mirror {
                 return Put { accepted, refusal: Some(Refusal::Full) };
             }
             let mut bytes = Vec::new();
-            // A frame's bytes may be in a guest's memory still, and fail to come from there.
+            // Part of a frame may still be in guest memory, and reading it may fail.
             if !batch.read(index, &mut bytes) {
                 return Put { accepted, refusal: Some(Refusal::Never(DropReason::Malformed)) };
             }
@@ -83,14 +83,14 @@ impl Control for Mirror {
     }
 }
 
-/// A guest behind a mirror sends frames of its own address; those that came back.
+/// A guest sends `count` frames to a mirror as its uplink. Returns the frames that came back.
 fn mirrored(count: u8) -> Vec<Vec<u8>> {
     let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
     let mut bridge = Bridge::new("lan", Config { isolate: false, seed: 1 }, scheduler);
     bridge.set_uplink(Box::new(Mirror::default()));
     let (port, guest) = memory::pair(1000);
     let share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
-    bridge.add("guest", Box::new(port), share, AntiSpoofing::default(), Nanos(0)).expect("no anti_spoofing");
+    bridge.add("guest", Box::new(port), share, AntiSpoofing::default(), Nanos(0)).expect("no pinned addresses");
     for number in 0..count {
         let mut frame = vec![number; 60];
         frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);

@@ -1,4 +1,4 @@
-//! A scheduler of one's own, driven in virtual time: the dearest port first, whatever that costs the others.
+//! A custom scheduler, driven in virtual time: strict priority to the port with the highest weight.
 //!
 //! `cargo run --package fairlane-engine --example scheduler`
 
@@ -7,7 +7,7 @@ use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, Share};
 use fairlane_core::time::{Nanos, SECOND};
 use std::collections::BTreeMap;
 
-/// Always serves the active port of the highest weight.
+/// Always serves the active port with the highest weight.
 #[derive(Default)]
 struct Strict {
     weights: BTreeMap<PortId, u32>,
@@ -31,7 +31,7 @@ impl Scheduler for Strict {
     }
 
     fn next(&mut self, _now: Nanos) -> Next {
-        // Out of the list until it is charged: it is not offered twice.
+        // The port is off the list until it is charged, so that it is not named twice.
         let Some(place) = (0..self.active.len()).max_by_key(|place| self.weights[&self.active[*place]]) else {
             return Next::Idle;
         };
@@ -49,12 +49,12 @@ impl Scheduler for Strict {
     }
 }
 
-/// Bits a second of the link, and bytes of each frame.
+/// The link's rate in bit/s, and the bytes of each frame.
 const RATE: u64 = 100_000_000;
 const FRAME: u64 = 1514;
 
-/// Two ports share the link for a second. One always has frames; the other, of the higher weight, offers 30 Mbit/s of them. What each
-/// sent, as parts of the link.
+/// Two ports share the link for a second. One is always backlogged; the other has the higher weight and offers 30 Mbit/s. Returns the
+/// share of the link that each used.
 fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
     let (bulk, voice) = (PortId(1), PortId(2));
     let share = |weight| Share { weight, min_rate: 0, max_rate: None, burst: 0 };
@@ -89,11 +89,11 @@ fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
 
 fn main() {
     let [bulk, voice] = shares(Box::new(Strict::default()));
-    println!("bulk {bulk:.3} of the link, voice {voice:.3}: all that it offered");
+    println!("bulk used {bulk:.3} of the link, voice {voice:.3}, which is all that it offered");
 }
 
 #[test]
-fn the_dearest_port_gets_all_that_it_offers() {
+fn the_port_with_the_highest_weight_gets_all_that_it_offers() {
     let [bulk, voice] = shares(Box::new(Strict::default()));
     assert!((voice - 0.3).abs() < 0.01 && (bulk - 0.7).abs() < 0.01, "{bulk} {voice}");
 }

@@ -1,9 +1,9 @@
-//! Changes to bytes that were right.
+//! Changes to valid bytes.
 
-/// Bytes of a change in an input.
+/// Bytes of one change in an input.
 const EDIT: usize = 4;
 
-/// Changes bytes: each four of `edits` say where, in 16 bits, and add two bytes there.
+/// Changes bytes: each four bytes of `edits` are an offset of 16 bits and two bytes to add there.
 pub fn edit(bytes: &mut [u8], edits: &[u8]) {
     for edit in edits.chunks_exact(EDIT) {
         let place = usize::from(u16::from_le_bytes([edit[0], edit[1]]));

@@ -1,9 +1,9 @@
-//! What fuzz targets share.
+//! Code shared by the fuzz targets.
 
 mod edits;
-mod said;
+mod message;
 mod steps;
 
 pub use edits::edit;
-pub use said::Said;
+pub use message::Message;
 pub use steps::{Conversation, STEP, check};

@@ -1,19 +1,19 @@
-//! Steps of conversations between a guest and senders outside, as early ack sees them.
+//! Steps of conversations between a guest and external senders, as early ack sees them.
 
-use fairlane_core::ack::{EarlyAck, Fallback, Ring, LookupBatch, Direction};
+use fairlane_core::ack::{Direction, EarlyAck, Fallback, LookupBatch, Ring};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags, checksum};
 use fairlane_core::time::Nanos;
 use std::iter::once;
 use std::net::IpAddr;
 
-/// Bytes of a step in an input: what happens, and numbers near those of a connection.
+/// Bytes of a step in an input: the kind of event, and numbers near those of a connection.
 pub const STEP: usize = 12;
 
-/// What two connections of a guest have come to.
+/// The state of a guest's two connections.
 pub struct Conversation {
     pub now: Nanos,
     sights: Vec<LookupBatch>,
-    /// The greatest end of what was delivered, for each connection.
+    /// The highest end of delivered data, for each connection.
     most: [i32; 2],
 }
 
@@ -34,8 +34,8 @@ impl Conversation {
         }
     }
 
-    /// Takes a step: a frame of a sender's or the guest's, or some time. An ACK that goes out for the guest is a right one; that it
-    /// acknowledges no more than was delivered is known where the conversation is `whole`.
+    /// Takes a step: a frame from a sender or from the guest, or time passes. Checks that an ACK sent for the guest is valid, and, if the
+    /// conversation is `whole`, that it acknowledges only delivered data.
     pub fn step(&mut self, early: &mut EarlyAck<'_>, step: &[u8; STEP], whole: bool) {
         let [kind, which, _, seq, seq_high, _, _, len, len_high, window, stamp, rest] = *step;
         match kind & 7 {
@@ -79,8 +79,8 @@ impl Conversation {
     }
 }
 
-/// Checks what is true of flows at any time: their copies add up, and are of all that was acknowledged early and is not
-/// known to be lost.
+/// Checks the invariants of flows: the sum of their copies is the total, and they cover all data that was acknowledged early, except
+/// data known to be lost.
 pub fn check(early: &EarlyAck<'_>) {
     let flows = || early.flows();
     let retained: u64 = flows().map(|flow| u64::from(flow.retained)).sum();
@@ -113,7 +113,7 @@ fn frame(step: &[u8; STEP], inward: bool) -> Vec<u8> {
     }
     .write(&mut out, |out| out.resize(out.len() + payload(len, len_high), rest));
     if kind & 0x80 != 0 {
-        // Some byte of the headers is something else.
+        // Change a byte of the headers.
         out[usize::from(rest) % 54] ^= stamp;
     }
     out

@@ -1,4 +1,5 @@
-//! Any frames from both sides of a connection: early ack may not panic, grow, acknowledge what was not delivered, or go back.
+//! Any frames from both sides of a connection: early ack must not panic, exceed its memory, acknowledge undelivered data, or move an ACK
+//! backwards.
 #![no_main]
 
 use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode};

@@ -1,10 +1,10 @@
-//! Lines of any text from a client of the control socket: each is answered with one, the backend does what they say or says why not, and
-//! serves the next client.
+//! Arbitrary lines from a client of the control socket: each line gets one reply, the backend executes the request or reports why not,
+//! and it serves the next client.
 #![no_main]
 
-use fairlane_policy::{Card, Policy};
 use fairlane_engine::Engine;
 use fairlane_engine::control::{Answer, Client, Error, FlowsFile, Reload, Request, Server, Set, StartCapture};
+use fairlane_policy::{Card, Policy};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What bytes from 128 on stand for, so that an input gets to what a request means; behind these are bytes that are no text.
+/// The text that input bytes from 128 on stand for, so that inputs form meaningful requests. Bytes beyond this list are not valid text.
 const WORDS: [&str; 46] = [
     r#"{"protocol":1,"request":"#,
     r#"{"protocol":2,"request":"#,
@@ -67,7 +67,7 @@ struct Bench {
     directory: tempfile::TempDir,
     engine: Engine,
     at_first: Policy,
-    /// Serves lines, and has the engine do what they mean. What a line can name outside the directory is not passed on.
+    /// Serves lines, and passes the requests on to the engine, except requests that name files outside the directory.
     _server: Server,
     stream: BufReader<UnixStream>,
 }
@@ -94,7 +94,9 @@ fuzz_target!(|input: &[u8]| {
             bench.stream.get_mut().write_all(line).unwrap();
             let mut answer = Vec::new();
             bench.stream.read_until(b'\n', &mut answer).unwrap();
-            let Value::Object(answer) = serde_json::from_slice(&answer).unwrap() else { panic!("it is no object") };
+            let Value::Object(answer) = serde_json::from_slice(&answer).unwrap() else {
+                panic!("the reply is not an object")
+            };
             assert!(answer.len() == 1 && (answer.contains_key("ok") || answer["error"] != ""));
         }
         bench.renew();
@@ -117,8 +119,8 @@ impl Bench {
         let client = Mutex::new(Client::connect(&control).unwrap());
         let place = directory.path().to_owned();
         let answer: Answer = Arc::new(move |request| {
-            told_again(&request);
-            ask(&mut client.lock().unwrap(), request, &place).map_err(|error| match error {
+            round_trip(&request);
+            execute(&mut client.lock().unwrap(), request, &place).map_err(|error| match error {
                 Error::Refused(sentence) => fairlane_engine::Error::Policy(sentence),
                 gone => panic!("{gone}"),
             })
@@ -128,7 +130,7 @@ impl Bench {
         Bench { directory, engine, at_first, _server: server, stream }
     }
 
-    /// Goes back to the first policy, without captures and files.
+    /// Restores the first policy, and removes captures and files.
     fn renew(&mut self) {
         for name in FILES.map(|name| self.directory.path().join(name)) {
             if std::fs::remove_file(&name).is_ok() {
@@ -145,8 +147,8 @@ impl Bench {
     }
 }
 
-/// A request is the same when it is written and read again.
-fn told_again(request: &Request) {
+/// Checks that a request survives serialization.
+fn round_trip(request: &Request) {
     let text = serde_json::to_string(request).unwrap();
     assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), *request);
 }
@@ -154,8 +156,8 @@ fn told_again(request: &Request) {
 /// Files that requests can name.
 const FILES: [&str; 3] = ["0", "1", "2"];
 
-/// Has the engine do what is asked, with files of the directory alone.
-fn ask(client: &mut Client, request: Request, directory: &Path) -> Result<Value, Error> {
+/// Executes a request, restricted to files in the directory.
+fn execute(client: &mut Client, request: Request, directory: &Path) -> Result<Value, Error> {
     let ours = |file: PathBuf| directory.join(FILES[file.as_os_str().len() % FILES.len()]);
     let done = |()| Value::Null;
     match request {
@@ -175,7 +177,7 @@ fn ask(client: &mut Client, request: Request, directory: &Path) -> Result<Value,
     }
 }
 
-/// Whether a policy is wrong, or all of its sockets are in the directory.
+/// Whether a policy has mistakes, or all of its sockets are in the directory.
 fn is_within(text: &str, directory: &Path) -> bool {
     let Ok(policy) = Policy::parse("policy.toml", text) else { return true };
     let is_ours = |card: &Card| matches!(card, Card::VhostUser { socket, .. } if socket.parent() == Some(directory));

@@ -1,11 +1,12 @@
-//! An export of any bytes, or a right one that was changed: it is taken over whole or not at all.
+//! An export of arbitrary bytes, or a valid one that was modified: it is imported as a whole or not at all.
 #![no_main]
 
 use fairlane_core::ack::{Block, Config, EarlyAck, Flow, Memory, Mode};
 use fairlane_fuzz::{Conversation, STEP, check, edit};
 use libfuzzer_sys::fuzz_target;
 
-// The first two bytes say how many steps and how many bytes of changes make the export; without changes the rest is one itself.
+// The first two bytes are the number of steps and the number of bytes of changes that produce the export. Without changes, the rest of
+// the input is itself the export.
 fuzz_target!(|input: &[u8]| {
     let Some((&[steps, edits], rest)) = input.split_first_chunk() else { return };
     let (before, rest) = rest.split_at(rest.len().min(usize::from(steps) % 16 * STEP));
@@ -34,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     check(&early);
     converse(&mut early, &mut conversation, after, false);
     if taken.is_ok() {
-        // What goes on from here, goes on there as it would have here.
+        // Exported again and imported elsewhere, the flows are the same.
         let onward = early.export();
         let mut early = elsewhere.early();
         let count = u32::from_le_bytes(onward[6..10].try_into().unwrap());
@@ -43,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Takes steps of the guest. They are too few for a flow of the neighbour's to grow old.
+/// Takes the guest's steps. They are too few for a neighbour's flow to time out.
 fn converse(early: &mut EarlyAck<'_>, conversation: &mut Conversation, steps: &[u8], whole: bool) {
     for step in steps.as_chunks().0 {
         conversation.step(early, step, whole);
@@ -51,7 +52,7 @@ fn converse(early: &mut EarlyAck<'_>, conversation: &mut Conversation, steps: &[
     }
 }
 
-/// Memory of an early ack.
+/// Memory for one `EarlyAck`.
 #[derive(Default)]
 struct Places {
     flows: Vec<Flow>,
@@ -59,7 +60,7 @@ struct Places {
 }
 
 impl Places {
-    /// An early ack with nothing in it.
+    /// An `EarlyAck` without flows.
     fn early(&mut self) -> EarlyAck<'_> {
         self.flows.resize(6, Flow::default());
         self.blocks.resize(8, Block::FREE);

@@ -1,12 +1,12 @@
-//! Any conversation over the vhost-user socket, with descriptors where it pleases: the backend survives, closes what it was
-//! given, and serves the next frontend.
+//! Arbitrary messages on the vhost-user socket, with file descriptors attached anywhere: the backend survives, closes the descriptors
+//! that it received, and serves the next frontend.
 #![no_main]
 
 #[path = "../../crates/port/tests/frontend/mod.rs"]
 mod frontend;
 
 use fairlane_core::packet::Offload;
-use fairlane_fuzz::Said;
+use fairlane_fuzz::Message;
 use fairlane_port::{Control, Status};
 use frontend::*;
 use libfuzzer_sys::fuzz_target;
@@ -38,16 +38,16 @@ fuzz_target!(|input: &[u8]| {
             frontend.set_up(RICH, 2);
         }
         for count in 1.. {
-            let Some(said) = Said::next(&mut input) else { break };
+            let Some(message) = Message::next(&mut input) else { break };
             if count % 64 == 0 {
-                // Nobody else reads what this thread sends, and the socket holds some hundred messages.
+                // No other thread reads what this thread sends, and the socket holds some hundred messages.
                 backend.settle();
             }
-            let files = said.files(frontend.memory.as_raw_fd(), frontend.kicks[0].as_raw_fd());
-            if said.raw {
-                frontend.send_raw(said.payload, &files);
+            let files = message.files(frontend.memory.as_raw_fd(), frontend.kicks[0].as_raw_fd());
+            if message.raw {
+                frontend.send_raw(message.payload, &files);
             } else {
-                frontend.send(said.request, said.flags, said.payload, &files);
+                frontend.send(message.request, message.flags, message.payload, &files);
             }
         }
         backend.settle();

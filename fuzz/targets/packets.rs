@@ -1,11 +1,11 @@
-//! A frame of any bytes: no view, checksum, offload, segment or switch may panic, and what they say must agree.
+//! A frame of arbitrary bytes: views, checksums, offloads, segmentation and the switch must not panic, and must agree with each other.
 #![no_main]
 
 use fairlane_core::PortId;
 use fairlane_core::packet::{
     Arp, Checksum, Ethernet, Gso, GsoKind, Icmp, Ip, Mac, Offload, Segments, Tcp, Udp, checksum,
 };
-use fairlane_core::switch::{Config, AntiSpoofing, Switch};
+use fairlane_core::switch::{AntiSpoofing, Config, Switch};
 use fairlane_core::time::Nanos;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     forward(control[9], head);
 });
 
-/// Every view over a head.
+/// Creates every view of a head.
 fn look(head: &[u8]) {
     let Ok(frame) = Ethernet::new_checked(head) else { return };
     let _ = (frame.destination(), frame.source(), frame.vlan());
@@ -47,7 +47,7 @@ fn look(head: &[u8]) {
     let _ = Icmp::new_checked(upper.payload);
 }
 
-/// Cuts a frame; its segments carry its payload and right checksums.
+/// Segments a frame; the segments carry its payload and correct checksums.
 fn cut(frame: &[u8], gso: Gso) {
     let Ok(mut segments) = Segments::new(frame, gso) else { return };
     let payload = frame.len() - usize::from(gso.header);
@@ -59,7 +59,7 @@ fn cut(frame: &[u8], gso: Gso) {
     assert_eq!(carried, payload);
 }
 
-/// A switch with a pinned, an address-pinned and a learning port, which knows nobody yet.
+/// A switch with a port with a pinned MAC address, one with pinned IP addresses and a learning port; it has learned nothing yet.
 fn forward(from: u8, head: &[u8]) {
     SWITCH.with_borrow_mut(|switch| {
         switch.isolate(from & 4 != 0);
@@ -69,13 +69,13 @@ fn forward(from: u8, head: &[u8]) {
             assert!(switch.flood(from).all(|to| to != from));
         }
         if from != PINNED {
-            // To attach it anew is to forget what was learned from it, and takes a fraction of the time that a new switch does.
+            // Attaching the port again forgets what was learned from it, in a fraction of the time that a new switch takes.
             attach(switch, from);
         }
     });
 }
 
-/// The port of which nothing is learned.
+/// The port from which the switch does not learn.
 const PINNED: PortId = PortId(1);
 
 thread_local! {

@@ -1,11 +1,10 @@
-//! A policy file of any text, and what is to be set in it: everything wrong is told with its line, and what is right can be run, set and
-//! changed.
+//! An arbitrary policy file and arbitrary settings: every mistake is reported with its line, and a valid policy can be run and changed.
 #![no_main]
 
 use fairlane_policy::{Policy, Setting, Terms, VifSetting, units};
 use libfuzzer_sys::fuzz_target;
 
-/// What bytes from 128 on stand for, so that an input gets to what a policy means.
+/// The text that input bytes from 128 on stand for, so that inputs form meaningful policies.
 const WORDS: [&str; 96] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
@@ -105,7 +104,7 @@ const WORDS: [&str; 96] = [
     "50ms",
 ];
 
-// Parts are separated by zeros: two policies, and then a target, a key and a value again and again.
+// Zeros separate the parts of an input: two policies, then any number of triples of target, key and value.
 fuzz_target!(|input: &[u8]| {
     let text = text(input);
     let mut parts = text.split('\0');
@@ -121,7 +120,7 @@ fuzz_target!(|input: &[u8]| {
     }
     while let (Some(target), Some(key), Some(value)) = (parts.next(), parts.next(), parts.next()) {
         set(&mut policy, target, key, value);
-        take_in(&mut policy, target, key, value);
+        add_and_remove_card(&mut policy, target, key, value);
     }
 });
 
@@ -137,7 +136,7 @@ fn text(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads a policy; what is wrong with one is told of its lines.
+/// Parses a policy; every mistake names one of its lines.
 fn read(text: &str) -> Option<Policy> {
     match Policy::parse("policy.toml", text) {
         Ok(policy) => Some(policy),
@@ -150,7 +149,7 @@ fn read(text: &str) -> Option<Policy> {
     }
 }
 
-/// Sets what can be set: only that changes, or nothing.
+/// Applies a setting: only that setting changes, or nothing.
 fn set(policy: &mut Policy, target: &str, key: &str, value: &str) {
     let Ok(setting) = Setting::parse(key, value) else { return };
     if let Setting::Vif(VifSetting::Burst(bytes)) = setting {
@@ -163,12 +162,12 @@ fn set(policy: &mut Policy, target: &str, key: &str, value: &str) {
     }
 }
 
-/// Takes a card of Xen's in, with terms of any text, and lets it go again: all others stay as they are.
-fn take_in(policy: &mut Policy, guest: &str, weight: &str, min_rate: &str) {
+/// Adds a Xen card with arbitrary rates and weight, and removes it: the rest of the policy is unchanged.
+fn add_and_remove_card(policy: &mut Policy, guest: &str, weight: &str, min_rate: &str) {
     let before = policy.clone();
     let terms = Terms { weight: Some(weight.to_owned()), min_rate: Some(min_rate.to_owned()) };
-    policy.take_in(guest, 0, &terms);
+    policy.add_found_card(guest, 0, &terms);
     before.changes(policy).expect("no card needs a restart");
-    policy.let_go(guest, 0);
+    policy.remove_found_card(guest, 0);
     assert!(*policy == before);
 }

@@ -1,5 +1,5 @@
-//! A file of early ack's with flows and copies that were changed while no process had it, or with any bytes: it is taken up or refused,
-//! served, and taken up again, and a neighbour's file stays as it is.
+//! An early ack file whose flows and copies were changed while no process had it open, or with arbitrary bytes: it is resumed or
+//! refused, served, and resumed again, and a neighbour's file is unchanged.
 #![no_main]
 
 use fairlane_core::ack::{Block, Flow, FlowView, Mode};
@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Bytes at the start of each part of the file that an input can change, and uses: its title, flows and blocks.
+/// Bytes at the start of each part of the file that an input can change: title, flows and blocks.
 const PARTS: [usize; 3] = [40, 8 * size_of::<Flow>(), 40 * size_of::<Block>()];
 
 struct Bench {
@@ -21,7 +21,7 @@ struct Bench {
     path: PathBuf,
     /// Where the parts begin.
     starts: [u64; 3],
-    /// A file as it is at first.
+    /// The initial contents of a file.
     fresh: [Vec<u8>; 3],
     neighbour: PersistentState,
     theirs: Vec<FlowView>,
@@ -31,7 +31,7 @@ thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new(Bench::new().expect("there is room for two files"));
 }
 
-// Two bytes say how many steps come first, and how many bytes of changes follow them. What is behind these are steps again.
+// Two bytes are the number of steps that come first, and the number of bytes of changes that follow them. The rest are steps again.
 fuzz_target!(|input: &[u8]| {
     let Some((&[steps, edits], rest)) = input.split_first_chunk() else { return };
     let (before, rest) = rest.split_at(rest.len().min(usize::from(steps) % 12 * STEP));
@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     BENCH.with_borrow_mut(|bench| {
         let mut conversation = Conversation::default();
         {
-            let mut kept = bench.open(conversation.now).expect("it is as a process left it");
+            let mut kept = bench.open(conversation.now).expect("the file is as a process left it");
             kept.with(|early| conversation.open(early));
             converse(&mut kept, &mut conversation, before, true);
         }
@@ -66,7 +66,7 @@ fn converse(kept: &mut PersistentState, conversation: &mut Conversation, steps: 
 
 impl Bench {
     fn new() -> io::Result<Bench> {
-        // Files in memory, where that is: an input opens its file some times.
+        // Files in memory if possible, because each input opens its file several times.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
         let path = directory.path().join("web");
         let mut neighbour = PersistentState::open(&directory.path().join("neighbour"), Mode::Always, Nanos(0))?;
@@ -90,27 +90,27 @@ impl Bench {
     }
 
     fn file(&self) -> File {
-        OpenOptions::new().read(true).write(true).open(&self.path).expect("the file is there")
+        OpenOptions::new().read(true).write(true).open(&self.path).expect("the file exists")
     }
 
-    /// Changes bytes of the parts, five of `edits` each: which part, and then as [`edit`] does.
+    /// Changes bytes of the parts. Each five bytes of `edits` are the part and an edit as in [`edit`].
     fn damage(&self, edits: &[u8]) {
         let file = self.file();
         for change in edits.chunks_exact(5) {
             let part = usize::from(change[0]) % PARTS.len();
             let mut bytes = vec![0; PARTS[part]];
-            file.read_exact_at(&mut bytes, self.starts[part]).expect("the file is so long");
+            file.read_exact_at(&mut bytes, self.starts[part]).expect("the file is that long");
             edit(&mut bytes, &change[1..]);
             file.write_all_at(&bytes, self.starts[part]).expect("there is room");
         }
     }
 
-    /// Makes the file what it was at first: anew where more than the parts can be something else.
+    /// Restores the initial contents. Creates the file again if more than the parts may have changed.
     fn renew(&self) {
         let mut title = vec![0; PARTS[0]];
-        self.file().read_exact_at(&mut title, 0).expect("the file is so long");
+        self.file().read_exact_at(&mut title, 0).expect("the file is that long");
         if title != self.fresh[0] {
-            std::fs::remove_file(&self.path).expect("it is ours");
+            std::fs::remove_file(&self.path).expect("the file belongs to this process");
             drop(self.open(Nanos(0)).expect("there is room"));
         }
         let file = self.file();

@@ -1,4 +1,4 @@
-//! Rings and buffers of any content: nothing outside the guest's memory is touched, no frame is out of bounds.
+//! Rings and buffers of arbitrary content: nothing outside the guest's memory is accessed, and no frame is out of bounds.
 #![no_main]
 
 #[path = "../../crates/port/tests/frontend/mod.rs"]
@@ -51,8 +51,8 @@ fuzz_target!(|input: &[u8]| {
     });
 });
 
-/// Where tables, rings and buffers of a guest get their bytes from. The start of the buffers holds tables for indirect
-/// descriptors, as most addresses are made to lead there.
+/// Fills a guest's tables, rings and buffers from the input. The start of the buffers holds tables for indirect descriptors, because most
+/// addresses point there.
 fn fill(frontend: &mut Frontend, mut input: &[u8]) {
     let mut take = |len: usize| {
         let (bytes, rest) = input.split_at(len.min(input.len()));
@@ -78,7 +78,7 @@ fn fill(frontend: &mut Frontend, mut input: &[u8]) {
     }
 }
 
-/// A descriptor of ten bytes: most lead somewhere.
+/// A descriptor from ten bytes; most have a valid address.
 fn place(bytes: Vec<u8>) -> Vec<u8> {
     let offset = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
     let address = match bytes[2] & 3 {

@@ -1,20 +1,21 @@
-//! The whole session of a hostile frontend beside an honest one's that never ends: its messages, descriptors, memory and kicks are the
-//! input. The honest one exchanges numbered frames with a host behind the uplink and with the hostile one, and loses none of the first.
+//! Whole sessions of a hostile frontend, beside one endless session of an honest frontend. The input is the hostile frontend's messages,
+//! descriptors, memory and kicks. The honest frontend exchanges numbered frames with a host on the uplink and frames with the hostile
+//! one, and loses none of the numbered frames.
 #![no_main]
 
 #[path = "../../crates/port/tests/frontend/mod.rs"]
 mod frontend;
-#[allow(dead_code)] // of its part
+#[allow(dead_code)] // only a part of it is used here
 #[path = "../../crates/engine/tests/datapath/support.rs"]
 mod support;
 
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
-use fairlane_core::sched::SchedulerKind;
 use fairlane_core::sched;
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::switch::Config;
 use fairlane_core::time::Nanos;
-use fairlane_fuzz::Said;
+use fairlane_fuzz::Message;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Key, Poller, Status, memory};
 use frontend::{BUFFERS, Frontend, GUEST, HEADER, MEMORY, NO_HEADER, PLAIN, RICH, descriptor, ring};
@@ -24,19 +25,19 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use support::{Link, frame, mac};
 
-/// Numbers of the host behind the uplink and of the frontends, on the link and in their addresses.
+/// The numbers of the host on the uplink and of the frontends: their port and the last byte of their MAC address.
 const HOST: u32 = 0;
 const HONEST: u32 = 1;
 const HOSTILE: u32 = 2;
 
-/// Slots of the honest one's rings: its neighbour can fill as many less in one round, and what the uplink brings is not waited for longer
-/// than the neighbour may stall.
+/// Entries of the honest frontend's rings: more than its neighbour can fill in one round, because frames from the uplink wait only a
+/// bounded time for a full ring.
 const SLOTS: u16 = 512;
-/// Frames of the honest one, or for it from the host, that are on their way at most.
+/// The most frames in flight from the honest frontend, or from the host to it.
 const WINDOW: u16 = 64;
-/// Bytes of its buffers.
+/// Bytes of each of the honest frontend's buffers.
 const ROOM: u32 = 2048;
-/// Frames to the host and to the hostile one at a time.
+/// Frames to the host, and to the hostile frontend, in one exchange.
 const FRAMES: usize = 2;
 
 struct Bench {
@@ -44,9 +45,9 @@ struct Bench {
     link: Link,
     poller: Poller,
     honest: Frontend,
-    /// Its descriptors that are free to transmit.
+    /// The honest frontend's free transmit descriptors.
     free: Vec<u16>,
-    /// The next numbers to be sent and to arrive: from the honest one to the host, and back.
+    /// The next numbers to send and to receive: from the honest frontend to the host, and back.
     sent: [u64; 2],
     arrived: [u64; 2],
     sessions: u64,
@@ -59,7 +60,7 @@ thread_local! {
 fuzz_target!(|input: &[u8]| {
     BENCH.with_borrow_mut(|bench| {
         let Some((&start, mut input)) = input.split_first() else { return };
-        let mut hostile = bench.meet();
+        let mut hostile = bench.connect_hostile();
         if start & 1 != 0 {
             hostile.set_up(if start & 2 == 0 { RICH } else { PLAIN }, 2);
         }
@@ -71,7 +72,7 @@ fuzz_target!(|input: &[u8]| {
                 bench.exchange();
             }
         }
-        // While it is there, whatever it does or leaves undone, and when it is gone.
+        // While the hostile frontend is connected, and after it has disconnected.
         bench.exchange();
         bench.finish();
         drop(hostile);
@@ -80,7 +81,7 @@ fuzz_target!(|input: &[u8]| {
     });
 });
 
-/// Something that the hostile one does: it says something, or writes into its memory, or kicks.
+/// One action of the hostile frontend: it sends a message, writes to its memory, or kicks.
 fn act(kind: u8, input: &mut &[u8], hostile: &mut Frontend) {
     let mut take = |len: usize| {
         let (bytes, rest) = input.split_at(len.min(input.len()));
@@ -92,12 +93,12 @@ fn act(kind: u8, input: &mut &[u8], hostile: &mut Frontend) {
     let queue = u32::from(kind >> 3 & 1);
     match kind & 7 {
         0 => {
-            let Some(said) = Said::next(input) else { return };
-            let files = said.files(hostile.memory.as_raw_fd(), hostile.kicks[queue as usize].as_raw_fd());
-            if said.raw {
-                hostile.send_raw(said.payload, &files);
+            let Some(message) = Message::next(input) else { return };
+            let files = message.files(hostile.memory.as_raw_fd(), hostile.kicks[queue as usize].as_raw_fd());
+            if message.raw {
+                hostile.send_raw(message.payload, &files);
             } else {
-                hostile.send(said.request, said.flags, said.payload, &files);
+                hostile.send(message.request, message.flags, message.payload, &files);
             }
         }
         1 => {
@@ -124,7 +125,7 @@ fn act(kind: u8, input: &mut &[u8], hostile: &mut Frontend) {
         }
         5 => hostile.kick(queue),
         6 => hostile.lend(u16::from(take(1)[0] & 7), ROOM),
-        // To the honest one, by a right descriptor.
+        // A frame to the honest frontend, in a valid descriptor.
         _ => {
             let len = 60 + usize::from(take(1)[0]) * 16;
             hostile.transmit(u16::from(kind >> 4 & 7), NO_HEADER, &frame(mac(HONEST), mac(HOSTILE), 0, len));
@@ -160,17 +161,17 @@ impl Bench {
         self.link.bridge.port(PortId(number)).unwrap().status()
     }
 
-    /// A hostile frontend that has just connected.
-    fn meet(&mut self) -> Frontend {
+    /// Connects a hostile frontend.
+    fn connect_hostile(&mut self) -> Frontend {
         let hostile = Frontend::connect(&socket(&self.directory, HOSTILE), 16);
         self.settle();
         hostile
     }
 
-    /// Handles what descriptors say now.
+    /// Handles all pending events.
     fn settle(&mut self) {
         let mut ready = Vec::new();
-        // More than that a frontend cannot have said at once.
+        // A frontend cannot have caused more events at once.
         for _ in 0..64 {
             self.poller.wait(Nanos(0), &mut ready).unwrap();
             if ready.is_empty() {
@@ -183,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Carries what there is, and has the honest one and the host take what came. It waits at its descriptors as a worker does.
+    /// Forwards all frames, and lets the honest frontend and the host receive theirs. Enables notifications in between, as a worker does.
     fn carry(&mut self) {
         self.settle();
         for _ in 0..2 {
@@ -195,7 +196,7 @@ impl Bench {
         assert_eq!(self.status(HONEST), Status::Up);
     }
 
-    /// Has numbered frames go both ways, and others to the hostile one.
+    /// Sends numbered frames in both directions, and others to the hostile frontend.
     fn exchange(&mut self) {
         for count in 0..FRAMES {
             if self.free.len() < 2 {
@@ -221,11 +222,11 @@ impl Bench {
     }
 
     fn transmit(&mut self, to: u32, number: u64) {
-        let index = self.free.pop().expect("that was looked at");
+        let index = self.free.pop().expect("the caller checked it");
         self.honest.transmit(index, NO_HEADER, &frame(mac(to), mac(HONEST), number, 200));
     }
 
-    /// Takes what arrived: from the honest one at the host, and from the host at the honest one, everything in its order.
+    /// Receives the honest frontend's frames at the host, and the host's frames at the honest frontend, and checks their order.
     fn receive(&mut self) {
         while let Some((bytes, _)) = self.link.peers[0].receive() {
             self.note(&bytes, HOST);
@@ -239,16 +240,16 @@ impl Bench {
         self.free.extend(sent.into_iter().map(|(head, _)| head as u16));
     }
 
-    /// Notes a frame that arrived.
+    /// Records a received frame.
     fn note(&mut self, bytes: &[u8], at: u32) {
         let (from, way) = if at == HOST { (HONEST, 0) } else { (HOST, 1) };
         if bytes[6..12] == mac(from).0 && bytes[..6] == mac(at).0 {
-            assert_eq!(u64::from_be_bytes(bytes[14..22].try_into().unwrap()), self.arrived[way], "none is lost");
+            assert_eq!(u64::from_be_bytes(bytes[14..22].try_into().unwrap()), self.arrived[way], "no frame is lost");
             self.arrived[way] += 1;
         }
     }
 
-    /// Lets time pass until everything has arrived, which a guest that takes nothing may hold up for a bounded time.
+    /// Advances time until everything has arrived. A guest that receives nothing may delay that for a bounded time.
     fn finish(&mut self) {
         for _ in 0..50 {
             self.carry();
