@@ -96,11 +96,11 @@ pub fn setup(progress: Progress) -> Result<(), Error> {
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent, Backend::Netback, Tools::default())?;
+    XenImages::build(&agent, Backend::Kernel, Tools::default())?;
     progress("building the images of native Linux");
     BareImages::build(&agent, Tools::default())?;
     progress("building the images of the KVM host");
-    KvmImages::build(&agent, Backend::Netback, Tools::default())?;
+    KvmImages::build(&agent, Backend::Kernel, Tools::default())?;
     cache::tidy(&cache::directory()?)
 }
 
@@ -161,7 +161,7 @@ impl XenImages {
         add_programs(&mut guest, vec![ethtool()?], tools)?;
 
         // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
-        let netback: &[&str] = if backend == Backend::Netback { &["xen_netback"] } else { &[] };
+        let netback: &[&str] = if backend == Backend::Kernel { &["xen_netback"] } else { &[] };
         let wanted = [&DOM0_MODULES[..], netback].concat();
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &wanted)?)?;
         add_backend(&mut dom0, backend)?;

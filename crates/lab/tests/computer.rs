@@ -37,7 +37,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
     Topology {
         bare: false,
         proxy: false,
-        mpi: kind == MachineKind::Xen && backend == Backend::Netback,
+        mpi: kind == MachineKind::Xen && backend == Backend::Kernel,
         doctor: false,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
@@ -54,7 +54,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
 }
 
 fn xen() -> Result<(), Error> {
-    with(MachineKind::Xen, Backend::Netback, |machine| {
+    with(MachineKind::Xen, Backend::Kernel, |machine| {
         assert_eq!(machine.facts()["scheduler"], "credit");
         let before = machine.cpu_time()?;
         send(machine, Node::Guest(1), Node::External)?;
@@ -198,7 +198,7 @@ fn stream(
 }
 
 fn kvm() -> Result<(), Error> {
-    with(MachineKind::Kvm, Backend::Netback, |machine| {
+    with(MachineKind::Kvm, Backend::Kernel, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         use_disk(machine, Node::Guest(2))
@@ -206,7 +206,7 @@ fn kvm() -> Result<(), Error> {
 }
 
 fn bare() -> Result<(), Error> {
-    with(MachineKind::Box, Backend::Netback, |machine| {
+    with(MachineKind::Box, Backend::Kernel, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         send(machine, Node::Guest(2), Node::Host)

@@ -183,8 +183,7 @@ fn refused() -> Result<(), Error> {
         assert!(error.to_string().contains(words), "{error}");
     }
     let logs = tempfile::tempdir().unwrap();
-    let clock =
-        machine::boot(MachineKind::Uml, &topology(), &Clock::Instructions("script".into()), logs.path(), &|_| ());
+    let clock = machine::boot(MachineKind::Uml, &topology(), &Clock::Virtual("script".into()), logs.path(), &|_| ());
     assert!(clock.map(drop).unwrap_err().to_string().contains("wall clock only"));
     Ok(())
 }

@@ -25,8 +25,8 @@ pub struct Args {
     /// The kind of machine
     #[arg(long, value_name = "KIND", default_value = "xen")]
     machine: MachineKind,
-    /// What serves the guests' cards: the machine's own (netback), or fairlane on xen, kvm, uml and qemu
-    #[arg(long, value_name = "BACKEND", default_value = "netback")]
+    /// The backend of the guests' cards: kernel (netback, vhost-net or a tap), or fairlane on xen, kvm, uml and qemu
+    #[arg(long, value_name = "BACKEND", default_value = "kernel")]
     backend: Backend,
     /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU, with --backend fairlane
     #[arg(long, value_enum, value_name = "OFF|ON", default_value = "off")]

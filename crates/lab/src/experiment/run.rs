@@ -131,8 +131,8 @@ fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<
         key.extend(fs::read(&path).doing(|| path.display().to_string())?);
     }
     let script = directory.join(format!("script-{}", &hash(&key)[..16]));
-    let performance = Clock::Instructions(script.clone());
-    Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
+    let performance = Clock::Virtual(script.clone());
+    Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Record(script), performance] })
 }
 
 /// What came of cases on one machine.
@@ -187,7 +187,7 @@ impl Runner<'_> {
     /// Boots the machine, and measures the cases that were not measured yet.
     fn measure_rest(&mut self, group: &[Case], clock: &Clock, measured: &mut Measured) -> Result<(), Error> {
         let left = &group[measured.records.len()..];
-        let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
+        let rehearsal = if matches!(clock, Clock::Record(_)) { "rehearsal: " } else { "" };
         self.watch.doing(&format!("{}{rehearsal}booting", left[0].prefix()));
         let booting = Instant::now();
         let machine = (self.boot)(&left[0].topology, clock)?;

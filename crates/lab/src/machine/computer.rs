@@ -17,7 +17,7 @@ use super::Clock;
 use super::wiring::{self, CARD, UPLINK};
 use crate::console::last_lines;
 use crate::error::{Error, IoContext};
-use crate::guest::{Guest, Talk};
+use crate::guest::{ConsoleMode, Guest};
 use crate::images::{GUEST_INITRAMFS, GUEST_KERNEL};
 use crate::launch::Launch;
 use crate::program::{find_qemu, output};
@@ -184,15 +184,15 @@ fn start(
     let (answers, scripted) = (absolute("host.answers")?, absolute("host.initramfs")?);
     let mut modules = software.modules.clone();
     let talk = match clock {
-        Clock::Wall => Talk::Live,
-        Clock::Rehearsal(script) => Talk::Rehearsal(script.clone()),
-        Clock::Instructions(script) => {
+        Clock::Wall => ConsoleMode::Live,
+        Clock::Record(script) => ConsoleMode::Record(script.clone()),
+        Clock::Virtual(script) => {
             File::create(&answers).doing(|| answers.display().to_string())?;
             if let Some((initramfs, _)) = modules.last_mut() {
-                script::scripted(initramfs, script, &scripted)?;
+                script::append_script(initramfs, script, &scripted)?;
                 *initramfs = &scripted;
             }
-            Talk::Performance { script: script.clone(), answers: answers.clone() }
+            ConsoleMode::Replay { script: script.clone(), answers: answers.clone() }
         }
     };
     let launch = Launch {
@@ -212,7 +212,7 @@ fn start(
     };
     let launch = if network == "any" { launch } else { launch.placed(agent, network, &[]) };
     let host = Guest::start_for(&talk, &Node::Host.to_string(), &log, agent, launch);
-    if matches!(clock, Clock::Instructions(_)) {
+    if matches!(clock, Clock::Virtual(_)) {
         // It has been loaded.
         fs::remove_file(&scripted).doing(|| scripted.display().to_string())?;
     }
@@ -262,7 +262,7 @@ pub fn disk(topology: &Topology, clock: &Clock, guest: usize) -> String {
             let before = topology.guests[..guest - 1].iter().filter(|guest| guest.disk).count();
             format!("/dev/nvme{before}n1")
         }
-        Clock::Rehearsal(_) | Clock::Instructions(_) => "/dev/nullb0".to_owned(),
+        Clock::Record(_) | Clock::Virtual(_) => "/dev/nullb0".to_owned(),
     }
 }
 
@@ -315,10 +315,10 @@ fn time(clock: &Clock, features: &str) -> Vec<String> {
     const CPU: &str = "-cpu max,-xsave";
     words(&match clock {
         Clock::Wall => format!("-accel tcg,thread=multi {CPU}{features}"),
-        Clock::Rehearsal(_) => {
+        Clock::Record(_) => {
             format!("-accel tcg,thread=multi {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
         }
-        Clock::Instructions(_) => {
+        Clock::Virtual(_) => {
             format!("-accel tcg,thread=single -icount shift=0,sleep=off {CPU}{features},-rdrand,-rdseed {REPEATABLE}")
         }
     })
@@ -329,8 +329,8 @@ fn serial_lines(clock: &Clock, log: &Path, answers: &Path) -> Vec<String> {
     let file = |id: &str, path: &Path, append: &str| format!("file,id={id}{append},path={}", comma_doubled(path));
     let agent = match clock {
         // Standard input is a socket that is connected already.
-        Clock::Wall | Clock::Rehearsal(_) => "socket,id=agent,fd=0".to_owned(),
-        Clock::Instructions(_) => file("agent", answers, ""),
+        Clock::Wall | Clock::Record(_) => "socket,id=agent,fd=0".to_owned(),
+        Clock::Virtual(_) => file("agent", answers, ""),
     };
     let chardevs = ["-chardev".to_owned(), file("console", log, ",append=on"), "-chardev".to_owned(), agent];
     let devices = words("-device isa-serial,chardev=console -device isa-serial,chardev=agent");
@@ -344,7 +344,7 @@ fn cards(clock: &Clock) -> Vec<String> {
         Clock::Wall => {
             format!("-netdev tap,id=link,ifname={CARD},script=no,downscript=no {}", card("link", Node::Host))
         }
-        Clock::Rehearsal(_) | Clock::Instructions(_) => format!(
+        Clock::Record(_) | Clock::Virtual(_) => format!(
             "-netdev hubport,id=link,hubid=0 -netdev hubport,id=far,hubid=0 {} {}",
             card("link", Node::Host),
             card("far", Node::External)

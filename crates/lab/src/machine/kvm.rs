@@ -45,7 +45,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
     }
     // Fairlane paces the link itself, and has one card for all guests.
     let (fairlane, link, cards) = match topology.backend {
-        Backend::Netback => (None, topology.link, topology.joined()),
+        Backend::Kernel => (None, topology.link, topology.joined()),
         Backend::Fairlane => (Some(Fairlane::installed()), None, 1),
     };
     if let Some(fairlane) = &fairlane {
@@ -59,7 +59,7 @@ pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress)
         let node = Node::Guest(number);
         progress(&format!("{node}: booting"));
         let spawn = guest(host, topology, number, fairlane.as_ref())?;
-        guests.push(host.behind(&node.to_string()));
+        guests.push(host.guest(&node.to_string()));
         starting.push(host.start_job(spawn)?);
     }
     for (guest, job) in guests.iter().zip(starting) {
@@ -132,7 +132,7 @@ fn facts(computer: &Computer, topology: &Topology, kernel: &str) -> Result<BTree
     let version = computer.host().output(&[KVM_QEMU, "--version"])?;
     let isolated = isolation(topology);
     let card = match topology.backend {
-        Backend::Netback => "virtio-net on a tap, served by vhost-net",
+        Backend::Kernel => "virtio-net on a tap, served by vhost-net",
         Backend::Fairlane => "virtio-net on vhost-user, served by Fairlane",
     };
     Ok(BTreeMap::from([

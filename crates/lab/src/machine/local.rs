@@ -49,7 +49,7 @@ pub fn boot(
     wiring::cable(host.agent(), UPLINK, external.agent(), Node::External)?;
     // Fairlane paces the link itself, and has one card for all guests.
     let (link, cards) = match topology.backend {
-        Backend::Netback => (topology.link, topology.joined()),
+        Backend::Kernel => (topology.link, topology.joined()),
         Backend::Fairlane => (None, 1),
     };
     if let Some(rate) = link {

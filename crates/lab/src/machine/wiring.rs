@@ -62,7 +62,7 @@ pub(crate) fn start_named(host: &Agent, node: Node, cpus: &str) -> Result<Agent,
     let network = format!("named={node}");
     let argv = ["/init", "place", &network, cpus, "/init", "serve"].map(str::to_owned).to_vec();
     host.run(Command::Spawn { name: node.to_string(), argv })?;
-    Ok(host.behind(&node.to_string()))
+    Ok(host.guest(&node.to_string()))
 }
 
 /// As [`cable`], to a node that is in the network namespace `ip` knows by the node's name.
@@ -140,7 +140,7 @@ pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), 
 pub(crate) fn frame_by_frame(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
     let guests = 1..=topology.joined();
     // Fairlane's ends of guests' cards are none of the kernel's.
-    let vifs = guests.clone().filter(|_| topology.backend == Backend::Netback).map(vif);
+    let vifs = guests.clone().filter(|_| topology.backend == Backend::Kernel).map(vif);
     let of_host = vifs.chain([UPLINK.to_owned()]).map(|card| (Node::Host, card));
     let own = guests.map(Node::Guest).chain([Node::External]).map(|node| (node, CARD.to_owned()));
     for (node, card) in of_host.chain(own) {

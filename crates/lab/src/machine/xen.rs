@@ -43,7 +43,7 @@ pub fn boot(
         dom0.run(Command::Mark)?;
     }
     let guests: Vec<Agent> =
-        (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
+        (1..=topology.guests.len()).map(|number| dom0.guest(&Node::Guest(number).to_string())).collect();
     if topology.backend == Backend::Fairlane {
         // It paces the link itself, and takes its card, so that is up before.
         computer::bring_up_link(dom0, None)?;
@@ -57,7 +57,7 @@ pub fn boot(
     for guest in guests.iter().filter(|_| topology.early_ack) {
         backend::accelerate(dom0, guest.name())?;
     }
-    if topology.backend == Backend::Netback {
+    if topology.backend == Backend::Kernel {
         computer::bring_up_link(dom0, topology.link)?;
         wiring::join(dom0, topology.join, topology.joined())?;
     }
@@ -80,7 +80,7 @@ fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, c
     let (vcpus, inside) = match clock {
         Clock::Wall => (own, String::new()),
         // Netback's threads would run there as well.
-        Clock::Rehearsal(_) | Clock::Instructions(_) => (own + 1, format!(" isolcpus={own} irqaffinity=0-{}", own - 1)),
+        Clock::Record(_) | Clock::Virtual(_) => (own + 1, format!(" isolcpus={own} irqaffinity=0-{}", own - 1)),
     };
     let features = match kind {
         // The emulator does not tell the length of an RDTSCP, which Xen has to know of its PVH guests.
@@ -173,7 +173,7 @@ fn create_guests(
         dom0.run(Command::Write { path: path.clone().into(), text })?;
         xen(dom0, &format!("xl create -q {path}")).map_err(|error| lost(guest, error))?;
         let domain = xen(dom0, &format!("xl domid {}", guest.name()))?.trim().to_owned();
-        if topology.backend == Backend::Netback && number <= topology.joined() {
+        if topology.backend == Backend::Kernel && number <= topology.joined() {
             // Xen's own hotplug script would name it.
             wiring::ip(dom0, &format!("link set vif{domain}.0 name {}", wiring::vif(number)))?;
         }
@@ -220,7 +220,7 @@ impl Host for Dom0 {
 
     fn vifs(&self, dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
         match self.backend {
-            Backend::Netback => Ok(BTreeMap::new()),
+            Backend::Kernel => Ok(BTreeMap::new()),
             Backend::Fairlane => backend::vifs(dom0),
         }
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::super::{Options, Watch, run};
 use super::parse;
-use crate::script::Way;
+use crate::script::Transport;
 use crate::{Agent, Clock, Error, Machine, Node, Topology};
 
 /// Agents of this process.
@@ -38,7 +38,7 @@ impl Loopback {
             thread::spawn(move || fairlane_agent::serve(input, theirs));
             let (agent, ready) = Agent::listen(
                 "loopback",
-                Way::Live(ours.try_clone().unwrap()),
+                Transport::Live(ours.try_clone().unwrap()),
                 ours.try_clone().unwrap(),
                 Duration::from_secs(5),
             )
@@ -190,7 +190,7 @@ fn boot_to_lose(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Erro
         BufReader::new(theirs).read_until(b'\n', &mut Vec::new())
     });
     let input = ours.try_clone().unwrap();
-    let way = Way::Live(ours.try_clone().unwrap());
+    let way = Transport::Live(ours.try_clone().unwrap());
     let (agent, ready) = Agent::listen("lost", way, input, Duration::from_secs(5)).unwrap();
     ready.wait().unwrap();
     let mut machine = Loopback::make(topology);

@@ -78,7 +78,7 @@ fn values_of_the_wrong_kind() {
     with(
         "[repeats]",
         "backends = [\"vhost\"]\n[repeats]",
-        &["e:5: backends: unknown variant `vhost`, expected `netback`"],
+        &["e:5: backends: unknown variant `vhost`, expected `kernel`"],
     );
     with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
     with(
