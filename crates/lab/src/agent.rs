@@ -84,7 +84,7 @@ impl Agent {
         let mut switchboard = line.switchboard.lock().expect("no thread panics while it dispatches");
         let id = switchboard.unused_id();
         let answer = switchboard.connect(id);
-        let after = switchboard.heard();
+        let after = switchboard.received();
         // Sent under the lock, so that lines are not interleaved.
         line.transport.send(&self.name, after, Request { id, to: self.to.clone(), delay, run })?;
         Ok(Job::new(self.name.clone(), answer, deadline, patience))
@@ -148,11 +148,11 @@ fn listen(answers: impl Read, switchboard: &Mutex<Switchboard>) {
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
-            switchboard.lock().expect("no thread panics while it writes").dispatch(id, event);
+            switchboard.lock().expect("no thread panics while it dispatches").dispatch(id, event);
         }
         line.clear();
     }
-    switchboard.lock().expect("no thread panics while it writes").hang_up();
+    switchboard.lock().expect("no thread panics while it dispatches").close();
 }
 
 /// How long a command itself takes at most, in seconds.

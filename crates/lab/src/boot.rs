@@ -51,7 +51,7 @@ impl Guest {
 /// The command that starts a guest.
 ///
 /// # Errors
-/// [`Error::Missing`] if something that this kind of guest needs is not installed, [`Error::Orders`] if the spec is impossible.
+/// [`Error::Missing`] if something that this kind of guest needs is not installed, [`Error::Spec`] if the spec is impossible.
 pub fn launch(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     spec.check()?;
     match spec.kind {

@@ -10,7 +10,7 @@ pub enum Error {
     Missing(String),
     /// A specification that no guest of this kind can meet.
     #[error("guest {guest}: {reason}")]
-    Orders {
+    Spec {
         /// The guest's name.
         guest: String,
         /// What is wrong, and what would be valid.

@@ -5,11 +5,11 @@
 mod backend;
 mod bare;
 mod boot;
-mod computer;
 mod cpus;
 mod emulated;
 mod kvm;
 mod local;
+mod pc;
 mod vhost_user;
 mod wiring;
 mod xen;
