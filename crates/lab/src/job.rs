@@ -19,7 +19,7 @@ use crate::{Error, interrupt::interrupted};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The number of received events of each request since [`Switchboard::received`] was last called. Only events that the lab's
-/// further requests depend on are counted ([`Event::moves`]).
+/// further requests depend on are counted ([`Event::may_cause_requests`]).
 type Received = Arc<Mutex<BTreeMap<u64, usize>>>;
 
 /// Passes each event to the job it belongs to.
@@ -119,7 +119,7 @@ impl Job {
                 next => break next,
             }
         };
-        if next.as_ref().is_ok_and(|(_, event)| event.moves()) {
+        if next.as_ref().is_ok_and(|(_, event)| event.may_cause_requests()) {
             *received.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
         }
         match next {
