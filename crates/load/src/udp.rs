@@ -17,7 +17,9 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Meter, PATIENCE, Pacer, Progress, ReceiveSpec, Received, Sent, about, invalid, passes, seconds, within};
+use crate::{
+    Meter, Pacer, Progress, ReceiveSpec, Received, SOCKET_TIMEOUT, Sent, about, invalid, is_transient, seconds, within,
+};
 
 /// Datagrams a system call.
 const BATCH: usize = 32;
@@ -71,7 +73,7 @@ pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u
         Some(rate) if rate >= 1.0 && rate.is_finite() => Pacer::new((spec.size as u64 + headers) * 8, rate, BATCH),
         Some(rate) => return Err(invalid(format!("rate is {rate}: at least 1 bit per second is needed"))),
     };
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(SOCKET_TIMEOUT))?;
     // Going over the system's limit takes privilege.
     setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER)
         .or_else(|_| setsockopt(socket, sockopt::SndBuf, &SEND_BUFFER))?;
@@ -102,7 +104,7 @@ pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u
                 }
                 // The send timeout: the ring, the queue and the socket's buffer are full.
                 Err(Errno::EAGAIN | Errno::EINTR) => (),
-                Err(error) if passes(error) => {
+                Err(error) if is_transient(error) => {
                     sent.refused += 1;
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -139,7 +141,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
     let interval = seconds("interval", spec.interval)?;
     let socket =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("UDP port {}", spec.port)))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     widen(&socket)?;
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, None);
     let mut heads = [[0; SEQUENCE]; BATCH];

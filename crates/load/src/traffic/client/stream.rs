@@ -14,7 +14,7 @@ use nix::{errno::Errno, poll::PollFd, poll::PollFlags};
 
 use super::{Close, IntervalCounter, Run, nanos, stop::Stop};
 use crate::{
-    PATIENCE, await_any,
+    SOCKET_TIMEOUT, await_any,
     traffic::{
         Pattern,
         sockets::{dial, receive},
@@ -97,8 +97,9 @@ fn connect(run: &Run, thread: usize) -> Result<TcpStream, Stop> {
         Err(error) => return Err(Stop::connecting(error, spec.to)),
     }
     let stream = TcpStream::from(socket);
-    let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-    set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| Stop::System(error.to_string()))?;
+    let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(SOCKET_TIMEOUT)));
+    set.and_then(|()| stream.set_write_timeout(Some(SOCKET_TIMEOUT)))
+        .map_err(|error| Stop::System(error.to_string()))?;
     Ok(stream)
 }
 

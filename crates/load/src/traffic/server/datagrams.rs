@@ -13,7 +13,7 @@ use super::{
     counters::{Counters, add},
 };
 use crate::{
-    PATIENCE,
+    SOCKET_TIMEOUT,
     traffic::{
         Arrived,
         wire::{answer, parse_question},
@@ -35,7 +35,7 @@ struct Sender {
 pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
     // With less, more is lost, which is counted.
     let _ = widen(socket);
-    let _ = socket.set_read_timeout(Some(PATIENCE));
+    let _ = socket.set_read_timeout(Some(SOCKET_TIMEOUT));
     let mut senders: BTreeMap<SocketAddr, Sender> = BTreeMap::new();
     let mut datagram = vec![0; 1 << 16];
     while !run.over.load(Ordering::Relaxed) {
