@@ -10,14 +10,14 @@ use super::{IntervalCounter, Run, stop::Stop};
 use crate::{
     traffic::{
         Arrived,
-        wire::{ANSWER, parse_answer, question},
+        wire::{REPORT, parse_report, report_request},
     },
     udp,
 };
 
 /// The interval of requests for the server's report, and the most of them.
 const RETRY: Duration = Duration::from_millis(100);
-const QUESTIONS: usize = 20;
+const ATTEMPTS: usize = 20;
 
 /// Sends from one socket until the end, then gets the server's report.
 pub fn run(run: &Run, thread: usize, size: usize, mut counted: IntervalCounter) -> Result<Arrived, Stop> {
@@ -51,15 +51,15 @@ fn exchange(run: &Run, thread: usize, size: usize, counted: &mut IntervalCounter
 fn get_report(socket: &UdpSocket, server: SocketAddr, number: u64) -> Result<Arrived, Stop> {
     let failed = |error: io::Error| Stop::System(format!("cannot get the report of {server}: {error}"));
     socket.set_read_timeout(Some(RETRY)).map_err(failed)?;
-    let mut answer = [0; ANSWER + 1];
+    let mut report = [0; REPORT + 1];
     let mut refused = 0;
-    for _ in 0..QUESTIONS {
-        match socket.send(&question(number)).and_then(|_| socket.recv(&mut answer)) {
-            Ok(length) => match parse_answer(&answer[..length]) {
+    for _ in 0..ATTEMPTS {
+        match socket.send(&report_request(number)).and_then(|_| socket.recv(&mut report)) {
+            Ok(length) => match parse_report(&report[..length]) {
                 Some((to, arrived)) if to == number => return Ok(arrived),
                 // A second answer to an earlier request.
                 Some(_) => (),
-                None => return Err(Stop::protocol(server, &answer[..length], "`fairlane load server`")),
+                None => return Err(Stop::protocol(server, &report[..length], "`fairlane load server`")),
             },
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // The first may be about an earlier datagram.
