@@ -61,7 +61,7 @@ enum Switch {
 enum ClockName {
     /// The real clock
     Wall,
-    /// A nanosecond an instruction, on xen: repeatable to the digit. Of requests, instructions are counted on box too
+    /// The virtual clock (icount), a nanosecond per instruction: repeatable to the digit. On xen; requests count instructions on box and kvm too
     Instructions,
 }
 
@@ -182,7 +182,7 @@ fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
     }
     let counts = kind.has_virtual_clock() || kind.counts() && experiment.counts();
     if args.clock == ClockName::Instructions && !counts {
-        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has that of instructions"));
+        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has the virtual clock (icount)"));
     }
     if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
         return refuse(format!("{name} counts instructions: it needs --clock instructions"));
