@@ -82,14 +82,14 @@ platforms: guests all
 		$(TARGET)/release/fairlane compare $$out-box $$out-kvm $$out-kvm-fairlane $$out-xen $$out-xen-fairlane \
 			--out $$out-compared || status=1; \
 		for machine in uml qemu; do \
-			for backend in netback fairlane; do \
+			for backend in kernel fairlane; do \
 				$(TARGET)/release/fairlane lab run $$name --machine $$machine --backend $$backend || status=1; \
 			done; \
 			$(TARGET)/release/fairlane compare $$out-$$machine $$out-$$machine-fairlane --out $$out-$$machine-compared || status=1; \
 		done; \
 		$(TARGET)/release/fairlane lab run $$name --machine qemu-e1000 || status=1; \
 		$(TARGET)/release/fairlane compare $$out-qemu $$out-qemu-e1000 --out $$out-cards-compared || status=1; \
-		for backend in netback fairlane; do \
+		for backend in kernel fairlane; do \
 			$(TARGET)/release/fairlane lab run $$name --machine xen --backend $$backend --clock instructions --repeats 1 || status=1; \
 			$(TARGET)/release/fairlane lab run $$name --machine kvm --backend $$backend --clock instructions || status=1; \
 		done; \

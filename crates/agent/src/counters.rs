@@ -1,4 +1,4 @@
-//! The kernel's own counters, as /proc/net tells them.
+//! The kernel's network counters, read from /proc/net.
 
 use std::{fs, io};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// The counters of a guest since it started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Its interfaces, loopback among them.
+    /// Its interfaces, including loopback.
     pub interfaces: Vec<Interface>,
     /// Datagrams dropped because the receiving socket's buffer was full (UDP's RcvbufErrors).
     pub socket_overflows: u64,
 }
 
-/// What passed through one interface.
+/// The counters of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the column of /proc/net/dev of that name")]
 pub struct Interface {
@@ -27,7 +27,7 @@ pub struct Interface {
 }
 
 impl Counters {
-    /// Reads them.
+    /// Reads the counters.
     pub fn read() -> io::Result<Counters> {
         Ok(Counters {
             interfaces: interfaces(&fs::read_to_string("/proc/net/dev")?),
@@ -36,7 +36,7 @@ impl Counters {
     }
 }
 
-/// Each line after the two of headings is `name: ` and sixteen numbers, eight received and eight sent.
+/// Parses /proc/net/dev. Each line after the two headings is `name: ` and sixteen numbers, eight received and eight sent.
 fn interfaces(table: &str) -> Vec<Interface> {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
@@ -54,7 +54,7 @@ fn interfaces(table: &str) -> Vec<Interface> {
     table.lines().filter_map(interface).collect()
 }
 
-/// Two lines begin with `Udp:`: names, then values.
+/// Parses /proc/net/snmp. Two lines start with `Udp:`: names, then values.
 fn udp_overflows(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let column = lines.next()?.split_whitespace().position(|name| name == "RcvbufErrors")?;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_read() {
+    fn tables_are_parsed() {
         let table = "Inter-|   Receive   |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n  \
                      lo:  10 2 0 1 0 0 0 0  30 4 0 5 0 0 0 0\n eth0: 1 1 0 0 0 0 0 0 2 1 0 0 0 0 0 0\n";
         let [lo, eth0] = interfaces(table).try_into().unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_has_them() {
+    fn this_kernel_has_the_counters() {
         assert!(Counters::read().unwrap().interfaces.iter().any(|interface| interface.name == "lo"));
     }
 }

@@ -1,9 +1,9 @@
-//! What process 1 does before it serves: mounts, modules, name, network.
+//! The setup of process 1: mounts, modules, host name, network.
 //!
-//! The host's wishes stand on the kernel's command line: `fairlane.console=ttyS0` (the console to serve),
+//! The arguments are on the kernel's command line: `fairlane.console=ttyS0` (the console with the requests),
 //! `fairlane.host=NAME`, and for a network card `fairlane.card=NAME`, `fairlane.mac=MAC` and
-//! `fairlane.ip=ADDRESS/PREFIX`. Kernel modules lie in `/modules`; the file `order` there names them, a line each, as they
-//! are to be loaded. With a file `/script` the agent does what stands there, and reads nothing from its console.
+//! `fairlane.ip=ADDRESS/PREFIX`. Kernel modules are in `/modules`; the file `order` there names them, one per line, in load
+//! order. With a file `/script` the agent replays the script and reads nothing from its console.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use fairlane_agent::{Event, Message, encode, open_raw, perform, read_script, serve};
+use fairlane_agent::{Event, Message, encode, open_raw, read_script, replay, serve};
 use nix::{
     errno::Errno,
     kmod::{ModuleInitFlags, finit_module},
@@ -32,17 +32,17 @@ use nix::{
 use crate::network;
 
 /// How long the network card may take to appear after its driver is loaded.
-const CARD_PATIENCE: Duration = Duration::from_secs(10);
+const CARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it is given to find the other end of its link.
-const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the card may take to detect its carrier.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the script lies that the agent performs, if it has one; it takes no requests then.
+/// The path of the script that the agent replays, if there is one; it reads no requests then.
 const SCRIPT: &str = "/script";
 
-/// Prepares, serves, and powers the guest off; nothing returns from that.
+/// Prepares the guest, serves requests, and powers the guest off. Does not return if that succeeds.
 pub fn run() -> ExitCode {
-    if let Err(error) = live() {
+    if let Err(error) = prepare_and_serve() {
         eprintln!("fairlane-agent: {error:#}");
     }
     let Err(error): Result<Infallible, Errno> = reboot(RebootMode::RB_POWER_OFF);
@@ -50,18 +50,18 @@ pub fn run() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn live() -> anyhow::Result<()> {
+fn prepare_and_serve() -> anyhow::Result<()> {
     mount_all()?;
-    let wishes = Wishes::read(&fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?)?;
-    let mut console = open_raw(&Path::new("/dev").join(&wishes.console))?;
-    if let Err(error) = prepare(&wishes) {
+    let arguments = Arguments::read(&fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?)?;
+    let mut console = open_raw(&Path::new("/dev").join(&arguments.console))?;
+    if let Err(error) = prepare(&arguments) {
         console.write_all(&encode(&Message { id: 0, event: Event::Failed(format!("{error:#}")) }))?;
         tcdrain(&console)?;
         return Err(error);
     }
     let output = console.try_clone()?;
     let ended = match File::open(SCRIPT) {
-        Ok(script) => read_script(BufReader::new(script)).and_then(|script| perform(script, output)),
+        Ok(script) => read_script(BufReader::new(script)).and_then(|script| replay(script, output)),
         Err(_) => serve(BufReader::new(console.try_clone()?), output),
     };
     let _ = tcdrain(&console);
@@ -80,9 +80,9 @@ fn mount_on(kind: &str, place: &str) -> anyhow::Result<()> {
         .with_context(|| format!("mount {kind} on {place}"))
 }
 
-/// What the command line asks for.
+/// The agent's arguments on the kernel's command line.
 #[derive(Debug, PartialEq)]
-struct Wishes {
+struct Arguments {
     console: String,
     host: Option<String>,
     card: Option<Card>,
@@ -96,8 +96,8 @@ struct Card {
     prefix: u8,
 }
 
-impl Wishes {
-    fn read(line: &str) -> anyhow::Result<Wishes> {
+impl Arguments {
+    fn read(line: &str) -> anyhow::Result<Arguments> {
         let find = |key: &str| {
             line.split_whitespace()
                 .find_map(|word| word.strip_prefix("fairlane.")?.strip_prefix(key)?.strip_prefix('='))
@@ -105,9 +105,9 @@ impl Wishes {
         let card = match (find("card"), find("mac"), find("ip")) {
             (None, None, None) => None,
             (Some(name), Some(mac), Some(ip)) => Some(Card::read(name, mac, ip)?),
-            _ => bail!("fairlane.card, fairlane.mac and fairlane.ip go together, and not all are given"),
+            _ => bail!("fairlane.card, fairlane.mac and fairlane.ip go together, but not all are given"),
         };
-        Ok(Wishes {
+        Ok(Arguments {
             console: find("console").context("fairlane.console is not given: the name of a tty is needed")?.to_owned(),
             host: find("host").map(str::to_owned),
             card,
@@ -130,20 +130,20 @@ impl Card {
     }
 }
 
-fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
-    // IPv6 would add frames of its own to what is measured. A kernel without it has no such file.
+fn prepare(arguments: &Arguments) -> anyhow::Result<()> {
+    // IPv6's own frames would be measured too. A kernel without IPv6 has no such file.
     let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    // While a MAC address is asked for, frames wait here: more room than a socket has, so none are dropped.
+    // Frames wait in this queue until ARP has resolved the address. It is larger than a socket's buffer, so none are dropped.
     fs::write("/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes", "16777216").context("room for ARP's queue")?;
     load_modules()?;
     if fs::read_to_string("/proc/filesystems").context("/proc/filesystems")?.contains("xenfs") {
         prepare_xen_host()?;
     }
-    if let Some(host) = &wishes.host {
+    if let Some(host) = &arguments.host {
         fs::write("/proc/sys/kernel/hostname", host).context("set the host name")?;
     }
     network::bring_up(if_nametoindex("lo")?, None).context("lo")?;
-    if let Some(card) = &wishes.card {
+    if let Some(card) = &arguments.card {
         let name = &card.name;
         let index = await_card(name)?;
         network::bring_up(index, Some(card.mac)).with_context(|| format!("{name}: MAC address and link up"))?;
@@ -153,17 +153,17 @@ fn prepare(wishes: &Wishes) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a card can carry frames, as those before are lost: an e1000 settles with its link for a second or two. One
-/// whose other end is not there may get it later.
+/// Waits until a card has a carrier, as frames sent before are lost; an e1000 takes a second or two. Gives up without an error, as
+/// the other end may come up later.
 fn await_carrier(name: &str) {
     let start = Instant::now();
     let carries = || fs::read_to_string(format!("/sys/class/net/{name}/carrier")).is_ok_and(|text| text.trim() == "1");
-    while !carries() && start.elapsed() < CARRIER_PATIENCE {
+    while !carries() && start.elapsed() < CARRIER_TIMEOUT {
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// What Xen's tools need: its own file system, and the ttys that are guests' consoles.
+/// Mounts what Xen's tools need: xenfs, and devpts for the guests' consoles.
 fn prepare_xen_host() -> anyhow::Result<()> {
     fs::create_dir_all("/dev/pts").context("/dev/pts")?;
     mount_on("devpts", "/dev/pts")?;
@@ -183,14 +183,14 @@ fn load_modules() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for an interface; answers its index.
+/// Waits for an interface; returns its index.
 fn await_card(name: &str) -> anyhow::Result<u32> {
     let start = Instant::now();
     loop {
         match if_nametoindex(name) {
             Ok(index) => return Ok(index),
-            Err(_) if start.elapsed() < CARD_PATIENCE => thread::sleep(Duration::from_millis(10)),
-            Err(_) => bail!("no network card {name} appeared within {} s", CARD_PATIENCE.as_secs()),
+            Err(_) if start.elapsed() < CARD_TIMEOUT => thread::sleep(Duration::from_millis(10)),
+            Err(_) => bail!("no network card {name} appeared within {} s", CARD_TIMEOUT.as_secs()),
         }
     }
 }
@@ -200,25 +200,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read() {
+    fn arguments_are_parsed() {
         let line = "mem=64M fairlane.console=ttyS0 fairlane.host=red fairlane.card=eth0 \
                     fairlane.mac=02:00:00:00:00:0a fairlane.ip=10.0.0.1/24\n";
         let name = "eth0".to_owned();
         let card = Card { name, mac: [2, 0, 0, 0, 0, 10], address: Ipv4Addr::new(10, 0, 0, 1), prefix: 24 };
-        let wishes = Wishes { console: "ttyS0".to_owned(), host: Some("red".to_owned()), card: Some(card) };
-        assert_eq!(Wishes::read(line).unwrap(), wishes);
+        let arguments = Arguments { console: "ttyS0".to_owned(), host: Some("red".to_owned()), card: Some(card) };
+        assert_eq!(Arguments::read(line).unwrap(), arguments);
     }
 
     #[test]
-    fn bad_wishes_are_named() {
-        for (wishes, named) in [
+    fn invalid_arguments_are_named() {
+        for (arguments, named) in [
             ("quiet", "fairlane.console"),
             ("console=t ip=10.0.0.1/24", "go together"),
             ("console=t card=eth0 mac=02:00 ip=10.0.0.1/24", "02:00"),
             ("console=t card=eth0 mac=02:00:00:00:00:01 ip=10.0.0.1/33", "10.0.0.1/33"),
         ] {
-            let line: String = wishes.split(' ').map(|wish| format!("fairlane.{wish} ")).collect();
-            let error = Wishes::read(&line).unwrap_err().to_string();
+            let line: String = arguments.split(' ').map(|word| format!("fairlane.{word} ")).collect();
+            let error = Arguments::read(&line).unwrap_err().to_string();
             assert!(error.contains(named), "{line}: {error}");
         }
     }

@@ -1,7 +1,7 @@
-//! The keeper: starts a guest, and kills all its processes when the host lets go of it or dies.
+//! The keeper: starts a guest, and kills all its processes when the lab drops the guest or dies.
 //!
-//! A User-Mode Linux guest is several processes, the guest's programs among them, held by tracing. Were only
-//! the first killed, the others would run on, free, on the host. So death is dealt to the whole group at once.
+//! A User-Mode Linux guest is several processes, including the guest's programs, which its kernel traces. If only the first were
+//! killed, the others would run on untraced on the host. So the whole process group is killed at once.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,19 +19,18 @@ use nix::{
     unistd::Pid,
 };
 
-/// Runs `command` with standard input, the console's socket, passed on. When the socket's other end is shut down or
-/// closed, by intent or by death, the command and all of its process group are killed; where the command ends by itself, what
-/// it left of that group. In the end `home`, the
-/// directory of the command's own files, is removed.
+/// Runs `command` with this process's standard input, the console's socket. When the socket's other end is shut down or closed,
+/// the command's whole process group is killed; when the command ends by itself, the rest of the group. Then `home`, the directory
+/// of the command's own files, is removed.
 pub fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
     let code = run(command);
-    // What another program put there or took away is not worth failing for.
+    // Another program may have changed the directory; that is no reason to fail.
     let _ = fs::remove_dir_all(home);
     code
 }
 
 fn run(command: &[OsString]) -> ExitCode {
-    // User-Mode Linux makes a session of its own, which as a group's leader it cannot: the group stays this one.
+    // User-Mode Linux calls setsid(), which fails for a group leader, so its processes stay in this group.
     let mut guest = match Command::new(&command[0]).args(&command[1..]).process_group(0).spawn() {
         Ok(guest) => guest,
         Err(error) => {
@@ -45,7 +44,7 @@ fn run(command: &[OsString]) -> ExitCode {
         // A guest that has just ended by itself is no error.
         let _ = killpg(group, Signal::SIGKILL);
     });
-    // Before its number is anybody else's, what it started and left behind is ended.
+    // The group is killed before the child is reaped, while its process id cannot be reused.
     let _ = waitid(Id::Pid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
     let _ = killpg(group, Signal::SIGKILL);
     match guest.wait() {
@@ -61,7 +60,7 @@ fn run(command: &[OsString]) -> ExitCode {
     }
 }
 
-/// Waits until the socket's other end is closed. Only that is polled for: the data are the guest's.
+/// Waits until the socket's other end is closed. Polls for nothing else, as the data are the guest's.
 fn await_hang_up() {
     let console = io::stdin();
     while matches!(

@@ -1,9 +1,9 @@
-//! The guest's agent: what is spoken with it, and its side of the talk.
+//! The guest's agent: the protocol, and the agent's side of it.
 //!
-//! The binary of this crate is the first and only program of a guest. It talks over a serial console in lines of
-//! JSON: the host writes [`Request`]s, the agent answers each with [`Message`]s of the same id, the last of which
-//! is [`Event::Done`], [`Event::Failed`] or [`Event::Gone`]. Requests run at the same time, a thread each. A line that is no
-//! message is noise, and skipped.
+//! The binary of this crate is a guest's init. The protocol is lines of JSON over a serial console: the host writes
+//! [`Request`]s, and the agent answers each with [`Message`]s of the same id, the last of which is [`Event::Done`],
+//! [`Event::Failed`] or [`Event::Gone`]. Requests run concurrently, each in its own thread. A line that is no message is
+//! skipped.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -24,6 +24,6 @@ mod work;
 pub use counters::{Counters, Interface};
 pub use protocol::{Command, Event, Message, Outcome, Request, encode};
 pub use script::{Step, read_script};
-pub use serve::{End, perform, serve};
+pub use serve::{End, replay, serve};
 pub use symbols::Function;
 pub use tty::open_raw;

@@ -1,11 +1,11 @@
-//! The first program of a guest, and on the host what starts and keeps a machine's processes.
+//! A guest's init; on a host, helpers that start and end a machine's processes.
 //!
-//! As process 1 of a guest it prepares the kernel, then serves the host's requests over a serial console until it
-//! is told to power off or the host hangs up. On the host it is called as
-//! - `fairlane-agent keep DIRECTORY COMMAND...`: runs the command and sees to it that no part of it outlives its parent;
-//! - `fairlane-agent place NETWORK CPUS COMMAND...`: becomes the command, in a network namespace and on CPUs;
+//! As process 1 of a guest it sets the guest up, then serves the host's requests over a serial console until it is asked to power
+//! off or the console is closed. Other uses:
+//! - `fairlane-agent keep DIRECTORY COMMAND...`: runs the command, and kills all its processes when its parent ends;
+//! - `fairlane-agent place NETWORK CPUS COMMAND...`: executes the command in a network namespace and on CPUs;
 //! - `fairlane-agent hotplug SCRIPT ACTION`: the interpreter of Xen's hotplug scripts;
-//! - `fairlane-agent rsh PORT NODE WORD...`: the remote shell by which mpirun starts its daemons;
+//! - `fairlane-agent rsh PORT NODE WORD...`: the remote shell that mpirun starts its daemons with;
 //! - `fairlane-agent serve`: serves requests over standard input, a socket.
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         [verb] if verb == "serve" => match serve() {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("standard input, which is to be a socket: {error}");
+                eprintln!("standard input, which must be a socket: {error}");
                 ExitCode::FAILURE
             }
         },
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         _ if std::process::id() == 1 => init::run(),
         _ => {
             eprintln!(
-                "fairlane-agent is a guest's first program; on a host its use is: \
+                "fairlane-agent is a guest's init; on a host it is used as: \
                  fairlane-agent keep DIRECTORY COMMAND... | place NETWORK CPUS COMMAND... | serve"
             );
             ExitCode::from(2)

@@ -1,15 +1,15 @@
-//! A moment that whoever emulates this computer is to see.
+//! Marks for the emulator that this program may run on.
 
 use std::{
     hint::black_box,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What the emulator's plugin (`crates/lab/plugin`) looks for in an instruction.
+/// The constant that the emulator's plugin (`crates/lab/plugin`) looks for in an instruction.
 const MARK: u64 = u64::from_le_bytes(*b"FAIRLANE");
 
-/// Marks this moment: executes an instruction that no other program has, one that moves [`MARK`] into a register. Answers
-/// how many marks this program has made.
+/// Makes a mark: executes an instruction that no other program has, one that moves [`MARK`] into a register. Returns the number
+/// of marks made by this program.
 #[inline(never)]
 pub fn mark() -> usize {
     static MARKS: AtomicUsize = AtomicUsize::new(0);

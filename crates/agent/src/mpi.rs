@@ -1,8 +1,8 @@
-//! The exchange of a parallel computation by MPI: each node sends a block to each other, and goes on when it has theirs.
+//! The all-to-all exchange of a parallel computation by MPI: each node sends a block to each other node and waits for theirs.
 //!
-//! Open MPI's mpirun runs on the first node, and starts a daemon on each other by a remote shell, as it would by `ssh`. The
-//! agents are that shell: mpirun calls the agent's program ([`rsh`]), which hands the daemon's command line to the agent of the other
-//! node ([`serve`]).
+//! Open MPI's mpirun runs on the first node and starts a daemon on each other node by a remote shell, normally `ssh`. Here the
+//! agents are that shell: mpirun calls the agent's program ([`rsh`]), which sends the daemon's command line to the other node's
+//! agent ([`serve`]).
 
 use std::{
     env,
@@ -19,63 +19,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::running::Running;
 
-/// The program of every node, which lies beside the agent.
+/// The program that every node runs, in the agent's directory.
 const PROGRAM: &str = "all-to-all";
 
-/// mpirun's orders.
+/// Parameters of mpirun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// All nodes, by rank; mpirun runs on the first.
     pub nodes: Vec<Ipv4Addr>,
-    /// The port at which the agents of the others serve.
+    /// The port of the other nodes' remote shells.
     pub port: u16,
-    /// Bytes from each node to each other, each size in its turn.
+    /// Bytes from each node to each other one; the sizes are measured one after the other.
     pub sizes: Vec<usize>,
     /// Iterations of a size.
     pub iterations: usize,
-    /// Seconds after which to give up.
+    /// The time limit, in seconds.
     pub seconds: f64,
 }
 
-/// A remote shell's orders.
+/// Parameters of a remote shell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShellSpec {
-    /// The node's own address, and the port to serve at.
+    /// The node's own address, and the port to listen on.
     pub at: SocketAddr,
-    /// Seconds after which to give up.
+    /// The time limit, in seconds.
     pub seconds: f64,
 }
 
-/// How long the iterations of one size took.
+/// The times of the iterations of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Bytes from each node to each other.
     pub bytes: usize,
-    /// Seconds of each iteration, in the mean of all nodes.
+    /// Seconds of each iteration, averaged over all nodes.
     pub seconds: Vec<f64>,
 }
 
 /// Runs mpirun until the exchange is done.
 ///
 /// # Errors
-/// Where it is not there, a node or its program fails (mpirun's own words), or the time is up before the end.
+/// If mpirun is missing, a node or its program fails (with mpirun's output), or the time limit is exceeded.
 pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
     let hosts = spec.nodes.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(",");
     let agent = env::current_exe()?;
     let numbers = [spec.iterations].into_iter().chain(spec.sizes.iter().copied());
-    // By this name it is Open MPI's whatever else is installed.
+    // This name is Open MPI's own; `mpirun` may be another implementation's.
     let mut command = Command::new("orterun");
     command
         .args(["--allow-run-as-root", "--leave-session-attached", "-H", &hosts])
         .args(["--mca", "plm_rsh_agent", &format!("{} rsh {}", agent.display(), spec.port)])
-        // The network between the nodes is what is measured, also where they are processes of one computer.
+        // Forces TCP, so that the network is measured even if the nodes are processes of one host.
         .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
         .arg(agent.with_file_name(PROGRAM))
         .args(numbers.map(|number| number.to_string()));
     let end = Instant::now() + seconds("seconds", spec.seconds)?;
-    let mut mpirun = Talk::begin(command, "mpirun", end, spec.seconds)?;
+    let mut mpirun = Process::start(command, "mpirun", end, spec.seconds)?;
     let (mut times, mut words) = (Vec::new(), Vec::new());
-    while let Some(line) = mpirun.hear().map_err(|error| {
+    while let Some(line) = mpirun.next_line().map_err(|error| {
         let done = format!("{} of {} sizes are done among {hosts}", times.len(), spec.sizes.len());
         io::Error::new(error.kind(), format!("{error}: {done}\n{}", words.join("\n")))
     })? {
@@ -84,20 +84,20 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Times>> {
             None => words.push(line),
         }
     }
-    mpirun.end(&words)?;
+    mpirun.wait(&words)?;
     let complete = |(times, size): (&Times, &usize)| times.bytes == *size && times.seconds.len() == spec.iterations;
     if times.len() != spec.sizes.len() || !times.iter().zip(&spec.sizes).all(complete) {
-        let asked = format!("{} iterations each of {:?} bytes were asked for", spec.iterations, spec.sizes);
-        return Err(io::Error::other(format!("{PROGRAM}: {asked}, and it measured {times:?}")));
+        let expected = format!("{} iterations each of {:?} bytes were expected", spec.iterations, spec.sizes);
+        return Err(io::Error::other(format!("{PROGRAM}: {expected}, but it measured {times:?}")));
     }
     Ok(times)
 }
 
-/// Serves as the remote shell of one node: runs the command line that comes, and hands back what it says, until it has ended;
-/// tells `started` when one can come. Nobody who comes in time is no error of this node's.
+/// Serves as the remote shell of one node: calls `started` when it listens, runs the one command line it receives, and sends back
+/// its output until it ends. It is no error if no command arrives in time.
 ///
 /// # Errors
-/// A port in use, a command that fails (its own words), or the time is up before its end.
+/// If the port is in use, the command fails (with its output), or the time limit is exceeded.
 pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
     let end = Instant::now() + seconds("seconds", spec.seconds)?;
     let listener = TcpListener::bind(spec.at).map_err(about(format_args!("TCP {}", spec.at)))?;
@@ -109,30 +109,30 @@ pub fn serve(spec: &ShellSpec, started: impl FnOnce()) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&caller).read_line(&mut line)?;
     let words = split(&line);
-    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("remote shell: no command came"))?;
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("remote shell: empty command"))?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let mut daemon = Talk::begin(command, program, end, spec.seconds)?;
+    let mut daemon = Process::start(command, program, end, spec.seconds)?;
     let mut words = Vec::new();
-    while let Some(line) = daemon.hear()? {
-        // One who has gone away does not want it.
+    while let Some(line) = daemon.next_line()? {
+        // The caller may have gone away.
         let _ = writeln!(caller, "{line}");
         words.push(line);
     }
-    daemon.end(&words)
+    daemon.wait(&words)
 }
 
-/// Has a node run a command line, passing on what it says, until it has ended.
+/// Runs a command line on a node and copies its output to standard error, until it ends.
 ///
 /// # Errors
-/// Where the node cannot be reached.
+/// If the node cannot be reached.
 pub fn rsh(port: u16, node: &str, command: &[String]) -> io::Result<()> {
     let mut node = TcpStream::connect((node, port)).map_err(about(node))?;
     writeln!(node, "{}", command.join(" "))?;
     io::copy(&mut node, &mut io::stderr()).map(|_| ())
 }
 
-/// The words of a command line; quotes are around whole words, as mpirun has them.
+/// The words of a command line; quotes enclose whole words, as mpirun writes them.
 fn split(line: &str) -> Vec<String> {
     let parts = line.split('"').enumerate();
     let words = parts.flat_map(|(index, part)| match index % 2 {
@@ -143,7 +143,7 @@ fn split(line: &str) -> Vec<String> {
 }
 
 impl Times {
-    /// Reads a line of the program: bytes, then seconds.
+    /// Parses a line of the program: bytes, then seconds.
     fn read(line: &str) -> Option<Times> {
         let (bytes, seconds) = line.split_once(' ')?;
         let seconds = seconds.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -151,39 +151,39 @@ impl Times {
     }
 }
 
-/// A program that runs, and what it says.
-struct Talk {
+/// A running program, and its output.
+struct Process {
     name: String,
     running: Running,
     lines: Receiver<String>,
-    /// When to give up, and after how many seconds of orders that is.
+    /// The deadline, and the time limit in seconds for the message.
     end: Instant,
     seconds: f64,
 }
 
-impl Talk {
-    /// Starts it. What it prints and what it complains of come by pipes of their own, so that no line of one is broken by the other.
-    fn begin(mut command: Command, name: &str, end: Instant, seconds: f64) -> io::Result<Talk> {
+impl Process {
+    /// Starts the program. Standard output and standard error are separate pipes, so that their lines are not interleaved.
+    fn start(mut command: Command, name: &str, end: Instant, seconds: f64) -> io::Result<Process> {
         let (output, errors) = (io::pipe()?, io::pipe()?);
         command.stdin(Stdio::null()).stdout(output.1).stderr(errors.1);
-        // Open MPI looks for its programs there; a guest's agent has none itself.
+        // Open MPI looks for its programs on the PATH, which a guest's agent does not have.
         command.env("PATH", env::var_os("PATH").unwrap_or_else(|| "/bin".into()));
         let running = Running(command.spawn().map_err(about(name))?);
-        let (say, lines) = channel();
+        let (sender, lines) = channel();
         for pipe in [output.0, errors.0] {
-            let say = say.clone();
+            let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                    // Nobody listens any more when the time is up.
-                    let _ = say.send(String::from_utf8_lossy(&line).trim_matches(['-', ' ']).to_owned());
+                    // After the time limit nobody receives.
+                    let _ = sender.send(String::from_utf8_lossy(&line).trim_matches(['-', ' ']).to_owned());
                 }
             });
         }
-        Ok(Talk { name: name.to_owned(), running, lines, end, seconds })
+        Ok(Process { name: name.to_owned(), running, lines, end, seconds })
     }
 
-    /// The next line that is not empty; none at the end.
-    fn hear(&self) -> io::Result<Option<String>> {
+    /// The next line that is not empty; none at the end of the output.
+    fn next_line(&self) -> io::Result<Option<String>> {
         loop {
             match self.lines.recv_timeout(self.end.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.is_empty() => (),
@@ -197,8 +197,8 @@ impl Talk {
         }
     }
 
-    /// Waits for its end, which is an error, with its words, if it is not a good one.
-    fn end(&mut self, words: &[String]) -> io::Result<()> {
+    /// Waits until it exits. A failure is an error with `words`, its output.
+    fn wait(&mut self, words: &[String]) -> io::Result<()> {
         let status = self.running.0.wait()?;
         if status.success() {
             return Ok(());
@@ -213,7 +213,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_lines_of_the_program_are_read() {
+    fn the_programs_lines_are_parsed() {
         let times = Times { bytes: 1024, seconds: vec![0.001_5, 2.0] };
         assert_eq!(Times::read("1024 0.001500000 2.000000000"), Some(times));
         for other in ["", "1024", "64 0.1 x", "a 0.1", "mpirun noticed", "64 0.1  0.2"] {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_words_are_whole() {
+    fn quoted_words_are_not_split() {
         let line = " orted -mca ess \"env\" --mca plm_rsh_agent \"/init rsh 5001\" -mca x \"\"\n";
         assert_eq!(
             split(line),
@@ -230,7 +230,7 @@ mod tests {
         );
     }
 
-    /// Has a remote shell at a port that no other test has run a command line.
+    /// Runs a command line by a remote shell, on a port that no other test uses.
     fn remote(port: u16, seconds: f64, command: &str) -> io::Result<()> {
         let port = 30_000 + (std::process::id() % 500) as u16 * 4 + port;
         let at = ([127, 0, 0, 1], port).into();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_shell_ends_in_time() {
+    fn a_remote_shell_keeps_its_time_limit() {
         remote(1, 0.1, "").unwrap();
         let start = Instant::now();
         let error = remote(1, 0.3, "sleep 60").unwrap_err().to_string();
@@ -263,7 +263,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20));
     }
 
-    /// Beside this test there is no program. Both nodes are this one, as the remote shell would be this test's own program.
+    /// The program is not in this test's directory. Both nodes are local, as the remote shell would be this test's own program.
     #[test]
     fn a_program_that_cannot_be_run_is_named() {
         let nodes = vec![Ipv4Addr::LOCALHOST; 2];

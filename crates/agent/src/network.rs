@@ -1,4 +1,4 @@
-//! Interfaces brought up over route netlink (RFC 3549; linux/rtnetlink.h).
+//! Configures interfaces by route netlink (RFC 3549; linux/rtnetlink.h).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,7 +13,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// Sets the interface's MAC address where one is given, then brings it up.
+/// Sets the interface's MAC address, if given, and brings it up.
 pub fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -23,7 +23,7 @@ pub fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
     request(RouteNetlinkMessage::SetLink(link), 0)
 }
 
-/// Gives the interface an address; its network becomes reachable through it.
+/// Adds an address to the interface, and with it the route to its network.
 pub fn add_address(index: u32, address: Ipv4Addr, prefix: u8) -> anyhow::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
@@ -51,6 +51,6 @@ fn request(message: RouteNetlinkMessage, flags: u16) -> anyhow::Result<()> {
     match answer.payload {
         NetlinkPayload::Error(error) if error.code.is_none() => Ok(()),
         NetlinkPayload::Error(error) => Err(error.to_io().into()),
-        other => bail!("netlink answered neither yes nor no: {other:?}"),
+        other => bail!("netlink's answer is no acknowledgement: {other:?}"),
     }
 }

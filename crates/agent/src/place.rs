@@ -1,7 +1,7 @@
-//! Places a program on the host: in a network namespace and on CPUs, then becomes it.
+//! Executes a program in a network namespace and on given CPUs.
 //!
-//! Who is not root makes a user namespace first, in which it is. All namespaces of one machine then lie in that one,
-//! so that cards can be moved between them.
+//! Without root privileges it first creates a user namespace, in which it is root. All network namespaces of a machine belong to
+//! that user namespace, so that cards can be moved between them.
 
 use std::{
     convert::Infallible,
@@ -18,31 +18,31 @@ use nix::{
     unistd::{Pid, getegid, geteuid},
 };
 
-/// The network a program is put in.
+/// The network namespace of the program.
 #[derive(Clone, Debug, PartialEq)]
 enum Network {
     /// A new one.
     New,
-    /// A new one, where the process of this id may move cards to.
+    /// A new one in the user namespace of this process, which may move cards to it.
     Beside(u32),
-    /// That of the process of this id.
+    /// That of this process.
     Inside(u32),
-    /// That of `ip netns add NAME`.
+    /// The one created by `ip netns add NAME`.
     Named(String),
 }
 
-/// Becomes `command` in a network (`new`, `beside=PID`, `inside=PID` or `named=NAME`) and on CPUs (`0,2`, or `any`); returns only when
-/// that cannot be.
+/// Executes `command` in place of this program, in a network namespace (`new`, `beside=PID`, `inside=PID` or `named=NAME`) and on
+/// CPUs (`0,2`, or `any`). Returns only if that fails.
 pub fn place(network: &str, cpus: &str, command: &[OsString]) -> ExitCode {
-    let Err(error) = become_placed(network, cpus, command);
+    let Err(error) = place_and_execute(network, cpus, command);
     eprintln!("{error:#}");
     ExitCode::FAILURE
 }
 
-fn become_placed(network: &str, cpus: &str, command: &[OsString]) -> anyhow::Result<Infallible> {
+fn place_and_execute(network: &str, cpus: &str, command: &[OsString]) -> anyhow::Result<Infallible> {
     enter(Network::read(network)?)?;
     if let Some(cpus) = read_cpus(cpus)? {
-        sched_setaffinity(Pid::from_raw(0), &cpus).context("run on the CPUs wanted")?;
+        sched_setaffinity(Pid::from_raw(0), &cpus).context("set the CPU affinity")?;
     }
     Err(Command::new(&command[0]).args(&command[1..]).exec()).with_context(|| command[0].display().to_string())
 }
@@ -65,11 +65,11 @@ fn enter(network: Network) -> anyhow::Result<()> {
         Network::New => {
             let (user, group) = (geteuid(), getegid());
             unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).context(
-                "a network namespace needs root, or user namespaces, and this system allows neither (the latter are \
-                 allowed by kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 and \
+                "a network namespace needs root or user namespaces, and neither is available (user namespaces are \
+                 enabled by kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 and \
                  user.max_user_namespaces above 0)",
             )?;
-            // A group's mapping may be written only after this (user_namespaces(7)).
+            // Required before gid_map may be written (user_namespaces(7)).
             fs::write("/proc/self/setgroups", "deny").context("/proc/self/setgroups")?;
             fs::write("/proc/self/uid_map", format!("0 {user} 1")).context("/proc/self/uid_map")?;
             fs::write("/proc/self/gid_map", format!("0 {group} 1")).context("/proc/self/gid_map")
@@ -94,7 +94,7 @@ fn enter(network: Network) -> anyhow::Result<()> {
 fn join(pid: u32, name: &str, kind: CloneFlags) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/ns/{name}");
     match setns(File::open(&path).with_context(|| path.clone())?, kind) {
-        // It is the user namespace of this process already.
+        // This process is in that user namespace already.
         Err(Errno::EINVAL) if kind == CloneFlags::CLONE_NEWUSER => Ok(()),
         other => other.context(path),
     }
@@ -107,7 +107,7 @@ fn read_cpus(word: &str) -> anyhow::Result<Option<CpuSet>> {
     let mut cpus = CpuSet::new();
     for cpu in word.split(',') {
         let number = cpu.parse().ok().filter(|number| cpus.set(*number).is_ok());
-        number.with_context(|| format!("{word}: numbers of CPUs with commas between, or any, are needed"))?;
+        number.with_context(|| format!("{word}: CPU numbers separated by commas, or `any`, are needed"))?;
     }
     Ok(Some(cpus))
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_read() {
+    fn networks_are_parsed() {
         assert_eq!(Network::read("new").unwrap(), Network::New);
         assert_eq!(Network::read("beside=7").unwrap(), Network::Beside(7));
         assert_eq!(Network::read("inside=7").unwrap(), Network::Inside(7));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_read() {
+    fn cpus_are_parsed() {
         assert!(read_cpus("any").unwrap().is_none());
         let cpus = read_cpus("0,2").unwrap().unwrap();
         assert_eq!([0, 1, 2].map(|cpu| cpus.is_set(cpu).unwrap()), [true, false, true]);

@@ -1,4 +1,4 @@
-//! Programs of the guest that the host has run.
+//! Runs programs of the guest for the host.
 
 use std::{
     fs::File,
@@ -13,16 +13,16 @@ use fairlane_load::about;
 
 use crate::Outcome;
 
-/// How long a program that is run until it prints something is let be between two attempts.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The interval between two attempts of [`run_until`].
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Starts a program with a socket as its standard input; answers the other end.
+/// Starts a program with a socket as its standard input; returns the other end.
 pub fn spawn(argv: &[String]) -> io::Result<File> {
     let (program, arguments) = words(argv)?;
     let (ours, theirs) = UnixStream::pair()?;
     let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
     let mut child = child.map_err(about(program))?;
-    // It lives as long as the socket's other end is open; its exit status tells nothing more.
+    // Reaps the child. Its exit is noticed by the socket.
     thread::spawn(move || child.wait());
     Ok(File::from(OwnedFd::from(ours)))
 }
@@ -32,7 +32,7 @@ fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
     argv.split_first().ok_or_else(|| io::Error::other("argv is empty: no program"))
 }
 
-/// Runs a program to its end.
+/// Runs a program until it exits.
 pub fn run(argv: &[String]) -> io::Result<Outcome> {
     let (program, arguments) = words(argv)?;
     let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -41,7 +41,7 @@ pub fn run(argv: &[String]) -> io::Result<Outcome> {
     Ok(Outcome::Ran { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
 }
 
-/// Runs a program until it ends well and prints the text.
+/// Runs a program again and again until it succeeds and its output contains `text`.
 pub fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
     let start = Instant::now();
     loop {
@@ -53,7 +53,7 @@ pub fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcom
                 let what = argv.join(" ");
                 return Err(io::Error::other(format!("{what}: no \"{text}\" within {seconds} s: {last:?}")));
             }
-            _ => thread::sleep(AGAIN),
+            _ => thread::sleep(RETRY_INTERVAL),
         }
     }
 }

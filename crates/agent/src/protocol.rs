@@ -1,4 +1,4 @@
-//! Requests, messages, and their lines.
+//! The protocol: requests, messages, and their encoding in lines.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counters, Function, doctor, mpi, proxy};
 
-/// What the host wants run.
+/// A command for an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// Chosen by the host, above zero; repeated in every answer.
     pub id: u64,
-    /// The guest the agent is to pass it on to; the agent itself if not given.
+    /// The guest that the agent forwards the request to; the agent itself if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Seconds that the agent lets pass first. What it does itself to serve ([`Command::Attach`], [`Command::Spawn`],
-    /// [`Command::PowerOff`]) it does at once.
+    /// Seconds that the agent waits first. [`Command::Attach`], [`Command::Spawn`] and [`Command::PowerOff`] are executed at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delay: f64,
-    /// The work.
+    /// The command.
     pub run: Command,
 }
 
@@ -31,11 +30,11 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
-/// The work an agent can do.
+/// A command that an agent can run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// Who is there.
+    /// Asks for kernel, clock and process id.
     Hello,
     /// Sends datagrams.
     UdpSend(udp::SendSpec),
@@ -45,52 +44,52 @@ pub enum Command {
     TcpSend(tcp::SendSpec),
     /// Counts streams; [`Event::Started`], then samples.
     TcpReceive(ReceiveSpec),
-    /// Asks a kernel for echoes.
+    /// Sends echo requests.
     Ping(ping::Spec),
-    /// Sends datagrams whose delay one way is measured, to an agent that does `DelayServe`.
+    /// Sends datagrams to an agent that runs `DelayServe` and measures their one-way delay.
     DelaySend(delay::Spec),
-    /// Serves the receiving side of `DelaySend`; [`Event::Started`]. It may be left behind.
+    /// The receiving side of `DelaySend`; [`Event::Started`]. May still run when the agent ends.
     DelayServe(ServeSpec),
-    /// Makes transfers over TCP, to an agent that does `TransferServe`.
+    /// Makes TCP transfers to an agent that runs `TransferServe`.
     TransferSend(transfer::Spec),
-    /// Serves the receiving side of `TransferSend`; [`Event::Started`]. It may be left behind.
+    /// The receiving side of `TransferSend`; [`Event::Started`]. May still run when the agent ends.
     TransferServe(ServeSpec),
-    /// Sends random bytes whose hash is compared, to an agent that does `DigestServe`.
+    /// Sends random bytes to an agent that runs `DigestServe` and compares their hash.
     DigestSend(digest::Spec),
-    /// Hashes what `DigestSend` sends; [`Event::Started`]. It may be left behind.
+    /// Hashes what `DigestSend` sends; [`Event::Started`]. May still run when the agent ends.
     DigestServe(ServeSpec),
-    /// Serves requests; [`Event::Started`]. It may be left behind.
+    /// Serves requests; [`Event::Started`]. May still run when the agent ends.
     RequestServe(server::Spec),
-    /// Makes requests of an agent that does `RequestServe`, or of any server.
+    /// Makes requests to an agent that runs `RequestServe`, or to any server.
     RequestSend(client::Spec),
-    /// Has HAProxy pass requests on to a server; [`Event::Started`].
+    /// Runs HAProxy, which forwards requests to a server; [`Event::Started`].
     Proxy(proxy::Spec),
-    /// Looks on what the processors' time is spent on.
+    /// Observes the use of the CPUs.
     Processors(processors::Spec),
-    /// Looks on what limits the machine.
+    /// Runs the doctor.
     Doctor(doctor::Spec),
-    /// Has nodes exchange blocks, all with all: itself, and those that do `MpiServe`.
+    /// Runs an all-to-all exchange between this node and those that run `MpiServe`.
     MpiRun(mpi::Spec),
-    /// Serves as the remote shell by which an agent that does `MpiRun` starts a node; [`Event::Started`].
+    /// The remote shell by which `MpiRun` starts its daemon on this node; [`Event::Started`].
     MpiServe(mpi::ShellSpec),
-    /// Keeps a processor busy.
+    /// Keeps a CPU busy.
     Busy(busy::Spec),
     /// Reads or writes a disk; [`Event::Started`].
     Disk(disk::Spec),
     /// Reads the interfaces' counters.
     Counters,
-    /// Runs a program to its end, without input.
+    /// Runs a program until it exits, without input.
     Run {
-        /// The program, looked for on the PATH, and its arguments.
+        /// The program, searched for on the PATH, and its arguments.
         argv: Vec<String>,
     },
-    /// Runs a program again and again until it ends well and prints a text; answered as [`Command::Run`].
+    /// Runs a program again and again until it succeeds and its output contains a text; answered as [`Command::Run`].
     Await {
-        /// As [`Command::Run`] has it.
+        /// As in [`Command::Run`].
         argv: Vec<String>,
-        /// The text, among what it prints.
+        /// The text.
         text: String,
-        /// How long it may take, in seconds.
+        /// The time limit, in seconds.
         seconds: f64,
     },
     /// Reads a file, such as one of /proc or /sys.
@@ -98,33 +97,33 @@ pub enum Command {
         /// The file.
         path: PathBuf,
     },
-    /// Writes a text into a file, such as one of /proc/sys.
+    /// Writes a file, such as one of /proc/sys.
     Write {
         /// The file.
         path: PathBuf,
-        /// What it is to hold.
+        /// Its new contents.
         text: String,
     },
-    /// Marks a moment for the emulator that executes the agent's computer, where its plugin counts instructions.
+    /// Makes a mark for the emulator's plugin, if that counts instructions.
     Mark,
-    /// Looks up the functions that addresses lie in.
+    /// Resolves addresses to functions.
     Symbols {
-        /// `/proc/kallsyms`, or another table of that form.
+        /// `/proc/kallsyms`, or another table in its format.
         table: PathBuf,
         /// The addresses.
         addresses: Vec<u64>,
     },
-    /// Opens the way to the agent of a guest of this host. Answered with the guest's own word that it is ready, or
-    /// cannot be.
+    /// Attaches to the console of a guest of this host, to forward requests to its agent. Answered when the guest's agent reports
+    /// that it is ready, or has failed.
     Attach {
-        /// The name requests for it will bear.
+        /// The guest's name in requests ([`Request::to`]).
         name: String,
-        /// The tty that is its console.
+        /// The tty of its console.
         console: PathBuf,
     },
-    /// Starts a program whose standard input, a socket, is the console of an agent; as [`Command::Attach`].
+    /// As [`Command::Attach`], for a program that it starts: the program's standard input, a socket, is the agent's console.
     Spawn {
-        /// The name requests for it will bear.
+        /// The guest's name in requests ([`Request::to`]).
         name: String,
         /// The program and its arguments.
         argv: Vec<String>,
@@ -133,60 +132,59 @@ pub enum Command {
     PowerOff,
 }
 
-/// An answer of the agent.
+/// A message of the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The request's; zero is about the guest's start: `Done` when it is ready, `Failed` when it cannot be.
+    /// The request's id. Zero is for the agent's start: `Done` when it is ready, `Failed` if that failed.
     pub id: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened to a request.
+/// An event of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A receiver or a disk's load began counting: zero of its samples' `t`; or a server can be reached.
+    /// A receiver or disk load started to count, which is the zero of its samples' `t`; or a server is ready.
     Started,
     /// One source's interval.
     Sample(Sample),
-    /// The request ended well.
+    /// The request succeeded.
     Done(Outcome),
-    /// The request ended badly, and why.
+    /// The request failed, with the reason.
     Failed(String),
-    /// The guest it was for has ended, how, and what its console printed last.
+    /// The guest it was for has ended: the reason, and the last lines of its console.
     Gone(String),
 }
 
 impl Event {
-    /// Whether it is its request's last.
+    /// Whether it is the last event of its request.
     pub fn ends(&self) -> bool {
         matches!(self, Event::Done(_) | Event::Failed(_) | Event::Gone(_))
     }
 
-    /// Whether the host may ask for more because of it: a measurement's samples, whose number depends on the traffic, it
-    /// only keeps.
-    pub fn moves(&self) -> bool {
+    /// Whether the host may make further requests because of it. Samples, whose number depends on the traffic, are only stored.
+    pub fn may_cause_requests(&self) -> bool {
         !matches!(self, Event::Sample(_))
     }
 }
 
-/// What a request that ended well has to tell.
+/// The outcome of a successful request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The guest is there.
+    /// The answer to `Hello`.
     Hello {
         /// The release of its kernel.
         kernel: String,
         /// Its monotonic clock, in seconds: about the time since its kernel started.
         clock: f64,
-        /// The agent's process id: 1 in a guest; on the host the way to its network namespace.
+        /// The agent's process id: 1 in a guest. On the host it identifies the network namespace.
         pid: u32,
     },
-    /// A sender's account.
+    /// A sender's totals.
     Sent(Sent),
-    /// A receiver's account.
+    /// A receiver's totals.
     Received(Received),
     /// The round trips of `Ping`.
     RoundTrips(ping::RoundTrips),
@@ -194,51 +192,51 @@ pub enum Outcome {
     Delays(delay::Delays),
     /// The transfers of `TransferSend`, in order.
     Transfers(Vec<transfer::Transfer>),
-    /// What came of `RequestSend`.
+    /// The account of `RequestSend`.
     Requests(client::Account),
-    /// What was spent, a processor each.
+    /// The use of each CPU.
     Processors(Vec<processors::Use>),
-    /// What limited the machine, the most limiting first.
+    /// The doctor's findings, the most limiting first.
     Findings(Vec<doctor::Finding>),
-    /// What the exchanges of `MpiRun` took, by size, in order.
+    /// The times of `MpiRun`'s exchanges, by size, in order.
     Exchanged(Vec<mpi::Times>),
-    /// What `Busy` consumed.
+    /// The CPU time that `Busy` consumed.
     Consumed(busy::Consumed),
-    /// What was done to the disk.
+    /// The disk's operations.
     Disk(disk::Done),
-    /// A server's time is up, or there is nothing more to serve.
+    /// A server's time is up, or it has nothing more to serve.
     Served,
-    /// Counters.
+    /// The interfaces' counters.
     Counters(Counters),
-    /// A program has ended.
+    /// A program has exited.
     Ran {
-        /// Its exit status; none where a signal ended it.
+        /// Its exit status; none if a signal ended it.
         status: Option<i32>,
-        /// What it printed.
+        /// Its standard output.
         stdout: String,
-        /// What it complained of.
+        /// Its standard error.
         stderr: String,
     },
-    /// What is in the file.
+    /// The contents of the file.
     Text(String),
     /// The file is written.
     Written,
-    /// The moment is marked.
+    /// The mark is made.
     Marked {
-        /// The agent's marks so far, this one too.
+        /// The number of the agent's marks, including this one.
         number: usize,
         /// The counters just before it.
         counters: Counters,
     },
-    /// The functions that the addresses lie in.
+    /// The functions of the addresses.
     Symbols(Vec<Function>),
     /// The guest ends after this message.
     PoweringOff,
 }
 
-/// The line of a request or message, with its line end.
+/// Encodes a request or message as a line, with the line end.
 pub fn encode(line: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(line).expect("a message has only string keys and serialises");
+    let mut bytes = serde_json::to_vec(line).expect("a message has string keys only");
     bytes.push(b'\n');
     bytes
 }
@@ -248,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_form_is_as_documented() {
+    fn the_encoding_is_as_documented() {
         let request: Request = serde_json::from_str(
             r#"{"id": 3, "run": {"udp_send": {"to": "10.0.0.2:5001", "size": 1458, "rate": null, "seconds": 2}}}"#,
         )

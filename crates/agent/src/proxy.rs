@@ -1,4 +1,4 @@
-//! HAProxy, as a load balancer has it between a client and a server.
+//! HAProxy as a load balancer between a client and a server.
 
 use std::{
     io::{self, Read, Write},
@@ -12,29 +12,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::running::Running;
 
-/// How often it is looked whether it listens, or has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often to check whether it listens, or has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Orders.
+/// Parameters of the proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The port to listen at.
+    /// The port to listen on.
     pub port: u16,
-    /// The HTTP server behind.
+    /// The HTTP server to forward to.
     pub to: SocketAddr,
-    /// Threads, each on a CPU.
+    /// The number of threads.
     pub threads: usize,
-    /// How long, in seconds.
+    /// How long to run, in seconds.
     pub seconds: f64,
 }
 
-/// Runs it for its time; tells `started` when it listens.
+/// Runs HAProxy for its time; calls `started` when it listens.
 ///
 /// # Errors
-/// Where it is not there, or ends before its time: its own words.
+/// If it is missing, or exits too early, with its standard error.
 pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
     let program = Command::new("haproxy")
-        // In the foreground, told by its standard input how to be.
+        // In the foreground, with its configuration from standard input.
         .args(["-db", "-f", "/proc/self/fd/0"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -42,7 +42,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
         .spawn();
     let mut haproxy = Running(program.map_err(|error| io::Error::new(error.kind(), format!("haproxy: {error}")))?);
     if let Some(mut input) = haproxy.0.stdin.take() {
-        // If it ended already, what it said is better than a broken pipe.
+        // If it has exited already, its own message explains more than a broken pipe.
         let _ = input.write_all(configuration(spec).as_bytes());
     }
     let end = Instant::now() + Duration::try_from_secs_f64(spec.seconds).map_err(io::Error::other)?;
@@ -52,7 +52,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
         if started.is_some() && TcpStream::connect((Ipv4Addr::LOCALHOST, spec.port)).is_ok() {
             started.take().into_iter().for_each(|started| started());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     match started {
         Some(_) => Err(io::Error::other(format!("haproxy does not listen at port {} yet", spec.port))),
@@ -60,7 +60,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<()> {
     }
 }
 
-/// Every request has a connection of its own on either side.
+/// A configuration by which every request has its own connection on both sides.
 fn configuration(spec: &Spec) -> String {
     let Spec { port, to, threads, .. } = spec;
     format!(
@@ -70,7 +70,7 @@ fn configuration(spec: &Spec) -> String {
     )
 }
 
-/// Whether it runs; if not, what it said.
+/// Fails with its standard error if it has exited.
 fn check(haproxy: &mut Running) -> io::Result<()> {
     let Some(status) = haproxy.0.try_wait()? else { return Ok(()) };
     let mut words = String::new();

@@ -1,4 +1,4 @@
-//! A program that ends with whoever has it run.
+//! Child processes that are killed on drop.
 
 use std::{fs, process::Child};
 
@@ -7,18 +7,18 @@ use nix::{
     unistd::Pid,
 };
 
-/// A program that ends with this, and with it what it has started itself.
+/// A child process that is killed on drop, with its own children.
 pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Once it has ended and was waited for, its number may be another's.
+        // Once it has been reaped, its process id may be reused.
         if !matches!(self.0.try_wait(), Ok(None)) {
             return;
         }
         let id = self.0.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        // Each may end by itself meanwhile.
+        // A child may exit by itself meanwhile.
         for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
         }

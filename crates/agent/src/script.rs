@@ -1,7 +1,8 @@
-//! A script: requests that an agent has from its start, each to be done when what it followed from has happened.
+//! Scripts: recorded requests that an agent replays, each after the events that preceded it in the recording.
 //!
-//! Where nothing from outside may reach a computer, so that it runs alike each time, the host does not ask: a rehearsal
-//! shows what it will ask, and after which answers. Time passes as the computer has it, however slow the host is.
+//! To run the same each time, a machine must not be reached by anything from outside. So the lab does not send requests: a script
+//! recorded before has them, with the events after which each was made. Time passes by the machine's own clock, however slow the
+//! host is.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,20 +14,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::Request;
 
-/// A request and its cause.
+/// A recorded request, and the events before it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// How many events of earlier requests, by id, the host had heard before it asked, beyond those before the last step.
-    /// Only those that move it count ([`Event::moves`](crate::Event::moves)).
+    /// How many events of earlier requests, by id, the lab received between the last step and this one. Only those that may cause
+    /// requests count ([`Event::may_cause_requests`](crate::Event::may_cause_requests)).
     pub after: BTreeMap<u64, usize>,
-    /// What it asked.
+    /// The request.
     pub request: Request,
 }
 
-/// Reads a script, a step a line.
+/// Reads a script, one step per line.
 ///
 /// # Errors
-/// The line that is no step.
+/// The first line that is no step.
 pub fn read_script(text: impl BufRead) -> io::Result<Vec<Step>> {
     let step = |(number, line): (usize, io::Result<String>)| {
         serde_json::from_str(&line?).map_err(|error| io::Error::other(format!("line {number}: {error}")))
@@ -34,27 +35,27 @@ pub fn read_script(text: impl BufRead) -> io::Result<Vec<Step>> {
     (1..).zip(text.lines()).map(step).collect()
 }
 
-/// How many events of each request were told so far. Clones count together.
+/// The number of sent events of each request, less those waited for. Clones share the counts.
 #[derive(Clone, Default)]
-pub struct Told(Arc<(Mutex<HashMap<u64, usize>>, Condvar)>);
+pub struct EventCounts(Arc<(Mutex<HashMap<u64, usize>>, Condvar)>);
 
-impl Told {
-    /// Counts an event.
+impl EventCounts {
+    /// Counts an event of a request.
     pub fn add(&self, id: u64) {
-        let (told, more) = &*self.0;
-        *told.lock().expect("no thread panics while it counts").entry(id).or_default() += 1;
-        more.notify_all();
+        let (counts, added) = &*self.0;
+        *counts.lock().expect("no thread panics while it counts").entry(id).or_default() += 1;
+        added.notify_all();
     }
 
-    /// Takes so many off, once they have been told.
-    pub fn take(&self, events: &BTreeMap<u64, usize>) {
-        let (told, more) = &*self.0;
-        let mut told = told.lock().expect("no thread panics while it counts");
+    /// Waits until as many events have been sent, and subtracts them.
+    pub fn wait_for(&self, events: &BTreeMap<u64, usize>) {
+        let (counts, added) = &*self.0;
+        let mut counts = counts.lock().expect("no thread panics while it counts");
         for (id, count) in events {
-            while told.get(id).is_none_or(|told| told < count) {
-                told = more.wait(told).expect("no thread panics while it counts");
+            while counts.get(id).is_none_or(|sent| sent < count) {
+                counts = added.wait(counts).expect("no thread panics while it counts");
             }
-            told.entry(*id).and_modify(|told| *told -= count);
+            counts.entry(*id).and_modify(|sent| *sent -= count);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Functions by address, from a kernel's table (`/proc/kallsyms`) or the hypervisor's (`/proc/xen/xensyms`).
+//! Resolves addresses to functions, by a kernel's table (`/proc/kallsyms`) or the hypervisor's (`/proc/xen/xensyms`).
 //!
-//! The tables are read where they are: they are long, and the line to the host is slow.
+//! The agent reads the tables itself, as they are long and the console is slow.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +11,21 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A function, and where its code lies.
+/// A function, and the addresses of its code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
     /// The address of its first instruction.
     pub start: u64,
-    /// The address where the next function of the table begins.
+    /// The address of the next function in the table.
     pub end: u64,
-    /// Its name; a module's follows in parentheses.
+    /// Its name, followed by its module's in parentheses.
     pub name: String,
 }
 
-/// The functions that the addresses lie in, by address; an address before the first function of the table is in none.
+/// The functions that contain the addresses, sorted by address. An address before the table's first function has none.
 ///
 /// # Errors
-/// A file that cannot be read, or is no table of symbols.
+/// If the file cannot be read or is no symbol table.
 pub fn of(table: &Path, addresses: &[u64]) -> io::Result<Vec<Function>> {
     let text = fs::read_to_string(table)?;
     let functions = functions(&text)?;
@@ -38,7 +38,7 @@ pub fn of(table: &Path, addresses: &[u64]) -> io::Result<Vec<Function>> {
     Ok(found.into_values().collect())
 }
 
-/// Reads lines of address, type and name; a module's name may follow in brackets. What is no code is left out.
+/// Parses lines of address, type and name; a module's name may follow in brackets. Symbols other than code are left out.
 fn functions(text: &str) -> io::Result<BTreeMap<u64, String>> {
     let mut functions = BTreeMap::new();
     for (line, number) in text.lines().zip(1..) {
@@ -46,7 +46,7 @@ fn functions(text: &str) -> io::Result<BTreeMap<u64, String>> {
             || io::Error::other(format!("line {number}, `{line}`, is not a symbol: its address, type and name"));
         let (address, kind, name) = symbol(line).ok_or_else(wrong)?;
         if ["t", "T", "w", "W"].contains(&kind) {
-            // Of several names of one address the first one stays.
+            // Keeps the first of several names of an address.
             functions.entry(address).or_insert(name);
         }
     }
@@ -69,7 +69,7 @@ mod tests {
                          ffffffff81000180 D data\nffffffffc0001000 t xennet_poll\t[xen_netfront]\n";
 
     #[test]
-    fn an_address_lies_in_the_function_before_it() {
+    fn an_address_belongs_to_the_function_that_starts_before_it() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), TABLE).unwrap();
         let addresses =
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_form_is_named() {
+    fn an_error_names_the_invalid_line() {
         let error = functions("ffffffff81000000 T _stext\nnonsense\n").unwrap_err();
         assert_eq!(error.to_string(), "line 2, `nonsense`, is not a symbol: its address, type and name");
     }
 
     #[test]
-    fn this_kernels_own_table_is_read() {
-        // Without privileges all addresses are zero, and one name is left.
+    fn this_kernels_own_table_is_parsed() {
+        // Without privileges all addresses are zero, so only one name is kept.
         assert!(functions(&fs::read_to_string("/proc/kallsyms").unwrap()).is_ok());
     }
 }

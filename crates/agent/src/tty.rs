@@ -1,4 +1,4 @@
-//! Terminals as lines for bytes.
+//! Terminals in raw mode.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,10 +9,10 @@ use std::{
 
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
-/// Opens a tty for bytes as they are: no echo, no translation of line ends, no signals.
+/// Opens a tty in raw mode: no echo, no translation of line ends, no signals.
 ///
 /// # Errors
-/// Those of the system, with the tty's name.
+/// Those of the system calls, with the tty's name.
 pub fn open_raw(path: &Path) -> io::Result<File> {
     let open = || -> io::Result<File> {
         let tty = OpenOptions::new().read(true).write(true).custom_flags(nix::libc::O_NOCTTY).open(path)?;

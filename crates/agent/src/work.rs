@@ -1,4 +1,4 @@
-//! What each command has done, by which program.
+//! Executes commands.
 
 use std::{fs, io, path::Path, process, sync::atomic::AtomicBool, time::Duration};
 
@@ -11,16 +11,16 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{Command, Counters, Event, Outcome, doctor, mark::mark, mpi, program, proxy, symbols};
 
-/// Does what a command asks, and says what comes of it meanwhile.
+/// Runs a command; `send` gets its events before the outcome.
 ///
 /// # Errors
-/// Those of the program that does it; orders that it cannot follow.
-pub fn run(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
+/// Those of the program that runs it, including invalid parameters.
+pub fn run(command: Command, send: impl Fn(Event)) -> io::Result<Outcome> {
     let progress = |progress| match progress {
-        Progress::Started(_) => say(Event::Started),
-        Progress::Sample(sample) => say(Event::Sample(sample)),
+        Progress::Started(_) => send(Event::Started),
+        Progress::Sample(sample) => send(Event::Sample(sample)),
     };
-    let serves = || say(Event::Started);
+    let started = || send(Event::Started);
     match command {
         Command::Hello => hello(),
         Command::UdpSend(spec) => udp::send(&spec).map(Outcome::Sent),
@@ -29,20 +29,20 @@ pub fn run(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::TcpReceive(spec) => tcp::receive(&spec, progress).map(Outcome::Received),
         Command::Ping(spec) => ping::run(&spec).map(Outcome::RoundTrips),
         Command::DelaySend(spec) => delay::send(&spec).map(Outcome::Delays),
-        Command::DelayServe(spec) => served(delay::serve(&spec, |_| serves())),
+        Command::DelayServe(spec) => served(delay::serve(&spec, |_| started())),
         Command::TransferSend(spec) => transfer::send(&spec).map(Outcome::Transfers),
-        Command::TransferServe(spec) => served(transfer::serve(&spec, |_| serves())),
+        Command::TransferServe(spec) => served(transfer::serve(&spec, |_| started())),
         Command::DigestSend(spec) => digest::send(&spec).map(Outcome::Sent),
-        Command::DigestServe(spec) => served(digest::serve(&spec, |_| serves())),
-        Command::RequestServe(spec) => served(answer_requests(&spec, serves)),
+        Command::DigestServe(spec) => served(digest::serve(&spec, |_| started())),
+        Command::RequestServe(spec) => served(answer_requests(&spec, started)),
         Command::RequestSend(spec) => make_requests(&spec),
-        Command::Proxy(spec) => served(proxy::run(&spec, serves)),
+        Command::Proxy(spec) => served(proxy::run(&spec, started)),
         Command::Processors(spec) => processors::run(&spec).map(Outcome::Processors),
         Command::Doctor(spec) => doctor::run(&spec).map(Outcome::Findings),
         Command::MpiRun(spec) => mpi::run(&spec).map(Outcome::Exchanged),
-        Command::MpiServe(spec) => served(mpi::serve(&spec, serves)),
+        Command::MpiServe(spec) => served(mpi::serve(&spec, started)),
         Command::Busy(spec) => busy::run(&spec).map(Outcome::Consumed),
-        Command::Disk(spec) => disk::run(&spec, serves).map(Outcome::Disk),
+        Command::Disk(spec) => disk::run(&spec, started).map(Outcome::Disk),
         Command::Counters => Counters::read().map(Outcome::Counters),
         Command::Run { argv } => program::run(&argv),
         Command::Await { argv, text, seconds } => program::run_until(&argv, &text, seconds),
@@ -51,25 +51,25 @@ pub fn run(command: Command, say: impl Fn(Event)) -> io::Result<Outcome> {
         Command::Mark => Counters::read().map(|counters| Outcome::Marked { number: mark(), counters }),
         Command::Symbols { table, addresses } => name(&table, &addresses),
         Command::Attach { .. } | Command::Spawn { .. } | Command::PowerOff => {
-            unreachable!("served where requests are read")
+            unreachable!("handled where requests are read")
         }
     }
 }
 
-/// The kernel, its clock, and the process that the agent is.
+/// The kernel's release and clock, and the agent's process id.
 pub fn hello() -> io::Result<Outcome> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
     let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(Outcome::Hello { kernel, clock: Duration::from(clock).as_secs_f64(), pid: process::id() })
 }
 
-/// What a server ends with.
+/// The outcome of a server.
 fn served(end: io::Result<()>) -> io::Result<Outcome> {
     end.map(|()| Outcome::Served)
 }
 
-fn answer_requests(spec: &server::Spec, serves: impl Fn()) -> io::Result<()> {
-    server::run(spec, &AtomicBool::new(false), |_| serves(), |_| ()).map(drop)
+fn answer_requests(spec: &server::Spec, started: impl Fn()) -> io::Result<()> {
+    server::run(spec, &AtomicBool::new(false), |_| started(), |_| ()).map(drop)
 }
 
 fn make_requests(spec: &client::Spec) -> io::Result<Outcome> {

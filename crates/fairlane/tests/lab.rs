@@ -138,7 +138,7 @@ fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
 }
 
 fn native() -> Result<Completion, Failed> {
-    trial("isolation-two-rates", "native", "netback")
+    trial("isolation-two-rates", "native", "kernel")
 }
 
 /// A moment of round trips in a namespace.
@@ -300,7 +300,7 @@ fn interrupt() -> Result<Completion, Failed> {
 }
 
 fn xen() -> Result<Completion, Failed> {
-    trial("delay-packet", "xen", "netback")
+    trial("delay-packet", "xen", "kernel")
 }
 
 /// The command line of a process that has files in a directory.

@@ -1,16 +1,16 @@
-/* The exchange of a parallel computation among its ranks, timed as the Alltoall of the Intel MPI Benchmarks is: for each size an
- * exchange that makes the connections, a barrier, then iterations back to back.
+/* The all-to-all exchange of a parallel computation, timed as Alltoall of the Intel MPI Benchmarks: for each size one exchange to
+ * establish the connections, a barrier, then iterations back to back.
  *
  *   all-to-all ITERATIONS BYTES...
  *
- * Rank 0 prints a line a size: the bytes from each rank to each other, then for each iteration the seconds it took, in the mean
- * of all ranks (the benchmarks' t_avg). A fault ends all ranks: MPI's errors are fatal where nothing else was asked for. */
+ * Rank 0 prints one line per size: the bytes from each rank to each other one, then the seconds of each iteration, averaged over all
+ * ranks (the benchmarks' t_avg). An error ends all ranks, as MPI's errors are fatal by default. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that was written to, so that no page of it is missing in the first iteration. */
+/* Allocates memory and writes to it, so that the first iteration has no page faults. */
 static void *memory(size_t bytes) {
   void *place = malloc(bytes + 1);
   if (!place) {

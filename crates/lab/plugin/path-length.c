@@ -1,35 +1,35 @@
-/* Counts the instructions an emulated computer executes, by the code they belong to. A plugin of QEMU's TCG.
+/* Counts the instructions that an emulated machine executes, by the code they belong to. A plugin of QEMU's TCG.
  *
  *   qemu-system-x86_64 -accel tcg -plugin path-length.so,out=FILE ...
  *
- * The emulator translates code in blocks; each block, told from others by virtual address and machine page, has counters.
- * Reading registers is beyond the plugin interface of QEMU 7.2, so whose code a block is follows from these two: the
- * hypervisor has its own virtual addresses, and what two domains' kernels execute at the same virtual address lies on different
- * pages. A kernel lies in one piece, so its text's pages less the pages of their virtual addresses are one number, which tells
- * kernels apart. What else is executed, programs and modules, runs under the kernel whose text the CPU executed last; now and then
- * the hypervisor changes domains between the two, so the kernel that was found most often counts. A guest that a CPU enters by
- * VMRUN (AMD64 Architecture Programmer's Manual, volume 2, 15.5) may have its kernel anywhere in memory, a page here and a page
- * there; but what a CPU executes from there on is the guest's, until it is back at the instruction behind.
+ * The emulator translates code in blocks. Each block, identified by virtual address and machine page, has counters. The plugin
+ * interface of QEMU 7.2 cannot read registers, so the domain of a block is derived from these two. The hypervisor has its own virtual
+ * addresses. Code of two domains' kernels at the same virtual address is on different machine pages. A kernel is contiguous in
+ * memory, so the difference of its text's machine pages and virtual pages is one number, which identifies the kernel. Other code,
+ * of programs and modules, runs under the kernel whose text the CPU executed last. The hypervisor may switch domains in between, so
+ * the kernel found most often counts. The kernel of a guest that a CPU enters by VMRUN (AMD64 Architecture Programmer's Manual,
+ * volume 2, 15.5) may be scattered over memory; but all that the CPU executes after VMRUN is the guest's, until it is back at the
+ * instruction after VMRUN.
  *
  * A mark is an instruction that moves the eight bytes "FAIRLANE" into a register. When one is executed, all counts so far are
- * written to FILE.1, FILE.2 and so on; what lies between two marks is their difference. A file has a line
+ * written to FILE.1, FILE.2 and so on; the counts between two marks are their difference. A file has a line
  *   clock CPUS INSTRUCTIONS
  * and then a line for each block that was executed:
  *   ADDRESS PAGE KERNEL then for each CPU: EXECUTED CHARGED
- * ADDRESS is the virtual address in hexadecimal, PAGE the machine page's number, counted from an arbitrary one, KERNEL the number
- * of the kernel whose text it is or that it runs under, modulo 2^64, 0 if it is not known and 1 of a guest by VMRUN. EXECUTED are
- * the block's own instructions; one that is repeated (`rep movsb`) is one, as processors count, though the emulator's clock
- * and so all that is said of time counts each repetition.
+ * ADDRESS is the virtual address in hexadecimal. PAGE is the machine page's number, relative to an arbitrary one. KERNEL is the number
+ * of the kernel that the block belongs to or runs under, modulo 2^64; 0 if unknown, and 1 for a guest entered by VMRUN. EXECUTED is the
+ * number of the block's own instructions. An instruction with a repeat prefix (`rep movsb`) counts once, as on real CPUs; the
+ * emulator's clock, and so everything about time, counts each repetition.
  *
- * CHARGED is what a hypervisor's accounts would say: the instructions of the whole computer while the domain that was entered
- * at this block, out of the hypervisor, had the CPU; of a block of the hypervisor that halts, while nobody had it. Where a
- * nanosecond is an instruction, these are nanoseconds. In the midst of what the hypervisor does between leaving one domain
- * and entering another it calls the CPU the other's; just where cannot be seen from here, so each is charged with half.
+ * CHARGED is what a hypervisor would account: the instructions of all CPUs while this CPU belonged to the domain that was entered
+ * at this block, from the hypervisor; for a block of the hypervisor that halts, while the CPU was idle. With a clock of one nanosecond
+ * per instruction these are nanoseconds. Between leaving one domain and entering another, the hypervisor at some point accounts the
+ * CPU to the other one. The plugin cannot see that point, so each domain is charged with half of that time.
  *
- * Without -icount each CPU is a thread of the emulator's, and counts for itself. Where others go on during a mark, what they
- * execute then is before it in part; and CHARGED means nothing, as time is not instructions.
+ * Without -icount each CPU is a thread of the emulator and counts for itself. Other CPUs continue during a mark, and part of what they
+ * execute then is counted before it. CHARGED is meaningless then, as time is not counted in instructions.
  *
- * Debian ships no qemu-plugin.h: what is used of version 1 of the interface is declared here. */
+ * Debian ships no qemu-plugin.h, so the used part of version 1 of the interface is declared here. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -68,29 +68,29 @@ uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 
 enum { MOST_CPUS = 8, BUCKETS = 1 << 18, PAGE_BITS = 12 };
-enum { GUEST_BY_VMRUN = 1 }; /* no kernel's number: those are a physical page's less a far higher virtual one's */
+enum { GUEST_BY_VMRUN = 1 }; /* no kernel has this number: theirs is a physical page's minus a far higher virtual page's */
 
 /* Code translated at one address of one page. */
 struct block {
   uint64_t address, page, length;
-  uint64_t repeated; /* the address of its last instruction, if that repeats: all but the first time as a block of its own */
-  uintptr_t start;  /* where the emulator has its first instruction */
-  uintptr_t resume; /* the same of the instruction behind its last, if that enters a guest */
+  uint64_t repeated; /* the address of its last instruction, if that repeats; each further repetition is a block of its own */
+  uintptr_t start;  /* the host address of its first instruction */
+  uintptr_t resume; /* the host address after its last instruction, if that enters a guest */
   bool hypervisor, text, halts;
-  uint64_t kernel, votes; /* the kernel it runs under, and by how much that was found more often than others (Boyer and Moore) */
+  uint64_t kernel, votes; /* the kernel it runs under, by majority vote (Boyer and Moore) */
   uint64_t executed[MOST_CPUS], charged[MOST_CPUS];
   struct block *next; /* in its bucket */
 };
 
-/* Who has a CPU, and since when. */
+/* The current owner of a CPU. */
 struct owner {
-  uint64_t clock; /* instructions that the CPU has executed, each repetition of one counted */
+  uint64_t clock; /* instructions that the CPU has executed, including each repetition */
   struct block *entered;
   uint64_t since;
-  uint64_t left; /* when the hypervisor took over from a domain or woke */
-  uint64_t repeating; /* of the last block */
-  uint64_t kernel; /* whose text was last executed */
-  uintptr_t resume; /* while a guest runs that was entered by VMRUN: where it is left */
+  uint64_t left; /* when the hypervisor was entered from a domain or woke up */
+  uint64_t repeating; /* `repeated` of the last block */
+  uint64_t kernel; /* the kernel whose text was executed last */
+  uintptr_t resume; /* while a guest entered by VMRUN runs: the host address after VMRUN */
   bool in_hypervisor, halted;
 };
 
@@ -107,7 +107,7 @@ static uint64_t clock_now(void) {
   return sum;
 }
 
-/* Charges the CPU's time from its last change of hands to this one, and gives the CPU to a block. */
+/* Charges the CPU's time since its last change of owner, and makes the domain entered at a block its owner. */
 static void hand_over(unsigned cpu, struct block *to, uint64_t when) {
   struct owner *owner = &owners[cpu];
   if (owner->entered) owner->entered->charged[cpu] += when - owner->since;
@@ -115,7 +115,7 @@ static void hand_over(unsigned cpu, struct block *to, uint64_t when) {
   owner->since = when;
 }
 
-/* Notes which kernel a block outside of kernels' text runs under. */
+/* Votes for the kernel that a block outside of kernel text runs under. */
 static void vote(struct block *block, uint64_t kernel) {
   if (!block->votes) block->kernel = kernel;
   if (block->kernel == kernel) block->votes++;
@@ -129,7 +129,7 @@ static void executed(unsigned cpu, void *data) {
   if (block->halts || (owner->in_hypervisor && !block->hypervisor)) {
     uint64_t now = clock_now();
     uint64_t left = owner->left > owner->since ? owner->left : owner->since; /* a mark may have come between */
-    if (!owner->entered) left = now; /* the hypervisor's own start is no domain's */
+    if (!owner->entered) left = now; /* the hypervisor's own start belongs to no domain */
     hand_over(cpu, block, left + (now - left) / 2);
   }
   if (owner->resume == block->start) owner->resume = 0;
@@ -165,7 +165,7 @@ static void marked(unsigned at, void *unused) {
   uint64_t now = clock_now();
   for (int cpu = 0; cpu < cpus; cpu++) hand_over(cpu, owners[cpu].entered, now);
   marks++;
-  /* Renamed when whole, so that whoever waits for the file never reads half of it. */
+  /* Renamed when complete, so that a reader never sees part of it. */
   snprintf(name, sizeof name, "%s.part", out);
   snprintf(whole, sizeof whole, "%s.%d", out, marks);
   FILE *file = fopen(name, "w");
@@ -189,7 +189,7 @@ static bool is_vmrun(const struct qemu_plugin_insn *insn) {
   return qemu_plugin_insn_size(insn) == 3 && !memcmp(qemu_plugin_insn_data(insn), "\x0f\x01\xd8", 3);
 }
 
-/* One of the string instructions (MOVS, CMPS, STOS, LODS, SCAS, INS, OUTS) behind a REP prefix and perhaps others. */
+/* A string instruction (MOVS, CMPS, STOS, LODS, SCAS, INS, OUTS) with a REP prefix and possibly others. */
 static bool is_repeated(const struct qemu_plugin_insn *insn) {
   const uint8_t *byte = qemu_plugin_insn_data(insn), *end = byte + qemu_plugin_insn_size(insn);
   bool rep = false;
@@ -201,7 +201,7 @@ static bool is_repeated(const struct qemu_plugin_insn *insn) {
          ((*byte >= 0xa4 && *byte <= 0xa7) || (*byte >= 0xaa && *byte <= 0xaf) || (*byte >= 0x6c && *byte <= 0x6f));
 }
 
-/* Finds the block, or makes it: the emulator forgets its translations now and then, and makes them anew. */
+/* Finds the block, or creates it. The emulator discards its translations now and then and translates again. */
 static struct block *find_block(uint64_t address, uint64_t page, uint64_t length) {
   uint64_t hash = (address ^ page << 20 ^ length) * 0x9e3779b97f4a7c15ull;
   struct block **bucket = &buckets[hash >> 46];
@@ -211,7 +211,7 @@ static struct block *find_block(uint64_t address, uint64_t page, uint64_t length
   if (!block) abort();
   block->address = address, block->page = page, block->length = length;
   block->hypervisor = address >= 0xffff800000000000ull && address < 0xffff880000000000ull; /* Xen: asm-x86/config.h */
-  /* Linux: Documentation/arch/x86/x86_64/mm.rst; modules begin behind. */
+  /* Linux: Documentation/arch/x86/x86_64/mm.rst; modules start after it. */
   block->text = address >= 0xffffffff80000000ull && address < 0xffffffffa0000000ull;
   if (block->text) block->kernel = page - (address >> PAGE_BITS);
   block->next = *bucket;
@@ -242,7 +242,7 @@ EXPORT int qemu_plugin_version = 1;
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
   cpus = info->system.smp_vcpus;
   if (!info->system_emulation || cpus > MOST_CPUS) {
-    fprintf(stderr, "path-length: a whole computer of at most %d CPUs is needed\n", MOST_CPUS);
+    fprintf(stderr, "path-length: system emulation with at most %d CPUs is needed\n", MOST_CPUS);
     return 1;
   }
   for (int i = 0; i < argc; i++)

@@ -1,7 +1,7 @@
-//! An agent from the host's side: what takes work, wherever it runs.
+//! The lab's handle of an agent, which executes commands on a node.
 //!
-//! Agents are reached over a line, a socket that is a console's other end. An agent may itself pass requests on to
-//! the guests of its own host: those share the line, and are told apart by name.
+//! An agent is reached over a line: a socket that is the other end of a console. The agent of a host forwards requests to
+//! its guests' agents; those share the host's line and are told apart by name.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -15,81 +15,82 @@ use fairlane_agent::{Command, Message, Outcome, Request};
 use crate::{
     error::Error,
     job::{Job, Switchboard},
-    script::Way,
+    script::Transport,
 };
 
-/// An agent that serves. Clones reach the same one.
+/// An agent that accepts requests. Clones refer to the same agent.
 #[derive(Clone)]
 pub struct Agent {
     name: String,
-    /// The agent is behind another, on whose line it has this name.
+    /// For a guest's agent reached through its host's: its name on the host's line.
     to: Option<String>,
     line: Arc<Line>,
 }
 
-/// The way to one or more agents.
+/// The connection to one or more agents.
 struct Line {
-    way: Way,
+    transport: Transport,
     switchboard: Mutex<Switchboard>,
 }
 
 impl Agent {
-    /// Opens the line, with a thread that reads `answers` to their end. The job ends when the agent is ready.
+    /// Opens the line, with a thread that reads `answers` until end of file. The job ends when the agent is ready.
     pub(crate) fn listen(
         name: &str,
-        way: Way,
+        transport: Transport,
         answers: impl Read + Send + 'static,
         limit: Duration,
     ) -> Result<(Agent, Job), Error> {
-        let limit = limit * way.patience();
+        let limit = limit * transport.time_factor();
         let mut switchboard = Switchboard::default();
-        // What is done without being asked is answered before it is asked for.
-        way.ids().into_iter().for_each(|id| switchboard.expect(id));
+        // A replayed request may be answered before this process makes it.
+        transport.ids().into_iter().for_each(|id| switchboard.expect(id));
         let answer = switchboard.connect(0);
         let ready = Job::new(name.to_owned(), answer, Instant::now() + limit, limit);
-        let line = Arc::new(Line { way, switchboard: Mutex::new(switchboard) });
+        let line = Arc::new(Line { transport, switchboard: Mutex::new(switchboard) });
         let agent = Agent { name: name.to_owned(), to: None, line: line.clone() };
         thread::spawn(move || listen(answers, &line.switchboard));
         Ok((agent, ready))
     }
 
-    /// The name of the machine it serves.
+    /// The name of the machine it runs on.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The agent called `name` of a guest of this agent's host, reached over it once the job of attaching it ends.
-    pub(crate) fn behind(&self, name: &str) -> Agent {
+    /// The agent of the guest `name` of this agent's host. Requests reach it through this agent, once the job of
+    /// `Command::Attach` has ended.
+    pub(crate) fn guest(&self, name: &str) -> Agent {
         Agent { name: name.to_owned(), to: Some(name.to_owned()), line: self.line.clone() }
     }
 
-    /// Gives the agent work, and does not wait for it.
+    /// Starts a command and does not wait for it.
     ///
     /// # Errors
-    /// [`Error::Gone`] where its machine has ended; on a computer with a script [`Error::Script`].
+    /// [`Error::Gone`] if its machine has ended; [`Error::Script`] on a machine that replays a script.
     pub fn start_job(&self, run: Command) -> Result<Job, Error> {
         self.start_job_later(0.0, run)
     }
 
-    /// As [`Agent::start_job`], to begin so many seconds later.
+    /// As [`Agent::start_job`], with a delay in seconds, which the agent itself waits for.
     ///
     /// # Errors
     /// As [`Agent::start_job`].
     pub fn start_job_later(&self, delay: f64, run: Command) -> Result<Job, Error> {
         let line = &self.line;
-        let patience = Duration::from_secs(20) * line.way.patience();
+        let patience = Duration::from_secs(20) * line.transport.time_factor();
         let work = Duration::from_secs_f64((delay + duration(&run)).clamp(0.0, 86_400.0));
-        let deadline = Instant::now() + work * line.way.patience() + patience;
+        let deadline = Instant::now() + work * line.transport.time_factor() + patience;
         let mut switchboard = line.switchboard.lock().expect("no thread panics while it dispatches");
         let id = switchboard.unused_id();
         let answer = switchboard.connect(id);
-        let after = switchboard.heard();
-        // Sent under the lock, so that lines do not mix.
-        line.way.send(&self.name, after, Request { id, to: self.to.clone(), delay, run })?;
+        let after = switchboard.received();
+        // Sent under the lock, so that lines are not interleaved.
+        line.transport.send(&self.name, after, Request { id, to: self.to.clone(), delay, run })?;
         Ok(Job::new(self.name.clone(), answer, deadline, patience))
     }
 
-    /// Gives the agent work and waits for its outcome.
+    /// Runs a command and waits for its outcome.
     ///
     /// # Errors
     /// As [`Job::wait`].
@@ -97,38 +98,38 @@ impl Agent {
         self.start_job(run)?.wait()
     }
 
-    /// Has the agent run a program to its end; answers what it printed.
+    /// Runs a program on the agent's node and returns its standard output.
     ///
     /// # Errors
-    /// [`Error::Failed`] where it fails, with its words; and as [`Job::wait`].
+    /// [`Error::Failed`] with its standard error if it fails; and as [`Job::wait`].
     pub fn output(&self, argv: &[&str]) -> Result<String, Error> {
         match self.run(Command::Run { argv: owned(argv) })? {
             Outcome::Ran { status: Some(0), stdout, .. } => Ok(stdout),
             Outcome::Ran { stderr, .. } => Err(self.failed(format!("{}: {}", argv.join(" "), stderr.trim()))),
-            other => Err(self.failed(format!("a program was to run, and the answer is {other:?}"))),
+            other => Err(self.failed(format!("the answer to a command that runs a program is {other:?}"))),
         }
     }
 
-    /// Has the agent run a program until it ends well and prints the text; answers what it printed then.
+    /// Runs a program again and again until it succeeds and prints `text`; returns the last standard output.
     ///
     /// # Errors
-    /// [`Error::Failed`] where it does not in time, and as [`Job::wait`].
+    /// [`Error::Failed`] if it does not within 20 seconds; and as [`Job::wait`].
     pub(crate) fn await_output(&self, argv: &[&str], text: &str) -> Result<String, Error> {
         const SECONDS: f64 = 20.0;
         match self.run(Command::Await { argv: owned(argv), text: text.to_owned(), seconds: SECONDS })? {
             Outcome::Ran { stdout, .. } => Ok(stdout),
-            other => Err(self.failed(format!("a program was to run, and the answer is {other:?}"))),
+            other => Err(self.failed(format!("the answer to a command that runs a program is {other:?}"))),
         }
     }
 
-    /// Has the agent read a file.
+    /// Reads a file on the agent's node.
     ///
     /// # Errors
     /// As [`Job::wait`].
     pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
         match self.run(Command::Read { path: path.into() })? {
             Outcome::Text(text) => Ok(text),
-            other => Err(self.failed(format!("a file was to be read, and the answer is {other:?}"))),
+            other => Err(self.failed(format!("the answer to a command that reads a file is {other:?}"))),
         }
     }
 
@@ -141,20 +142,20 @@ fn owned(argv: &[&str]) -> Vec<String> {
     argv.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Reads the answers to their end and passes each message to its job; other lines are noise.
+/// Reads the answers until end of file and passes each message to its job. Lines that are no messages are kernel output.
 fn listen(answers: impl Read, switchboard: &Mutex<Switchboard>) {
     let mut input = BufReader::new(answers);
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         if let Ok(Message { id, event }) = serde_json::from_slice(&line) {
-            switchboard.lock().expect("no thread panics while it writes").dispatch(id, event);
+            switchboard.lock().expect("no thread panics while it dispatches").dispatch(id, event);
         }
         line.clear();
     }
-    switchboard.lock().expect("no thread panics while it writes").hang_up();
+    switchboard.lock().expect("no thread panics while it dispatches").close();
 }
 
-/// How long the work itself takes, in seconds.
+/// How long a command itself takes at most, in seconds.
 fn duration(command: &Command) -> f64 {
     match command {
         Command::UdpSend(spec) => spec.seconds,
@@ -163,13 +164,13 @@ fn duration(command: &Command) -> f64 {
         Command::Ping(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::DelaySend(spec) => f64::from(spec.count) * spec.interval + spec.patience,
         Command::TransferSend(spec) => spec.seconds,
-        // As many standstills as there may be, none of which is to count as an answer that is missing.
+        // A transfer may stall many times; no stall may count as a missing answer.
         Command::DigestSend(_) => 600.0,
         Command::DelayServe(spec) | Command::TransferServe(spec) | Command::DigestServe(spec) => spec.seconds,
         Command::RequestServe(spec) => spec.seconds.unwrap_or(86_400.0),
         Command::RequestSend(spec) => spec.seconds + spec.timeout,
         Command::Processors(spec) => spec.seconds,
-        // It reads before and after that time, and asks tools, which emulated may take long.
+        // The doctor reads before and after that time and runs tools, which may take long in emulation.
         Command::Doctor(spec) => spec.seconds + 40.0,
         Command::Proxy(spec) => spec.seconds,
         Command::MpiRun(spec) => spec.seconds,
@@ -177,7 +178,7 @@ fn duration(command: &Command) -> f64 {
         Command::Busy(spec) => spec.seconds,
         Command::Await { seconds, .. } => *seconds,
         Command::Disk(spec) => spec.seconds,
-        // Emulated, on a computer that has other work, a program may take so long, and a guest to boot.
+        // In emulation, on a busy host, a program may take this long; so may a guest's boot.
         Command::Run { .. } | Command::Symbols { .. } => 40.0,
         Command::Attach { .. } | Command::Spawn { .. } => 180.0,
         Command::Hello

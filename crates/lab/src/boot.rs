@@ -1,10 +1,10 @@
-//! Boots guests by their specs, each kind in its way.
+//! Boots guests by their specs.
 
 use std::{path::Path, thread};
 
 use crate::{
     error::Error,
-    guest::{Guest, Talk},
+    guest::{ConsoleMode, Guest},
     image,
     launch::Launch,
     qemu,
@@ -13,17 +13,17 @@ use crate::{
 };
 
 impl Guest {
-    /// Boots a guest and waits until its agent serves.
+    /// Boots a guest and waits until its agent is ready.
     ///
     /// # Errors
-    /// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Boot`] where it does not come up.
+    /// [`Error::Missing`] if something that this kind of guest needs is not installed, [`Error::Boot`] if it does not come up.
     pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
         let agent = image::agent()?;
         let machine = launch(spec, &agent)?;
         Guest::start(&spec.name, &spec.log, &agent, machine)
     }
 
-    /// Boots guests, all at once; where one fails, the others end.
+    /// Boots guests at the same time. If one fails, the others are ended.
     ///
     /// # Errors
     /// As [`Guest::boot`].
@@ -36,7 +36,7 @@ impl Guest {
         })
     }
 
-    /// Starts a QEMU that a guest of this kind is to be moved to; its agent is reached once the guest is there.
+    /// Starts a QEMU that waits for a guest's migration. Its agent answers once the guest has arrived.
     ///
     /// # Errors
     /// As [`Guest::boot`].
@@ -44,14 +44,14 @@ impl Guest {
         let agent = image::agent()?;
         let mut machine = launch(spec, &agent)?;
         machine.arguments.extend(["-incoming", "defer"].map(str::to_owned));
-        Guest::spawn(&Talk::Live, &spec.name, &spec.log, &agent, &machine).map(|(guest, _)| guest)
+        Guest::spawn(&ConsoleMode::Live, &spec.name, &spec.log, &agent, &machine).map(|(guest, _)| guest)
     }
 }
 
 /// The command that starts a guest.
 ///
 /// # Errors
-/// [`Error::Missing`] where the machine lacks the guest's kind, [`Error::Orders`] where that cannot be so.
+/// [`Error::Missing`] if something that this kind of guest needs is not installed, [`Error::Spec`] if the spec is impossible.
 pub fn launch(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     spec.check()?;
     match spec.kind {

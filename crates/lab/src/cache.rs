@@ -1,4 +1,4 @@
-//! Files made once and kept: initramfs images, unpacked kernels and scripts.
+//! Cached files: initramfs images, unpacked kernels and scripts.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use crate::{
     error::{Error, IoContext},
 };
 
-/// The directory of kept files, made where it is not there: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.
+/// The cache's directory, created if missing: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.
 pub fn directory() -> Result<PathBuf, Error> {
     let base = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -23,23 +23,23 @@ pub fn directory() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// How long what nothing asks for is kept: longer than whoever was told of it can take to load it.
+/// How long an unused file is kept: longer than any process that was given its path takes to load it.
 const UNUSED: Duration = Duration::from_secs(24 * 3600);
 
-/// Whether a kept file is there. If it is, it counts as used now.
+/// Whether a file is in the cache. If so, it counts as used now.
 pub fn holds(path: &Path) -> bool {
     let there = path.is_file();
     if there {
-        // Where the time cannot be set, the file is made again one day.
+        // If the time cannot be set, the file is removed early and made again.
         let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     }
     there
 }
 
-/// Removes the files of `directory` that were not used for a day: what they were made from has changed.
+/// Removes the files of `directory` that were not used for a day: their inputs have changed.
 ///
 /// # Errors
-/// Those of reading the directory and of removing.
+/// [`Error::Io`] if the directory cannot be read or a file not removed.
 pub fn tidy(directory: &Path) -> Result<(), Error> {
     for path in entries(directory)? {
         let describe = || path.display().to_string();
@@ -53,8 +53,8 @@ pub fn tidy(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps `contents` in `directory` under `prefix` and their hash; answers the path. What is there already serves if it is
-/// still what it was, and no half-written file is ever seen under the name.
+/// Stores `contents` in `directory` under `prefix` and their hash; returns the path. An existing file is reused if its
+/// contents are intact. The file appears under its name only when it is complete.
 pub fn keep(directory: &Path, prefix: &str, contents: &[u8]) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{prefix}-{}", &hash(contents)[..16]));
     if !(holds(&path) && fs::read(&path).is_ok_and(|kept| kept == contents)) {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_by_contents() {
+    fn files_are_named_by_their_contents() {
         let directory = tempfile::tempdir().unwrap();
         let one = keep(directory.path(), "image", b"one").unwrap();
         let two = keep(directory.path(), "image", b"two").unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_for_a_day_is_removed() {
+    fn files_not_used_for_a_day_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let kept = ["asked for", "forgotten"].map(|text| keep(directory.path(), "image", text.as_bytes()).unwrap());
         for path in &kept {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
+    fn an_error_names_the_path_that_cannot_be_written() {
         let error = keep(Path::new("/proc/fairlane"), "image", b"").unwrap_err();
         assert!(error.to_string().contains("/proc/fairlane/image-"), "{error}");
     }

@@ -1,8 +1,8 @@
-//! What a machine's console printed, as its log keeps it.
+//! The log of a machine's console.
 
 use std::{fs, path::Path};
 
-/// The last lines of a log that begin with `mark`, indented.
+/// The last 15 lines of a log that begin with `mark`, indented. Empty lines are left out.
 pub fn last_lines(log: &Path, mark: &str) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(mark) && !line.trim().is_empty()).collect();

@@ -1,4 +1,4 @@
-//! What directories and files hold: entries, and bytes by their hash.
+//! Directory entries, and the hash of bytes.
 
 use std::{
     fs,

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-/// Directory, file and symbolic link, with their permissions, as in `st_mode`.
+/// Types and permissions of a directory, a file and a symbolic link, as in `st_mode`.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 
-/// An archive that grows in memory.
+/// An archive in memory.
 pub struct Archive {
     bytes: Vec<u8>,
     entries: u32,
@@ -16,12 +16,12 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// An archive of nothing.
+    /// An empty archive.
     pub fn new() -> Archive {
         Archive { bytes: Vec::new(), entries: 0, directories: BTreeSet::new() }
     }
 
-    /// Adds a directory and those it is in, where they are not there yet: each comes before what is in it.
+    /// Adds a directory and its missing parents. Each directory comes before its entries.
     pub fn directory(&mut self, name: &str) {
         if self.directories.insert(name.to_owned()) {
             self.parents(name);
@@ -29,7 +29,7 @@ impl Archive {
         }
     }
 
-    /// Adds a file that may be read and run by all, and the directories it is in.
+    /// Adds a file that everyone may read and execute, and its missing parents.
     pub fn file(&mut self, name: &str, contents: &[u8]) {
         self.parents(name);
         self.entry(name, PROGRAM, contents);
@@ -47,14 +47,14 @@ impl Archive {
         }
     }
 
-    /// The archive's bytes, its end marked.
+    /// The archive's bytes, with the trailer.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }
 
-    /// A header of 13 numbers, 8 hexadecimal digits each, the name with a zero, the contents; name and contents
-    /// padded to 4 bytes.
+    /// Appends a header of 13 numbers of 8 hexadecimal digits, the name with a terminating zero, and the contents; name and
+    /// contents are padded to 4 bytes.
     fn entry(&mut self, name: &str, mode: u32, contents: &[u8]) {
         self.entries += 1;
         let size = u32::try_from(contents.len()).expect("a file in an initramfs is smaller than 4 GiB");
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads an archive by the format's description: name, mode and contents of each entry.
+    /// Parses an archive by the format's description: name, mode and contents of each entry.
     fn read(archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let (mut at, mut entries) = (0, Vec::new());
         loop {
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn an_archive_has_what_was_added(
             files in prop::collection::vec(("[a-z.]{1,9}(/[a-z.]{1,9}){0,3}", prop::collection::vec(any::<u8>(), 0..100)), 0..20)
         ) {
             let mut archive = Archive::new();

@@ -1,25 +1,25 @@
-//! What can go wrong with a guest.
+//! Errors of guests and machines.
 
 use std::{io, path::PathBuf, time::Duration};
 
-/// Why a guest could not be booted or did not do its work.
+/// Why a guest could not be booted or did not complete its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something the machine needs is not there; the text says what, and how to get it.
+    /// Something the machine needs is missing; the text names it and how to get it.
     #[error("{0}")]
     Missing(String),
-    /// Orders that no guest of this kind can follow.
+    /// A specification that no guest of this kind can meet.
     #[error("guest {guest}: {reason}")]
-    Orders {
+    Spec {
         /// The guest's name.
         guest: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
-    /// A topology that this kind of machine cannot have; the text says where and what would be right.
+    /// A topology that this kind of machine cannot have; the text names the key and what would be valid.
     #[error("topology: {0}")]
     Topology(String),
-    /// The guest did not get as far as serving requests.
+    /// The guest's agent did not come up.
     #[error(
         "guest {guest} ({image}) {reason}; its console, kept in {}, ends:\n{console}",
         log.display()
@@ -27,23 +27,23 @@ pub enum Error {
     Boot {
         /// The guest's name.
         guest: String,
-        /// What was booted. Boxed, as results with an error should stay small.
+        /// What was booted. Boxed to keep `Result`s small.
         image: Box<str>,
         /// How it failed.
         reason: String,
-        /// Whether all that is known is that its time ran out.
+        /// Whether the only sign of failure is that its time ran out.
         silent: bool,
         /// The console's log.
         log: PathBuf,
         /// The log's last lines.
         console: String,
     },
-    /// The agent could not do what it was asked.
+    /// The agent could not execute a command.
     #[error("guest {guest}: {reason}")]
     Failed {
         /// The guest's name.
         guest: String,
-        /// The agent's words.
+        /// The agent's message.
         reason: String,
     },
     /// The guest ended while work was under way.
@@ -51,68 +51,70 @@ pub enum Error {
     Gone {
         /// The guest's name.
         guest: String,
-        /// How that was seen, with what its console printed last where its host told that.
+        /// How that was noticed, with the last lines of its console if its host reported them.
         how: String,
     },
-    /// The guest is there but does not answer.
+    /// The guest runs but does not answer.
     #[error("guest {guest} has not answered {}s after its work was to end", patience.as_secs())]
     Silent {
         /// The guest's name.
         guest: String,
-        /// How long was waited.
+        /// How long past the expected end the answer was awaited.
         patience: Duration,
     },
-    /// On a computer that has a script with it, something else was asked than in the rehearsal.
-    #[error("guest {guest}: asked {asked}, where its script has {scripted}; remove the script, for another rehearsal")]
+    /// A request to a machine that replays a script differs from the recorded one.
+    #[error(
+        "guest {guest}: the request is {asked}, but its script has {recorded}; remove the script to record it again"
+    )]
     Script {
         /// The guest's name.
         guest: String,
-        /// What was asked.
+        /// The request.
         asked: String,
-        /// What was asked in the rehearsal.
-        scripted: String,
+        /// The recorded request.
+        recorded: String,
     },
-    /// Someone wants it to end.
+    /// The user interrupted the run.
     #[error("interrupted")]
     Interrupted,
-    /// What the emulator counted is not as its plugin writes it.
+    /// A file of counts does not have the format of the emulator's plugin.
     #[error("{}: {source}", path.display())]
     Counts {
         /// The file.
         path: PathBuf,
-        /// The line.
+        /// The faulty line.
         source: FormatError,
     },
-    /// The host's own system refused something.
+    /// A system call of the lab's own failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was done to which file or program.
+        /// The file or program, or the operation.
         what: String,
         /// The system's error.
         source: io::Error,
     },
 }
 
-/// The plugin's output has a line that it does not write.
+/// A line of the counting plugin's output that does not have its format.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}, `{text}`, is not {wanted}")]
 pub struct FormatError {
     /// The line, from 1.
     pub line: usize,
-    /// What it holds.
+    /// Its text.
     pub text: String,
-    /// What it was to be.
+    /// What it should have been.
     pub wanted: &'static str,
 }
 
 impl Error {
-    /// A guest that ended, as its line shows.
+    /// A guest whose console was closed.
     pub(crate) fn gone(guest: &str) -> Error {
         Error::Gone { guest: guest.to_owned(), how: "the line to its agent was closed".to_owned() }
     }
 }
 
-/// Names what was done where an input or output error occurred.
+/// Adds the operation to an input or output error.
 pub(crate) trait IoContext<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -1,4 +1,4 @@
-//! A guest that runs: booted, given work, ended. Nothing of it outlives its [`Guest`], nor this process.
+//! A running guest. No process or file of it outlives its [`Guest`] or this process.
 
 use std::{
     fs::{self, File},
@@ -26,21 +26,21 @@ use crate::{
     error::{Error, IoContext},
     job::Job,
     launch::Launch,
-    script::{Follow, Way},
+    script::{Follow, Transport},
 };
 
-/// How a machine is talked with.
+/// How the agents of a machine get their requests.
 #[derive(Clone, Debug)]
-pub(crate) enum Talk {
-    /// Over its standard input, which is its agent's console.
+pub(crate) enum ConsoleMode {
+    /// Over the emulator's standard input, which is the agent's console.
     Live,
-    /// The same, and what it is asked is kept in this file.
-    Rehearsal(PathBuf),
-    /// It has the script with it, and answers into a file, which is there.
-    Performance { script: PathBuf, answers: PathBuf },
+    /// The same, and the requests are recorded in this file.
+    Record(PathBuf),
+    /// The machine replays the script and writes its answers to a file, which must exist.
+    Replay { script: PathBuf, answers: PathBuf },
 }
 
-/// A guest that is up.
+/// A guest whose agent runs.
 pub struct Guest {
     agent: Agent,
     home: PathBuf,
@@ -48,27 +48,27 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a machine and waits until its agent serves. What it prints is kept in `log`.
+    /// Starts a machine and waits until its agent is ready. Its output is kept in `log`.
     pub(crate) fn start(name: &str, log: &Path, agent: &Path, machine: Launch) -> Result<Guest, Error> {
-        Guest::start_for(&Talk::Live, name, log, agent, machine)
+        Guest::start_for(&ConsoleMode::Live, name, log, agent, machine)
     }
 
-    /// As [`Guest::start`], for a talk of another kind.
+    /// As [`Guest::start`], in another mode.
     pub(crate) fn start_for(
-        talk: &Talk,
+        mode: &ConsoleMode,
         name: &str,
         log: &Path,
         agent: &Path,
         machine: Launch,
     ) -> Result<Guest, Error> {
-        let (guest, ready) = Guest::spawn(talk, name, log, agent, &machine)?;
+        let (guest, ready) = Guest::spawn(mode, name, log, agent, &machine)?;
         ready.wait().map(|_| guest).map_err(|error| {
             let silent = matches!(error, Error::Silent { .. });
             let reason = match error {
                 Error::Interrupted => return error,
                 Error::Silent { patience, .. } => format!("did not come up within {} s", patience.as_secs()),
                 Error::Failed { reason, .. } => format!("could not prepare itself: {reason}"),
-                _ => "ended before it was up".to_owned(),
+                _ => "ended before its agent was ready".to_owned(),
             };
             Error::Boot {
                 guest: name.to_owned(),
@@ -81,9 +81,9 @@ impl Guest {
         })
     }
 
-    /// Starts a machine. The job ends when its agent serves.
+    /// Starts a machine. The job ends when its agent is ready.
     pub(crate) fn spawn(
-        talk: &Talk,
+        mode: &ConsoleMode,
         name: &str,
         log: &Path,
         agent: &Path,
@@ -92,7 +92,7 @@ impl Guest {
         let home = tempfile::Builder::new().prefix("fairlane-").tempdir();
         let home = home.doing(|| "a temporary directory".to_owned())?;
         let (console, theirs) = UnixStream::pair().doing(|| "a pair of sockets".to_owned())?;
-        // Appended to by the guest's own programs as well.
+        // In append mode: the guest's own programs write to it as well.
         let output = File::create(log).and_then(|_| File::options().append(true).open(log));
         let output = output.doing(|| log.display().to_string())?;
         let errors = output.try_clone().doing(|| log.display().to_string())?;
@@ -105,71 +105,71 @@ impl Guest {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(output)
             .stderr(errors)
-            // A group of its own: an interrupt from the terminal is for this process to handle.
+            // In its own process group, so that an interrupt from the terminal reaches this process only.
             .process_group(0)
             .spawn()
             .doing(|| agent.display().to_string())?;
-        // The directory is the keeper's to remove, so that it goes even where this process is killed.
+        // The keeper removes the directory, even if this process is killed.
         let home = home.keep();
         let process = Process { keeper: child, console };
 
         let lines = || process.console.try_clone().doing(|| "the guest's console".to_owned());
-        let (agent, ready) = match talk {
-            Talk::Live => Agent::listen(name, Way::Live(lines()?), lines()?, machine.limit)?,
-            Talk::Rehearsal(script) => {
-                let way = Way::Rehearsal(lines()?, Mutex::default(), script.clone());
-                Agent::listen(name, way, lines()?, machine.limit)?
+        let (agent, ready) = match mode {
+            ConsoleMode::Live => Agent::listen(name, Transport::Live(lines()?), lines()?, machine.limit)?,
+            ConsoleMode::Record(script) => {
+                let transport = Transport::Record(lines()?, Mutex::default(), script.clone());
+                Agent::listen(name, transport, lines()?, machine.limit)?
             }
-            Talk::Performance { script, answers } => {
+            ConsoleMode::Replay { script, answers } => {
                 let file = File::open(answers).doing(|| answers.display().to_string())?;
                 let answers = Follow { file, end: lines()? };
-                Agent::listen(name, Way::performance(script)?, answers, machine.limit)?
+                Agent::listen(name, Transport::replay(script)?, answers, machine.limit)?
             }
         };
         Ok((Guest { agent, home, process }, ready))
     }
 
-    /// What takes its work.
+    /// Its agent.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// A directory of its own, which goes with it.
+    /// Its own temporary directory, removed when it ends.
     pub(crate) fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Takes the CPU from it until [`Guest::resume`], as a host does that has others to run.
+    /// Stops the guest's CPUs until [`Guest::resume`], as a host does that runs other guests.
     ///
     /// # Errors
-    /// It has ended.
+    /// [`Error::Gone`] if it has ended.
     pub fn suspend(&self) -> Result<(), Error> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Gives the CPU back to it.
+    /// Lets the guest's CPUs run again.
     ///
     /// # Errors
-    /// It has ended.
+    /// [`Error::Gone`] if it has ended.
     pub fn resume(&self) -> Result<(), Error> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Signals the process that is the guest's kernel or its emulator: the keeper's only child.
+    /// Signals the process of the guest's kernel or emulator: the keeper's only child.
     fn signal(&self, signal: Signal) -> Result<(), Error> {
         let keeper = self.process.keeper.id();
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap_or_default();
         let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
         let done = child.map(|child| kill(Pid::from_raw(child), signal));
-        let how = "it has no process any more".to_owned();
+        let how = "its process has exited".to_owned();
         let gone = || Error::Gone { guest: self.agent.name().to_owned(), how };
         done.and_then(Result::ok).ok_or_else(gone)
     }
 
-    /// Powers the guest off and waits for it to end; one that takes more than five seconds is killed.
+    /// Powers the guest off and waits until it ends. After five seconds it is killed.
     ///
     /// # Errors
-    /// As [`Job::wait`]; the guest has ended even so.
+    /// As [`Job::wait`]; the guest has ended in that case too.
     pub fn stop(mut self) -> Result<(), Error> {
         self.agent.run(Command::PowerOff)?;
         let start = Instant::now();
@@ -183,10 +183,10 @@ impl Guest {
     }
 }
 
-/// A guest's processes, all ended when dropped.
+/// A guest's processes, ended on drop.
 struct Process {
     keeper: Child,
-    /// What the keeper watches as well: its end is the guest's.
+    /// The keeper watches the other end: when this one closes, it ends the guest.
     console: UnixStream,
 }
 

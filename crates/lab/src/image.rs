@@ -1,7 +1,7 @@
-//! An initramfs: the agent as `/init`, the kernel modules it loads, and what else a machine of its kind needs.
+//! An initramfs: the agent as `/init`, the kernel modules it loads, and what else its kind of machine needs.
 //!
-//! An image is put together anew each time, in memory, from what it is made of, and kept under the hash of the result:
-//! so a changed input is a new image, and a damaged one is made again.
+//! An image is assembled in memory each time and cached under the hash of the result: a changed input makes a new image, and a
+//! damaged file is written again.
 
 use std::{
     env, fs,
@@ -17,14 +17,14 @@ use crate::{
 
 /// Where `make` builds the agent, from the build's target directory.
 const BUILT: &str = "x86_64-unknown-linux-gnu/agent/fairlane-agent";
-/// Where a package puts it, from the directory of the command.
+/// Where a package installs it, relative to the directory of the `fairlane` command.
 const INSTALLED: &str = "../lib/fairlane/fairlane-agent";
 
 /// Finds the static agent: `$FAIRLANE_AGENT`, else in the target directory this program was built in, else in
-/// `../lib/fairlane` beside the directory this program is installed in.
+/// `../lib/fairlane` relative to the directory this program is installed in.
 ///
 /// # Errors
-/// [`Error::Missing`], with the way to build it.
+/// [`Error::Missing`], with how to build it.
 pub fn agent() -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os("FAIRLANE_AGENT") {
         return std::path::absolute(&path).doing(|| path.display().to_string());
@@ -37,36 +37,36 @@ pub fn agent() -> Result<PathBuf, Error> {
     })
 }
 
-/// Finds the emulator's plugin that counts instructions: it lies beside the agent.
+/// Finds the emulator's plugin that counts instructions, in the agent's directory.
 ///
 /// # Errors
-/// [`Error::Missing`], with the way to build it.
+/// [`Error::Missing`], with how to build it.
 pub fn plugin() -> Result<PathBuf, Error> {
     beside_agent("path-length.so", "which counts instructions: run `make plugin`")
 }
 
-/// Finds the static `fairlane` for dom0: it lies beside the agent.
+/// Finds the static `fairlane` for dom0, in the agent's directory.
 ///
 /// # Errors
-/// [`Error::Missing`], with the way to build it.
+/// [`Error::Missing`], with how to build it.
 pub fn fairlane() -> Result<PathBuf, Error> {
     beside_agent("fairlane", "to serve Xen's guests: run `make agent`")
 }
 
-/// Finds the frontend that breaks the rules, for guests under test: it lies beside the agent.
+/// Finds the hostile frontend, for guests of tests, in the agent's directory.
 ///
 /// # Errors
-/// [`Error::Missing`], with the way to build it.
+/// [`Error::Missing`], with how to build it.
 pub fn hostile() -> Result<PathBuf, Error> {
-    beside_agent("hostile", "to try a backend's patience: run `make agent`")
+    beside_agent("hostile", "the hostile frontend of tests: run `make agent`")
 }
 
-/// Finds the program of an exchange by MPI, for guests that have Open MPI: it lies beside the agent.
+/// Finds the MPI program of the all-to-all exchange, for guests with Open MPI, in the agent's directory.
 ///
 /// # Errors
-/// [`Error::Missing`], with the way to build it.
+/// [`Error::Missing`], with how to build it.
 pub fn all_to_all() -> Result<PathBuf, Error> {
-    beside_agent("all-to-all", "the program of an exchange by MPI: run `make mpi`")
+    beside_agent("all-to-all", "the MPI program of the all-to-all exchange: run `make mpi`")
 }
 
 fn beside_agent(name: &str, purpose: &str) -> Result<PathBuf, Error> {
@@ -77,15 +77,15 @@ fn beside_agent(name: &str, purpose: &str) -> Result<PathBuf, Error> {
     Err(Error::Missing(format!("there is no {}, {purpose}", path.display())))
 }
 
-/// An initramfs in the making.
+/// An initramfs under construction.
 pub struct Image {
     archive: Archive,
-    /// The modules to load, a line each.
+    /// The names of the modules to load, one per line.
     order: String,
 }
 
 impl Image {
-    /// One with the agent as `/init`, and the modules it loads, in order.
+    /// An image with the agent as `/init` and the modules it loads, in order.
     pub fn new(agent: &Path, modules: &[PathBuf]) -> Result<Image, Error> {
         let mut image = Image { archive: Archive::new(), order: String::new() };
         for name in ["proc", "sys", "dev", "modules"] {
@@ -105,13 +105,13 @@ impl Image {
         self.archive.directory(name);
     }
 
-    /// Adds a file of the host's.
+    /// Adds a copy of a file of the host.
     pub fn file(&mut self, name: &str, from: &Path) -> Result<(), Error> {
         self.bytes(name, &fs::read(from).doing(|| from.display().to_string())?);
         Ok(())
     }
 
-    /// Adds a file of these contents.
+    /// Adds a file with these contents.
     pub fn bytes(&mut self, name: &str, contents: &[u8]) {
         self.archive.file(name, contents);
     }
@@ -121,14 +121,14 @@ impl Image {
         self.archive.link(name, to);
     }
 
-    /// Adds programs, named with their place, and the libraries they load.
+    /// Adds programs under their paths in the image, and the libraries they load.
     pub fn programs(&mut self, programs: &[(String, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
         let files: Vec<PathBuf> = programs.iter().map(|(_, file)| file.clone()).collect();
         for (name, file) in programs {
             self.file(name, file)?;
         }
         for (name, file) in libraries.of(&files)? {
-            // The loader is named by its path in each program; the others are found by name.
+            // Programs name the loader by its path; the loader finds the other libraries by name.
             let directory = if name.starts_with("ld-linux") { "lib64" } else { "lib/x86_64-linux-gnu" };
             self.file(&format!("{directory}/{name}"), &file)?;
         }
@@ -141,7 +141,7 @@ impl Image {
         self.archive.finish()
     }
 
-    /// Keeps the finished archive, or finds it kept from before; answers its path.
+    /// Stores the finished archive in the cache, unless it is there; returns its path.
     pub fn keep(self) -> Result<PathBuf, Error> {
         cache::keep(&cache::directory()?, "initramfs", &self.finish())
     }

@@ -1,4 +1,4 @@
-//! What the emulated computer is started with: kernels and initramfs images, built from Debian packages.
+//! Kernels and initramfs images of the emulated hosts, built from Debian packages.
 
 use std::{
     fs::File,
@@ -19,31 +19,31 @@ use crate::{
     topology::Backend,
 };
 
-/// The directory of Xen's own programs, in its package and in the image: its libraries look for them there.
+/// The directory of Xen's own programs, in its package and in the image: its libraries expect them there.
 pub(crate) const XEN_PROGRAMS: &str = "usr/lib/xen-4.17/bin";
 /// The guests' kernel and initramfs, in the image of dom0 or a KVM host.
 pub(crate) const GUEST_KERNEL: &str = "/boot/vmlinux";
 /// As [`GUEST_KERNEL`].
 pub(crate) const GUEST_INITRAMFS: &str = "/boot/initramfs";
 
-/// The program that tells the domains' CPU time, in dom0's image.
+/// The program in dom0's image that prints the domains' CPU time.
 pub(crate) const CPU_TIME: &str = "/usr/lib/fairlane/cpu_time.py";
 
-/// The script that stands for nice(1) in dom0.
+/// The replacement of nice(1) in dom0.
 pub(crate) const NICE: &str = "/usr/lib/fairlane/nice.py";
 
-/// Python in dom0; it looks for no packages, of which there are none.
+/// Python in dom0, which has no site packages to look for.
 pub(crate) const PYTHON: [&str; 3] = ["/usr/bin/python3.11", "-I", "-S"];
 
 /// The emulator that runs a KVM host's guests, in the host's image.
 pub(crate) const KVM_QEMU: &str = "/usr/bin/qemu-system-x86_64";
 
-/// A guest's disk, if it has one: a link to what its driver calls it.
+/// A guest's disk: a link to the device that its driver creates.
 pub(crate) const GUEST_DISK: &str = "/disk";
 
-// `tcp_diag` tells `ss`, which the doctor asks, how long a listener's queue may be.
+// The doctor runs `ss`, which needs `tcp_diag` for the limit of a listener's queue.
 const GUEST_MODULES: [&str; 4] = ["xen_netfront", "xen_blkfront", "af_packet", "tcp_diag"];
-/// What a frontend that is a program of a guest takes.
+/// The modules that the hostile frontend needs: it is a program in the guest.
 const HOSTILE_MODULES: [&str; 2] = ["xen_evtchn", "xen_gntalloc"];
 const DOM0_MODULES: [&str; 13] = [
     "tcp_diag",
@@ -79,28 +79,27 @@ const KVM_MODULES: [&str; 13] = [
     "act_mirred",
     "af_packet",
 ];
-/// The firmware QEMU looks for where a PC is to start a kernel that it was given unpacked.
+/// The firmware that QEMU needs to boot an uncompressed kernel on a PC.
 const FIRMWARE: [(&str, &str); 3] = [
     ("seabios", "usr/share/seabios/bios-256k.bin"),
     ("qemu-system-data", "usr/share/qemu/kvmvapic.bin"),
     ("qemu-system-data", "usr/share/qemu/pvh.bin"),
 ];
 
-/// Fetches what the emulated machines are built from, and builds their images; removes those that were not used for a day.
-/// Says what it does as it does it.
+/// Fetches the packages of the emulated hosts and builds their images; removes images that were not used for a day.
 ///
 /// # Errors
-/// [`Error::Missing`] with what to do, where the host lacks a program, a package or a network.
+/// [`Error::Missing`] with what to do, if the host lacks a program, a package or a network.
 pub fn setup(progress: Progress) -> Result<(), Error> {
     program::find_qemu()?;
     let agent = image::agent()?;
     packages::fetch(&all_packages().collect::<Vec<_>>(), progress)?;
     progress("building the images of the Xen host");
-    XenImages::build(&agent, Backend::Netback, Tools::default())?;
+    XenImages::build(&agent, Backend::Kernel, Tools::default())?;
     progress("building the images of native Linux");
     BareImages::build(&agent, Tools::default())?;
     progress("building the images of the KVM host");
-    KvmImages::build(&agent, Backend::Netback, Tools::default())?;
+    KvmImages::build(&agent, Backend::Kernel, Tools::default())?;
     cache::tidy(&cache::directory()?)
 }
 
@@ -114,38 +113,38 @@ fn all_packages() -> impl Iterator<Item = &'static str> {
         .chain(packages::DOCTOR)
 }
 
-/// What [`setup`] would have to do or complain of, a line each; nothing where all is there. Asks no network.
+/// What [`setup`] would have to fetch or would fail on, one message each; empty if nothing is missing. Needs no network.
 pub fn check() -> Vec<String> {
     let missing = all_packages().filter_map(|package| packages::files(package).err());
     let programs = [program::find_qemu().err(), image::agent().err()];
     programs.into_iter().flatten().chain(missing).map(|error| error.to_string()).collect()
 }
 
-/// The directory of what is built once and kept.
+/// The directory of cached files.
 ///
 /// # Errors
-/// Where there is no place for it.
+/// [`Error::Missing`] if the environment names no home, [`Error::Io`] if it cannot be created.
 pub fn directory() -> Result<PathBuf, Error> {
     cache::directory()
 }
 
-/// What a Xen host is started with.
+/// The files that a Xen host boots.
 pub(crate) struct XenImages {
     /// The hypervisor, a multiboot kernel.
     pub hypervisor: PathBuf,
     /// dom0's kernel.
     pub kernel: PathBuf,
-    /// dom0's initramfs, which holds that of the guests.
+    /// dom0's initramfs, which contains the guests' initramfs.
     pub dom0: PathBuf,
     /// The kernel's release.
     pub release: String,
 }
 
 impl XenImages {
-    /// Builds them from the packages that were fetched, or finds them kept; dom0's is for one backend.
+    /// Builds them from the fetched packages, unless they are cached. dom0's initramfs is for one backend.
     ///
     /// # Errors
-    /// [`Error::Missing`] where a package was not fetched.
+    /// [`Error::Missing`] if a package was not fetched.
     pub fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
@@ -160,8 +159,8 @@ impl XenImages {
         }
         add_programs(&mut guest, vec![ethtool()?], tools)?;
 
-        // Netback, once loaded, takes every card: where Fairlane does, it must not be there.
-        let netback: &[&str] = if backend == Backend::Netback { &["xen_netback"] } else { &[] };
+        // Netback, once loaded, serves every card, so it must not be loaded for Fairlane.
+        let netback: &[&str] = if backend == Backend::Kernel { &["xen_netback"] } else { &[] };
         let wanted = [&DOM0_MODULES[..], netback].concat();
         let mut dom0 = Image::new(agent, &modules::resolve(&kernel.modules, &wanted)?)?;
         add_backend(&mut dom0, backend)?;
@@ -185,9 +184,9 @@ impl XenImages {
             programs.push((name.to_owned(), store.join(name)));
         }
         add_python(&mut dom0, &mut programs, &toolstack)?;
-        // The C library loads it where a thread is cancelled, and names it nowhere.
-        let unnamed = "lib/x86_64-linux-gnu/libgcc_s.so.1";
-        dom0.file(unnamed, &packages::files("libgcc-s1")?.join(unnamed))?;
+        // The C library loads it to cancel a thread, without an entry in any program's list of libraries.
+        let libgcc = "lib/x86_64-linux-gnu/libgcc_s.so.1";
+        dom0.file(libgcc, &packages::files("libgcc-s1")?.join(libgcc))?;
         if tools.doctor {
             dom0.link("bin/xl", &format!("/{XEN_PROGRAMS}/xl"));
         }
@@ -196,7 +195,7 @@ impl XenImages {
     }
 }
 
-/// As much of Python as asks Xen for the domains' CPU time, and the scripts.
+/// Adds the parts of Python that the scripts need to read the domains' CPU time from Xen, and the scripts.
 fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &Path) -> Result<(), Error> {
     const XEN: &str = "usr/lib/xen-4.17/lib/python/xen";
     const ENCODINGS: &str = "usr/lib/python3.11/encodings";
@@ -217,7 +216,7 @@ fn add_python(dom0: &mut Image, programs: &mut Vec<(String, PathBuf)>, tools: &P
     Ok(())
 }
 
-/// What the emulated computer is started with as native Linux.
+/// The files that the emulated host boots as native Linux.
 pub(crate) struct BareImages {
     /// Its kernel.
     pub kernel: PathBuf,
@@ -232,7 +231,7 @@ impl BareImages {
     pub fn build(agent: &Path, tools: Tools) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
-        // Network namespaces have their names there.
+        // The names of network namespaces are there.
         image.directory("run");
         image.link("var/run", "/run");
         add_programs(&mut image, network_programs()?, tools)?;
@@ -240,11 +239,11 @@ impl BareImages {
     }
 }
 
-/// What a KVM host is started with.
+/// The files that a KVM host boots.
 pub(crate) struct KvmImages {
-    /// Its kernel, and its guests'.
+    /// Its kernel, which its guests boot too.
     pub kernel: PathBuf,
-    /// Its initramfs, which holds that of the guests.
+    /// Its initramfs, which contains the guests' initramfs.
     pub host: PathBuf,
     /// The kernel's release.
     pub release: String,
@@ -273,7 +272,7 @@ impl KvmImages {
     }
 }
 
-/// Adds Fairlane to a host whose guests it serves.
+/// Adds Fairlane to a host's image if it is the backend.
 fn add_backend(host: &mut Image, backend: Backend) -> Result<(), Error> {
     if backend == Backend::Fairlane {
         host.file("bin/fairlane", &image::fairlane()?)?;
@@ -282,10 +281,10 @@ fn add_backend(host: &mut Image, backend: Backend) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds what a guest or host runs: some programs, and its tools. All come from packages, whatever its kernel is.
+/// Adds programs and tools to a guest's or host's image. All come from packages, whatever its kernel is.
 ///
 /// # Errors
-/// [`Error::Missing`] where a package was not fetched.
+/// [`Error::Missing`] if a package was not fetched.
 pub(crate) fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf)>, tools: Tools) -> Result<(), Error> {
     if programs.is_empty() && tools == Tools::default() {
         return Ok(());
@@ -307,14 +306,14 @@ pub(crate) fn add_programs(guest: &mut Image, mut programs: Vec<(String, PathBuf
     guest.programs(&programs, &libraries(&packages)?)
 }
 
-/// What wires a host: by the names a program without a PATH looks for.
+/// The programs that configure a host's network, at the paths where a program without a PATH looks for them.
 fn network_programs() -> Result<Vec<(String, PathBuf)>, Error> {
     let files = packages::files("iproute2")?;
     let own = [("bin/ip", "bin/ip"), ("bin/tc", "sbin/tc")].map(|(name, from)| (name.to_owned(), files.join(from)));
     Ok(own.into_iter().chain([ethtool()?]).collect())
 }
 
-/// What says how long a segment a card passes.
+/// ethtool, which configures the offloads of a card.
 fn ethtool() -> Result<(String, PathBuf), Error> {
     Ok(("bin/ethtool".to_owned(), packages::files("ethtool")?.join("sbin/ethtool")))
 }

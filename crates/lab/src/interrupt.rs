@@ -1,15 +1,15 @@
-//! Somebody's wish that all of this end. A signal is to the whole process, and so is this.
+//! The user's request to end the run. It is process-wide, as the signal is that causes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Ends every wait for a guest, those under way and those to come, with [`Error::Interrupted`](crate::Error::Interrupted).
-/// What was booted ends when it is let go.
+/// Ends every current and future wait for a guest with [`Error::Interrupted`](crate::Error::Interrupted). Guests end when they
+/// are dropped.
 pub fn interrupt() {
-    WANTED.store(true, Ordering::Relaxed);
+    REQUESTED.store(true, Ordering::Relaxed);
 }
 
 pub(crate) fn interrupted() -> bool {
-    WANTED.load(Ordering::Relaxed)
+    REQUESTED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Work under way in a guest, and the switchboard that brings its answers.
+//! Running commands of an agent, and the switchboard that distributes their events.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,29 +15,29 @@ use fairlane_agent::{Event, Outcome};
 
 use crate::{Error, interrupt::interrupted};
 
-/// How often an interrupt is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often an interrupt is checked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many events of each request were heard, of those that move the host and beyond those that [`Switchboard::heard`]
-/// told before.
-type Heard = Arc<Mutex<BTreeMap<u64, usize>>>;
+/// The number of received events of each request since [`Switchboard::received`] was last called. Only events that the lab's
+/// further requests depend on are counted ([`Event::may_cause_requests`]).
+type Received = Arc<Mutex<BTreeMap<u64, usize>>>;
 
-/// Brings each answer to the job it belongs to.
+/// Passes each event to the job it belongs to.
 #[derive(Default)]
 pub(crate) struct Switchboard {
     jobs: HashMap<u64, Sender<(Instant, Event)>>,
-    /// The ways of jobs that nobody has begun yet.
+    /// The channels of jobs that are not connected yet.
     expected: HashMap<u64, Receiver<(Instant, Event)>>,
-    heard: Heard,
+    received: Received,
     last_id: u64,
-    hung_up: bool,
+    closed: bool,
 }
 
-/// A job's answers as they come.
+/// The events of a job.
 pub(crate) struct Answer {
     id: u64,
     events: Receiver<(Instant, Event)>,
-    heard: Heard,
+    received: Received,
 }
 
 impl Switchboard {
@@ -46,34 +46,34 @@ impl Switchboard {
         self.last_id
     }
 
-    /// Keeps answers that may come before [`Switchboard::connect`].
+    /// Queues events that may arrive before [`Switchboard::connect`].
     pub fn expect(&mut self, id: u64) {
         let (sender, events) = channel();
         self.jobs.insert(id, sender);
         self.expected.insert(id, events);
     }
 
-    /// Opens the way for a job's answers. Once the guest is gone, what is opened is closed at once.
+    /// Opens the channel of a job's events. It is closed at once if the guest has ended.
     pub fn connect(&mut self, id: u64) -> Answer {
         let events = self.expected.remove(&id).unwrap_or_else(|| {
             let (sender, events) = channel();
-            if !self.hung_up {
+            if !self.closed {
                 self.jobs.insert(id, sender);
             }
             events
         });
-        Answer { id, events, heard: self.heard.clone() }
+        Answer { id, events, received: self.received.clone() }
     }
 
-    /// What was heard since this was last asked.
-    pub fn heard(&self) -> BTreeMap<u64, usize> {
-        mem::take(&mut self.heard.lock().expect("no thread panics while it counts"))
+    /// The number of events received for each request since the last call.
+    pub fn received(&self) -> BTreeMap<u64, usize> {
+        mem::take(&mut self.received.lock().expect("no thread panics while it counts"))
     }
 
     pub fn dispatch(&mut self, id: u64, event: Event) {
         let last = event.ends();
         if let Some(job) = self.jobs.get(&id) {
-            // A job nobody waits for any more is no error.
+            // The job may have been dropped.
             let _ = job.send((Instant::now(), event));
         }
         if last {
@@ -81,19 +81,20 @@ impl Switchboard {
         }
     }
 
-    pub fn hang_up(&mut self) {
-        self.hung_up = true;
+    /// Ends all jobs: the guest has ended.
+    pub fn close(&mut self) {
+        self.closed = true;
         self.jobs.clear();
     }
 }
 
-/// Work under way in a guest.
+/// A running command of a guest's agent.
 pub struct Job {
     guest: String,
     answer: Answer,
     /// When to give up.
     deadline: Instant,
-    /// How much later that is than the work's end.
+    /// How much later that is than the command's expected end.
     patience: Duration,
 }
 
@@ -102,24 +103,24 @@ impl Job {
         Job { guest, answer, deadline, patience }
     }
 
-    /// Waits for the next event, and answers it with the host's time of its arrival. The last is [`Event::Done`].
+    /// Waits for the next event and returns it with the time of its arrival on the host. The last one is [`Event::Done`].
     ///
     /// # Errors
-    /// [`Error::Failed`] where the agent could not do it, [`Error::Gone`] where the guest has ended,
-    /// [`Error::Silent`] where nothing comes, [`Error::Interrupted`] where nothing more is wanted.
+    /// [`Error::Failed`] if the command failed, [`Error::Gone`] if the guest has ended, [`Error::Silent`] if nothing arrives before
+    /// the deadline, [`Error::Interrupted`] after an interrupt.
     pub fn next(&self) -> Result<(Instant, Event), Error> {
         let guest = || self.guest.clone();
-        let Answer { id, events, heard } = &self.answer;
+        let Answer { id, events, received } = &self.answer;
         let next = loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            match events.recv_timeout(left.min(GLANCE)) {
+            match events.recv_timeout(left.min(POLL_INTERVAL)) {
                 _ if interrupted() => return Err(Error::Interrupted),
-                Err(RecvTimeoutError::Timeout) if left > GLANCE => {}
+                Err(RecvTimeoutError::Timeout) if left > POLL_INTERVAL => {}
                 next => break next,
             }
         };
-        if next.as_ref().is_ok_and(|(_, event)| event.moves()) {
-            *heard.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
+        if next.as_ref().is_ok_and(|(_, event)| event.may_cause_requests()) {
+            *received.lock().expect("no thread panics while it counts").entry(*id).or_default() += 1;
         }
         match next {
             Ok((_, Event::Failed(reason))) => Err(Error::Failed { guest: guest(), reason }),
@@ -130,7 +131,7 @@ impl Job {
         }
     }
 
-    /// Waits until a receiver counts; answers the host's time of that: zero of the `t` of its samples.
+    /// Waits until a server is ready; returns the host's time of that, which is the zero of its samples' `t`.
     ///
     /// # Errors
     /// As [`Job::next`].
@@ -142,20 +143,20 @@ impl Job {
         }
     }
 
-    /// Passes on what is heard, in a thread, to its end, or until nobody takes it any more: `take` answers whether somebody did.
+    /// Passes the events to `take`, in a thread, until the last one or until `take` returns false.
     pub fn pass_on(self, take: impl Fn(Result<(Instant, Event), Error>) -> bool + Send + 'static) {
         thread::spawn(move || {
             loop {
-                let heard = self.next();
-                let last = !matches!(heard, Ok((_, Event::Started | Event::Sample(_))));
-                if !take(heard) || last {
+                let event = self.next();
+                let last = !matches!(event, Ok((_, Event::Started | Event::Sample(_))));
+                if !take(event) || last {
                     break;
                 }
             }
         });
     }
 
-    /// Waits for the end, passing over all events before it.
+    /// Waits for the outcome and ignores the events before it.
     ///
     /// # Errors
     /// As [`Job::next`].

@@ -1,4 +1,4 @@
-//! Debian's kernel: the same in each guest and host but User-Mode Linux, so that these differ in all else only.
+//! Debian's kernel: the same in each guest and host except User-Mode Linux, so that measurements do not compare kernels.
 
 use std::{
     fs,
@@ -20,29 +20,29 @@ pub struct Kernel {
     pub image: PathBuf,
     /// The tree of its modules.
     pub modules: PathBuf,
-    /// Its release, as `uname -r` says it.
+    /// Its release, as `uname -r` prints it.
     pub release: String,
 }
 
 impl Kernel {
-    /// Finds the kernel that was fetched.
+    /// Finds the fetched kernel.
     ///
     /// # Errors
-    /// [`Error::Missing`] where none was.
+    /// [`Error::Missing`] if none was fetched.
     pub fn find() -> Result<Kernel, Error> {
         let files = packages::files(packages::KERNEL)?;
         let trees = files.join("lib/modules");
-        let modules = entries(&trees)?.pop().ok_or_else(|| {
-            Error::Missing(format!("{}: no kernel is there; run `fairlane lab setup`", trees.display()))
-        })?;
+        let modules = entries(&trees)?
+            .pop()
+            .ok_or_else(|| Error::Missing(format!("{} has no kernel; run `fairlane lab setup`", trees.display())))?;
         let release = modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Kernel { image: files.join(format!("boot/vmlinuz-{release}")), modules: modules.join("kernel"), release })
     }
 
-    /// The kernel as it is in memory (vmlinux), unpacked once and kept: what an emulated CPU takes seconds for.
+    /// The uncompressed kernel (vmlinux), cached: an emulated CPU takes seconds to unpack it.
     ///
     /// # Errors
-    /// [`Error::Missing`] where the compressed kernel is none that this can unpack.
+    /// [`Error::Missing`] if the kernel is not compressed by xz.
     pub fn unpacked(&self) -> Result<PathBuf, Error> {
         let image = fs::read(&self.image).doing(|| self.image.display().to_string())?;
         let directory = cache::directory()?;
@@ -56,7 +56,7 @@ impl Kernel {
         Ok(path)
     }
 
-    /// Finds the kernel, and fetches it where that was not done.
+    /// Finds the kernel, and fetches it if necessary.
     pub fn find_or_fetch() -> Result<Kernel, Error> {
         Kernel::find().or_else(|_| {
             packages::fetch(&[packages::KERNEL], &|_| ())?;
@@ -65,8 +65,8 @@ impl Kernel {
     }
 }
 
-/// The compressed part of a bzImage, which its header tells (Documentation/x86/boot.rst: setup_sects, payload_offset,
-/// payload_length). The last four bytes of it are its size unpacked, and no part of the xz stream.
+/// The compressed payload of a bzImage, located by its header (Documentation/x86/boot.rst: setup_sects, payload_offset,
+/// payload_length). Its last four bytes are the uncompressed size and do not belong to the xz stream.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let number = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
     let start = (usize::from(*image.get(0x1f1)?) + 1) * 512 + number(0x248)?;
@@ -74,7 +74,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     payload.starts_with(b"\xfd7zXZ\0").then(|| &payload[..payload.len() - 4])
 }
 
-/// Unpacks into a file of `directory` that gets the name `path` when it is whole.
+/// Unpacks into a temporary file of `directory` that is renamed to `path` when it is complete.
 fn unxz(bytes: &[u8], directory: &Path, path: &Path) -> Result<(), Error> {
     let describe = || path.display().to_string();
     let xz = program::find("xz", "xz, which unpacks the kernel,", "xz-utils")?;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_xz_payload_is_taken() {
+    fn only_a_complete_xz_payload_is_accepted() {
         let mut image = vec![0; 4096];
         image[0x1f1] = 1;
         image[0x248..0x24c].copy_from_slice(&16u32.to_le_bytes());

@@ -5,23 +5,23 @@ use std::{
     time::Duration,
 };
 
-/// How a kind of guest is started.
+/// A command that starts a machine, and what is known about it.
 pub struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// What runs it, in words, and with its version.
+    /// The emulator or the like that runs it, in words, with its version.
     pub system: String,
-    /// What is booted: files.
+    /// The files that it boots.
     pub image: String,
     /// How long it may take to come up.
     pub limit: Duration,
 }
 
-/// What a machine without a kernel of its own is.
-pub const PROCESS: &str = "a process of this computer, in a network namespace";
+/// The description of a machine that is a process of this host.
+pub const PROCESS: &str = "a process of this host, in a network namespace";
 
 impl Launch {
-    /// An agent as a process of this computer; in a network namespace once it is [placed](Launch::placed).
+    /// An agent as a process of this host; in a network namespace once it is [placed](Launch::placed).
     pub fn process(agent: &Path) -> Launch {
         Launch {
             program: agent.to_owned(),
@@ -32,8 +32,8 @@ impl Launch {
         }
     }
 
-    /// The same in a network of the host (`new`, `beside=PID`, `inside=PID`) and on some of its CPUs, any
-    /// if none is named. See `fairlane-agent place`.
+    /// The same in a network namespace of the host (`new`, `beside=PID`, `inside=PID`) and on the given CPUs; on any CPU if the list
+    /// is empty. See `fairlane-agent place`.
     pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
         let cpus = match cpus {
             [] => "any".to_owned(),

@@ -1,8 +1,7 @@
-//! Guests, their images, the agent inside, experiments.
+//! The lab: guests, machines of guests, and experiments on them.
 //!
-//! A guest is a kernel and an initramfs that holds one program, the agent ([`fairlane_agent`]). The host boots it,
-//! gives it work over a console and collects what it answers. User-Mode Linux and QEMU guests differ in their
-//! command line only.
+//! A guest is a kernel and an initramfs whose init is the agent ([`fairlane_agent`]). The lab boots it, sends it commands over a
+//! console and collects the answers. User-Mode Linux and QEMU guests differ in their command line only.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -35,7 +34,7 @@ mod tools;
 mod topology;
 mod uml;
 
-/// Is told, in words, what is being done.
+/// Receives progress messages.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 pub use agent::Agent;

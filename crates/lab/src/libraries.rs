@@ -1,4 +1,4 @@
-//! The shared libraries programs load: found by reading the programs, which may be of another system than this.
+//! Finds the shared libraries that programs load. It reads the programs' files, as they may belong to another system.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,11 @@ use crate::{
 /// Where Debian keeps libraries.
 const DIRECTORIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 
-/// The libraries in a number of trees, by name.
+/// The libraries of several directory trees, by name.
 pub struct Libraries(BTreeMap<String, PathBuf>);
 
 impl Libraries {
-    /// Lists those in the trees.
+    /// Lists the libraries of the trees.
     pub fn list(trees: &[PathBuf]) -> Result<Libraries, Error> {
         let directories = trees.iter().flat_map(|tree| DIRECTORIES.map(|directory| tree.join(directory)));
         let mut found = BTreeMap::new();
@@ -36,10 +36,10 @@ impl Libraries {
         Ok(Libraries(found))
     }
 
-    /// All that `programs` load, and what those load in turn, by the name they are loaded by.
+    /// The libraries that `programs` load, directly or indirectly, by the name they are loaded by.
     ///
     /// # Errors
-    /// [`Error::Missing`] where one is in none of the trees.
+    /// [`Error::Missing`] if a library is in none of the trees.
     pub fn of(&self, programs: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, Error> {
         let mut all = BTreeMap::new();
         let mut unread: Vec<PathBuf> = programs.to_vec();
@@ -47,10 +47,7 @@ impl Libraries {
             let bytes = fs::read(&path).doing(|| path.display().to_string())?;
             for need in needed(&bytes) {
                 let library = self.0.get(&need).ok_or_else(|| {
-                    Error::Missing(format!(
-                        "{}: no package that was fetched has {need}, which it loads",
-                        path.display()
-                    ))
+                    Error::Missing(format!("{}: it loads {need}, which no fetched package has", path.display()))
                 })?;
                 if all.insert(need, library.clone()).is_none() {
                     unread.push(library.clone());
@@ -65,7 +62,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The entries `DT_NEEDED` of a file's dynamic section; none where it has no such section.
+/// The entries `DT_NEEDED` of a file's dynamic section; empty if it has no such section.
 fn needed(file: &[u8]) -> Vec<String> {
     let read = || -> object::Result<Vec<String>> {
         let header = FileHeader64::<Endianness>::parse(file)?;

@@ -1,15 +1,15 @@
 //! A machine under measurement: a host, its guests, and an external machine at the other end of its link.
 //!
-//! Experiments know this trait only, so each runs on every kind of machine that can take its topology.
+//! Experiments use this trait only, so each runs on every kind of machine that supports its topology.
 
 mod backend;
 mod bare;
 mod boot;
-mod computer;
 mod cpus;
 mod emulated;
 mod kvm;
 mod local;
+mod pc;
 mod vhost_user;
 mod wiring;
 mod xen;
@@ -36,11 +36,11 @@ pub enum Clock {
     /// The real clock.
     #[default]
     Wall,
-    /// The real clock, on the computer that [`Clock::Instructions`] has. What is asked of it is kept in this file.
-    Rehearsal(PathBuf),
-    /// A nanosecond an instruction: repeatable to the digit. For emulated computers only, which nothing from outside reaches
-    /// while they run: they have the rehearsal's file with them, and are asked nothing else.
-    Instructions(PathBuf),
+    /// The real clock, on the hardware that [`Clock::Virtual`] has. The requests to the agents are recorded in this file.
+    Record(PathBuf),
+    /// The emulator's virtual clock (icount): a nanosecond per instruction, repeatable to the digit. For emulated hosts only.
+    /// Nothing from outside may reach one while it runs: it replays the requests recorded in this file, and gets no others.
+    Virtual(PathBuf),
 }
 
 impl Clock {
@@ -48,53 +48,53 @@ impl Clock {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Clock::Wall => "wall",
-            Clock::Rehearsal(_) => "rehearsal",
-            Clock::Instructions(_) => "instructions",
+            Clock::Record(_) => "record",
+            Clock::Virtual(_) => "instructions",
         }
     }
 }
 
-/// CPU time spent since the machine started, by the hypervisor's own account.
+/// CPU time used since the machine started, as the hypervisor accounts it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuTime {
-    /// Whose.
+    /// The node that used it.
     pub node: Node,
     /// In seconds.
     pub seconds: f64,
 }
 
-/// A machine that is up. Dropping it ends it as well, without asking its guests.
+/// A running machine. Dropping it ends it without a shutdown of its guests.
 pub trait Machine {
     /// The agent at a node of the topology.
     fn agent(&self, node: Node) -> &Agent;
-    /// A node's address on the network all nodes share.
+    /// A node's address on the network that all nodes share.
     fn address(&self, node: Node) -> Ipv4Addr {
         node.address()
     }
-    /// The hypervisor's account of CPU time; empty where there is no hypervisor that keeps one.
+    /// The hypervisor's account of CPU time; empty without a hypervisor that keeps one.
     ///
     /// # Errors
-    /// Those of asking.
+    /// Those of the request.
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
     }
-    /// What the backend says of each guest's card, by its name; empty where none is asked.
+    /// The backend's counters of each guest's card, by the card's name; empty for a backend that has none.
     ///
     /// # Errors
-    /// Those of asking.
+    /// Those of the request.
     fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
         Ok(BTreeMap::new())
     }
-    /// What the emulator has counted up to each mark so far ([`crate::path::Counts`]): the first mark is from before there
-    /// was a guest, others are those of [`fairlane_agent::Command::Mark`]. None where it does not count.
+    /// Files with the emulator's counts up to each mark so far ([`crate::path::Counts`]). The first mark was made before any
+    /// guest started; the others are those of [`fairlane_agent::Command::Mark`]. Empty if the machine does not count.
     fn marks(&self) -> Vec<PathBuf> {
         Vec::new()
     }
-    /// What the machine is, for the result's settings: versions, emulation, where each node ran.
+    /// The machine's description for the result's settings: versions, emulation, where each node ran.
     fn facts(&self) -> BTreeMap<String, Value>;
-    /// Powers all off.
+    /// Powers everything off.
     ///
     /// # Errors
-    /// Where something does not end as asked; it has ended even so.
+    /// If something does not end when asked to; it has been killed then.
     fn stop(self: Box<Self>) -> Result<(), Error>;
 }

@@ -1,4 +1,4 @@
-//! Kernel modules: which files a guest must load, in which order.
+//! Kernel modules: the files that a guest must load, in dependency order.
 
 use std::{
     collections::BTreeMap,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::error::{Error, IoContext};
 
-/// Finds the modules `wanted` and all they depend on under `tree`, each after what it needs. A module that has no
-/// file there is built into the kernel, or the kernel has no need of it.
+/// Finds the modules `wanted` and their dependencies under `tree`, each after its own dependencies. A module without a file there
+/// is built into the kernel or not needed.
 pub fn resolve(tree: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let mut files = BTreeMap::new();
     collect(tree, &mut files)?;
@@ -20,9 +20,9 @@ pub fn resolve(tree: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, Error> {
     Ok(order)
 }
 
-/// Takes a module's file out of `files` and puts it in `order` behind what it depends on.
+/// Moves a module's file from `files` to `order`, after its dependencies.
 fn add(name: &str, files: &mut BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) -> Result<(), Error> {
-    if let Some(path) = files.remove(&plain(name)) {
+    if let Some(path) = files.remove(&normalized(name)) {
         let bytes = fs::read(&path).doing(|| path.display().to_string())?;
         for need in depends(&bytes) {
             add(&need, files, order)?;
@@ -41,18 +41,18 @@ fn collect(tree: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Err
             collect(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "ko") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            files.insert(plain(&name), path);
+            files.insert(normalized(&name), path);
         }
     }
     Ok(())
 }
 
-/// Modules are named with `-` and `_` alike.
-fn plain(name: &str) -> String {
+/// A module's name with `_` in place of `-`: the two are equivalent.
+fn normalized(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The modules a module needs: its section `.modinfo` has a string `depends=a,b`, ended by a zero byte.
+/// The modules a module depends on: its section `.modinfo` has a zero-terminated string `depends=a,b`.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn needs_come_first_and_once() {
+    fn dependencies_come_first_and_once() {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir_all(tree.path().join("net/deep")).unwrap();
         for (file, info) in [

@@ -1,4 +1,4 @@
-//! QEMU's monitor (QMP: lines of JSON): what moves a guest from one QEMU to another.
+//! QEMU's monitor (QMP: lines of JSON), which migrates a guest from one QEMU to another.
 
 use std::{
     fmt::Display,
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, IoContext};
 
-/// How long QEMU may take to listen, to answer, and to reach a state that is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long QEMU may take to listen, to answer, and to migrate a guest.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long between two looks.
-const AGAIN: Duration = Duration::from_millis(10);
+/// The interval of retries.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection to a guest's monitor.
 pub struct Monitor {
@@ -26,32 +26,32 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Connects to the monitor of a guest of this name, as soon as it listens.
+    /// Connects to the monitor of the guest of this name, once it listens.
     ///
     /// # Errors
-    /// It does not.
+    /// [`Error::Io`] if it does not listen in time.
     pub fn connect(guest: &str, socket: &Path) -> Result<Monitor, Error> {
         let start = Instant::now();
         let stream = loop {
             match UnixStream::connect(socket) {
-                Err(_) if start.elapsed() < PATIENCE => thread::sleep(AGAIN),
+                Err(_) if start.elapsed() < MONITOR_TIMEOUT => thread::sleep(POLL_INTERVAL),
                 connected => break connected.doing(|| socket.display().to_string())?,
             }
         };
-        stream.set_read_timeout(Some(PATIENCE)).doing(|| socket.display().to_string())?;
+        stream.set_read_timeout(Some(MONITOR_TIMEOUT)).doing(|| socket.display().to_string())?;
         let mut monitor = Monitor { guest: guest.to_owned(), lines: BufReader::new(stream) };
         monitor.execute("qmp_capabilities", json!({}))?;
         Ok(monitor)
     }
 
-    /// Has QEMU carry out a command; answers what it returns.
+    /// Executes a command; returns its return value.
     ///
     /// # Errors
-    /// QEMU's own words.
+    /// [`Error::Failed`] with QEMU's own message, [`Error::Gone`] if the connection fails.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, Error> {
         let request = json!({ "execute": command, "arguments": arguments });
         let gone = |why: &dyn Display| {
-            let how = format!("its monitor was asked for {command}: {why}");
+            let how = format!("its monitor did not execute {command}: {why}");
             Error::Gone { guest: self.guest.clone(), how }
         };
         writeln!(self.lines.get_mut(), "{request}").map_err(|error| gone(&error))?;
@@ -59,9 +59,9 @@ impl Monitor {
         loop {
             line.clear();
             if self.lines.read_line(&mut line).map_err(|error| gone(&error))? == 0 {
-                return Err(gone(&"it hung up"));
+                return Err(gone(&"it closed the connection"));
             }
-            // Greetings and events are neither.
+            // The greeting and events have neither key.
             let mut answer: Value = serde_json::from_str(&line).unwrap_or_default();
             if let Some(returned) = answer.get_mut("return") {
                 return Ok(returned.take());
@@ -72,10 +72,10 @@ impl Monitor {
         }
     }
 
-    /// Waits until the guest was moved away.
+    /// Waits until the guest's migration has completed.
     ///
     /// # Errors
-    /// It was not, with QEMU's words, or not in time.
+    /// [`Error::Failed`] if it fails, with QEMU's own message, or takes more than 60 seconds.
     pub fn await_completion(&mut self) -> Result<(), Error> {
         let start = Instant::now();
         loop {
@@ -83,10 +83,10 @@ impl Monitor {
             match migration["status"].as_str() {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => return Err(self.failed(format!("migration: {migration}"))),
-                _ if start.elapsed() > PATIENCE => {
-                    return Err(self.failed(format!("not moved within 60 s: {migration}")));
+                _ if start.elapsed() > MONITOR_TIMEOUT => {
+                    return Err(self.failed(format!("not migrated within 60 s: {migration}")));
                 }
-                _ => thread::sleep(AGAIN),
+                _ => thread::sleep(POLL_INTERVAL),
             }
         }
     }

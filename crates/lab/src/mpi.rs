@@ -1,4 +1,4 @@
-//! Open MPI in a guest: as much of it as runs a program on nodes that a TCP network joins.
+//! Open MPI in a guest's image: the parts that run a program on several nodes over TCP.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::{
     packages,
 };
 
-/// Where Open MPI and PMIx, by which its daemons talk with a node's program, look for their components.
+/// The directories of the components of Open MPI, and of PMIx, the protocol between its daemons and a node's programs.
 const COMPONENTS: &str = "usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3";
 const COMPRESSION: &str = "usr/lib/x86_64-linux-gnu/pmix2/lib/pmix/pmix_mca_pcompress_zlib.so";
 
-/// Where mpirun looks for what it says of a failure.
-const WORDS: &str = "usr/share/openmpi";
+/// The directory of mpirun's error messages.
+const MESSAGES: &str = "usr/share/openmpi";
 
-/// The components of a TCP network, without those of hardware that a guest has not, of files, and of other schedulers.
+/// The components needed on a TCP network. Those for other hardware, for files and for other schedulers are left out.
 const NAMES: [&str; 34] = [
     "allocator_basic",
     "allocator_bucket",
@@ -54,19 +54,19 @@ const NAMES: [&str; 34] = [
     "state_orted",
 ];
 
-/// Adds what Open MPI reads besides its programs; answers those, and the program whose exchange is timed, which lies beside
-/// the agent.
+/// Adds the data files of Open MPI to an image; returns its programs and components, and the measured program, which is in the
+/// agent's directory.
 ///
 /// # Errors
-/// [`Error::Missing`] where a package was not fetched, or the program is not built.
+/// [`Error::Missing`] if a package was not fetched, or the program is not built.
 pub fn add(guest: &mut Image) -> Result<Vec<(String, PathBuf)>, Error> {
-    // mpirun asks for its user's home and shell, and for a place of its own.
+    // mpirun needs its user's home and shell, and a temporary directory.
     guest.bytes("etc/passwd", b"root:x:0:0:root:/:/bin/bash\n");
     guest.directory("tmp");
-    let words = entries(&packages::files("openmpi-common")?.join(WORDS))?;
-    for path in words.into_iter().filter(|path| path.is_file()) {
+    let messages = entries(&packages::files("openmpi-common")?.join(MESSAGES))?;
+    for path in messages.into_iter().filter(|path| path.is_file()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        guest.file(&format!("{WORDS}/{name}"), &path)?;
+        guest.file(&format!("{MESSAGES}/{name}"), &path)?;
     }
     let (programs, library) = (packages::files("openmpi-bin")?, packages::files("libopenmpi3")?);
     let mut files = vec![

@@ -1,7 +1,7 @@
-//! Debian packages, fetched by APT and unpacked in the cache; installed nowhere.
+//! Debian packages, fetched by APT and unpacked in the cache; they are not installed.
 //!
-//! Each package lies in a directory of its name: its files as they would be installed, and beside them the SHA-256 of the
-//! archive they came from, so that a newer version is noticed. What is there serves without a network.
+//! Each package has a directory of its name, with its files and the SHA-256 of their archive, by which a newer version is
+//! noticed. Cached packages are used without a network.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,12 @@ use crate::{
     program::{self, output},
 };
 
-/// The kernel of every guest and host that is not User-Mode Linux. The package names the newest; what is fetched is
-/// the one it depends on.
+/// The kernel of every guest and host that is not User-Mode Linux. This package depends on the newest kernel's package, which is
+/// fetched in its place.
 pub const KERNEL: &str = "linux-image-amd64";
 
-/// Xen, its tools, Python for the one question no tool asks (each domain's CPU time), `ip`, `tc` and `ethtool`, and the
-/// libraries all these load.
+/// Xen, its tools, Python to read each domain's CPU time, which no tool does, `ip`, `tc` and `ethtool`, and the libraries of all
+/// these.
 pub const XEN: [&str; 39] = [
     "ethtool",
     "iproute2",
@@ -65,7 +65,7 @@ pub const XEN: [&str; 39] = [
     "liblzo2-2",
 ];
 
-/// HAProxy, for a guest that is a load balancer, and the libraries it loads besides those of the others.
+/// HAProxy, for a guest that is a load balancer, and its libraries that no other list has.
 pub const PROXY: [&str; 10] = [
     "haproxy",
     "libcrypt1",
@@ -79,7 +79,7 @@ pub const PROXY: [&str; 10] = [
     "libsystemd0",
 ];
 
-/// Open MPI, for a guest that takes part in a parallel computation, and the libraries it loads besides those of the others.
+/// Open MPI, for a guest that takes part in a parallel computation, and its libraries that no other list has.
 pub const MPI: [&str; 8] = [
     "libevent-core-2.1-7",
     "libevent-pthreads-2.1-7",
@@ -91,11 +91,11 @@ pub const MPI: [&str; 8] = [
     "openmpi-common",
 ];
 
-/// The libraries besides that `ss` loads, which the doctor asks.
+/// The libraries of `ss`, which the doctor runs, that no other list has.
 pub const DOCTOR: [&str; 7] =
     ["libcom-err2", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "libtirpc3"];
 
-/// What a KVM host has besides: QEMU, the firmware it gives a guest, and the libraries it loads.
+/// QEMU for a KVM host, its firmware, and its libraries that no other list has.
 pub const KVM: [&str; 38] = [
     "libaio1",
     "libblkid1",
@@ -142,10 +142,10 @@ const HASH: &str = "sha256";
 /// The name of the directory of its files.
 const FILES: &str = "files";
 
-/// The files of a package that was fetched.
+/// The directory of a fetched package's files.
 ///
 /// # Errors
-/// [`Error::Missing`] where it was not.
+/// [`Error::Missing`] if it was not fetched.
 pub fn files(package: &str) -> Result<PathBuf, Error> {
     let place = place(package)?;
     if place.join(HASH).is_file() {
@@ -154,12 +154,12 @@ pub fn files(package: &str) -> Result<PathBuf, Error> {
     Err(Error::Missing(format!("the Debian package {package} was not fetched: run `fairlane lab setup`")))
 }
 
-/// Fetches those of the packages that are not in the cache, or not in APT's newest version.
+/// Fetches the packages that are not in the cache, or not in APT's newest version.
 ///
 /// # Errors
-/// [`Error::Missing`] where APT does not know a package or has no network; those of writing to the cache.
+/// [`Error::Missing`] if APT does not know a package or has no network, [`Error::Io`] if the cache cannot be written.
 pub fn fetch(packages: &[&str], progress: Progress) -> Result<(), Error> {
-    let known = Known::ask(packages)?;
+    let known = Known::query(packages)?;
     let mut wanted = BTreeMap::new();
     for package in packages {
         let archive = known.archive(package)?;
@@ -181,7 +181,7 @@ pub fn fetch(packages: &[&str], progress: Progress) -> Result<(), Error> {
     for archive in entries(work.path())? {
         let sha256 = hash(&fs::read(&archive).doing(|| archive.display().to_string())?);
         let (package, about) = wanted.remove(sha256.as_str()).ok_or_else(|| {
-            Error::Missing(format!("{}: its SHA-256 is not the one APT tells: fetch it anew", archive.display()))
+            Error::Missing(format!("{}: its SHA-256 differs from APT's: fetch it again", archive.display()))
         })?;
         progress(&format!("unpacking {}", about.package));
         unpack(&archive, &sha256, &place(package)?, work.path())?;
@@ -196,7 +196,7 @@ fn place(package: &str) -> Result<PathBuf, Error> {
     Ok(cache::directory()?.join("packages").join(package))
 }
 
-/// Unpacks an archive beside its final place, then moves it there whole.
+/// Unpacks an archive in a temporary directory, then renames it to its final place.
 fn unpack(archive: &Path, sha256: &str, place: &Path, work: &Path) -> Result<(), Error> {
     let describe = || place.display().to_string();
     let tree = work.join("tree");
@@ -207,16 +207,16 @@ fn unpack(archive: &Path, sha256: &str, place: &Path, work: &Path) -> Result<(),
         fs::rename(place, work.join(sha256)).doing(describe)?;
     }
     match fs::rename(&tree, place) {
-        // Another process was faster.
+        // Another process was first.
         Err(_) if place.join(HASH).is_file() => fs::remove_dir_all(&tree).doing(describe),
         result => result.doing(describe),
     }
 }
 
-/// What APT knows of packages.
+/// APT's records of packages.
 struct Known(BTreeMap<String, Archive>);
 
-/// What APT knows of one.
+/// APT's record of a package.
 struct Archive {
     package: String,
     sha256: String,
@@ -224,23 +224,23 @@ struct Archive {
 }
 
 impl Known {
-    /// Asks for the packages, and for the one a package that only names another depends on.
-    fn ask(packages: &[&str]) -> Result<Known, Error> {
-        let apt = program::find("apt-cache", "APT, by which Debian packages are fetched,", "apt")?;
+    /// Reads the records of the packages, and of the kernel that [`KERNEL`] depends on.
+    fn query(packages: &[&str]) -> Result<Known, Error> {
+        let apt = program::find("apt-cache", "APT, which fetches Debian packages,", "apt")?;
         let show = |names: &[&str]| {
             let text = output(Command::new(&apt).args(["show", "--no-all-versions"]).args(names));
             text.unwrap_or_default().split("\n\n").filter_map(Archive::read).collect::<Vec<_>>()
         };
         let mut known: Vec<Archive> = show(packages);
         let kernels: Vec<Archive> =
-            known.iter().filter_map(|about| about.names_kernel()).flat_map(|name| show(&[name])).collect();
+            known.iter().filter_map(|about| about.kernel()).flat_map(|name| show(&[name])).collect();
         known.extend(kernels);
         Ok(Known(known.into_iter().map(|archive| (archive.package.clone(), archive)).collect()))
     }
 
     fn archive(&self, package: &str) -> Result<&Archive, Error> {
         let about = self.0.get(package);
-        let about = about.and_then(|about| about.names_kernel().map_or(Some(about), |kernel| self.0.get(kernel)));
+        let about = about.and_then(|about| about.kernel().map_or(Some(about), |kernel| self.0.get(kernel)));
         about.ok_or_else(|| {
             Error::Missing(format!("APT knows no package {package}: run `apt-get update`, as root, on Debian 12"))
         })
@@ -248,7 +248,7 @@ impl Known {
 }
 
 impl Archive {
-    /// Reads a paragraph of `apt-cache show`.
+    /// Parses a paragraph of `apt-cache show`.
     fn read(paragraph: &str) -> Option<Archive> {
         let field = |name: &str| {
             paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
@@ -257,8 +257,8 @@ impl Archive {
         Some(Archive { package: field("Package")?, sha256: field("SHA256")?, depends })
     }
 
-    /// The kernel a package stands for that holds none itself.
-    fn names_kernel(&self) -> Option<&str> {
+    /// The kernel's package that [`KERNEL`] depends on; none for other packages.
+    fn kernel(&self) -> Option<&str> {
         let first = self.depends.split([' ', ',']).next()?;
         (self.package == KERNEL).then_some(first)
     }

@@ -1,4 +1,4 @@
-//! Programs of this computer: found, and run to their end.
+//! Finds and runs programs of this host.
 
 use std::{
     env, io,
@@ -11,7 +11,7 @@ use crate::error::{Error, IoContext};
 /// Finds a program on the PATH.
 ///
 /// # Errors
-/// [`Error::Missing`], naming the Debian package it comes with.
+/// [`Error::Missing`], with the Debian package that has it.
 pub fn find(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file()).ok_or_else(|| {
@@ -28,7 +28,10 @@ pub fn find_qemu() -> Result<PathBuf, Error> {
     find("qemu-system-x86_64", "QEMU", "qemu-system-x86")
 }
 
-/// Runs a program to its end; answers what it printed.
+/// Runs a program and returns its standard output.
+///
+/// # Errors
+/// [`Error::Io`] with its standard error if it fails.
 pub fn output(program: &mut Command) -> Result<String, Error> {
     let output = program.stdin(Stdio::null()).output();
     let output = output.doing(|| format!("{program:?}"))?;

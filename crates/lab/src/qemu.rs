@@ -1,4 +1,4 @@
-//! QEMU: a whole emulated machine, with KVM where that truly boots a guest.
+//! QEMU guests, with KVM if that really boots a guest.
 
 use std::{
     fmt, fs,
@@ -21,10 +21,10 @@ use crate::{
     tools::Tools,
 };
 
-/// The drivers wanted of the kernel.
+/// The kernel modules that guests load.
 const DRIVERS: [&str; 4] = ["virtio_pci", "virtio_net", "e1000", "tcp_diag"];
 
-/// The command that is a QEMU guest. Its console is the first serial line, the agent's the second.
+/// The command that starts a QEMU guest. The first serial line is the console, the second is the agent's.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let program = program::find_qemu()?;
     let kernel = Kernel::find_or_fetch()?;
@@ -50,7 +50,7 @@ impl fmt::Display for Accelerator {
     }
 }
 
-/// Decides once a process, by booting a guest: `/dev/kvm` may exist and be of no use.
+/// Decides once per process, by booting a guest: `/dev/kvm` may exist and not work.
 fn accelerator(agent: &Path, program: &Path, kernel: &Kernel, initramfs: &Path) -> Accelerator {
     static CHOICE: OnceLock<Accelerator> = OnceLock::new();
     *CHOICE.get_or_init(|| {
@@ -76,7 +76,7 @@ fn command(
     accelerator: Accelerator,
 ) -> Result<Launch, Error> {
     let log = absolute(&spec.log).doing(|| spec.log.display().to_string())?;
-    // Each pair of rings has a CPU.
+    // One CPU for each pair of queues.
     let cpus = spec.cpus.max(spec.nic.as_ref().map_or(1, |nic| nic.queues.into()));
     let limit = match accelerator {
         Accelerator::Kvm => Duration::from_secs(30),
@@ -84,7 +84,7 @@ fn command(
     };
     let mut arguments: Vec<String> = [
         "-nodefaults -no-user-config -display none -no-reboot -cpu max",
-        // The card's backend maps the guest's memory: it must be shared.
+        // A vhost-user backend maps the guest's memory, which must be shared.
         "-machine",
         &format!("q35,accel={accelerator},memory-backend=memory"),
         "-object",
@@ -93,7 +93,7 @@ fn command(
         "-chardev",
         &format!("file,id=console,append=on,path={}", comma_doubled(&log)),
         "-device isa-serial,chardev=console",
-        // Standard input is a socket that is connected already.
+        // Standard input is a connected socket.
         "-chardev socket,id=agent,fd=0",
         "-device isa-serial,chardev=agent",
     ]
@@ -102,7 +102,7 @@ fn command(
     .collect();
     arguments.extend(["-kernel".to_owned(), kernel.image.display().to_string()]);
     arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
-    arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.wishes("ttyS1"))]);
+    arguments.extend(["-append".to_owned(), format!("console=ttyS0 panic=-1 {}", spec.agent_arguments("ttyS1"))]);
     if let Some(monitor) = &spec.monitor {
         let monitor = absolute(monitor).doing(|| monitor.display().to_string())?;
         let listens = format!("unix:{},server=on,wait=off", comma_doubled(&monitor));
@@ -118,19 +118,19 @@ fn command(
     Ok(Launch { program: program.to_owned(), arguments, system, image, limit })
 }
 
-/// A network card in words, and the options that make it.
+/// A network card in words, and its options.
 fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String, Vec<String>), Error> {
     let (queues, mac) = (nic.queues, Mac(nic.mac));
-    let refuse = |reason: &str| Error::Orders { guest: spec.name.clone(), reason: reason.to_owned() };
+    let refuse = |reason: &str| Error::Spec { guest: spec.name.clone(), reason: reason.to_owned() };
     Ok(match (&nic.backend, spec.kind) {
         (Backend::VhostUser(_), Kind::QemuE1000) => {
-            return Err(refuse("an e1000 card on a vhost-user backend wanted; that serves virtio cards, a tap both"));
+            return Err(refuse("an e1000 card cannot have a vhost-user backend, only a tap"));
         }
         (Backend::VhostUser(socket), _) => {
             let socket = absolute(socket).doing(|| socket.display().to_string())?;
             let vectors = match accelerator {
                 Accelerator::Kvm => 2 * queues + 2,
-                // Without KVM, QEMU 7.2 dies of MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
+                // Without KVM, QEMU 7.2 crashes with MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
                 Accelerator::Tcg => 0,
             };
             let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
@@ -142,11 +142,11 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
             )
         }
         (Backend::Tap(_), _) if queues != 1 => {
-            return Err(refuse(&format!("{queues} queues on a tap wanted, and it has one only")));
+            return Err(refuse(&format!("a card on a tap has one queue pair, not {queues}")));
         }
         (Backend::Tap(tap), kind) => {
             let (model, name) = if kind == Kind::QemuE1000 { ("e1000", "e1000") } else { ("virtio-net-pci", "virtio") };
-            // The kernel's own backend tells guests of its work by KVM's means.
+            // vhost-net notifies guests through KVM.
             let usable = || fs::File::options().read(true).write(true).open("/dev/vhost-net").is_ok();
             let vhost = model != "e1000" && accelerator == Accelerator::Kvm && usable();
             let network = format!("tap,id=card,ifname={tap},script=no,downscript=no,vhost={}", on(vhost));
@@ -163,7 +163,7 @@ fn on(yes: bool) -> &'static str {
     if yes { "on" } else { "off" }
 }
 
-/// A path in an option's value: there a comma would end it, and two stand for one.
+/// A path as part of an option's value, where a comma is written twice.
 pub fn comma_doubled(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -1,8 +1,8 @@
-//! What the host asks of a computer that nothing from outside may reach while it runs.
+//! Record and replay of the requests to a machine that nothing from outside may reach while it runs.
 //!
-//! First the host asks as ever, in a rehearsal, and each request is kept with what the host had heard before it. In a
-//! performance the computer has these requests with it; the host's code runs again against what it is told, and where it
-//! would ask, its request must be the one of the script.
+//! A first run sends the requests as usual and records each of them, with what the lab had received before it. In a replay the
+//! machine has these requests in its initramfs and executes them by itself. The lab's code runs again on the answers; each
+//! request it makes must equal the recorded one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,88 +22,89 @@ use crate::{
 };
 
 /// How requests reach an agent.
-pub enum Way {
-    /// They are sent.
+pub enum Transport {
+    /// Sent over the console.
     Live(UnixStream),
-    /// They are sent, and kept for a performance: in a file, once the last one is made, which powers the computer off.
-    Rehearsal(UnixStream, Mutex<Vec<Step>>, PathBuf),
-    /// They are there already.
-    Performance(Mutex<VecDeque<Step>>),
+    /// Sent over the console and recorded. The script is written to the file with the last request, which powers the machine
+    /// off.
+    Record(UnixStream, Mutex<Vec<Step>>, PathBuf),
+    /// Not sent: the machine has the recorded requests, and each request made is compared with the next of them.
+    Replay(Mutex<VecDeque<Step>>),
 }
 
-impl Way {
-    /// The way to a computer that has a script with it.
-    pub fn performance(script: &Path) -> Result<Way, Error> {
+impl Transport {
+    /// The transport of a machine that replays a recorded script.
+    pub fn replay(script: &Path) -> Result<Transport, Error> {
         let describe = || script.display().to_string();
         let file = File::open(script).doing(describe)?;
         let steps = read_script(BufReader::new(file)).doing(describe)?;
-        Ok(Way::Performance(Mutex::new(steps.into())))
+        Ok(Transport::Replay(Mutex::new(steps.into())))
     }
 
-    /// The ids of the requests that are there already.
+    /// The ids of the requests that the machine executes without being sent them.
     pub fn ids(&self) -> Vec<u64> {
         match self {
-            Way::Live(_) | Way::Rehearsal(..) => Vec::new(),
-            Way::Performance(steps) => steps.lock().expect(UNHURT).iter().map(|step| step.request.id).collect(),
+            Transport::Live(_) | Transport::Record(..) => Vec::new(),
+            Transport::Replay(steps) => steps.lock().expect(NOT_POISONED).iter().map(|step| step.request.id).collect(),
         }
     }
 
-    /// How much longer than on the real clock an answer may take.
-    pub fn patience(&self) -> u32 {
+    /// The factor on all time limits: recording and replaying run in slow emulation.
+    pub fn time_factor(&self) -> u32 {
         match self {
-            Way::Live(_) => 1,
-            Way::Rehearsal(..) => 4,
-            Way::Performance(_) => 40,
+            Transport::Live(_) => 1,
+            Transport::Record(..) => 4,
+            Transport::Replay(_) => 40,
         }
     }
 
-    /// Makes a request of the computer `name`, after so many events of each id were heard since the last.
+    /// Makes a request of the machine `name`. `after` is how many events of each id were received since the last request.
     ///
     /// # Errors
-    /// [`Error::Gone`] where it has ended, [`Error::Script`] where the request is not the script's.
+    /// [`Error::Gone`] if the machine has ended, [`Error::Script`] if the request differs from the recorded one.
     pub fn send(&self, name: &str, after: BTreeMap<u64, usize>, request: Request) -> Result<(), Error> {
         let gone = |_| Error::gone(name);
         match self {
-            Way::Live(console) => {
+            Transport::Live(console) => {
                 let mut console = console;
                 console.write_all(&encode(&request)).map_err(gone)
             }
-            Way::Rehearsal(console, steps, path) => {
+            Transport::Record(console, steps, path) => {
                 let mut console = console;
                 console.write_all(&encode(&request)).map_err(gone)?;
                 let last = request.to.is_none() && request.run == Command::PowerOff;
-                let mut steps = steps.lock().expect(UNHURT);
+                let mut steps = steps.lock().expect(NOT_POISONED);
                 steps.push(Step { after, request });
-                if last { keep(path, &steps) } else { Ok(()) }
+                if last { write_script(path, &steps) } else { Ok(()) }
             }
-            Way::Performance(steps) => {
-                let step = steps.lock().expect(UNHURT).pop_front();
+            Transport::Replay(steps) => {
+                let step = steps.lock().expect(NOT_POISONED).pop_front();
                 let words = |request: &Request| String::from_utf8_lossy(&encode(request)).trim_end().to_owned();
-                let scripted = step.map(|step| step.request);
-                // Numbers are to have gone the same way.
+                let recorded = step.map(|step| step.request);
+                // The recorded numbers went through JSON: so must these before they are compared.
                 let asked = serde_json::from_slice(&encode(&request)).ok();
-                if scripted.is_some() && scripted.clone().map(general) == asked.map(general) {
+                if recorded.is_some() && recorded.clone().map(without_addresses) == asked.map(without_addresses) {
                     return Ok(());
                 }
-                let scripted = scripted.as_ref().map_or("nothing".to_owned(), words);
-                Err(Error::Script { guest: name.to_owned(), asked: words(&request), scripted })
+                let recorded = recorded.as_ref().map_or("nothing".to_owned(), words);
+                Err(Error::Script { guest: name.to_owned(), asked: words(&request), recorded })
             }
         }
     }
 }
 
-/// A request without what may differ: the addresses that are looked up once all is counted. The answer tells which they were.
-fn general(mut request: Request) -> Request {
+/// A request without what may differ between runs: the addresses to look up, which depend on the counts. The answer repeats them.
+fn without_addresses(mut request: Request) -> Request {
     if let Command::Symbols { addresses, .. } = &mut request.run {
         addresses.clear();
     }
     request
 }
 
-const UNHURT: &str = "no thread panics while it asks";
+const NOT_POISONED: &str = "no thread panics while it holds the lock";
 
-/// Keeps a script; no half-written one is ever seen under the name.
-fn keep(path: &Path, steps: &[Step]) -> Result<(), Error> {
+/// Writes a script. The file appears under its name only when it is complete.
+fn write_script(path: &Path, steps: &[Step]) -> Result<(), Error> {
     let describe = || path.display().to_string();
     let directory = path.parent().unwrap_or(Path::new("."));
     let text: Vec<u8> = steps.iter().flat_map(encode).collect();
@@ -112,8 +113,8 @@ fn keep(path: &Path, steps: &[Step]) -> Result<(), Error> {
     file.persist(path).map(drop).map_err(|error| error.error).doing(describe)
 }
 
-/// An initramfs with a script in it: the kernel unpacks archives that stand one behind the other.
-pub fn scripted(initramfs: &Path, script: &Path, path: &Path) -> Result<(), Error> {
+/// Writes a copy of an initramfs with a script in it to `path`. The kernel unpacks concatenated archives one after the other.
+pub fn append_script(initramfs: &Path, script: &Path, path: &Path) -> Result<(), Error> {
     let describe = || path.display().to_string();
     let mut archive = Archive::new();
     archive.file("script", &fs::read(script).doing(|| script.display().to_string())?);
@@ -122,25 +123,25 @@ pub fn scripted(initramfs: &Path, script: &Path, path: &Path) -> Result<(), Erro
     file.write_all(&archive.finish()).doing(describe)
 }
 
-/// What a computer writes into a file, read as it comes, until the computer ends: then `end` does.
+/// Reads a file that a machine appends to, until the machine ends.
 pub struct Follow {
     /// The file, which only grows.
     pub file: File,
-    /// The other end is the computer's.
+    /// A socket whose other end the machine holds: it closes when the machine ends.
     pub end: UnixStream,
 }
 
 impl Read for Follow {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        const GLANCE: Duration = Duration::from_millis(20);
-        self.end.set_read_timeout(Some(GLANCE))?;
+        const POLL_INTERVAL: Duration = Duration::from_millis(20);
+        self.end.set_read_timeout(Some(POLL_INTERVAL))?;
         loop {
             match self.file.read(into)? {
                 0 => {}
                 length => return Ok(length),
             }
             match self.end.read(&mut [0]) {
-                // It may have written meanwhile.
+                // The machine may have written since the read above.
                 Ok(0) => return self.file.read(into),
                 Err(error) if ![io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) => {
                     return self.file.read(into);
@@ -161,31 +162,31 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rehearsed_is_what_may_be_asked() {
+    fn a_replay_accepts_the_recorded_requests_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("script");
         let (console, theirs) = UnixStream::pair().unwrap();
         let after = BTreeMap::from([(0, 1)]);
-        let rehearsal = Way::Rehearsal(console, Mutex::default(), path.clone());
-        rehearsal.send("red", after.clone(), request(1, Command::Counters)).unwrap();
+        let record = Transport::Record(console, Mutex::default(), path.clone());
+        record.send("red", after.clone(), request(1, Command::Counters)).unwrap();
         assert!(!path.exists());
-        rehearsal.send("red", BTreeMap::new(), request(2, Command::PowerOff)).unwrap();
-        drop(rehearsal);
+        record.send("red", BTreeMap::new(), request(2, Command::PowerOff)).unwrap();
+        drop(record);
         let sent: Vec<Request> =
             BufReader::new(theirs).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
         assert_eq!(sent, [request(1, Command::Counters), request(2, Command::PowerOff)]);
 
-        let performance = Way::performance(&path).unwrap();
-        assert_eq!(performance.ids(), [1, 2]);
-        performance.send("red", BTreeMap::new(), request(1, Command::Counters)).unwrap();
-        let error = performance.send("red", BTreeMap::new(), request(2, Command::Hello)).unwrap_err().to_string();
+        let replay = Transport::replay(&path).unwrap();
+        assert_eq!(replay.ids(), [1, 2]);
+        replay.send("red", BTreeMap::new(), request(1, Command::Counters)).unwrap();
+        let error = replay.send("red", BTreeMap::new(), request(2, Command::Hello)).unwrap_err().to_string();
         assert!(error.contains("hello") && error.contains("power_off"), "{error}");
-        let error = performance.send("red", BTreeMap::new(), request(3, Command::Hello)).unwrap_err().to_string();
+        let error = replay.send("red", BTreeMap::new(), request(3, Command::Hello)).unwrap_err().to_string();
         assert!(error.contains("nothing"), "{error}");
     }
 
     #[test]
-    fn a_file_is_followed_to_its_writers_end() {
+    fn a_file_is_followed_until_its_writer_ends() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let (end, theirs) = UnixStream::pair().unwrap();
         let mut follow = Follow { file: file.reopen().unwrap(), end };

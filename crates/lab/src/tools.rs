@@ -1,25 +1,25 @@
-//! What guests run besides their agents.
+//! The tools of guests.
 
-/// What a guest runs besides its agent.
+/// The programs of a guest besides its agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tools {
-    /// HAProxy, as a load balancer has it.
+    /// HAProxy, for a load balancer.
     pub proxy: bool,
-    /// Open MPI, and a program whose exchange is timed.
+    /// Open MPI, and the measured program.
     pub mpi: bool,
-    /// The doctor (`fairlane`, beside the agent), and what it asks. A host has it as well.
+    /// The doctor (`fairlane`) and the tools it runs. A host has them as well.
     pub doctor: bool,
-    /// A frontend that breaks the rules of Xen's cards. A guest of a Xen host only.
+    /// The hostile Xen frontend. Guests of a Xen host only.
     pub hostile: bool,
 }
 
 impl Tools {
-    /// The memory that a guest needs for them beyond what others need, in MiB: for a while it has the files packed and unpacked.
+    /// The additional memory that a guest needs for them, in MiB: during boot it has the files packed and unpacked.
     pub(crate) fn memory_mib(self) -> usize {
         (if self.doctor { 64 } else { 0 }) + (if self.mpi { 64 } else { 0 })
     }
 
-    /// Those of a host.
+    /// The tools of a host with such guests.
     pub(crate) fn of_host(self) -> Tools {
         Tools { doctor: self.doctor, ..Tools::default() }
     }

@@ -1,4 +1,4 @@
-//! User-Mode Linux: a guest kernel as a process, near native speed, without root.
+//! User-Mode Linux guests: a kernel as an unprivileged process, at near native speed.
 
 use std::{
     path::{Path, PathBuf, absolute},
@@ -18,7 +18,7 @@ use crate::{
 
 const MODULES: &str = "/usr/lib/uml/modules";
 
-/// The command that is a User-Mode Linux guest. Its console is standard output, the agent's standard input.
+/// The command that starts a User-Mode Linux guest. Standard output is its console, standard input its agent's line.
 pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let kernel = program::find("linux.uml", "User-Mode Linux", "user-mode-linux")?;
     let version = output(Command::new(&kernel).arg("--version"))?;
@@ -26,7 +26,7 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     if !tree.is_dir() {
         let tree = tree.display();
         return Err(Error::Missing(format!(
-            "{tree}, the kernel's modules, is not there: install user-mode-linux anew"
+            "{tree}, the directory of the kernel's modules, is missing: reinstall user-mode-linux"
         )));
     }
     let mut image = Image::new(agent, &modules::resolve(&tree, &["virtio_net"])?)?;
@@ -34,17 +34,17 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let initramfs = image.keep()?;
     // The kernel's console writes to standard output; the agent's serial line is standard input, a socket.
     let consoles = "con=null con0=null,fd:1 ssl=null ssl0=fd:0 console=tty0 panic=-1";
-    let wishes = spec.wishes("ttyS0");
-    let mut arguments: Vec<String> = consoles.split(' ').chain(wishes.split(' ')).map(str::to_owned).collect();
+    let of_agent = spec.agent_arguments("ttyS0");
+    let mut arguments: Vec<String> = consoles.split(' ').chain(of_agent.split(' ')).map(str::to_owned).collect();
     arguments.extend([
         format!("mem={}M", spec.memory_mib),
         format!("initrd={}", word(spec, &initramfs)?),
         "uml_dir=./".to_owned(),
         format!("umid={}", spec.name),
     ]);
-    let refuse = |wanted: String| Error::Orders {
+    let refuse = |wanted: String| Error::Spec {
         guest: spec.name.clone(),
-        reason: format!("{wanted} wanted, and User-Mode Linux has one only"),
+        reason: format!("{wanted} requested; User-Mode Linux supports one only"),
     };
     if spec.cpus != 1 {
         return Err(refuse(format!("{} CPUs", spec.cpus)));
@@ -71,9 +71,9 @@ pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     })
 }
 
-/// A path as one word of the kernel's command line, where spaces separate words and colons a word's parts.
+/// A path as one word of the kernel's command line, where spaces separate words and colons separate parts of a word.
 fn word<'p>(spec: &GuestSpec, path: &'p Path) -> Result<&'p str, Error> {
-    path.to_str().filter(|path| !path.contains([' ', ':'])).ok_or_else(|| Error::Orders {
+    path.to_str().filter(|path| !path.contains([' ', ':'])).ok_or_else(|| Error::Spec {
         guest: spec.name.clone(),
         reason: format!("{}: a path without spaces and colons is needed", path.display()),
     })

@@ -21,12 +21,12 @@ use nix::{
 };
 use support::guest_test;
 
-/// Set for the copy of this program that boots a guest and then is killed.
+/// Set for the copy of this program that boots a guest and is then killed.
 const VICTIM: &str = "FAIRLANE_TEST_VICTIM";
 
 fn main() -> process::ExitCode {
     if env::var_os(VICTIM).is_some() {
-        be_killed();
+        run_victim();
     }
     let tests = vec![
         guest_test("uml_counts_datagrams_on_its_loopback", || datagrams(Kind::Uml)),
@@ -35,7 +35,7 @@ fn main() -> process::ExitCode {
         guest_test("uml_dropped_leaves_no_process", dropped),
         guest_test("uml_leaves_no_process_when_its_host_is_killed", host_killed),
         guest_test("uml_that_does_not_come_up_shows_its_console", too_small),
-        guest_test("uml_that_ends_under_work_is_gone", gone),
+        guest_test("uml_that_ends_while_a_job_runs_is_gone", gone),
         guest_test("qemu_counts_datagrams_on_its_loopback", || datagrams(Kind::Qemu)),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -111,8 +111,8 @@ fn dropped() -> Result<(), Error> {
 }
 
 fn host_killed() -> Result<(), Error> {
-    // Boots one here first, so that what is missing is told in the same way as by the other tests.
-    boot_alone(Kind::Uml, "uml-rehearsal")?;
+    // Boots one here first, so that this test is skipped like the others if something is missing.
+    boot_alone(Kind::Uml, "uml-trial")?;
     let program = env::current_exe().unwrap();
     let mut victim = process::Command::new(program).env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -125,8 +125,8 @@ fn host_killed() -> Result<(), Error> {
     Ok(())
 }
 
-/// Boots a guest, tells its name, and waits for the end.
-fn be_killed() -> ! {
+/// Boots a guest, prints its name, and waits to be killed.
+fn run_victim() -> ! {
     let guest = boot_alone(Kind::Uml, "uml-victim").unwrap();
     println!("{}", guest.agent().name());
     loop {
@@ -154,7 +154,7 @@ fn gone() -> Result<(), Error> {
     let job =
         guest.agent().start_job(Command::UdpReceive(ReceiveSpec { port: 5001, interval: 0.1, seconds: 600.0 }))?;
     job.started()?;
-    // All but the keeper, which is in a group of its own.
+    // All its processes but the keeper, which is in another group.
     let kernel = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("linux.uml"));
     let member = processes_of(guest.agent().name()).into_iter().find(kernel).expect("a process of the guest's kernel");
     killpg(getpgid(Some(Pid::from_raw(member))).unwrap(), Signal::SIGKILL).unwrap();
@@ -163,8 +163,8 @@ fn gone() -> Result<(), Error> {
     Ok(())
 }
 
-/// Processes that run with the guest's name on their command line: its keeper, and each process of the guest.
-/// Those that only wait to be buried have no command line any more.
+/// Processes with the guest's name on their command line: its keeper and each process of the guest. Zombies have no command
+/// line.
 fn processes_of(guest: &str) -> Vec<i32> {
     let has_name = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Real guests whose network card Fairlane serves.
+//! Real guests whose network cards Fairlane serves.
 
 mod alone;
 mod support;
@@ -66,8 +66,8 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
     second.stop()
 }
 
-/// QEMU connects anew when its backend is back, and its guest notices nothing but a pause. User-Mode Linux does not: it is
-/// the guest that restarts.
+/// QEMU reconnects when its backend is back, and its guest sees only a pause. User-Mode Linux does not reconnect, so that guest
+/// restarts.
 fn restart() -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
     let before = engine(sockets.path());
@@ -90,11 +90,11 @@ fn restart() -> Result<(), Error> {
     second.stop()
 }
 
-/// Streams one way and datagrams the other: all that was sent arrives.
+/// Streams in one direction and datagrams in the other: everything sent arrives.
 fn traffic(first: &Guest, second: &Guest) -> Result<(), Error> {
-    // A connection first: with it each guest learns the other's MAC address.
+    // The stream comes first: with it each guest learns the other's MAC address.
     let run = |to| Command::TcpSend(tcp::SendSpec { to, connections: 2, seconds: 0.5 });
-    // What a socket took last arrives some time after its sender is done.
+    // The last bytes in the socket's buffer arrive after the sender is done.
     let (sent, received) = one_way(first, second, 2.5, Command::TcpReceive, run)?;
     assert_eq!(received.sources.len(), 2);
     assert_eq!(received.sources.iter().map(|total| total.bytes).sum::<u64>(), sent.bytes);
@@ -112,7 +112,7 @@ fn traffic(first: &Guest, second: &Guest) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts a receiver in one guest, and once it counts, a sender in the other.
+/// Starts a receiver in one guest and, once it is ready, a sender in the other.
 fn one_way(
     from: &Guest,
     to: &Guest,

@@ -1,4 +1,4 @@
-//! Machines whose guests run on this computer.
+//! Machines whose guests run on this host.
 
 mod support;
 
@@ -24,30 +24,30 @@ use nix::{
 };
 use support::guest_test;
 
-/// Set for the copy of this program that boots a machine and then is killed: the machine's kind.
+/// Set to the machine's kind for the copy of this program that boots a machine and is then killed.
 const VICTIM: &str = "FAIRLANE_TEST_VICTIM";
 
 fn main() -> process::ExitCode {
     if let Ok(kind) = env::var(VICTIM) {
-        be_killed(kind.parse().unwrap());
+        run_victim(kind.parse().unwrap());
     }
     let tests = vec![
-        guest_test("native_carries_traffic_where_it_was_told", || works(MachineKind::Native)),
+        guest_test("native_carries_traffic_on_its_cpus", || works(MachineKind::Native)),
         guest_test("native_leaves_nothing_when_the_lab_is_killed", || killed(MachineKind::Native)),
         guest_test("native_limits_link_and_cards", || limits(MachineKind::Native)),
         guest_test("native_routes_a_plain_join", || plain(MachineKind::Native)),
-        guest_test("a_topology_that_cannot_be_is_refused", refused),
-        guest_test("uml_carries_traffic_where_it_was_told", || works(MachineKind::Uml)),
+        guest_test("an_impossible_topology_is_refused", refused),
+        guest_test("uml_carries_traffic_on_its_cpus", || works(MachineKind::Uml)),
         guest_test("uml_leaves_nothing_when_the_lab_is_killed", || killed(MachineKind::Uml)),
         guest_test("uml_limits_link_and_cards", || limits(MachineKind::Uml)),
-        guest_test("qemu_carries_traffic_where_it_was_told", || works(MachineKind::Qemu)),
-        guest_test("qemu_e1000_carries_traffic_where_it_was_told", || works(MachineKind::QemuE1000)),
+        guest_test("qemu_carries_traffic_on_its_cpus", || works(MachineKind::Qemu)),
+        guest_test("qemu_e1000_carries_traffic_on_its_cpus", || works(MachineKind::QemuE1000)),
         guest_test("qemu_leaves_nothing_when_the_lab_is_killed", || killed(MachineKind::Qemu)),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// Two guests on the second CPU, the host on the first; all on the only one where there is no other.
+/// Two guests on the second CPU, the host on the first; with a single CPU all are on that.
 fn topology() -> Topology {
     let cpu = usize::from(thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
     let guest = GuestPlan { cpus: vec![cpu], ..GuestPlan::default() };
@@ -83,7 +83,7 @@ fn works(kind: MachineKind) -> Result<(), Error> {
     let (machine, _logs) = boot(kind, &topology)?;
     let networks = networks(&*machine);
     for (number, guest) in (1..).zip(&topology.guests) {
-        // The agent's own process, or all that are the guest.
+        // The agent's own process, or all processes of the guest.
         for process in processes_of(&*machine, Node::Guest(number)) {
             let allowed: Vec<String> = guest.cpus.iter().map(usize::to_string).collect();
             assert_eq!(cpus_of(process), allowed.join(","), "of process {process}");
@@ -107,7 +107,7 @@ fn works(kind: MachineKind) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends a short stream: that there is a connection shows the way there and back.
+/// Sends a short stream: a connection proves that frames pass in both directions.
 fn stream(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     let receive = ReceiveSpec { port: 5001, interval: 0.1, seconds: 2.0 };
     let receiver = machine.agent(to).start_job(Command::TcpReceive(receive))?;
@@ -117,7 +117,7 @@ fn stream(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     let Outcome::Sent(sent) = machine.agent(from).run(run)? else { panic!("sent") };
     assert!(sent.bytes > 0, "from {from}: {sent:?}");
     let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
-    // On a busy CPU the stream may come after the receiver's time.
+    // On a busy CPU the stream may arrive after the receiver's time.
     assert!(received.sources.len() <= 1, "from {from}: {received:?}");
     for total in &received.sources {
         assert_eq!(total.source.ip(), machine.address(from));
@@ -126,7 +126,7 @@ fn stream(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// A link of 20 Mbit/s and a card of 4 Mbit/s carry no more, in bytes that arrived in the receiver's own seconds.
+/// A link of 20 Mbit/s and a card of 4 Mbit/s carry no more than their rate in the receiver's time.
 fn limits(kind: MachineKind) -> Result<(), Error> {
     let mut topology = Topology { link: Some(20e6), ..topology() };
     topology.guests[1].rate = Some(4e6);
@@ -147,16 +147,16 @@ fn limits(kind: MachineKind) -> Result<(), Error> {
         let Outcome::Sent(sent) = machine.agent(from).run(run)? else { panic!("sent") };
         let Outcome::Received(received) = receiver.wait()? else { panic!("received") };
         let [total] = &received.sources[..] else { panic!("{from}: {received:?}") };
-        // In that time the bucket passes its rate, its burst, and before it what fills its queue.
+        // In that time the bucket passes its rate, its burst, and a full queue from before.
         let most = rate / 8.0 * (seconds + 0.021) + 3.0 * 1514.0 + 32.0 * 1514.0;
         assert!(total.bytes as f64 <= most, "{from}: {} bytes at {rate} bit/s", total.bytes);
-        assert!(total.datagrams < sent.datagrams, "{from}: the queue drops what it has no room for");
+        assert!(total.datagrams < sent.datagrams, "{from}: the queue must drop what it has no room for");
         assert!(total.datagrams > 0);
     }
     machine.stop()
 }
 
-/// Joined plainly, the first guest reaches the external machine through the host, and the second guest nothing.
+/// With a plain join the first guest reaches the external machine through the host, and the second guest has no card.
 fn plain(kind: MachineKind) -> Result<(), Error> {
     let (machine, _logs) = boot(kind, &Topology { join: Join::Plain, ..topology() })?;
     stream(&*machine, Node::Guest(1), Node::External)?;
@@ -171,10 +171,10 @@ fn refused() -> Result<(), Error> {
     let guest = |plan: GuestPlan| Topology { guests: vec![plan], ..topology() };
     let plan = || GuestPlan { cpus: vec![0], ..GuestPlan::default() };
     for (topology, words) in [
-        (Topology { guests: vec![], ..topology() }, "guests: there are 0"),
+        (Topology { guests: vec![], ..topology() }, "guests: there must be 1 to 200, not 0"),
         (Topology { link: Some(f64::NAN), ..topology() }, "link: NaN bit/s"),
-        (Topology { host_cpus: vec![], ..topology() }, "host_cpus: there is none"),
-        (guest(GuestPlan { cpus: vec![900], ..plan() }), "guest 1: CPU 900 is not usable here; usable are 0"),
+        (Topology { host_cpus: vec![], ..topology() }, "host_cpus: at least one CPU is needed"),
+        (guest(GuestPlan { cpus: vec![900], ..plan() }), "guest 1: CPU 900 is not usable here; usable CPUs: 0"),
         (guest(GuestPlan { rate: Some(-1.0), ..plan() }), "guest 1: rate: -1 bit/s"),
         (guest(GuestPlan { disk: true, ..plan() }), "guest 1: machine native has no block backend"),
     ] {
@@ -183,14 +183,13 @@ fn refused() -> Result<(), Error> {
         assert!(error.to_string().contains(words), "{error}");
     }
     let logs = tempfile::tempdir().unwrap();
-    let clock =
-        machine::boot(MachineKind::Uml, &topology(), &Clock::Instructions("script".into()), logs.path(), &|_| ());
+    let clock = machine::boot(MachineKind::Uml, &topology(), &Clock::Virtual("script".into()), logs.path(), &|_| ());
     assert!(clock.map(drop).unwrap_err().to_string().contains("wall clock only"));
     Ok(())
 }
 
 fn killed(kind: MachineKind) -> Result<(), Error> {
-    // Boots one here first, so that what is missing is told in the same way as by the other tests.
+    // Boots one here first, so that this test is skipped like the others if something is missing.
     drop(boot(kind, &topology())?);
     let program = env::current_exe().unwrap();
     let mut victim = process::Command::new(program).env(VICTIM, kind.name()).stdout(Stdio::piped()).spawn().unwrap();
@@ -204,8 +203,8 @@ fn killed(kind: MachineKind) -> Result<(), Error> {
     Ok(())
 }
 
-/// Boots a machine, tells its networks, and waits for the end.
-fn be_killed(kind: MachineKind) -> ! {
+/// Boots a machine, prints its network namespaces, and waits to be killed.
+fn run_victim(kind: MachineKind) -> ! {
     let (machine, _logs) = boot(kind, &topology()).unwrap();
     println!("{}", networks(&*machine).iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
     loop {
@@ -213,13 +212,13 @@ fn be_killed(kind: MachineKind) -> ! {
     }
 }
 
-/// The agent's process, where that is one of this computer.
+/// The agent's process, if it is a process of this host.
 fn process_of(machine: &dyn Machine, node: Node) -> Option<u32> {
     let Ok(Outcome::Hello { pid, .. }) = machine.agent(node).run(Command::Hello) else { panic!("hello of {node}") };
     Some(pid).filter(|pid| *pid != 1)
 }
 
-/// The processes that are a node: its agent, or those that have its name on their command line and the host's network.
+/// The processes of a node: its agent, or those with its name on their command line in the host's network namespace.
 fn processes_of(machine: &dyn Machine, node: Node) -> Vec<u32> {
     if let Some(process) = process_of(machine, node) {
         return vec![process];
@@ -234,12 +233,12 @@ fn processes_of(machine: &dyn Machine, node: Node) -> Vec<u32> {
     processes
 }
 
-/// The networks of a machine, by the number that is a namespace's name.
+/// The network namespaces of a machine, by inode number.
 fn networks(machine: &dyn Machine) -> BTreeSet<u64> {
     let nodes = [Node::Host, Node::External, Node::Guest(1), Node::Guest(2)];
     let processes = nodes.into_iter().filter_map(|node| process_of(machine, node));
     let networks: BTreeSet<u64> = processes.map(|process| network_of(process).unwrap()).collect();
-    assert!(!networks.contains(&network_of(process::id()).unwrap()), "none is this process's own");
+    assert!(!networks.contains(&network_of(process::id()).unwrap()), "one is this process's own");
     networks
 }
 
@@ -256,10 +255,10 @@ fn processes_in(networks: &BTreeSet<u64>) -> Vec<u32> {
 fn cpus_of(process: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.expect("each process has its CPUs").trim().to_owned()
+    line.expect("/proc/PID/status has Cpus_allowed_list").trim().to_owned()
 }
 
-/// A namespace goes with its last process, and its cards with it.
+/// Checks that no process is left in the namespaces: a namespace and its cards disappear with its last process.
 fn assert_gone(networks: &BTreeSet<u64>) {
     let start = Instant::now();
     while !processes_in(networks).is_empty() {

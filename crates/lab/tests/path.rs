@@ -1,4 +1,4 @@
-//! Instructions counted on native Linux and on a KVM host, of packets and of connections: each part is somebody's.
+//! Counts instructions of packets and connections on native Linux and on a KVM host: each belongs to a component.
 
 mod support;
 
@@ -67,11 +67,11 @@ at_least = 1
 
 fn main() -> process::ExitCode {
     let tests = vec![
-        guest_test("each_instruction_is_a_components", packets),
+        guest_test("each_instruction_belongs_to_a_component", packets),
         guest_test("a_connections_instructions_are_counted", connections),
-        guest_test("a_kvm_guests_instructions_are_told_from_its_hosts", behind_vmrun),
+        guest_test("a_kvm_guests_instructions_are_separated_from_its_hosts", after_vmrun),
     ];
-    // One computer at a time: what passes in a moment of the real clock is counted.
+    // One machine at a time: the marks are set by the real clock, and a busy host would execute less between them.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, tests).exit_code()
 }
 
@@ -83,14 +83,14 @@ fn run(kind: MachineKind, experiment: &Experiment) -> Result<ResultFile, Error> 
     let logs = env::temp_dir().join(format!("fairlane-test-{}-{}", experiment.name, process::id()));
     fs::create_dir_all(&logs).unwrap();
     let options = Options { machine: kind.to_string(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let watch = Told(Instant::now());
+    let watch = Log(Instant::now());
     let boot = |topology: &_, clock: &_| machine::boot(kind, topology, clock, &logs, &|what| watch.doing(what));
     let result = experiment::run(experiment, &options, &boot, &watch)?;
     fs::remove_dir_all(logs).unwrap();
     Ok(result)
 }
 
-/// What a connection takes: all, and each component of it.
+/// Instructions per connection: in total, and of each component.
 fn bill(kind: MachineKind, backend: Backend) -> Result<(f64, [f64; 5]), Error> {
     let mut experiment = Experiment::parse("connections.toml", CONNECTIONS).unwrap();
     experiment.count(kind);
@@ -105,14 +105,14 @@ fn bill(kind: MachineKind, backend: Backend) -> Result<(f64, [f64; 5]), Error> {
 }
 
 fn connections() -> Result<(), Error> {
-    let (_, [_, kernel, user, _, _]) = bill(MachineKind::Box, Backend::Netback)?;
+    let (_, [_, kernel, user, _, _]) = bill(MachineKind::Box, Backend::Kernel)?;
     assert!(kernel > user && user > 0.0);
     Ok(())
 }
 
-/// The guest's own way is about as long as native Linux's; of the host's programs, which do little where its kernel is the backend,
-/// Fairlane is one.
-fn behind_vmrun() -> Result<(), Error> {
+/// The guest's own path is about as long as native Linux's. Fairlane is a program of the host, whose programs execute little if the
+/// kernel is the backend.
+fn after_vmrun() -> Result<(), Error> {
     let (all, parts) = bill(MachineKind::Kvm, Backend::Fairlane)?;
     let [hypervisor, host_kernel, host_user, guest_kernel, guest_user] = parts;
     assert_eq!(hypervisor, 0.0);
@@ -132,16 +132,17 @@ fn packets() -> Result<(), Error> {
         let [hypervisor, kernel, user, guest_kernel, guest_user] = parts;
         assert_eq!([hypervisor, guest_kernel, guest_user], [0.0; 3]);
         assert!(kernel > user && user > 0.0);
-        // The kernel's own table names its functions: the driver of the card that each frame passes is among the heaviest.
+        // Functions are named by the kernel's own table; those of the card's driver must be among the most frequent.
         let named = result.metrics.keys().filter(|name| name.starts_with(&format!("{case}/host_kernel/e1000_")));
         assert!(named.count() > 0, "{:?}", result.metrics.keys());
     }
     Ok(())
 }
 
-struct Told(Instant);
+/// Prints the progress, with the time since the start.
+struct Log(Instant);
 
-impl Watch for Told {
+impl Watch for Log {
     fn doing(&self, what: &str) {
         eprintln!("{:6.2} s {what}", self.0.elapsed().as_secs_f64());
     }

@@ -1,4 +1,4 @@
-//! On the clock of instructions an experiment on the emulated computer gives the same figures each time, to the digit.
+//! On the virtual clock (icount) an experiment on the emulated PC gives the same numbers each time, to the digit.
 
 mod support;
 
@@ -46,20 +46,21 @@ fn xen() -> Result<(), Error> {
     Ok(())
 }
 
-/// The first time there is a rehearsal as well.
+/// Runs the experiment. The first run records the script.
 fn measure(home: &std::path::Path) -> Result<ResultFile, Error> {
     let experiment = Experiment::parse("short.toml", EXPERIMENT).unwrap();
     let scripts = Some(home.to_owned());
     let options = Options { machine: "xen".to_owned(), scale: 1.0, settings: Default::default(), scripts };
-    let watch = Told(Instant::now());
+    let watch = Log(Instant::now());
     let boot =
         |topology: &_, clock: &_| machine::boot(MachineKind::Xen, topology, clock, home, &|what| watch.doing(what));
     experiment::run(&experiment, &options, &boot, &watch)
 }
 
-struct Told(Instant);
+/// Prints the progress, with the time since the start.
+struct Log(Instant);
 
-impl Watch for Told {
+impl Watch for Log {
     fn doing(&self, what: &str) {
         eprintln!("{:6.2} s {what}", self.0.elapsed().as_secs_f64());
     }

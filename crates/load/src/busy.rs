@@ -1,7 +1,6 @@
-//! A processor kept busy for a share of its time.
+//! Keeps a CPU busy for a share of its time.
 //!
-//! As the load generators of the sources do it: work is counted in processor time, so that one who is held
-//! back by neighbours still does his share, only later, and the rest of each slice is slept.
+//! Work is measured in CPU time: a guest that waits for its CPU still does its share, only later. The rest of each slice is slept.
 
 use std::{
     io, thread,
@@ -13,31 +12,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::{seconds, within};
 
-/// The time in which work and rest follow each other once.
+/// The period of work and sleep.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Orders.
+/// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The share of one processor's time, 0 to 1.
+    /// The share of one CPU's time, 0 to 1.
     pub share: f64,
-    /// How long, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
 }
 
-/// What was consumed.
+/// The consumed CPU time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Consumed {
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Processor time of this thread in seconds, as its kernel accounts it.
+    /// CPU time of this thread in seconds, as its kernel accounts it.
     pub cpu: f64,
 }
 
-/// Works and rests in this thread until the time is up.
+/// Works and sleeps in this thread until the time is up.
 ///
 /// # Errors
-/// Orders out of range, or a kernel without clocks of threads.
+/// If a parameter is out of range, or the kernel has no per-thread CPU clock.
 pub fn run(spec: &Spec) -> io::Result<Consumed> {
     let duration = seconds("seconds", spec.seconds)?;
     let work = SLICE.mul_f64(within("share", spec.share, 0.0, 1.0)?);
@@ -63,14 +62,14 @@ mod tests {
     fn no_more_than_the_share_is_consumed() {
         for (share, most) in [(0.0, 0.05), (0.3, 0.17), (1.0, 0.55)] {
             let consumed = run(&Spec { share, seconds: 0.5 }).unwrap();
-            // Of five slices at most so much each; the last check of a clock comes late by a little.
+            // `most` is the share of five slices, and a little more for a late check of the clock.
             assert!(consumed.cpu <= most, "{consumed:?} at a share of {share}");
             assert!(share == 0.0 || consumed.cpu > 0.0);
         }
     }
 
     #[test]
-    fn orders_out_of_range_are_named() {
+    fn parameters_out_of_range_are_named() {
         for (share, seconds, named) in
             [(-0.1, 1.0, "share"), (1.1, 1.0, "share"), (f64::NAN, 1.0, "share"), (0.5, 0.0, "seconds")]
         {

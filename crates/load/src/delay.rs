@@ -1,8 +1,8 @@
-//! The delay of packets one way, from one machine to another that shares no clock with it.
+//! The one-way delay of packets between two hosts without a common clock.
 //!
-//! The sender sends datagrams at even intervals and remembers when; the receiver remembers when each came, each on
-//! its own monotonic clock. A connection beside them settles what the clocks have to do with each other, before and
-//! after (see [`clocks`]), and brings the arrivals back. While datagrams flow it is silent, so nothing goes the other way.
+//! The sender sends datagrams at even intervals and records their times; the receiver records their arrivals; each uses its own
+//! monotonic clock. A control connection relates the two clocks before and after (see [`clocks`]) and transfers the arrivals. It is
+//! idle while datagrams flow, so nothing is sent in the other direction.
 
 mod clocks;
 
@@ -21,52 +21,51 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ServeSpec, about, await_any, passes, readable, seconds, within};
+use crate::{ServeSpec, about, await_any, is_transient, readable, seconds, within};
 use clocks::{Offset, Probe, Relation};
 
-/// Exchanges that settle the clocks' offset, before and after.
+/// The number of exchanges to measure the clocks' offset, before and after each.
 const PROBES: usize = 60;
-/// Between two of them: no divisor or multiple of a usual slice, so that some meet the receiver running.
+/// The time between two exchanges: neither a divisor nor a multiple of a usual time slice, so that the receiver runs at some of them.
 const PROBE_GAP: Duration = Duration::from_millis(7);
-/// The longest an answer may take on the connection beside the datagrams.
-const STALL: Duration = Duration::from_secs(15);
-/// A datagram: the session's token and a sequence number; the rest is padding.
+/// The timeout of the control connection.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The head of a datagram: the session's token and a sequence number. The rest is padding.
 const HEAD: usize = 16;
-/// What the sender asks for over the connection: one byte.
-const TELL_TIME: u8 = b't';
-const TELL_ARRIVALS: u8 = b'a';
+/// The sender's requests over the control connection, one byte each.
+const GET_TIME: u8 = b't';
+const GET_ARRIVALS: u8 = b'a';
 
-/// A sender's orders.
+/// Parameters of a sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The receiver: datagrams and the connection beside them go to this address and port.
+    /// The receiver's address and port, for datagrams and the control connection.
     pub to: SocketAddr,
-    /// Payload bytes a datagram, 16 to 65507.
+    /// Payload bytes of a datagram, 16 to 65507.
     pub size: usize,
-    /// Datagrams, 1 to 1,000,000.
+    /// The number of datagrams, 1 to 1,000,000.
     pub count: u32,
     /// Seconds from one datagram to the next.
     pub interval: f64,
-    /// Seconds to wait after the last one before the arrivals are asked for.
+    /// Seconds from the last datagram to the request for the arrivals.
     pub patience: f64,
 }
 
-/// The delays measured.
+/// The measured delays.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
-    /// Of each datagram in order the seconds from being handed to the sender's kernel to reaching the receiving
-    /// program; none if it never did.
+    /// For each datagram in order the seconds from the sender's system call to the receiving program; none if it was lost.
     pub seconds: Vec<Option<f64>>,
-    /// Every delay is right within so many seconds either way.
+    /// The largest error of a delay, in seconds.
     pub uncertainty: f64,
-    /// Seconds that the receiver's clock gains on the sender's in a second.
+    /// Seconds that the receiver's clock gains on the sender's per second.
     pub drift: f64,
 }
 
-/// Sends the datagrams and learns when they came.
+/// Sends the datagrams and gets their arrival times from the receiver.
 ///
 /// # Errors
-/// Orders out of range; a receiver that is not there, or falls silent on the connection for 15 s.
+/// If a parameter is out of range, or the receiver cannot be reached or does not answer for 15 s.
 pub fn send(spec: &Spec) -> io::Result<Delays> {
     let interval = seconds("interval", spec.interval)?;
     let patience = seconds("patience", spec.patience)?;
@@ -80,24 +79,24 @@ pub fn send(spec: &Spec) -> io::Result<Delays> {
     let relation = Relation { before, after };
     let came = session.arrivals(spec.count)?;
     let seconds = left.iter().zip(came).map(|(left, came)| {
-        // To the nanosecond, which is what the clocks told.
+        // Rounded to the clocks' resolution of a nanosecond.
         came.map(|came| ((relation.sender_time(came) - left) * 1e9).round() / 1e9)
     });
     Ok(Delays { seconds: seconds.collect(), uncertainty: relation.uncertainty(), drift: relation.drift() })
 }
 
-/// The sender's side of the connection.
+/// The sender's side of a session.
 struct Session {
     stream: TcpStream,
     datagrams: UdpSocket,
     token: u64,
-    /// Zero of the sender's clock.
+    /// The zero of the sender's clock.
     epoch: Instant,
 }
 
 impl Session {
     fn open(to: SocketAddr) -> io::Result<Session> {
-        let mut stream = TcpStream::connect_timeout(&to, STALL)?;
+        let mut stream = TcpStream::connect_timeout(&to, CONTROL_TIMEOUT)?;
         prepare(&stream)?;
         let token = RandomState::new().hash_one(to);
         stream.write_all(&token.to_be_bytes())?;
@@ -115,14 +114,14 @@ impl Session {
         for _ in 0..PROBES {
             thread::sleep(PROBE_GAP);
             let sent = self.clock();
-            self.stream.write_all(&[TELL_TIME])?;
+            self.stream.write_all(&[GET_TIME])?;
             let there = read_time(&mut self.stream)?;
             probes.push(Probe { sent, there, back: self.clock() });
         }
-        Ok(Offset::of(&probes).expect("probes were made"))
+        Ok(Offset::of(&probes).expect("there are probes"))
     }
 
-    /// Sends all datagrams; answers when each left.
+    /// Sends all datagrams; returns the time of each.
     fn send(&self, spec: &Spec, interval: Duration) -> io::Result<Vec<f64>> {
         let mut payload = vec![0; spec.size];
         payload[..8].copy_from_slice(&self.token.to_be_bytes());
@@ -133,7 +132,7 @@ impl Session {
             payload[8..HEAD].copy_from_slice(&u64::from(sequence).to_be_bytes());
             left.push(self.clock());
             match self.datagrams.send(&payload) {
-                Err(error) if !error.raw_os_error().is_some_and(|number| passes(Errno::from_raw(number))) => {
+                Err(error) if !error.raw_os_error().is_some_and(|number| is_transient(Errno::from_raw(number))) => {
                     return Err(error);
                 }
                 _ => (),
@@ -142,15 +141,15 @@ impl Session {
         Ok(left)
     }
 
-    /// When each datagram came, on the receiver's clock.
+    /// The arrival time of each datagram, on the receiver's clock.
     fn arrivals(&mut self, count: u32) -> io::Result<Vec<Option<f64>>> {
-        self.stream.write_all(&[TELL_ARRIVALS])?;
+        self.stream.write_all(&[GET_ARRIVALS])?;
         let mut came = vec![None; count as usize];
-        let told = read_number(&mut self.stream)?;
-        for _ in 0..told {
+        let arrivals = read_number(&mut self.stream)?;
+        for _ in 0..arrivals {
             let sequence = read_number(&mut self.stream)?;
             let time = read_time(&mut self.stream)?;
-            // A datagram that the network doubled came when its first copy did.
+            // For a duplicated datagram, the first arrival counts.
             if let Some(came) = usize::try_from(sequence).ok().and_then(|sequence| came.get_mut(sequence)) {
                 came.get_or_insert(time);
             }
@@ -159,10 +158,10 @@ impl Session {
     }
 }
 
-/// Serves senders, one after another, until the time is up, calling `started` once it can.
+/// Serves senders, one after the other, until the time is up; calls `started` when it is ready.
 ///
 /// # Errors
-/// Orders out of range, or a port in use. A session that breaks off is its sender's error.
+/// If a parameter is out of range or the port is in use. A broken session is an error of its sender only.
 pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let duration = seconds("seconds", spec.seconds)?;
     let in_use = |kind: &'static str| about(format!("{kind} port {}", spec.port));
@@ -175,7 +174,7 @@ pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<(
     started(address);
     while readable(&listener, end)? && Instant::now() < end {
         match listener.accept() {
-            Ok((stream, _)) => drop(attend(stream, &datagrams, end)),
+            Ok((stream, _)) => drop(serve_one(stream, &datagrams, end)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => (),
             Err(error) => return Err(error),
         }
@@ -183,8 +182,8 @@ pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<(
     Ok(())
 }
 
-/// Serves one sender until it has what it came for, or `end`.
-fn attend(mut stream: TcpStream, datagrams: &UdpSocket, end: Instant) -> io::Result<()> {
+/// Serves one sender until it has its arrivals, or until `end`.
+fn serve_one(mut stream: TcpStream, datagrams: &UdpSocket, end: Instant) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     prepare(&stream)?;
     let token = read_number(&mut stream)?;
@@ -197,7 +196,7 @@ fn attend(mut stream: TcpStream, datagrams: &UdpSocket, end: Instant) -> io::Res
         }
         let asked = sockets[1].any().unwrap_or(false);
         let mut head = [0; HEAD];
-        // A datagram longer than its head is cut to it.
+        // Longer datagrams are truncated to the head.
         while let Ok(length) = datagrams.recv(&mut head) {
             let now = epoch.elapsed();
             let [theirs, sequence] = [0, 8].map(|at| u64::from_be_bytes(head[at..at + 8].try_into().expect("8 bytes")));
@@ -208,11 +207,11 @@ fn attend(mut stream: TcpStream, datagrams: &UdpSocket, end: Instant) -> io::Res
         if !asked {
             continue;
         }
-        let mut question = [0];
-        stream.read_exact(&mut question)?;
-        match question[0] {
-            TELL_TIME => stream.write_all(&nanoseconds(epoch.elapsed()))?,
-            TELL_ARRIVALS => {
+        let mut request = [0];
+        stream.read_exact(&mut request)?;
+        match request[0] {
+            GET_TIME => stream.write_all(&nanoseconds(epoch.elapsed()))?,
+            GET_ARRIVALS => {
                 let mut answer = (arrivals.len() as u64).to_be_bytes().to_vec();
                 for (sequence, time) in &arrivals {
                     answer.extend(sequence.to_be_bytes());
@@ -227,8 +226,8 @@ fn attend(mut stream: TcpStream, datagrams: &UdpSocket, end: Instant) -> io::Res
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(STALL))?;
-    stream.set_write_timeout(Some(STALL))
+    stream.set_read_timeout(Some(CONTROL_TIMEOUT))?;
+    stream.set_write_timeout(Some(CONTROL_TIMEOUT))
 }
 
 fn nanoseconds(time: Duration) -> [u8; 8] {
@@ -250,31 +249,31 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A server that nobody waits for: it has time for a busy machine.
+    /// A server in a detached thread, with enough time for a busy host.
     fn server() -> SocketAddr {
-        let (tell, told) = mpsc::channel();
+        let (sender, ports) = mpsc::channel();
         thread::spawn(move || {
-            serve(&ServeSpec { port: 0, seconds: 60.0 }, |address| tell.send(address.port()).unwrap()).unwrap();
+            serve(&ServeSpec { port: 0, seconds: 60.0 }, |address| sender.send(address.port()).unwrap()).unwrap();
         });
-        (Ipv4Addr::LOCALHOST, told.recv().unwrap()).into()
+        (Ipv4Addr::LOCALHOST, ports.recv().unwrap()).into()
     }
 
     #[test]
-    fn delays_on_loopback_are_those_of_one_clock() {
+    fn delays_on_loopback_are_not_negative_beyond_the_uncertainty() {
         let to = server();
         let spec = Spec { to, size: 1000, count: 100, interval: 0.002, patience: 0.05 };
         let delays = send(&spec).unwrap();
         assert_eq!(delays.seconds.len(), 100);
         let arrived: Vec<f64> = delays.seconds.iter().copied().flatten().collect();
         assert!(!arrived.is_empty());
-        // Whatever the machine's load, no datagram comes before it was sent by more than the uncertainty.
+        // Under any load, no datagram arrives earlier than it was sent by more than the uncertainty.
         assert!(arrived.iter().all(|delay| *delay >= -delays.uncertainty), "{delays:?}");
-        // The next sender is served as well, and gets none of the first one's arrivals.
+        // The next sender is served too, and gets none of the first one's arrivals.
         assert_eq!(send(&Spec { count: 1, ..spec }).unwrap().seconds.len(), 1);
     }
 
     #[test]
-    fn orders_out_of_range_and_absent_receivers_are_named() {
+    fn errors_name_parameters_out_of_range_and_absent_receivers() {
         let to = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let good = Spec { to, size: 16, count: 1, interval: 0.1, patience: 0.1 };
         for (bad, named) in [

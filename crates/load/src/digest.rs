@@ -1,6 +1,7 @@
-//! Bytes over TCP, and what they hash to at the other end: whether all arrived, as they were sent.
+//! Sends bytes over TCP and compares their hash with the receiver's, to check that all arrived unchanged.
 //!
-//! A connection carries a byte that says how to read, then bytes up to the sender's end; their hash comes back.
+//! A connection starts with a byte that selects the reader's behaviour; then bytes follow until the sender shuts down, and the
+//! receiver returns their hash.
 
 use std::{
     hash::{DefaultHasher, Hasher},
@@ -15,53 +16,54 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Sent, ServeSpec, about, seconds, serve_each};
 
-/// Bytes that are read at once, and by a reader that takes its time, with how long it waits then.
+/// Bytes of a read.
 const CHUNK: usize = 64 << 10;
-const SIP: usize = 4096;
-const PAUSE: Duration = Duration::from_micros(500);
+/// Bytes of a read of the slow reader, and its pause after each.
+const SLOW_CHUNK: usize = 4096;
+const SLOW_PAUSE: Duration = Duration::from_micros(500);
 
-/// How long one that begins late waits.
+/// The delay of the late reader.
 const LATE: Duration = Duration::from_secs(3);
 
 /// Bytes of a hash.
 const HASH: usize = 8;
 
-/// A sender's orders.
+/// Parameters of a sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The server.
     pub to: SocketAddr,
-    /// How that reads.
+    /// How the server reads.
     pub reader: Reader,
-    /// Random bytes, the same each time.
+    /// The number of pseudorandom bytes, which are the same each time.
     pub bytes: u64,
-    /// The longest the connection may stand still, in seconds.
+    /// The longest that the connection may stall, in seconds.
     pub patience: f64,
 }
 
-/// How the other end reads.
+/// How the server reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reader {
-    /// What there is.
+    /// As fast as possible.
     Quick = 0,
     /// A little at a time, so that its window closes.
     Slow = 1,
-    /// Nothing for three seconds, and then what there is: until then all is in its kernel.
+    /// Nothing for three seconds, while its kernel buffers the data, and then as fast as possible.
     Late = 2,
 }
 
-/// Bytes on their way to who serves them.
+/// A connection to a server.
 pub struct Sender {
     stream: TcpStream,
     hasher: DefaultHasher,
 }
 
 impl Sender {
-    /// Connects. One that makes no progress for `patience` is an error, then and later.
+    /// Connects, with `patience` as the timeout of each operation.
     ///
     /// # Errors
-    /// Nobody serves there.
+    /// If the server cannot be reached.
     pub fn connect(to: SocketAddr, reader: Reader, patience: Duration) -> io::Result<Sender> {
         let mut stream = TcpStream::connect_timeout(&to, patience)?;
         stream.set_read_timeout(Some(patience))?;
@@ -70,19 +72,19 @@ impl Sender {
         Ok(Sender { stream, hasher: DefaultHasher::new() })
     }
 
-    /// Sends more.
+    /// Sends bytes.
     ///
     /// # Errors
-    /// The connection hung or broke.
+    /// If the connection breaks or times out.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.hasher.write(bytes);
         self.stream.write_all(bytes)
     }
 
-    /// Ends, and waits for the hash of what arrived.
+    /// Shuts down, and waits for the hash of the received bytes.
     ///
     /// # Errors
-    /// The connection hung or broke, or other bytes arrived.
+    /// If the connection breaks or times out, or the hash differs.
     pub fn finish(mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         let mut hash = [0; HASH];
@@ -90,14 +92,14 @@ impl Sender {
         if u64::from_be_bytes(hash) == self.hasher.finish() {
             return Ok(());
         }
-        Err(io::Error::new(ErrorKind::InvalidData, "other bytes arrived than were sent"))
+        Err(io::Error::new(ErrorKind::InvalidData, "the received bytes differ from those sent"))
     }
 }
 
-/// Sends random bytes, and waits until they are known to have arrived as they were sent.
+/// Sends pseudorandom bytes, and waits until the receiver has confirmed their hash.
 ///
 /// # Errors
-/// Orders out of range; as [`Sender::connect`] and [`Sender::finish`].
+/// If a parameter is out of range; as [`Sender::connect`] and [`Sender::finish`].
 pub fn send(spec: &Spec) -> io::Result<Sent> {
     let patience = seconds("patience", spec.patience)?;
     let (start, mut random) = (Instant::now(), StdRng::seed_from_u64(spec.bytes));
@@ -117,10 +119,10 @@ pub fn send(spec: &Spec) -> io::Result<Sent> {
     Ok(Sent { seconds: start.elapsed().as_secs_f64(), bytes: spec.bytes, ..Sent::default() })
 }
 
-/// Takes connections until the time is up, calling `started` once it can.
+/// Serves connections until the time is up; calls `started` when it is ready.
 ///
 /// # Errors
-/// Orders out of range, or a port in use. A connection that breaks off is its sender's error.
+/// If a parameter is out of range or the port is in use. A broken connection is an error of its sender only.
 pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<()> {
     serve_each(spec, started, answer)
 }
@@ -132,7 +134,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     if reader[0] == Reader::Late as u8 {
         thread::sleep(LATE);
     }
-    let mut bytes = vec![0; if slow { SIP } else { CHUNK }];
+    let mut bytes = vec![0; if slow { SLOW_CHUNK } else { CHUNK }];
     let mut hasher = DefaultHasher::new();
     loop {
         match stream.read(&mut bytes)? {
@@ -140,7 +142,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
             read => hasher.write(&bytes[..read]),
         }
         if slow {
-            thread::sleep(PAUSE);
+            thread::sleep(SLOW_PAUSE);
         }
     }
     stream.write_all(&hasher.finish().to_be_bytes())
@@ -151,25 +153,25 @@ mod tests {
     use super::*;
     use std::{net::Ipv4Addr, sync::mpsc};
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn what_arrives_as_it_was_sent_is_told_from_what_does_not() {
-        let (tell, told) = mpsc::channel();
+    fn changed_bytes_are_detected() {
+        let (sender, ports) = mpsc::channel();
         let serving = thread::spawn(move || {
-            serve(&ServeSpec { port: 0, seconds: 5.0 }, |address| tell.send(address.port()).unwrap()).unwrap();
+            serve(&ServeSpec { port: 0, seconds: 5.0 }, |address| sender.send(address.port()).unwrap()).unwrap();
         });
-        let to = (Ipv4Addr::LOCALHOST, told.recv().unwrap()).into();
+        let to = (Ipv4Addr::LOCALHOST, ports.recv().unwrap()).into();
         for (reader, sizes) in [(Reader::Late, &[1, 100_000, 7][..]), (Reader::Slow, &[20_000]), (Reader::Quick, &[])] {
-            let mut sender = Sender::connect(to, reader, PATIENCE).unwrap();
+            let mut sender = Sender::connect(to, reader, TIMEOUT).unwrap();
             sizes.iter().for_each(|size| sender.send(&vec![7; *size]).unwrap());
             sender.finish().unwrap();
         }
         let spec = Spec { to, reader: Reader::Quick, bytes: 3 * CHUNK as u64 + 1, patience: 10.0 };
         assert_eq!(send(&spec).unwrap().bytes, spec.bytes);
-        let mut sender = Sender::connect(to, Reader::Quick, PATIENCE).unwrap();
+        let mut sender = Sender::connect(to, Reader::Quick, TIMEOUT).unwrap();
         sender.send(b"this").unwrap();
-        sender.stream.write_all(b" and what nobody sent").unwrap();
+        sender.stream.write_all(b" and bytes not hashed").unwrap();
         assert_eq!(sender.finish().unwrap_err().kind(), ErrorKind::InvalidData);
         serving.join().unwrap();
     }

@@ -1,8 +1,8 @@
-//! Extensive disk operations: reads or writes to a block device or a file, counted by interval.
+//! Disk load: reads or writes of a block device or a file, counted by interval.
 //!
-//! Workers go through the same span each from a place of its own, block after block and round again. The page cache
-//! is passed by (O_DIRECT), so that every operation reaches the block device and whoever serves it. Where the
-//! file system has no such way, each write is synchronous instead, and the answer says so.
+//! Each worker starts at a different block of the span and goes through it cyclically. Operations bypass the page cache (O_DIRECT), so
+//! that each reaches the block device and its backend. If the file system does not support that, each write is synchronous
+//! instead, and the result says so.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,29 +19,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{about, invalid, seconds, within};
 
-/// What direct operations must be aligned to, in memory and on any common device.
+/// The alignment of direct I/O, in memory and on all common devices.
 const ALIGNMENT: usize = 4096;
 
-/// Orders.
+/// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The block device, or a file; **what it holds is lost if it is written to**. A file is made, and made longer, if need be.
+    /// The block device, or a file. **Writing destroys its contents.** A file is created or extended if necessary.
     pub path: PathBuf,
     /// Reads or writes.
     pub operation: Operation,
-    /// Bytes an operation: a multiple of 4096, at most 16 MiB.
+    /// Bytes of an operation: a multiple of 4096, at most 16 MiB.
     pub block: usize,
-    /// How much of the device or file is gone through, in bytes: a block a worker at least.
+    /// The used part of the device or file, in bytes: at least one block per worker.
     pub span: u64,
-    /// Operations under way at once, 1 to 64: a thread each.
+    /// The number of concurrent operations, 1 to 64, each in its own thread.
     pub workers: usize,
-    /// Seconds an interval.
+    /// The length of an interval, in seconds.
     pub interval: f64,
-    /// How long, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
 }
 
-/// What is done to the disk.
+/// The kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -50,32 +50,32 @@ pub enum Operation {
     Write,
 }
 
-/// What was done.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// Whether the page cache was passed by.
+    /// Whether the page cache was bypassed.
     pub direct: bool,
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Every interval in order, the last perhaps cut short.
+    /// All intervals in order; the last may be shorter.
     pub samples: Vec<Sample>,
 }
 
-/// What was done in one interval.
+/// The operations of one interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Its end, in seconds since operations began.
+    /// Its end, in seconds since the start.
     pub t: f64,
     /// Bytes read or written.
     pub bytes: u64,
-    /// Operations that ended.
+    /// Completed operations.
     pub operations: u64,
 }
 
-/// Reads or writes until the time is up, calling `started` as the first operation begins.
+/// Reads or writes until the time is up; calls `started` before the first operation.
 ///
 /// # Errors
-/// Orders out of range, a path that cannot be opened, a device shorter than the span, an operation that fails.
+/// If a parameter is out of range, the path cannot be opened, the device is shorter than the span, or an operation fails.
 pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<Done> {
     let duration = seconds("seconds", spec.seconds)?;
     let interval = seconds("interval", spec.interval)?;
@@ -90,7 +90,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<Done> {
             let (file, operations, over) = (&file, &operations, &over);
             scope.spawn(move || {
                 let outcome = work(spec, file, blocks * worker / spec.workers as u64, blocks, operations, over);
-                // One that fails ends all.
+                // A worker that fails ends all.
                 over.store(true, Ordering::Relaxed);
                 outcome
             })
@@ -101,7 +101,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<Done> {
             boundary = (boundary + interval).min(duration);
             thread::sleep(boundary.saturating_sub(start.elapsed()));
             let operations = operations.swap(0, Ordering::Relaxed);
-            // The time it really is: a sleeper may be woken late.
+            // The actual time, as the thread may wake up late.
             let t = start.elapsed().as_secs_f64();
             samples.push(Sample { t, bytes: operations * spec.block as u64, operations });
         }
@@ -112,7 +112,7 @@ pub fn run(spec: &Spec, started: impl FnOnce()) -> io::Result<Done> {
     Ok(Done { direct, seconds: start.elapsed().as_secs_f64(), samples })
 }
 
-/// The blocks of the span.
+/// The number of blocks in the span.
 fn check(spec: &Spec) -> io::Result<u64> {
     within("workers", spec.workers, 1, 64)?;
     within("block", spec.block, ALIGNMENT, 16 << 20)?;
@@ -123,7 +123,7 @@ fn check(spec: &Spec) -> io::Result<u64> {
     Ok(spec.span / spec.block as u64)
 }
 
-/// Opens the path past the page cache, or else with synchronous writes; makes a file as long as the span.
+/// Opens the path with direct I/O, or else with synchronous writes; extends a file to the span.
 fn open(spec: &Spec) -> io::Result<(File, bool)> {
     let open = |flag: OFlag| {
         OpenOptions::new()
@@ -139,7 +139,7 @@ fn open(spec: &Spec) -> io::Result<(File, bool)> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => (open(OFlag::O_DSYNC)?, false),
         Err(error) => return Err(error),
     };
-    // A device's metadata tell no length; its end does.
+    // A device's metadata have no length, so it seeks to the end.
     let length = file.seek(SeekFrom::End(0))?;
     if length < spec.span {
         if !file.metadata()?.is_file() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn errors_name_what_is_invalid() {
         let good = spec("bad");
         for (bad, named) in [
             (Spec { block: 1000, ..good.clone() }, "block"),

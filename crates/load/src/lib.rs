@@ -1,16 +1,16 @@
-//! What is run on a machine under measurement: network traffic, and the work that competes with it.
+//! Load programs for measurements: network traffic, and competing work.
 //!
-//! One program a file; each takes its orders as data and answers with what it measured:
-//! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: transfers one after another; [`digest`]: whether
-//!   bytes arrive as they were sent;
-//! - [`traffic`]: requests, connections, streams and datagrams between a client and a server that serves anybody;
-//! - [`ping`], [`delay`]: how long a packet takes, there and back or one way;
-//! - [`busy`], [`disk`]: a share of a processor, a disk's operations;
-//! - [`processors`]: what the time of processors is spent on meanwhile.
+//! Each file is one program, which takes parameters as data and returns its measurements:
+//! - [`udp`], [`tcp`]: load, counted at the receiver; [`transfer`]: sequential transfers; [`digest`]: whether bytes arrive
+//!   unchanged;
+//! - [`traffic`]: requests, connections, streams and datagrams between a client and a server;
+//! - [`ping`], [`delay`]: round-trip times and one-way delays;
+//! - [`busy`], [`disk`]: CPU load, disk load;
+//! - [`processors`]: the use of the CPUs.
 //!
-//! A sender makes an offered load and says what it sent. A receiver cuts time into intervals on its own
-//! monotonic clock and says, for each source and interval, what arrived. Guests share no clock: a receiver
-//! reports [`Progress::Started`] when its clock starts, and whoever listens notes that moment on its own.
+//! A sender reports what it sent. A receiver divides time into intervals on its own monotonic clock and reports what arrived
+//! from each source in each interval. Guests share no clock: a receiver reports [`Progress::Started`] when its clock starts, and
+//! the host records that moment on its own clock.
 #![forbid(unsafe_code)]
 
 pub mod busy;
@@ -44,18 +44,18 @@ use serde::{Deserialize, Serialize};
 pub use meter::Meter;
 pub use pacer::Pacer;
 
-/// A receiver's orders.
+/// Parameters of a receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveSpec {
-    /// The port to bind; zero picks one, told by [`Progress::Started`].
+    /// The port to bind; zero picks one, reported by [`Progress::Started`].
     pub port: u16,
-    /// Seconds an interval.
+    /// The length of an interval, in seconds.
     pub interval: f64,
     /// How long to count, in seconds.
     pub seconds: f64,
 }
 
-/// Orders of a server that answers whoever comes.
+/// Parameters of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServeSpec {
     /// The port to bind; zero picks one.
@@ -64,10 +64,10 @@ pub struct ServeSpec {
     pub seconds: f64,
 }
 
-/// What arrived from one source in one interval.
+/// The traffic from one source in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The end of the interval, in seconds since the receiver started counting.
+    /// The end of the interval, in seconds since the receiver started to count.
     pub t: f64,
     /// The sender's address and port: one sender's socket, or one connection.
     pub source: SocketAddr,
@@ -75,38 +75,38 @@ pub struct Sample {
     pub bytes: u64,
     /// Datagrams; zero for a stream.
     pub datagrams: u64,
-    /// Sequence numbers passed over: lost, unless they came late.
+    /// Skipped sequence numbers: lost, unless they arrived late.
     pub skipped: u64,
-    /// Datagrams that came after one with a higher sequence number: reordered or duplicated.
+    /// Datagrams that arrived after one with a higher sequence number: reordered or duplicated.
     pub late: u64,
 }
 
 impl Sample {
-    /// Datagrams lost, taking every late one for one of those passed over.
+    /// Lost datagrams, on the assumption that every late one is a skipped one.
     pub fn lost(&self) -> u64 {
         self.skipped.saturating_sub(self.late)
     }
 }
 
-/// What a receiver tells while it runs.
+/// An event of a running receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// The socket is bound to this address and counting has begun: zero of every `t` that follows.
+    /// The socket is bound to this address and counting has started, which is the zero of every `t`.
     Started(SocketAddr),
     /// One source's interval.
     Sample(Sample),
 }
 
-/// What a receiver counted in all.
+/// A receiver's totals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Received {
     /// How long it counted, in seconds.
     pub seconds: f64,
-    /// A total a source; `t` is `seconds`.
+    /// The total of each source; `t` is `seconds`.
     pub sources: Vec<Sample>,
 }
 
-/// What a sender handed to its kernel.
+/// A sender's totals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
     /// How long it sent, in seconds.
@@ -115,17 +115,17 @@ pub struct Sent {
     pub bytes: u64,
     /// Datagrams; zero for streams.
     pub datagrams: u64,
-    /// System calls the kernel answered with an error that passes (no buffers, a port unreachable).
+    /// System calls that failed with a transient error (no buffers, port unreachable).
     pub refused: u64,
 }
 
-/// The longest a blocked socket keeps a loop from looking at its deadline.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The timeout of blocking socket calls, after which a loop checks its deadline.
+const SOCKET_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A duration from a number of seconds.
 ///
 /// # Errors
-/// What is negative, not finite or longer than a day, by its name.
+/// If the value is not above zero, not finite or more than a day, with its name.
 pub fn seconds(name: &str, value: f64) -> io::Result<Duration> {
     if value > 0.0 && value <= 86_400.0 {
         return Ok(Duration::from_secs_f64(value));
@@ -133,7 +133,7 @@ pub fn seconds(name: &str, value: f64) -> io::Result<Duration> {
     Err(invalid(format!("{name} is {value}: a number of seconds above 0 and at most 86400 is needed")))
 }
 
-/// Refuses a number outside `range`, naming it.
+/// Checks that a number is from `least` to `most`; the error has its name.
 fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, least: T, most: T) -> io::Result<T> {
     if least <= value && value <= most {
         return Ok(value);
@@ -145,21 +145,21 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// Whether an error of a datagram's sending passes by itself: no buffers, or nobody there at the moment.
-fn passes(error: Errno) -> bool {
+/// Whether an error of sending a datagram is transient: no buffers, or the destination is unreachable.
+fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::ECONNREFUSED | Errno::ENOBUFS | Errno::EHOSTUNREACH | Errno::ENETUNREACH)
 }
 
-/// Waits until `socket` can be read, at most until `deadline`; answers whether it can.
+/// Waits until `socket` is readable or until `deadline`; returns whether it is readable.
 ///
 /// # Errors
-/// Those of waiting.
+/// Those of ppoll(2).
 pub fn readable(socket: &impl AsFd, deadline: Instant) -> io::Result<bool> {
     let mut sockets = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     await_any(&mut sockets, deadline)
 }
 
-/// Waits until one of `sockets` has what it is polled for, at most until `deadline`; answers whether one has.
+/// Waits until one of `sockets` is ready or until `deadline`; returns whether one is ready.
 fn await_any(sockets: &mut [PollFd], deadline: Instant) -> io::Result<bool> {
     loop {
         let wait = TimeSpec::from_duration(deadline.saturating_duration_since(Instant::now()));
@@ -171,8 +171,8 @@ fn await_any(sockets: &mut [PollFd], deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Takes connections until the time is up, calling `started` once it can, and serves each in a thread. One that breaks off
-/// is its other end's error.
+/// Accepts connections until the time is up and serves each in a thread; calls `started` when it is ready. Errors of a connection
+/// are ignored.
 fn serve_each(
     spec: &ServeSpec,
     started: impl FnOnce(SocketAddr),
@@ -197,7 +197,7 @@ fn serve_each(
     Ok(())
 }
 
-/// Sets an error's message to begin with whom or what it is about.
+/// Adds what an error is about to its message.
 pub fn about(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

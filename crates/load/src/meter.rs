@@ -1,4 +1,4 @@
-//! Counts by source and interval. Time is an argument: the time since counting began.
+//! Counts traffic by source and interval. Time is an argument: the time since counting started.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -30,35 +30,35 @@ impl Tally {
 struct Source {
     interval: Tally,
     total: Tally,
-    /// The lowest sequence number above all that were seen.
+    /// One more than the highest sequence number so far.
     expected: u64,
 }
 
-/// Splits what arrives into intervals, a [`Sample`] a source and interval. A source once seen has a sample
-/// in every later interval, even an empty one.
+/// Divides the traffic into intervals, with a [`Sample`] for each source and interval. A known source has a sample in every
+/// later interval, even an empty one.
 pub struct Meter {
     interval: Duration,
-    /// The end of the interval being counted.
+    /// The end of the current interval.
     boundary: Duration,
     sources: BTreeMap<SocketAddr, Source>,
 }
 
 impl Meter {
-    /// A meter whose intervals are `interval` long; the first begins at zero.
+    /// A meter with intervals of length `interval`; the first starts at zero.
     ///
     /// # Panics
     /// If `interval` is zero.
     pub fn new(interval: Duration) -> Meter {
-        assert!(!interval.is_zero(), "an interval of a meter is longer than zero");
+        assert!(!interval.is_zero(), "a meter's interval must be longer than zero");
         Meter { interval, boundary: interval, sources: BTreeMap::new() }
     }
 
-    /// The end of the interval being counted.
+    /// The end of the current interval.
     pub fn boundary(&self) -> Duration {
         self.boundary
     }
 
-    /// Counts a datagram of `bytes` with sequence number `sequence` (from 0, one more each datagram).
+    /// Counts a datagram of `bytes` with sequence number `sequence` (0 for the first, increasing by one).
     pub fn datagram(&mut self, source: SocketAddr, bytes: u64, sequence: u64) {
         let source = self.sources.entry(source).or_default();
         let mut tally = Tally { bytes, datagrams: 1, ..Tally::default() };
@@ -71,12 +71,12 @@ impl Meter {
         source.interval.add(tally);
     }
 
-    /// Counts `bytes` of a stream; zero makes the source known.
+    /// Counts `bytes` of a stream; with zero it only makes the source known.
     pub fn stream(&mut self, source: SocketAddr, bytes: u64) {
         self.sources.entry(source).or_default().interval.bytes += bytes;
     }
 
-    /// Gives `sink` the samples of every interval that ended by `now`.
+    /// Passes the samples of every interval that ended by `now` to `sink`.
     pub fn advance(&mut self, now: Duration, sink: &mut impl FnMut(Sample)) {
         while now >= self.boundary {
             self.close(self.boundary, sink);
@@ -84,7 +84,7 @@ impl Meter {
         }
     }
 
-    /// Ends counting at `now`: gives `sink` what is left, the last interval cut short, and answers the totals.
+    /// Ends counting at `now`: passes the remaining samples to `sink`, the last for a shorter interval, and returns the totals.
     pub fn finish(mut self, now: Duration, sink: &mut impl FnMut(Sample)) -> Received {
         self.advance(now, sink);
         if self.boundary - self.interval < now {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrival, nothing is counted twice or forgotten, and each sample stands in its interval.
+        /// For any order of arrival, every datagram is counted once, and each source has one sample per interval.
         #[test]
         fn samples_add_up(arrivals in prop::collection::vec((0u64..40, 1u16..4, 0u64..1500, 0u64..50), 0..200)) {
             let interval = Duration::from_millis(100);
@@ -138,7 +138,7 @@ mod tests {
             }
         }
 
-        /// A sequence with losses and no reordering: exactly what was removed below the last one is skipped.
+        /// In a sequence with losses and no reordering, exactly the datagrams removed before the last one are skipped.
         #[test]
         fn losses_are_counted(kept in prop::collection::vec(any::<bool>(), 1..300)) {
             let mut meter = Meter::new(Duration::from_secs(1));
@@ -151,7 +151,7 @@ mod tests {
             prop_assert_eq!(received.sources.first().map_or(0, Sample::lost), missing as u64);
         }
 
-        /// A permutation loses nothing.
+        /// A permutation has no losses.
         #[test]
         fn reordering_is_no_loss(order in Just((0u64..60).collect::<Vec<_>>()).prop_shuffle()) {
             let mut meter = Meter::new(Duration::from_secs(1));

@@ -1,13 +1,13 @@
-//! A pacer: how many datagrams are due by now. Time is an argument: the time since sending began.
+//! A pacer: computes how many datagrams are due. Time is an argument: the time since sending started.
 
 use std::time::Duration;
 
-/// Debt older than this is forgiven: a sender that was held back does not flood afterwards.
+/// Older debt is dropped, so that a sender that was delayed does not flood afterwards.
 const MEMORY: Duration = Duration::from_millis(50);
 
-/// Spaces datagrams of one cost evenly at a rate, in small batches.
+/// Spaces datagrams of the same size evenly at a rate, in small batches.
 pub struct Pacer {
-    /// The time between two datagrams; zero is a flood.
+    /// The time between two datagrams; zero for a flood.
     gap: Duration,
     batch: usize,
     /// When the next datagram is due.
@@ -20,12 +20,12 @@ impl Pacer {
         Pacer { gap: Duration::from_secs_f64(bits as f64 / rate), batch, next: Duration::ZERO }
     }
 
-    /// As many as the socket takes, `batch` at once.
+    /// As many datagrams as the socket takes, `batch` at once.
     pub fn flood(batch: usize) -> Pacer {
         Pacer { gap: Duration::ZERO, batch, next: Duration::ZERO }
     }
 
-    /// Datagrams due by `now`, at most a batch; they count as sent.
+    /// The number of datagrams due by `now`, at most a batch; they count as sent.
     pub fn take(&mut self, now: Duration) -> usize {
         if self.gap.is_zero() {
             return self.batch;
@@ -51,8 +51,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Over any run of wake-ups no further apart than the memory, what was taken is the rate times the time,
-        /// within one datagram.
+        /// For wake-ups no further apart than the memory, the number of datagrams is the rate times the time, within one datagram.
         #[test]
         fn keeps_the_rate(
             rate in 1e5f64..1e9,
@@ -75,7 +74,7 @@ mod tests {
             prop_assert!((sent as f64 - expected).abs() <= 1.0 + expected * 1e-4, "{sent} for {expected}");
         }
 
-        /// After being held back, no more than the memory's worth is made up.
+        /// After a delay, at most the memory's worth of datagrams is due.
         #[test]
         fn forgives_old_debt(held in 1u64..100) {
             let mut pacer = Pacer::new(8_000, 8e6, usize::MAX);

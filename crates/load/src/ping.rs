@@ -1,7 +1,7 @@
-//! Echo requests, answered by the other side's kernel: the round-trip time of each.
+//! The round-trip times of ICMP echo requests, which the other side's kernel answers.
 //!
-//! Requests are due at even intervals, and a round trip counts from when its request was *due*: the time in which a
-//! sender was held back is not forgotten.
+//! Requests are due at even intervals, and a round trip counts from when its request was *due*, so a delay of the sender is
+//! included.
 
 use std::{
     io,
@@ -17,19 +17,19 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{about, passes, readable, seconds, within};
+use crate::{about, is_transient, readable, seconds, within};
 
-/// Bytes of a request's ICMP header and data: as those of everybody's ping.
+/// Bytes of a request's ICMP header and data, as in common ping programs.
 const LENGTH: usize = 64;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
 
-/// Orders.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Whose kernel is asked.
+    /// The destination.
     pub to: Ipv4Addr,
-    /// Requests, 1 to 65535.
+    /// The number of requests, 1 to 65535.
     pub count: u16,
     /// Seconds from one request to the next.
     pub interval: f64,
@@ -37,10 +37,10 @@ pub struct Spec {
     pub patience: f64,
 }
 
-/// What came back.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
-    /// Of each request in order the seconds from when it was due to its reply; none if there was no reply.
+    /// For each request in order the seconds from when it was due to its reply; none without a reply.
     pub seconds: Vec<Option<f64>>,
 }
 
@@ -54,7 +54,7 @@ impl RoundTrips {
 /// Sends the requests and waits for their replies.
 ///
 /// # Errors
-/// Orders out of range; no right to open a raw socket, nor one for echo requests; a socket that fails for good.
+/// If a parameter is out of range, neither a raw socket nor a ping socket may be opened, or the socket fails permanently.
 pub fn run(spec: &Spec) -> io::Result<RoundTrips> {
     let interval = seconds("interval", spec.interval)?;
     let patience = seconds("patience", spec.patience)?;
@@ -87,18 +87,18 @@ pub fn run(spec: &Spec) -> io::Result<RoundTrips> {
     Ok(RoundTrips { seconds: trips })
 }
 
-/// A socket for echo requests and their replies; the standard library knows sockets of this form as those of UDP.
+/// A socket for echo requests and replies, in the type that the standard library has for UDP sockets.
 struct Echo {
     socket: UdpSocket,
     id: Id,
 }
 
-/// Who tells our replies from those to others.
+/// How replies are recognized as answers to this socket's requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Id {
-    /// We, on a raw socket, which hears all.
+    /// By this ICMP identifier, on a raw socket, which receives all replies.
     Ours(u16),
-    /// The kernel, on a datagram socket, whose port it is.
+    /// By the kernel, on a ping socket, which sets the identifier itself.
     Kernel,
 }
 
@@ -111,10 +111,10 @@ impl Echo {
                 let own = OPENED.fetch_add(1, Ordering::Relaxed);
                 (socket, Id::Ours((process::id() as u16).wrapping_add(own)))
             }
-            // Without privilege, the sysctl net.ipv4.ping_group_range may allow this.
+            // The sysctl net.ipv4.ping_group_range may allow ping sockets without privileges.
             Err(Errno::EPERM | Errno::EACCES) => {
                 let refused =
-                    "a socket for echo requests needs CAP_NET_RAW, or net.ipv4.ping_group_range to have our group";
+                    "a socket for echo requests needs CAP_NET_RAW, or this group in net.ipv4.ping_group_range";
                 (open(SockType::Datagram).map_err(io::Error::from).map_err(about(refused))?, Id::Kernel)
             }
             Err(error) => return Err(error.into()),
@@ -124,25 +124,25 @@ impl Echo {
         Ok(Echo { socket, id })
     }
 
-    /// Sends a request; one that the kernel cannot place at the moment is lost like one on the way.
+    /// Sends a request. After a transient error it counts as lost.
     fn send(&self, sequence: u16) -> io::Result<()> {
         let id = if let Id::Ours(id) = self.id { id } else { 0 };
-        self.socket.send(&request(id, sequence)).map(drop).or_else(forgive)
+        self.socket.send(&request(id, sequence)).map(drop).or_else(ignore_transient)
     }
 
-    /// Takes what has come; answers the sequence number if it is a reply to one of our requests.
+    /// Receives a packet; returns the sequence number if it is a reply to this socket's requests.
     fn receive(&self) -> io::Result<Option<u16>> {
         let mut packet = [0; 256];
         match self.socket.recv(&mut packet) {
             Ok(length) => Ok(reply(&packet[..length], self.id)),
-            Err(error) => forgive(error).map(|()| None),
+            Err(error) => ignore_transient(error).map(|()| None),
         }
     }
 }
 
-fn forgive(error: io::Error) -> io::Result<()> {
-    let passing = error.raw_os_error().is_some_and(|number| passes(Errno::from_raw(number)));
-    if passing { Ok(()) } else { Err(error) }
+fn ignore_transient(error: io::Error) -> io::Result<()> {
+    let transient = error.raw_os_error().is_some_and(|number| is_transient(Errno::from_raw(number)));
+    if transient { Ok(()) } else { Err(error) }
 }
 
 /// An echo request (RFC 792).
@@ -156,7 +156,7 @@ fn request(id: u16, sequence: u16) -> [u8; LENGTH] {
     packet
 }
 
-/// The sequence number of an echo reply to us. A raw socket's packets begin with the IP header.
+/// The sequence number of an echo reply with this id. A raw socket's packets start with the IP header.
 fn reply(packet: &[u8], id: Id) -> Option<u16> {
     let packet = match id {
         Id::Ours(_) => packet.get(usize::from(packet.first()? & 0xf) * 4..)?,
@@ -183,9 +183,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A request's checksum makes the sum of the whole zero; answered, it is known again by its own sender only.
+        /// A request with its checksum sums to zero, and only its own sender recognizes the reply.
         #[test]
-        fn a_reply_is_known_by_id_and_sequence(id: u16, sequence: u16, other: u16) {
+        fn a_reply_is_recognized_by_its_id(id: u16, sequence: u16, other: u16) {
             let mut packet = request(id, sequence);
             prop_assert_eq!(checksum(&packet), 0);
             prop_assert_eq!(reply(&packet, Id::Kernel), None);
@@ -197,14 +197,14 @@ mod tests {
             prop_assert_eq!(reply(&raw, Id::Ours(other)).is_some(), other == id);
         }
 
-        /// Whatever bytes arrive, nothing panics.
+        /// No packet causes a panic.
         #[test]
-        fn any_packet_is_taken(packet in prop::collection::vec(any::<u8>(), 0..80), id: u16) {
+        fn any_packet_is_parsed(packet in prop::collection::vec(any::<u8>(), 0..80), id: u16) {
             let _ = (reply(&packet, Id::Kernel), reply(&packet, Id::Ours(id)));
         }
     }
 
-    /// Without the right to ping, says so loudly; then there is nothing to test.
+    /// Whether this process may ping; if not, tests are skipped with a message.
     fn may_ping() -> bool {
         let opened = Echo::open(Ipv4Addr::LOCALHOST);
         if let Err(error) = &opened {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_answered_on_loopback_and_two_at_once_do_not_mix() {
+    fn concurrent_pings_on_loopback_get_all_their_own_replies() {
         if !may_ping() {
             return;
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_asked_is_named() {
+    fn an_error_names_an_invalid_destination() {
         // Loopback's broadcast address.
         let spec = Spec { to: Ipv4Addr::new(127, 255, 255, 255), count: 1, interval: 0.001, patience: 0.01 };
         let error = run(&spec).unwrap_err().to_string();
@@ -237,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_loss() {
+    fn requests_without_a_reply_are_lost() {
         assert_eq!(RoundTrips { seconds: vec![Some(0.1), None, None] }.lost(), 2);
     }
 
     #[test]
-    fn orders_out_of_range_are_named() {
+    fn parameters_out_of_range_are_named() {
         let good = Spec { to: Ipv4Addr::LOCALHOST, count: 1, interval: 1.0, patience: 1.0 };
         for (bad, named) in [
             (Spec { count: 0, ..good.clone() }, "count"),

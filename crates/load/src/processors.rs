@@ -1,4 +1,4 @@
-//! What a kernel's processors spend their time on meanwhile, as /proc/stat tells it (proc_stat(5)).
+//! The use of the CPUs, from /proc/stat (proc_stat(5)).
 
 use std::{collections::BTreeMap, fs, io, ops::AddAssign, thread};
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{invalid, seconds};
 
-/// Orders.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// How long to look, in seconds.
+    /// How long to observe, in seconds.
     pub seconds: f64,
 }
 
-/// What became of one processor's time, in ticks of a hundredth of a second.
+/// The use of one CPU, in ticks of a hundredth of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// All that was not idle, nor stolen.
+    /// Time neither idle nor stolen.
     pub busy: u64,
-    /// Of that, what interrupts and their soft halves took, where packets are received.
+    /// The part of it spent in hard and soft interrupts, which receive packets.
     pub interrupts: u64,
-    /// Taken by a hypervisor for others.
+    /// Time that the hypervisor gave to others.
     pub stolen: u64,
-    /// All time there was.
+    /// Total time.
     pub total: u64,
 }
 
 impl Use {
-    /// What was spent since a reading before this one.
+    /// The use since an earlier reading.
     pub fn since(&self, before: &Use) -> Use {
         Use {
             busy: self.busy.saturating_sub(before.busy),
@@ -47,10 +47,10 @@ impl AddAssign<&Use> for Use {
     }
 }
 
-/// Looks on; answers a use each processor.
+/// Observes the CPUs; returns the use of each.
 ///
 /// # Errors
-/// Orders out of range, or a system without /proc/stat.
+/// If a parameter is out of range, or /proc/stat cannot be read.
 pub fn run(spec: &Spec) -> io::Result<Vec<Use>> {
     let duration = seconds("seconds", spec.seconds)?;
     let before = now()?;
@@ -60,11 +60,11 @@ pub fn run(spec: &Spec) -> io::Result<Vec<Use>> {
 
 fn now() -> io::Result<BTreeMap<u32, Use>> {
     let uses = read(&fs::read_to_string("/proc/stat")?);
-    if uses.is_empty() { Err(invalid("/proc/stat tells of no processor".to_owned())) } else { Ok(uses) }
+    if uses.is_empty() { Err(invalid("/proc/stat has no CPU".to_owned())) } else { Ok(uses) }
 }
 
-/// The processors by number, of /proc/stat's text. It has lines
-/// `cpuN user nice system idle iowait irq softirq steal guest guest_nice`; what guests take is in user's and nice's.
+/// Parses the CPUs in /proc/stat's text, by number. It has lines
+/// `cpuN user nice system idle iowait irq softirq steal guest guest_nice`; user and nice include the guests' time.
 pub fn read(table: &str) -> BTreeMap<u32, Use> {
     let one = |line: &str| {
         let (name, numbers) = line.split_once(' ')?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_read_by_processor() {
+    fn the_table_is_parsed_by_cpu() {
         let table =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 40 5 6 7 8 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5 0\ncpu2 1 2\n";
         let (first, second) =
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_has_it() {
+    fn this_kernel_has_the_table() {
         let uses = run(&Spec { seconds: 0.2 }).unwrap();
         assert!(uses.iter().any(|used| used.total > 0) && uses.iter().all(|used| used.busy <= used.total), "{uses:?}");
         assert!(run(&Spec { seconds: -1.0 }).unwrap_err().to_string().contains("seconds"));

@@ -1,4 +1,4 @@
-//! Streams: bulk data over several connections, counted at the receiver by connection and interval.
+//! Bulk streams over several TCP connections, counted at the receiver by connection and interval.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -10,29 +10,29 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Meter, PATIENCE, Progress, ReceiveSpec, Received, Sent, about, readable, seconds, within};
+use crate::{Meter, Progress, ReceiveSpec, Received, SOCKET_TIMEOUT, Sent, about, readable, seconds, within};
 
-/// Bytes a read or write at most. Where a guest pays much for a call of the system, as under User-Mode Linux (some 30 us), the
-/// path is measured and not the calls: with 128 KiB, two such guests carried 7 Gbit/s, and so 20.
+/// The most bytes of a read or write: large enough to measure the path and not system calls, which take some 30 us under User-Mode
+/// Linux. Two such guests carried 7 Gbit/s with 128 KiB, and 20 Gbit/s with this.
 const CHUNK: usize = 1 << 20;
-/// Connections a sender makes or a receiver takes, at most.
+/// The most connections of a sender or receiver.
 const MOST: usize = 1000;
 
-/// A sender's orders.
+/// Parameters of a sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendSpec {
     /// The receiver.
     pub to: SocketAddr,
-    /// Connections at once, 1 to 1000.
+    /// The number of connections, 1 to 1000.
     pub connections: usize,
-    /// How long to send.
+    /// How long to send, in seconds.
     pub seconds: f64,
 }
 
 /// Sends on every connection until the time is up.
 ///
 /// # Errors
-/// Orders out of range, or a connection that is refused or broken off.
+/// If a parameter is out of range, or a connection is refused or breaks.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
     let duration = seconds("seconds", spec.seconds)?;
     let connections = 0..within("connections", spec.connections, 1, MOST)?;
@@ -42,15 +42,15 @@ pub fn send(spec: &SendSpec) -> io::Result<Sent> {
     let start = Instant::now();
     let bytes = thread::scope(|scope| {
         let senders: Vec<_> =
-            connections.into_iter().map(|stream| scope.spawn(move || pour(stream, start, duration))).collect();
+            connections.into_iter().map(|stream| scope.spawn(move || flood(stream, start, duration))).collect();
         senders.into_iter().map(|sender| sender.join().expect("a sender thread")).sum::<io::Result<u64>>()
     })?;
     Ok(Sent { seconds: start.elapsed().as_secs_f64(), bytes, ..Sent::default() })
 }
 
-/// Writes to one connection until the time is up; answers the bytes its socket took.
-fn pour(mut stream: TcpStream, start: Instant, duration: Duration) -> io::Result<u64> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// Writes to one connection until the time is up; returns the number of bytes that its socket took.
+fn flood(mut stream: TcpStream, start: Instant, duration: Duration) -> io::Result<u64> {
+    stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
     let data = vec![0; CHUNK];
     let mut bytes = 0;
     while start.elapsed() < duration {
@@ -59,10 +59,10 @@ fn pour(mut stream: TcpStream, start: Instant, duration: Duration) -> io::Result
     Ok(bytes)
 }
 
-/// Counts bytes by connection and interval until the time is up, telling `sink` as it goes.
+/// Counts bytes by connection and interval until the time is up, and passes events to `sink`.
 ///
 /// # Errors
-/// Orders out of range, a port in use, or a socket that fails. A connection that breaks off only ends.
+/// If a parameter is out of range, the port is in use, or a socket fails. A broken connection only ends.
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;
     let interval = seconds("interval", spec.interval)?;
@@ -70,7 +70,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("TCP port {}", spec.port)))?;
     listener.set_nonblocking(true)?;
     let over = AtomicBool::new(false);
-    // Connections stay to the end, so that threads may borrow their counters.
+    // One counter per connection for the whole time, so that threads can borrow them.
     let counters: [AtomicU64; MOST] = std::array::from_fn(|_| AtomicU64::new(0));
     thread::scope(|scope| {
         let mut sources: Vec<SocketAddr> = Vec::new();
@@ -109,10 +109,10 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
     })
 }
 
-/// Reads one connection to its end, or until counting is over.
+/// Reads one connection until its end, or until counting is over.
 fn drain(mut stream: TcpStream, counter: &AtomicU64, over: &AtomicBool) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     let mut data = vec![0; CHUNK];
     while !over.load(Ordering::Relaxed) {
         match stream.read(&mut data) {
@@ -123,7 +123,7 @@ fn drain(mut stream: TcpStream, counter: &AtomicU64, over: &AtomicBool) -> io::R
     Ok(())
 }
 
-/// Bytes moved, none when a blocked call was only interrupted to look at the clock.
+/// The number of bytes of a call; zero after a timeout, which only lets the loop check its deadline.
 fn progress(result: io::Result<usize>) -> io::Result<u64> {
     match result {
         Ok(bytes) => Ok(bytes as u64),
@@ -141,16 +141,16 @@ mod tests {
 
     #[test]
     fn streams_are_counted_by_connection() {
-        let (tell, told) = mpsc::channel();
+        let (sender, addresses) = mpsc::channel();
         let receiver = thread::spawn(move || {
             let mut samples = 0;
             let received = receive(&ReceiveSpec { port: 0, interval: 0.05, seconds: 0.8 }, |event| match event {
-                Progress::Started(address) => tell.send(address).unwrap(),
+                Progress::Started(address) => sender.send(address).unwrap(),
                 Progress::Sample(sample) => samples += sample.bytes,
             });
             (received.unwrap(), samples)
         });
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, told.recv().unwrap().port()));
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, addresses.recv().unwrap().port()));
         let sent = send(&SendSpec { to, connections: 3, seconds: 0.3 }).unwrap();
         let (received, samples) = receiver.join().unwrap();
         assert_eq!(received.sources.len(), 3);
@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_is_not_there_is_an_error_with_its_address() {
+    fn an_error_names_the_absent_receiver() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = send(&SendSpec { to: free, connections: 1, seconds: 0.1 }).unwrap_err();
         assert!(error.to_string().contains(&free.to_string()), "{error}");
     }
 
     #[test]
-    fn orders_out_of_range_are_refused() {
+    fn parameters_out_of_range_are_refused() {
         let to = "127.0.0.1:1".parse().unwrap();
         for (connections, seconds) in [(0, 1.0), (1001, 1.0), (1, 0.0)] {
             let error = send(&SendSpec { to, connections, seconds }).unwrap_err();

@@ -1,10 +1,10 @@
-//! Transfers over TCP, one after another: how long each takes.
+//! The times of sequential TCP transfers.
 //!
-//! A new connection begins with a handshake and in slow start, which is what makes short transfers sensitive to the round-trip
-//! time; one that is kept does not. Who sends again as soon as the last transfer was answered finds the receiver running, even
-//! a guest that seldom has its CPU, and so measures the best of it: hence pauses of random length. The
-//! receiver confirms the last byte, so a transfer is over when its data are with the receiving program. Both sides
-//! clock it: where data wait before a guest that does not run, the guest sees them arrive faster than the link is.
+//! A new connection starts with a handshake and slow start, which makes short transfers sensitive to the round-trip time; a kept
+//! connection does not. A sender that starts the next transfer as soon as the last was answered always finds the receiver running,
+//! even a guest that seldom has its CPU, and measures the best case. Hence the pauses of random length. The receiver confirms the
+//! last byte, so a transfer ends when the receiving program has all data. Both sides measure it: data that have waited for a guest
+//! to run arrive faster there than the link's rate.
 
 use std::{
     fs,
@@ -19,52 +19,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ServeSpec, about, readable, seconds, serve_each, within};
 
-/// The longest one transfer may stand still.
-const STALL: Duration = Duration::from_secs(15);
-/// The longest pause, in seconds: shorter than a receiver takes for a standstill.
+/// The timeout of a stalled transfer.
+const STALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest pause, in seconds: shorter than the receiver's timeout.
 pub const LONGEST_PAUSE: f64 = 10.0;
-/// How often it is looked whether all is acknowledged.
-const LOOK: Duration = Duration::from_micros(500);
-/// Bytes a read or write.
+/// How often to check whether all data are acknowledged.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
+/// Bytes of a read or write.
 const CHUNK: usize = 128 << 10;
 /// Bytes of the number before the data (their length) and of the confirmation (the receiver's nanoseconds).
 const NUMBER: usize = 8;
 
-/// A sender's orders.
+/// Parameters of a sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The server.
     pub to: SocketAddr,
-    /// Bytes a transfer.
+    /// Bytes of a transfer.
     pub size: u64,
-    /// Transfers, 1 to 1,000,000.
+    /// The number of transfers, 1 to 1,000,000.
     pub count: usize,
-    /// No transfer begins later than this many seconds after the start.
+    /// No transfer starts later than this many seconds after the start.
     pub seconds: f64,
-    /// Before each transfer, a pause of random length up to so many seconds, 0 to [`LONGEST_PAUSE`]; the same each time.
+    /// The longest pause before each transfer, in seconds, 0 to [`LONGEST_PAUSE`]. Its length is pseudorandom, the same in each run.
     pub pause: f64,
-    /// Whether all go over one connection, not each over its own.
+    /// Whether all transfers share one connection.
     pub kept: bool,
 }
 
 /// One transfer; times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// When it began, after the start.
+    /// Its start, relative to the first.
     pub t: f64,
-    /// From the call to connect until the connection stood; 0 where one was there.
+    /// The time of connect; 0 on a kept connection.
     pub connect: f64,
-    /// From its beginning, which is the call to connect where there is one, until the sender's kernel had ACKs for all data: what
-    /// who looks at the sender alone sees.
+    /// From its start, including connect, until the sender's kernel had ACKs for all data: the sender's view.
     pub acknowledged: f64,
-    /// From its beginning until the receiver had confirmed the last byte.
+    /// From its start until the receiver had confirmed the last byte.
     pub seconds: f64,
-    /// On the receiver's clock, from taking the connection, or the first byte where there is one, to the last byte.
+    /// On the receiver's clock, from accepting the connection, or from the first byte on a kept one, to the last byte.
     pub received: f64,
 }
 
-/// Bytes of a connection that were written and not acknowledged, as Linux lists it in `/proc/net/tcp`: `tx_queue`, found by
-/// both ends. No bytes where it is not listed: over IPv6, or on another system.
+/// Bytes of a connection that were written and are not acknowledged: `tx_queue` in Linux's `/proc/net/tcp`, found by both addresses.
+/// Zero if the connection is not listed, as over IPv6.
 fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
     let name = |address: SocketAddr| match address {
         SocketAddr::V4(address) => format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()),
@@ -79,7 +78,7 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
 /// Makes the transfers.
 ///
 /// # Errors
-/// Orders out of range; a connection that is refused, broken off, or stands still for 15 s.
+/// If a parameter is out of range, or a connection is refused, breaks, or stalls for 15 s.
 pub fn send(spec: &Spec) -> io::Result<Vec<Transfer>> {
     let limit = seconds("seconds", spec.seconds)?;
     within("count", spec.count, 1, 1_000_000)?;
@@ -100,7 +99,7 @@ pub fn send(spec: &Spec) -> io::Result<Vec<Transfer>> {
     Ok(transfers)
 }
 
-/// Makes one, over a connection that is there or a new one.
+/// Makes one transfer, over an existing connection or a new one.
 fn transfer(
     spec: &Spec,
     connection: Option<TcpStream>,
@@ -110,7 +109,7 @@ fn transfer(
     let begun = Instant::now();
     let (mut stream, connect) = match connection {
         Some(stream) => (stream, Duration::ZERO),
-        None => (TcpStream::connect_timeout(&spec.to, STALL)?, begun.elapsed()),
+        None => (TcpStream::connect_timeout(&spec.to, STALL_TIMEOUT)?, begun.elapsed()),
     };
     prepare(&stream)?;
     stream.write_all(&spec.size.to_be_bytes())?;
@@ -119,15 +118,15 @@ fn transfer(
         left -= stream.write(&data[..at_most(data.len(), left)])? as u64;
     }
     let mut acknowledged = None;
-    while !readable(&stream, Instant::now() + LOOK)? {
+    while !readable(&stream, Instant::now() + POLL_INTERVAL)? {
         if acknowledged.is_none() && unacknowledged(&stream)? == 0 {
             acknowledged = Some(begun.elapsed());
         }
-        if begun.elapsed() > STALL {
+        if begun.elapsed() > STALL_TIMEOUT {
             break;
         }
     }
-    // What the receiver confirms it has acknowledged.
+    // Data that the receiver has confirmed are acknowledged.
     let acknowledged = acknowledged.unwrap_or_else(|| begun.elapsed());
     let mut confirmed = [0; NUMBER];
     stream.read_exact(&mut confirmed)?;
@@ -141,16 +140,16 @@ fn transfer(
     Ok((transfer, stream))
 }
 
-/// Takes transfers until the time is up, calling `started` once it can.
+/// Receives transfers until the time is up; calls `started` when it is ready.
 ///
 /// # Errors
-/// Orders out of range, or a port in use. A transfer that breaks off is its sender's error.
+/// If a parameter is out of range or the port is in use. A broken transfer is an error of its sender only.
 pub fn serve(spec: &ServeSpec, started: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    serve_each(spec, started, |stream| take(stream, Instant::now()))
+    serve_each(spec, started, |stream| receive(stream, Instant::now()))
 }
 
-/// Takes the transfers of a connection until its sender closes it.
-fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
+/// Receives the transfers of a connection until its sender closes it.
+fn receive(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
     prepare(&stream)?;
     let mut data = vec![0; CHUNK];
     let mut begun = accepted;
@@ -167,7 +166,7 @@ fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
         }
         let elapsed = begun.elapsed().as_nanos() as u64;
         stream.write_all(&elapsed.to_be_bytes())?;
-        // The next one begins with its first byte.
+        // The next transfer starts with its first byte.
         if stream.peek(&mut [0])? == 0 {
             return Ok(());
         }
@@ -177,8 +176,8 @@ fn take(mut stream: TcpStream, accepted: Instant) -> io::Result<()> {
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(STALL))?;
-    stream.set_write_timeout(Some(STALL))
+    stream.set_read_timeout(Some(STALL_TIMEOUT))?;
+    stream.set_write_timeout(Some(STALL_TIMEOUT))
 }
 
 fn at_most(chunk: usize, left: u64) -> usize {
@@ -194,11 +193,11 @@ mod tests {
     };
 
     fn server(seconds: f64) -> (SocketAddr, thread::JoinHandle<()>) {
-        let (tell, told) = mpsc::channel();
+        let (sender, ports) = mpsc::channel();
         let serving = thread::spawn(move || {
-            serve(&ServeSpec { port: 0, seconds }, |address| tell.send(address.port()).unwrap()).unwrap();
+            serve(&ServeSpec { port: 0, seconds }, |address| sender.send(address.port()).unwrap()).unwrap();
         });
-        ((Ipv4Addr::LOCALHOST, told.recv().unwrap()).into(), serving)
+        ((Ipv4Addr::LOCALHOST, ports.recv().unwrap()).into(), serving)
     }
 
     fn spec(to: SocketAddr, size: u64, count: usize) -> Spec {
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_transfer_is_confirmed_and_clocked_by_both() {
+    fn each_transfer_is_confirmed_and_measured_by_both_sides() {
         let (to, serving) = server(2.0);
         for (size, count) in [(0, 3), (1, 3), (10_000, 20), (3_000_000, 2)] {
             let transfers = send(&spec(to, size, count)).unwrap();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_over_a_kept_connection_pause_between_them() {
+    fn transfers_on_a_kept_connection_have_pauses_between_them() {
         let (to, serving) = server(2.0);
         let spec = Spec { to, size: 10_000, count: 20, seconds: 60.0, pause: 0.02, kept: true };
         let begun = Instant::now();
@@ -240,18 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_not_acknowledged() {
+    fn unread_data_beyond_the_window_are_not_acknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
         assert_eq!(unacknowledged(&stream).unwrap(), 0);
-        // Nobody reads, so the receiver's window closes.
+        // The receiver does not read, so its window closes.
         let written: usize = std::iter::from_fn(|| stream.write(&[0; CHUNK]).ok()).sum();
         assert!((1..=written as u64).contains(&unacknowledged(&stream).unwrap()));
     }
 
     #[test]
-    fn no_transfer_begins_after_the_limit() {
+    fn no_transfer_starts_after_the_limit() {
         let (to, serving) = server(0.5);
         let transfers = send(&Spec { seconds: 0.1, ..spec(to, 1000, 1_000_000) }).unwrap();
         assert!((1..1_000_000).contains(&transfers.len()));
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_named() {
+    fn an_error_names_the_absent_server() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = send(&spec(free, 1, 1)).unwrap_err();
         assert!(error.to_string().contains(&free.to_string()), "{error}");

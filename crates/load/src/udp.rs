@@ -1,7 +1,7 @@
 //! Datagrams: a paced or flooding sender, and a receiver that counts by source and interval.
 //!
-//! A payload starts with its sequence number (64 bits, big endian, from 0), by which the receiver tells loss from
-//! reordering. Both sides move batches of datagrams a system call: in a User-Mode Linux guest the call is the cost.
+//! A payload starts with its sequence number (64 bits, big endian, from 0), by which the receiver distinguishes loss from
+//! reordering. Both sides transfer batches of datagrams per system call, as system calls are expensive in User-Mode Linux guests.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -17,48 +17,50 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Meter, PATIENCE, Pacer, Progress, ReceiveSpec, Received, Sent, about, invalid, passes, seconds, within};
+use crate::{
+    Meter, Pacer, Progress, ReceiveSpec, Received, SOCKET_TIMEOUT, Sent, about, invalid, is_transient, seconds, within,
+};
 
-/// Datagrams a system call.
+/// Datagrams per system call.
 const BATCH: usize = 32;
-/// Bytes of the sequence number: the least a payload can be.
+/// Bytes of the sequence number, and the smallest payload.
 const SEQUENCE: usize = 8;
 /// The largest payload of a datagram over IPv4.
 const LARGEST: usize = 65_507;
-/// The buffer asked of the sender's kernel, in bytes; it grants twice that for frames and their bookkeeping. So many
-/// frames wait that a card's ring (256) stays full while the sender does not run, and not so many, even of the
-/// smallest (768 bytes with bookkeeping), that the queue before the ring (1000) overflows.
+/// The sender's socket buffer, in bytes; the kernel doubles it for bookkeeping. It is large enough that a card's ring (256 frames)
+/// stays full while the sender does not run, and small enough that the queue before the ring (1000 frames) does not overflow even
+/// with the smallest frames (768 bytes with bookkeeping).
 const SEND_BUFFER: usize = 400 << 10;
-/// The buffer asked of the receiver's kernel, in bytes.
+/// The receiver's socket buffer, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// A sender's orders: one flow. Several flows are several senders at once, as several requests to an agent are.
+/// Parameters of a sender, which sends one flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendSpec {
     /// The receiver.
     pub to: SocketAddr,
-    /// Payload bytes a datagram, 8 to 65507. The Ethernet frame is 42 bytes longer over IPv4, 62 over IPv6.
+    /// Payload bytes of a datagram, 8 to 65507. The Ethernet frame is 42 bytes longer over IPv4, 62 over IPv6.
     pub size: usize,
-    /// Offered load in bits per second of Ethernet frames (headers counted, preamble and checksum not);
-    /// none is a flood: as fast as the socket takes them.
+    /// Offered load in bits per second of Ethernet frames (with headers, without preamble and checksum); none: a flood, as fast as
+    /// the socket takes them.
     pub rate: Option<f64>,
-    /// How long to send.
+    /// How long to send, in seconds.
     pub seconds: f64,
 }
 
 /// Sends datagrams until the time is up.
 ///
 /// # Errors
-/// Orders out of range, or a socket that cannot be made or fails for good.
+/// If a parameter is out of range, or the socket cannot be opened or fails permanently.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
-    let any: SocketAddr = if spec.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
+    let any: SocketAddr = if spec.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("a valid address");
     let socket = UdpSocket::bind(any)?;
     socket.connect(spec.to)?;
     send_from(&socket, spec, |_, _| true)
 }
 
-/// Sends from a connected socket, telling `progress` of each batch its datagrams and bytes, until the time is up or
-/// `progress` answers that it is enough.
+/// Sends from a connected socket until the time is up. Calls `progress` with the datagrams and bytes of each batch, and stops if it
+/// returns false.
 ///
 /// # Errors
 /// As [`send`].
@@ -71,8 +73,8 @@ pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u
         Some(rate) if rate >= 1.0 && rate.is_finite() => Pacer::new((spec.size as u64 + headers) * 8, rate, BATCH),
         Some(rate) => return Err(invalid(format!("rate is {rate}: at least 1 bit per second is needed"))),
     };
-    socket.set_write_timeout(Some(PATIENCE))?;
-    // Going over the system's limit takes privilege.
+    socket.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+    // Exceeding the system's limit needs privileges.
     setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER)
         .or_else(|_| setsockopt(socket, sockopt::SndBuf, &SEND_BUFFER))?;
 
@@ -100,9 +102,9 @@ pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u
                         break;
                     }
                 }
-                // The send timeout: the ring, the queue and the socket's buffer are full.
+                // The send timed out: the ring, the queue and the socket's buffer are full.
                 Err(Errno::EAGAIN | Errno::EINTR) => (),
-                Err(error) if passes(error) => {
+                Err(error) if is_transient(error) => {
                     sent.refused += 1;
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -115,7 +117,7 @@ pub fn send_from(socket: &UdpSocket, spec: &SendSpec, mut progress: impl FnMut(u
     Ok(sent)
 }
 
-/// Hands the payloads to the socket in one system call; answers how many it took.
+/// Sends payloads in one system call; returns how many the socket took.
 fn send_batch(socket: &UdpSocket, payloads: &[Vec<u8>]) -> Result<usize, Errno> {
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(payloads.len(), None);
     let slices: Vec<[IoSlice; 1]> = payloads.iter().map(|payload| [IoSlice::new(payload)]).collect();
@@ -123,24 +125,24 @@ fn send_batch(socket: &UdpSocket, payloads: &[Vec<u8>]) -> Result<usize, Errno> 
     Ok(socket::sendmmsg(socket.as_raw_fd(), &mut headers, &slices, addresses, [], MsgFlags::empty())?.count())
 }
 
-/// Asks the kernel for a receive buffer that bridges the moments this process does not run; more than the system's limit takes
-/// privilege, without which it is that limit.
-pub(crate) fn widen(socket: &UdpSocket) -> nix::Result<()> {
+/// Enlarges the receive buffer, to bridge the moments when this process does not run. Exceeding the system's limit needs privileges;
+/// without them the buffer gets that limit.
+pub(crate) fn enlarge_buffer(socket: &UdpSocket) -> nix::Result<()> {
     setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER))
 }
 
-/// Counts datagrams by source and interval until the time is up, telling `sink` as it goes.
+/// Counts datagrams by source and interval until the time is up, and passes events to `sink`.
 ///
 /// # Errors
-/// Orders out of range, a port in use, or a socket that fails.
+/// If a parameter is out of range, the port is in use, or the socket fails.
 pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result<Received> {
     let duration = seconds("seconds", spec.seconds)?;
     let interval = seconds("interval", spec.interval)?;
     let socket =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port)).map_err(about(format_args!("UDP port {}", spec.port)))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    widen(&socket)?;
+    socket.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+    enlarge_buffer(&socket)?;
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, None);
     let mut heads = [[0; SEQUENCE]; BATCH];
     let mut arrived = Vec::with_capacity(BATCH);
@@ -156,7 +158,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
         }
         meter.advance(now, &mut |sample| sink(Progress::Sample(sample)));
         for (head, (source, bytes)) in heads.iter().zip(arrived.drain(..)) {
-            // A stray datagram too short to carry a sequence number is none of ours.
+            // A datagram too short for a sequence number is not from a sender of this program.
             if let Some(source) = source.filter(|_| bytes >= SEQUENCE) {
                 meter.datagram(source, bytes as u64, u64::from_be_bytes(*head));
             }
@@ -164,7 +166,7 @@ pub fn receive(spec: &ReceiveSpec, mut sink: impl FnMut(Progress)) -> io::Result
     }
 }
 
-/// Waits for a datagram, then takes what is there in one system call: of each its first bytes, its source and length.
+/// Waits for a datagram, then receives the available ones in one system call: the first bytes, source and length of each.
 fn receive_batch(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<SockaddrStorage>,
@@ -172,7 +174,7 @@ fn receive_batch(
     arrived: &mut Vec<(Option<SocketAddr>, usize)>,
 ) -> io::Result<()> {
     let mut slices = heads.each_mut().map(|head| [IoSliceMut::new(head)]);
-    // MSG_TRUNC answers a datagram's full length though only its head is copied.
+    // With MSG_TRUNC the result is a datagram's full length, though only its head is copied.
     let flags = MsgFlags::MSG_WAITFORONE | MsgFlags::MSG_TRUNC;
     match socket::recvmmsg(socket.as_raw_fd(), headers, slices.iter_mut(), flags, None) {
         Ok(results) => arrived.extend(results.map(|message| (message.address.and_then(std_address), message.bytes))),
@@ -195,20 +197,20 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Runs a receiver, and once it counts, two senders to it.
+    /// Runs a receiver and, once it is ready, two senders to it.
     fn exchange(first: SendSpec, second: SendSpec) -> (Received, Vec<Progress>, [Sent; 2]) {
-        let (tell, told) = mpsc::channel();
+        let (sender, addresses) = mpsc::channel();
         let receiver = thread::spawn(move || {
             let mut progress = Vec::new();
             let received = receive(&ReceiveSpec { port: 0, interval: 0.05, seconds: 0.6 }, |event| {
                 if let Progress::Started(address) = event {
-                    tell.send(address).unwrap();
+                    sender.send(address).unwrap();
                 }
                 progress.push(event);
             });
             (received.unwrap(), progress)
         });
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, told.recv().unwrap().port()));
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, addresses.recv().unwrap().port()));
         let senders = [first, second].map(|spec| thread::spawn(move || send(&SendSpec { to, ..spec }).unwrap()));
         let sent = senders.map(|sender| sender.join().unwrap());
         let (received, progress) = receiver.join().unwrap();
@@ -220,11 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_arrives_and_is_counted_by_source() {
+    fn datagrams_arrive_and_are_counted_by_source() {
         let (received, progress, sent) = exchange(spec(1000, Some(2e6)), spec(200, Some(1e6)));
         assert_eq!(received.sources.len(), 2);
         for sent in &sent {
-            let total = received.sources.iter().find(|total| total.bytes == sent.bytes).expect("a source for a sender");
+            let total =
+                received.sources.iter().find(|total| total.bytes == sent.bytes).expect("a source for each sender");
             assert_eq!(total.datagrams, sent.datagrams);
             assert_eq!(total.lost(), 0);
             let samples = progress.iter().filter_map(|event| match event {
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_not_exceeded() {
+    fn the_rate_is_not_exceeded() {
         let (_, _, sent) = exchange(spec(1000, Some(4e6)), spec(1000, Some(8e6)));
         for (sent, rate) in sent.iter().zip([4e6, 8e6]) {
             let most = rate * sent.seconds / (1042.0 * 8.0) + 1.0;
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_arrives_or_is_missed() {
+    fn datagrams_of_a_flood_arrive_or_count_as_lost() {
         let (received, _, sent) = exchange(spec(1400, None), spec(18, None));
         assert_eq!(received.sources.len(), 2);
         let datagrams: u64 = received.sources.iter().map(|total| total.datagrams).sum();
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_out_of_range_are_refused() {
+    fn parameters_out_of_range_are_refused() {
         for bad in [
             SendSpec { size: 7, ..spec(8, None) },
             SendSpec { size: 65_508, ..spec(8, None) },

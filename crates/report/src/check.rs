@@ -1,4 +1,4 @@
-//! What must be true of a result file, checked when it is read and when it is written.
+//! Consistency rules of a result file, checked when it is read and when it is written.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use crate::result::{At, Figure, Kind, Metric, ResultFile, SCHEMA};
 /// A rule that a result breaks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// Where, as a path such as `series[2].points[7]`.
+    /// The place in the file, as a path such as `series[2].points[7]`.
     pub place: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 

@@ -1,4 +1,4 @@
-//! Reading and writing result files: whole or not at all, with errors that name the place.
+//! Reads and writes result files, atomically, with errors that name the place in the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,48 +17,48 @@ use crate::result::{ResultFile, SCHEMA};
 /// Why a result file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} {}: {cause}", path.display())]
     Io {
         /// `read`, `write` or `create`.
         action: &'static str,
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         cause: io::Error,
     },
     /// A file of another version, or no result file.
     #[error("{file}: schema is `{found}`; this version knows `{SCHEMA}`")]
     Schema {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What it calls itself.
+        /// Its schema.
         found: String,
     },
-    /// The file is not JSON of the right shape.
+    /// The file is not JSON of the schema.
     #[error("{file}: {place}: {cause}")]
     Shape {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where in it, as a path such as `series[2].points[7]`.
+        /// The place in it, as a path such as `series[2].points[7]`.
         place: String,
         /// What is wrong, with line and column.
         cause: serde_json::Error,
     },
-    /// There is no result where one was looked for.
+    /// A directory without any result file.
     #[error("{}: holds no result.json, nor does a directory in it; `--out` of a command that measures writes one", path.display())]
     NoResult {
         /// The directory.
         path: PathBuf,
     },
-    /// The file has the right shape but contradicts itself.
+    /// The file breaks a consistency rule.
     #[error("{file}: {place}: {problem}")]
     Invalid {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where in it, as a path such as `series[2].points[7]`.
+        /// The place in it, as a path such as `series[2].points[7]`.
         place: String,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be valid.
         problem: String,
     },
 }
@@ -77,10 +77,10 @@ impl ResultFile {
         Self::from_json(&text, &path.display().to_string())
     }
 
-    /// Reads and checks JSON text; `file` is what errors call it.
+    /// Reads and checks JSON text; errors name it by `file`.
     pub fn from_json(text: &str, file: &str) -> Result<Self, Error> {
         let shape = |place: String, cause| Error::Shape { file: file.to_owned(), place, cause };
-        // The version comes first: another version's shape would be blamed on its fields.
+        // The schema is checked first: errors about the fields of another version would mislead.
         let head: Head = serde_json::from_str(text)
             .map_err(|cause| shape(if cause.is_data() { "schema" } else { "not JSON" }.to_owned(), cause))?;
         if head.schema != SCHEMA {
@@ -93,13 +93,13 @@ impl ResultFile {
         Ok(result)
     }
 
-    /// The file's text: a series, a metric or a claim a line.
+    /// The file's text, with one line per series, metric and claim.
     pub fn to_json(&self) -> String {
         json::lines(self)
     }
 
-    /// Checks the result, then writes `result.json` and `report.html` into `dir`, which is created if need be.
-    /// Each file is complete or, after an error, as it was before.
+    /// Checks the result, then writes `result.json` and `report.html` into `dir`, which is created if necessary. Each file is
+    /// replaced atomically: after an error it is unchanged.
     pub fn write(&self, dir: &Path) -> Result<(), Error> {
         self.checked("result.json")?;
         create(dir)?;
@@ -116,8 +116,8 @@ impl ResultFile {
     }
 }
 
-/// Writes the page of several results to `path`, whose directory is created if need be. The file is complete or, after an
-/// error, as it was before.
+/// Writes the page of several results to `path`, whose directory is created if necessary. The file is replaced atomically: after
+/// an error it is unchanged.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -126,9 +126,9 @@ pub fn write_page(path: &Path, results: &[&ResultFile]) -> Result<(), Error> {
     replace(path, &html::page(results))
 }
 
-/// Writes each figure of several results into `dir`, which is created if need be, as an SVG file of its own: for a paper, slides
-/// or a README. It is called after its experiment and title; of those with one name, the second ends in `-2`, and so on. Answers
-/// how many there are.
+/// Writes each figure of several results as an SVG file into `dir`, which is created if necessary: for a paper, slides or a
+/// README. A file is named by its experiment and the figure's title; of files with the same name, the second ends in `-2`, and so
+/// on. Returns the number of figures.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -152,7 +152,7 @@ fn create(dir: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(|cause| Error::Io { action: "create", path: dir.to_owned(), cause })
 }
 
-/// Puts `text` at `path` in one step, by renaming a file written beside it.
+/// Replaces `path` atomically, by renaming a temporary file in the same directory.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let mut builder = tempfile::Builder::new();

@@ -1,4 +1,4 @@
-//! Result files, wherever in some directories they lie.
+//! Finds result files in directories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// The result files that `paths` name: files as they are, and of a directory every `result.json` in it and in what lies
-/// below it, in the order of their paths. None comes twice.
+/// The result files that `paths` name: files as given, and every `result.json` in a directory and its subdirectories, in the
+/// order of their paths. Duplicates are left out.
 ///
 /// # Errors
-/// A path that cannot be read, [`Error::NoResult`] for a directory without any. All are told, not only the first.
+/// All errors: [`Error::Io`] for a path that cannot be read, [`Error::NoResult`] for a directory without a result file.
 pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Vec<Error>> {
     let (mut found, mut errors) = (Vec::new(), Vec::new());
     let mut known = BTreeSet::new();
     for path in paths {
         match below(path) {
             Ok(files) if files.is_empty() => errors.push(Error::NoResult { path: path.clone() }),
-            // Reading says better what is wrong with a file than finding does.
+            // A missing file is not an error here: reading it gives a better message.
             Ok(files) => found.extend(
                 files.into_iter().filter(|file| known.insert(fs::canonicalize(file).unwrap_or_else(|_| file.clone()))),
             ),
@@ -37,7 +37,7 @@ fn below(path: &Path) -> Result<Vec<PathBuf>, Error> {
     entries.sort_by_key(fs::DirEntry::file_name);
     let mut files = Vec::new();
     for entry in entries {
-        // A link to a directory is not followed: it could lead round.
+        // A link to a directory is not followed, as it could form a cycle.
         let kind = entry.file_type().map_err(unreadable)?;
         if kind.is_dir() {
             files.extend(below(&entry.path())?);

@@ -1,11 +1,11 @@
-//! The machine a result was measured on, as `/proc` tells it.
+//! The host a result was measured on, described from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and software that a result was measured with. It names neither machine nor user.
+/// The hardware and software that a result was measured with. It has no host name or user name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The running kernel's release.
@@ -16,13 +16,13 @@ pub struct Host {
     pub cores: usize,
     /// Usable memory in bytes.
     pub memory: u64,
-    /// Versions of what took part, by name.
+    /// Versions of the software, by name.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
 }
 
 impl Host {
-    /// Reads `/proc`. What cannot be read is `unknown` or zero: a run does not fail for want of a description.
+    /// Reads `/proc`. A value that cannot be read is `unknown` or zero, as a run should not fail for lack of a description.
     pub fn of_this_machine() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let versions = BTreeMap::from([("fairlane".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_proc_says() {
+    fn proc_is_parsed() {
         let cpuinfo = "processor\t: 0\nmodel name\t: Model A\n\nprocessor\t: 1\nmodel name\t: Model A\n";
         let host = Host::parse("6.1.0-44-amd64\n", cpuinfo, "MemFree: 1 kB\nMemTotal:       16384 kB\n");
         assert_eq!((host.kernel.as_str(), host.cpu.as_str()), ("6.1.0-44-amd64", "Model A"));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_proc_is_unknown() {
+    fn values_that_cannot_be_read_are_unknown() {
         let host = Host::parse("", "", "MemTotal: many");
         assert_eq!((host.kernel.as_str(), host.cores, host.memory), ("unknown", 0, 0));
     }

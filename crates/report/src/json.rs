@@ -1,4 +1,4 @@
-//! JSON text, laid out so that a result file can be read, searched and compared line by line.
+//! JSON text, formatted so that result files can be read, searched and compared by line.
 
 use std::io::{self, Write};
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter};
 
-/// The depth down to which each value has a line of its own: the file's keys, and what lies directly in them.
+/// The depth down to which each value has its own line: the file's keys and their direct elements.
 const DEPTH: usize = 2;
 
-/// The text on lines, with one at its end.
+/// The text in lines, with a final line end.
 pub(crate) fn lines(value: &impl Serialize) -> String {
     text(value, Lines::default()) + "\n"
 }
 
-/// The text without any space.
+/// The text without white space.
 pub(crate) fn compact(value: &impl Serialize) -> String {
     text(value, CompactFormatter)
 }
@@ -22,8 +22,8 @@ pub(crate) fn compact(value: &impl Serialize) -> String {
 fn text(value: &impl Serialize, formatter: impl Formatter) -> String {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
-    // Writing to memory cannot fail, and our maps have text as keys: the two errors there are.
-    value.serialize(&mut serializer).expect("a result can be written as JSON");
+    // The only possible errors are those of the writer and of map keys that are no strings.
+    value.serialize(&mut serializer).expect("a result is written to memory and has string keys only");
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 

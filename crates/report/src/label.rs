@@ -1,7 +1,7 @@
-//! Numbers and names as people read them.
+//! Formats numbers and names for people.
 
-/// A number with four significant digits, or with all the digits before its point where it has more.
-/// `-` stands for a number that was not measured.
+/// A number with four significant digits, or all digits before the decimal point if there are more. `-` for NaN, a value that
+/// was not measured.
 pub fn number(value: f64) -> String {
     if value.is_nan() {
         return "-".to_owned();
@@ -24,12 +24,12 @@ pub fn quantity(value: f64, unit: &str) -> String {
     if unit.is_empty() || value.is_nan() { number(value) } else { format!("{} {unit}", number(value)) }
 }
 
-/// An interval's ends; `-` where there is none.
+/// An interval's ends; `-` for none.
 pub(crate) fn interval(ends: Option<[f64; 2]>) -> String {
     ends.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", number(low), number(high)))
 }
 
-/// Removes zeros after the last digit that counts.
+/// Removes trailing zeros after the decimal point.
 fn trim(digits: &str) -> String {
     let trimmed = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
     if trimmed == "-0" { "0".to_owned() } else { trimmed.to_owned() }
@@ -52,15 +52,15 @@ fn group(digits: &str) -> String {
     text + rest
 }
 
-/// A name made safe to show: characters that steer a terminal, reverse text or are no XML become U+FFFD.
+/// A name that is safe to show: characters that control a terminal, change the direction of text or are invalid in XML become U+FFFD.
 pub(crate) fn clean(name: &str) -> String {
-    let steers = |c: char| {
+    let unsafe_to_show = |c: char| {
         c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
     };
-    name.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+    name.chars().map(|c| if unsafe_to_show(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// A name cut to a number of characters, the last of them an ellipsis where something was left out.
+/// A name cut to a number of characters, with an ellipsis as the last one if it was longer.
 pub(crate) fn shorten(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
@@ -68,7 +68,7 @@ pub(crate) fn shorten(name: &str, most: usize) -> String {
     name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A name as part of a file's: small letters and digits, `-` for whatever is between them, 80 characters at most.
+/// A name as part of a file name: lower-case letters and digits, `-` for anything between them, at most 80 characters.
 pub(crate) fn file_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let mut name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted() {
         let cases = [
             (0.0, "0"),
             (-0.0, "0"),

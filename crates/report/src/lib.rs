@@ -1,6 +1,6 @@
-//! The result file, the statistics over it, tables, plots and pages.
+//! The result file, its statistics, tables, plots and pages.
 //!
-//! A run fills a [`ResultFile`] with raw samples, says how to draw them and what was claimed, and writes it:
+//! A run adds raw samples, figures and claims to a [`ResultFile`] and writes it:
 //!
 //! ```no_run
 //! use fairlane_report::{Axis, Figure, ResultFile, Series};
@@ -15,7 +15,7 @@
 //! # Ok::<(), fairlane_report::Error>(())
 //! ```
 //!
-//! Every table and plot is computed from the file alone, so a page can be made again from an old one.
+//! Every table and plot is computed from the file alone, so a page can be made from an old file.
 #![forbid(unsafe_code)]
 
 mod check;

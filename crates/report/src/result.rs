@@ -1,4 +1,4 @@
-//! What a result file holds: raw samples, how to draw them, the figures of merit, and the claims judged by them.
+//! The contents of a result file: raw samples, figures, metrics, and claims judged by them.
 //!
 //! The schema and its version rule are in `docs/reference/result-file.md`. A number that was not measured is `NaN` in memory
 //! and `null` in the file.
@@ -14,47 +14,47 @@ use crate::{Host, stats};
 /// The schema this version writes, and the only one it reads.
 pub const SCHEMA: &str = "fairlane-result/1";
 
-/// One run of one experiment, with everything its tables and plots are computed from.
+/// One run of one experiment, with all data of its tables and plots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// What was run: the experiment's name.
+    /// The experiment's name.
     pub experiment: String,
-    /// Whose experiment it repeats; none if it is our own.
+    /// The published experiment it repeats; none for Fairlane's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// The machine under measurement, such as `xen`; none if it is the host itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// When it began. RFC 3339, UTC.
+    /// The time of its start. RFC 3339, UTC.
     pub started: Timestamp,
-    /// Where it ran.
+    /// The host it ran on.
     pub host: Host,
-    /// How it was set up: whatever someone needs to run it again.
+    /// Its settings: everything needed to run it again.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
-    /// What one must know before one believes the numbers, such as an interval that stayed too wide.
+    /// Caveats about the numbers, such as an interval that stayed too wide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The raw samples.
     #[serde(default)]
     pub series: Vec<Series>,
-    /// How to draw them, in the order of the page.
+    /// The figures, in the order of the page.
     #[serde(default)]
     pub figures: Vec<Figure>,
     /// Single numbers with their uncertainty.
     #[serde(default)]
     pub metrics: BTreeMap<String, Metric>,
-    /// What was claimed, and whether the data bear it out.
+    /// The claims, and whether the data support them.
     #[serde(default)]
     pub claims: Vec<Claim>,
 }
 
-/// Whose experiment is repeated, and what came of it there.
+/// A published experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Who and where, such as `002, figure 4`.
+    /// The publication and the place in it, such as `002, figure 4`.
     pub name: String,
     /// The source's figure in words.
     pub figure: String,
@@ -65,33 +65,34 @@ pub struct Source {
 pub struct Series {
     /// Unique in the file; figures refer to it.
     pub name: String,
-    /// Who it is about, such as a guest. Series of one group have one colour in every figure, and its name in legends.
+    /// The subject of the series, such as a guest. Series of a group have the same colour in all figures, and the group's name in
+    /// legends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Whether it was measured, or says what should have been.
+    /// Whether the values were measured or expected.
     #[serde(default)]
     pub role: Role,
     /// The unit of each sample's value; empty for a pure number.
     pub unit: String,
-    /// What the samples are taken along.
+    /// The quantity of the samples' x.
     pub x: Axis,
-    /// `[x, value]`, a sample each. The value may be `NaN`.
+    /// The samples, each `[x, value]`. The value may be `NaN`.
     #[serde(deserialize_with = "points_or_nan")]
     pub points: Vec<[f64; 2]>,
 }
 
-/// Where a series comes from.
+/// The origin of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Samples.
+    /// Measured samples.
     #[default]
     Measured,
-    /// What the policy or a model says; drawn dashed.
+    /// Values given by the policy or a model; drawn dashed.
     Expected,
 }
 
-/// What samples are taken along.
+/// The quantity of an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
     /// The quantity, such as `time`.
@@ -100,25 +101,25 @@ pub struct Axis {
     pub unit: String,
 }
 
-/// A plot of some series of the file. It holds no data of its own.
+/// A plot of some series of the file, without data of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Unique in the file; claims refer to it.
     pub title: String,
-    /// What a reader should see in it.
+    /// The caption: what a reader should notice.
     #[serde(default)]
     pub caption: String,
-    /// The way it is drawn.
+    /// How it is drawn.
     pub kind: Kind,
     /// The series it shows, by name. All have the same units.
     pub series: Vec<String>,
-    /// The quantity on the horizontal axis, without its unit; the series' own when empty.
+    /// The quantity on the horizontal axis, without its unit; the series' own if empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub x_label: String,
     /// The quantity on the vertical axis, without its unit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub y_label: String,
-    /// For bars: the name of x = 0, of x = 1 and so on. When empty, x is shown as a number.
+    /// For bars: the names of x = 0, x = 1 and so on. If empty, x is shown as a number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
     /// Lines across the plot.
@@ -126,24 +127,24 @@ pub struct Figure {
     pub marks: Vec<Mark>,
 }
 
-/// The ways to draw a figure.
+/// The kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Values along x, a line a series.
+    /// Values along x, one line per series.
     Lines,
-    /// For each x the mean of the values there, in a band that is its 95% interval (Student's); a line a series.
+    /// For each x the mean of the values, in a band that is its 95% interval (Student's); one line per series.
     Means,
-    /// For each x the median of the values there, with its 95% interval; a bar a series.
+    /// For each x the median of the values, with its 95% interval; one bar per series.
     Bars,
-    /// The share of a series' values that is at most so large; x is not used.
+    /// The cumulative distribution of a series' values; x is not used.
     Cdf,
 }
 
 /// A labelled line across a plot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
-    /// Where.
+    /// Its place.
     #[serde(flatten)]
     pub at: At,
     /// Its label.
@@ -154,36 +155,36 @@ pub struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum At {
-    /// An upright line.
+    /// A vertical line.
     X(f64),
-    /// A level line.
+    /// A horizontal line.
     Y(f64),
 }
 
-/// One number, with its uncertainty and the samples it was computed from.
+/// A number, with its uncertainty and samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// The estimate; `NaN` when nothing was measured.
+    /// The estimate; `NaN` if nothing was measured.
     #[serde(deserialize_with = "or_nan")]
     pub value: f64,
     /// Its unit; empty for a pure number.
     pub unit: String,
-    /// How many samples were measured.
+    /// The number of finite samples.
     pub n: usize,
-    /// The 95% confidence interval, where the samples allow one.
+    /// The 95% confidence interval, if there are enough samples.
     pub ci95: Option<[f64; 2]>,
-    /// How value and interval follow from the samples.
+    /// How value and interval are computed from the samples.
     pub estimate: Estimate,
-    /// The samples; empty when the value was given.
+    /// The samples; empty if the value was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "samples_or_nan")]
     pub samples: Vec<f64>,
 }
 
-/// How a metric's value and interval follow from its samples.
+/// How a metric's value and interval are computed from its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimate {
-    /// The value was given as it is.
+    /// The value was given, not computed from samples.
     Given,
     /// [`stats::median`], with a bootstrap interval.
     Median,
@@ -193,38 +194,38 @@ pub enum Estimate {
     MeanStudent,
 }
 
-/// Something that was said before the measurement, and what the measurement says.
+/// A claim made before the measurement, and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Whether a miss is a failure of ours, or a finding about a source.
+    /// Whether it is about Fairlane or a source.
     pub about: About,
-    /// Who says so and where, such as `seed 002, figure 7`.
+    /// Where the claim is made, such as `seed 002, figure 7`.
     pub source: String,
-    /// What is claimed, as a sentence.
+    /// The claim, as a sentence.
     pub text: String,
-    /// The figure claimed, with its unit.
+    /// The claimed value or bounds, with unit.
     pub expected: String,
-    /// The figure measured, with its unit.
+    /// The measured value, with unit.
     pub measured: String,
-    /// Whether the data bear the claim out.
+    /// Whether the data support the claim.
     pub holds: bool,
     /// The title of the figure that shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
 }
 
-/// Whom a claim is about.
+/// The subject of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
-    /// Our own promise: a miss is a failure.
+    /// Fairlane: a claim that does not hold is a failure.
     Fairlane,
-    /// A source's statement: a miss is a finding.
+    /// A source's statement: a claim that does not hold is a finding.
     Source,
 }
 
 impl ResultFile {
-    /// An empty result of this machine, started now (to the second).
+    /// An empty result on this host, started now (rounded to a second).
     pub fn new(experiment: &str) -> Self {
         let now = Timestamp::now();
         Self {
@@ -243,25 +244,25 @@ impl ResultFile {
         }
     }
 
-    /// Says whose experiment it repeats, and the source's figure in words.
+    /// Sets the published experiment that it repeats, with the source's figure in words.
     pub fn source(&mut self, name: &str, figure: &str) -> &mut Self {
         self.source = Some(Source { name: name.to_owned(), figure: figure.to_owned() });
         self
     }
 
-    /// Names the machine under measurement.
+    /// Sets the name of the machine under measurement.
     pub fn machine(&mut self, name: &str) -> &mut Self {
         self.machine = Some(name.to_owned());
         self
     }
 
-    /// Adds a warning, which every page and summary shows before the numbers.
+    /// Adds a warning, which pages and summaries show before the numbers.
     pub fn warn(&mut self, text: impl Into<String>) -> &mut Self {
         self.warnings.push(text.into());
         self
     }
 
-    /// Keeps a setting; a second one of the same name replaces it.
+    /// Sets a setting; it replaces an earlier one of the same name.
     pub fn setting(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
         self.settings.insert(name.to_owned(), value.into());
         self
@@ -285,7 +286,7 @@ impl ResultFile {
         self
     }
 
-    /// Adds a number that is no statistic of samples.
+    /// Adds a given number.
     pub fn value(&mut self, name: &str, value: f64, unit: &str) -> &mut Self {
         self.metrics.insert(name.to_owned(), Metric::given(value, unit));
         self
@@ -297,7 +298,7 @@ impl ResultFile {
         self
     }
 
-    /// Whether every claim about Fairlane holds: what the exit status of a run says.
+    /// Whether every claim about Fairlane holds, which decides the exit status of a run.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds || claim.about == About::Source)
     }
@@ -314,13 +315,13 @@ impl Series {
         Self { name: name.to_owned(), group: None, role: Role::Measured, unit: unit.to_owned(), x, points: Vec::new() }
     }
 
-    /// Says whom it is about.
+    /// Sets its group.
     pub fn group(mut self, group: &str) -> Self {
         self.group = Some(group.to_owned());
         self
     }
 
-    /// Makes it what should be, rather than what was measured.
+    /// Marks its values as expected.
     pub fn expected(mut self) -> Self {
         self.role = Role::Expected;
         self
@@ -338,12 +339,12 @@ impl Series {
         self
     }
 
-    /// What legends call it.
+    /// Its name in legends.
     pub fn label(&self) -> &str {
         self.group.as_deref().unwrap_or(&self.name)
     }
 
-    /// The measured values, in order.
+    /// The finite values, in order.
     pub fn values(&self) -> Vec<f64> {
         self.points.iter().map(|point| point[1]).filter(|value| value.is_finite()).collect()
     }
@@ -395,37 +396,37 @@ impl Figure {
         Self::new(title, Kind::Cdf)
     }
 
-    /// Says what to see in it.
+    /// Sets the caption.
     pub fn caption(mut self, caption: &str) -> Self {
         self.caption = caption.to_owned();
         self
     }
 
-    /// Shows these series too.
+    /// Adds series.
     pub fn series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.series.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Names the horizontal quantity.
+    /// Sets the quantity of the horizontal axis.
     pub fn x(mut self, label: &str) -> Self {
         self.x_label = label.to_owned();
         self
     }
 
-    /// Names the vertical quantity.
+    /// Sets the quantity of the vertical axis.
     pub fn y(mut self, label: &str) -> Self {
         self.y_label = label.to_owned();
         self
     }
 
-    /// Names the places of bars.
+    /// Adds names of places of bars.
     pub fn categories<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.categories.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Draws a line across.
+    /// Adds a mark.
     pub fn mark(mut self, at: At, text: &str) -> Self {
         self.marks.push(Mark { at, text: text.to_owned() });
         self
@@ -445,7 +446,7 @@ impl Metric {
         Self::of(samples, unit, Estimate::Mean, stats::mean(samples), ci95)
     }
 
-    /// The mean of few samples that are close to normal. Samples that are not finite count as not measured.
+    /// The mean of few samples that are nearly normally distributed. Samples that are not finite count as not measured.
     pub fn mean_student(samples: &[f64], unit: &str) -> Self {
         Self::of(samples, unit, Estimate::MeanStudent, stats::mean(samples), stats::student(samples))
     }
@@ -461,7 +462,7 @@ impl Metric {
         }
     }
 
-    /// A number that is no statistic of samples.
+    /// A given number.
     pub fn given(value: f64, unit: &str) -> Self {
         Self {
             value,

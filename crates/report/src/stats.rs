@@ -1,13 +1,13 @@
-//! The few statistics that results are judged by.
+//! The statistics of results.
 //!
-//! A sample that is not finite counts as not measured and is left out; `None` means that too few are left.
+//! A sample that is not finite counts as not measured and is left out; `None` means that too few samples are left.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// How many times [`bootstrap`] resamples.
+/// The number of bootstrap resamples.
 const RESAMPLES: usize = 2000;
-/// The bootstrap's seed: the same samples give the same interval.
+/// The bootstrap's seed, fixed so that the same samples give the same interval.
 const SEED: u64 = 0x0fa1_71a9;
 
 fn finite(samples: &[f64]) -> Vec<f64> {
@@ -22,7 +22,7 @@ pub fn mean(samples: &[f64]) -> Option<f64> {
     match samples.len() {
         0 => None,
         _ if sum.is_finite() => Some(sum / n),
-        // The sum is out of range, the mean is not.
+        // The sum overflows, but the mean does not.
         _ => Some(samples.iter().map(|sample| sample / n).sum()),
     }
 }
@@ -32,9 +32,9 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
 
-/// The quantile at `p`, by linear interpolation between the samples either side of place `(n - 1) p`, counted from
-/// zero in rising order (definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", 1996).
-/// A `p` outside 0 to 1 is taken as the nearer end; `None` when it is not a number.
+/// The quantile at `p`, by linear interpolation between the samples next to index `(n - 1) p`, counted from zero in ascending
+/// order (definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", 1996). `p` is clamped to 0 to 1; `None` if
+/// it is NaN.
 pub fn quantile(samples: &[f64], p: f64) -> Option<f64> {
     let mut samples = finite(samples);
     if samples.is_empty() || p.is_nan() {
@@ -44,30 +44,29 @@ pub fn quantile(samples: &[f64], p: f64) -> Option<f64> {
     let (index, part) = (place.floor() as usize, place.fract());
     let (_, &mut low, above) = samples.select_nth_unstable_by(index, f64::total_cmp);
     let high = above.iter().copied().min_by(f64::total_cmp).unwrap_or(low);
-    // Rounding must not carry the result outside the two samples.
+    // Clamped, as rounding may move the result outside the two samples.
     Some((low * (1.0 - part) + high * part).clamp(low, high))
 }
 
-/// Jain's fairness index of what each got: 1 when all got the same, 1/n when one got everything
-/// (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", DEC-TR-301, 1984).
-/// `None` when nobody got anything, or somebody less than nothing.
+/// Jain's fairness index of shares: 1 if all are equal, 1/n if one has everything (Jain, Chiu and Hawe, "A Quantitative Measure of
+/// Fairness", DEC-TR-301, 1984). `None` if all shares are zero, or one is negative.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let shares = finite(shares);
     let largest = shares.iter().copied().fold(0.0, f64::max);
     if largest == 0.0 || shares.iter().any(|share| *share < 0.0) {
         return None;
     }
-    // The index does not depend on the scale; dividing keeps squares in range.
+    // The index does not depend on the scale; the division prevents an overflow of the squares.
     let (sum, squares) = shares.iter().map(|share| share / largest).fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
     Some(sum * sum / (shares.len() as f64 * squares))
 }
 
-/// How much less than a base something is, in per cent of the base, by its [`ratio`] to that; negative where it is more.
+/// The loss against a base in per cent, by the [`ratio`] to the base; negative for a gain.
 pub fn loss_percent(ratio: f64) -> f64 {
     100.0 * (1.0 - ratio)
 }
 
-/// Half the 95% interval of the mean ([`student`]), as a part of the mean. `None` below two samples, or with a mean of zero.
+/// Half the 95% interval of the mean ([`student`]), as a fraction of the mean. `None` below two samples, or with a mean of zero.
 pub fn half_width(samples: &[f64]) -> Option<f64> {
     let [low, high] = student(samples)?;
     let width = (high - low) / 2.0 / mean(samples)?.abs();
@@ -75,8 +74,8 @@ pub fn half_width(samples: &[f64]) -> Option<f64> {
 }
 
 /// The 95% confidence interval of a statistic by the percentile bootstrap, with 2,000 resamples and a fixed seed
-/// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). It takes time in proportion to 2,000
-/// times the samples. `None` below two samples.
+/// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Its time is proportional to 2,000 times the
+/// number of samples. `None` below two samples.
 pub fn bootstrap(samples: &[f64], statistic: fn(&[f64]) -> Option<f64>) -> Option<[f64; 2]> {
     let samples = finite(samples);
     if samples.len() < 2 {
@@ -93,8 +92,8 @@ pub fn bootstrap(samples: &[f64], statistic: fn(&[f64]) -> Option<f64>) -> Optio
     Some([quantile(&estimates, 0.025)?, quantile(&estimates, 0.975)?])
 }
 
-/// The ratio of the mean of `values` to that of `base`, with its 95% interval by the percentile bootstrap over both, as
-/// [`bootstrap`] makes it; no interval below two samples of either. `None` when the base's mean is not above zero.
+/// The ratio of the mean of `values` to that of `base`, with its 95% interval by the percentile bootstrap over both (see
+/// [`bootstrap`]); no interval below two samples of either. `None` if the base's mean is not above zero.
 pub fn ratio(values: &[f64], base: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     let quotient = |values: &[f64], base: &[f64]| {
         let ratio = mean(values)? / mean(base).filter(|base| *base > 0.0)?;
@@ -113,8 +112,8 @@ pub fn ratio(values: &[f64], base: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     Some((estimate, quantile(&ratios, 0.025).zip(quantile(&ratios, 0.975)).map(Into::into)))
 }
 
-/// The 95% confidence interval of the mean by Student's t: right for few samples that are close to normal.
-/// `None` below two samples.
+/// The 95% confidence interval of the mean by Student's t, for few samples that are nearly normally distributed. `None` below two
+/// samples.
 pub fn student(samples: &[f64]) -> Option<[f64; 2]> {
     let samples = finite(samples);
     let mean = mean(&samples)?;
@@ -125,8 +124,8 @@ pub fn student(samples: &[f64]) -> Option<[f64; 2]> {
     interval.iter().all(|end| end.is_finite()).then_some(interval)
 }
 
-/// The 0.975 quantile of Student's t. Up to 30 degrees of freedom from the usual table, beyond by two terms of its
-/// expansion about the normal quantile (Abramowitz and Stegun, 26.7.5), which is then right to four places.
+/// The 0.975 quantile of Student's t: from the usual table up to 30 degrees of freedom, beyond that by two terms of its expansion
+/// about the normal quantile (Abramowitz and Stegun, 26.7.5), which are accurate to four decimal places there.
 fn t975(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
@@ -217,16 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn student_agrees_with_the_books() {
-        // 2.776 x sqrt(2.5) / sqrt(5) about 3.
+    fn student_agrees_with_published_values() {
+        // 3 +- 2.776 x sqrt(2.5) / sqrt(5).
         let [low, high] = student(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((low - 1.0368).abs() < 1e-3 && (high - 4.9632).abs() < 1e-3);
         assert!((t975(40) - 2.0211).abs() < 1e-4 && (t975(120) - 1.9799).abs() < 1e-4);
     }
 
-    /// An interval that covers the truth in about 95 of 100 repeats, drawn from a known distribution.
+    /// The interval covers the true mean of a known distribution in about 95 of 100 repeats.
     #[test]
-    fn a_bootstrap_interval_covers_the_truth() {
+    fn a_bootstrap_interval_covers_the_true_mean() {
         let mut random = StdRng::seed_from_u64(1);
         let covered = (0..200)
             .filter(|_| {

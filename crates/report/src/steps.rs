@@ -1,43 +1,43 @@
-//! Whether delays come in steps of a scheduler's slice: judged by the data, not by eye.
+//! A test of whether delays come in steps of a scheduler's time slice.
 //!
-//! Who waits for a CPU that others use in slices waits for whole slices. A packet that comes somewhere in that time waits
-//! for the rest of it, so the delays of all packets are spread evenly; those of packets that are [`first`] to find the
-//! receiver away, as where each is sent when the one before has come, gather at multiples of the slice. Seen as angles of a circle that is one slice long, such delays point one way, and delays of any other origin
-//! point all ways. That is Rayleigh's test with a known direction, the V test (Mardia and Jupp, "Directional Statistics",
-//! 2000, section 6.3.1).
+//! A guest that waits for a CPU which others use in slices waits for whole slices. A packet that arrives at some moment of that wait
+//! is delayed for the rest of it, so the delays of all packets are spread evenly. But the delays of packets that are the [`first`] to
+//! find the receiver waiting, as when each is sent after the one before has arrived, cluster at multiples of the slice. As angles on
+//! a circle with the circumference of a slice, such delays have a common direction; delays of another origin do not. This is
+//! Rayleigh's test with a known direction, the V test (Mardia and Jupp, "Directional Statistics", 2000, section 6.3.1).
 
 use std::f64::consts::TAU;
 
 use crate::stats;
 
-/// The least strength that counts as steps. All delays at multiples have 1; delays spread evenly about each multiple
-/// over a third of the slice either side still have 0.41.
+/// The least strength that counts as steps. It is 1 if all delays are multiples of the slice, and still 0.41 if they are spread
+/// evenly over a third of the slice on either side of each multiple.
 pub const STRENGTH: f64 = 0.3;
-/// The least score: chance alone reaches it once in a thousand.
+/// The least score that counts as steps: random delays reach it with a probability of 1 in 1000.
 pub const SCORE: f64 = 3.09;
-/// How far delays gather at multiples of a slice.
+/// How strongly delays cluster at multiples of a slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
-    /// The share of delays that exceed the least delay by half a slice or more: those that waited. 0 to 1.
+    /// The share of packets that waited: their delays exceed the least delay by half a slice or more. 0 to 1.
     pub waited: f64,
-    /// The mean cosine of the angles of those that waited: 1 if all are at multiples of the slice, 0 if they are spread
-    /// evenly, -1 if all are half-way between. 0 if none waited.
+    /// The mean cosine of the angles of those that waited: 1 if all are at multiples of the slice, 0 if they are spread evenly, -1 if
+    /// all are half-way between multiples. 0 if none waited.
     pub strength: f64,
-    /// The strength in standard deviations of what chance makes of as many delays.
+    /// The strength in standard deviations of that of as many random delays.
     pub score: f64,
 }
 
 impl Steps {
-    /// Whether steps of this slice are there: those that waited gather, and not by chance.
+    /// Whether the delays have steps of this slice: they cluster, and not by chance.
     pub fn present(&self) -> bool {
         self.strength >= STRENGTH && self.score >= SCORE
     }
 }
 
-/// Measures steps of `slice` in delays of the same unit. What a delay has without waiting, the 5% quantile, is taken off
+/// Measures steps of `slice` in delays, both in the same unit. The delay without waiting, taken as the 5% quantile, is subtracted
 /// first. Samples that are not finite count as not measured.
 ///
-/// `None` without samples, or where the slice is no length.
+/// `None` without samples, or if the slice is not positive and finite.
 pub fn steps(delays: &[f64], slice: f64) -> Option<Steps> {
     if !(slice.is_finite() && slice > 0.0) {
         return None;
@@ -51,33 +51,33 @@ pub fn steps(delays: &[f64], slice: f64) -> Option<Steps> {
     Some(Steps { waited: waited / slices.len().max(1) as f64, strength, score: strength * (2.0 * waited).sqrt() })
 }
 
-/// The delays of packets that were sent after all before them had come: of those that one absence of the receiver holds
-/// up, the first alone. Where packets follow each other closely, its delay is the absence's length.
+/// The delays of packets that were sent after all earlier ones had arrived: only the first packet of those that one absence of the
+/// receiver delays. If packets follow each other closely, its delay is the length of the absence.
 ///
-/// `sent` gives time of sending and delay in one unit, in the order of sending; a time before the last one begins anew. A
-/// delay that is not finite is a packet that never came.
+/// `sent` gives the time of sending and the delay in the same unit, in the order of sending; an earlier time than the last one starts
+/// another repeat. A delay that is not finite is a lost packet.
 pub fn first(sent: impl IntoIterator<Item = [f64; 2]>) -> Vec<f64> {
-    let (mut last, mut all_came) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    let (mut last, mut all_arrived) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     let mut delays = Vec::new();
     for [at, delay] in sent {
         if at < last {
-            all_came = f64::NEG_INFINITY;
+            all_arrived = f64::NEG_INFINITY;
         }
         last = at;
         if delay.is_finite() {
-            if at >= all_came {
+            if at >= all_arrived {
                 delays.push(delay);
             }
-            all_came = all_came.max(at + delay);
+            all_arrived = all_arrived.max(at + delay);
         }
     }
     delays
 }
 
-/// The step that delays gather at best, of those from `least` to `most`, and how well. Of steps that do nearly as well (a
-/// half of the right one does) the longest is it.
+/// The step from `least` to `most` at whose multiples delays cluster best, and how strongly. Of steps that are nearly as good (half
+/// of the true step is) it is the longest.
 ///
-/// `None` where no step between the two is [`Steps::present`].
+/// `None` if no step in the range is [`Steps::present`].
 pub fn best(delays: &[f64], least: f64, most: f64) -> Option<(f64, Steps)> {
     /// Candidates from `least` to `most`.
     const CANDIDATES: u32 = 240;
@@ -87,7 +87,7 @@ pub fn best(delays: &[f64], least: f64, most: f64) -> Option<(f64, Steps)> {
         .filter(|(_, steps)| steps.present())
         .collect();
     let strongest = found.iter().map(|(_, steps)| steps.strength).fold(0.0, f64::max);
-    // Neighbours of the longest good candidate may be better: the best within a tenth of it.
+    // Takes the best candidate within a tenth of the longest good one, as its neighbours may be better.
     let (longest, _) = *found.iter().rev().find(|(_, steps)| steps.strength >= 0.9 * strongest)?;
     found
         .into_iter()
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Delays in steps: a way of `base`, `k` slices of waiting, and noise of at most `noise` slices either side.
+    /// Delays in steps: `base`, plus `k` slices of waiting, plus or minus at most `noise` slices.
     fn stepped(slice: f64, base: f64, noise: f64) -> impl Strategy<Value = Vec<f64>> {
         let delay = (0u32..4, -noise..=noise)
             .prop_map(move |(k, off)| base + (f64::from(k) * slice + off.max(-base / slice) * slice).max(0.0));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// Delays that gather at multiples are found, whatever the slice, the way and a noise of a tenth.
+        /// Steps are found for any slice and base, with a noise of a tenth of a slice.
         #[test]
         fn steps_are_found(delays in (5.0..50.0f64, 0.0..5.0f64).prop_flat_map(|(slice, base)| {
             stepped(slice, base, 0.1).prop_map(move |delays| (slice, delays))
@@ -120,21 +120,21 @@ mod tests {
             prop_assert!((step / slice - 1.0).abs() < 0.1, "{step} for {slice}");
         }
 
-        /// Delays spread evenly over whole slices have no steps: what is found stays within chance.
+        /// Delays spread evenly over whole slices have no steps.
         #[test]
         fn an_even_spread_has_none(places in Just((0..300).collect::<Vec<u32>>()).prop_shuffle(), slice in 5.0..50.0f64) {
             let delays: Vec<f64> = places.iter().map(|place| f64::from(*place) / 100.0 * slice).collect();
             prop_assert!(!steps(&delays, slice).unwrap().present());
         }
 
-        /// A receiver that is away for one or two slices at a time, and packets at even intervals: of all delays there is no
-        /// step to be seen, of the first ones there is.
+        /// The receiver is absent for one or two slices at a time, and packets are sent at even intervals: all delays together have no
+        /// steps, but those of the first packets have.
         #[test]
-        fn absences_are_seen_in_the_first_that_met_them(
+        fn absences_give_steps_in_the_first_delays_only(
             stays in prop::collection::vec((0.2..1.5f64, 1u32..3), 120..200), interval in 0.5..2.0f64,
         ) {
             let slice = 30.0;
-            // Turns of running and being away, each a length; a packet that meets an absence comes at its end.
+            // Alternating times of running and absence; a packet sent during an absence arrives at its end.
             let mut ends = Vec::new();
             let mut at = 0.0;
             for (run, away) in stays {
@@ -154,7 +154,7 @@ mod tests {
             prop_assert!((step - slice).abs() < 3.0, "{step}");
         }
 
-        /// Neither the unit nor the order matters, and whatever is put in, the measures stay in their ranges.
+        /// The measures stay in their ranges for any input.
         #[test]
         fn measures_stay_in_range(delays in prop::collection::vec(any::<f64>(), 0..50), slice in any::<f64>()) {
             if let Some(found) = steps(&delays, slice) {

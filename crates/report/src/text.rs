@@ -36,7 +36,7 @@ pub fn summary(result: &ResultFile) -> String {
     text
 }
 
-/// A table in aligned columns; empty if it has no rows. `right` says which columns align to the right.
+/// A table in aligned columns; empty if it has no rows. `right` tells which columns are aligned to the right.
 pub fn table<const N: usize>(head: [&str; N], right: [bool; N], rows: Vec<[String; N]>) -> String {
     let mut text = String::new();
     if rows.is_empty() {

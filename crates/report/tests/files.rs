@@ -1,4 +1,4 @@
-//! What is written is read again; what is wrong is refused with its place.
+//! Result files are written and read again; invalid ones are refused with the place of the error.
 #![forbid(unsafe_code)]
 
 mod sample;
@@ -67,10 +67,10 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_is_written_is_read_again(result in results()) {
+    fn a_written_result_is_read_again(result in results()) {
         let json = result.to_json();
         let again = ResultFile::from_json(&json, "result.json").unwrap();
-        // Not a number is not equal to itself; its text is.
+        // Compared as text, as NaN is not equal to itself.
         prop_assert_eq!(again.to_json(), json);
         prop_assert_eq!(format!("{again:?}"), format!("{result:?}"));
         prop_assert!(html::page(&[&result]).ends_with("</html>"));
@@ -79,7 +79,7 @@ proptest! {
     }
 }
 
-/// The error that a changed demo gives.
+/// The error message for a changed sample.
 fn refused(change: impl FnOnce(&mut serde_json::Value)) -> String {
     let mut json = serde_json::from_str(&sample::demo().to_json()).unwrap();
     change(&mut json);
@@ -87,7 +87,7 @@ fn refused(change: impl FnOnce(&mut serde_json::Value)) -> String {
 }
 
 #[test]
-fn another_version_is_refused_whatever_its_shape() {
+fn another_schema_is_refused_whatever_its_fields() {
     let error = ResultFile::from_json(r#"{"experiment": 7, "schema": "fairlane-result/2"}"#, "r.json").unwrap_err();
     assert!(matches!(error, Error::Schema { .. }));
     assert_eq!(error.to_string(), "r.json: schema is `fairlane-result/2`; this version knows `fairlane-result/1`");
@@ -134,7 +134,7 @@ fn unknown_keys_are_ignored() {
 }
 
 #[test]
-fn a_result_that_contradicts_itself_is_not_written() {
+fn an_inconsistent_result_is_not_written() {
     let mut result = ResultFile::new("bad");
     result.figure(Figure::lines("a").series(["missing"]));
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("never");
@@ -143,7 +143,7 @@ fn a_result_that_contradicts_itself_is_not_written() {
 }
 
 #[test]
-fn the_file_system_s_refusal_names_the_path() {
+fn a_file_error_names_the_path() {
     let error = sample::demo().write("/dev/null/out".as_ref()).unwrap_err().to_string();
     assert!(error.starts_with("cannot create /dev/null/out: "), "{error}");
     let error = ResultFile::read("/nowhere/result.json".as_ref()).unwrap_err().to_string();
@@ -151,7 +151,7 @@ fn the_file_system_s_refusal_names_the_path() {
 }
 
 #[test]
-fn a_series_is_a_line_of_the_file() {
+fn each_series_is_one_line_of_the_file() {
     let result = sample::demo();
     let json = result.to_json();
     assert_eq!(json.lines().filter(|line| line.starts_with("    {\"name\": ")).count(), result.series.len());
@@ -159,7 +159,7 @@ fn a_series_is_a_line_of_the_file() {
 }
 
 #[test]
-fn results_are_found_below_directories_and_joined() {
+fn results_are_found_in_subdirectories_and_joined() {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("found");
     let _ = fs::remove_dir_all(&home);
     for run in ["b", "a/deep", "a"] {
@@ -169,23 +169,23 @@ fn results_are_found_below_directories_and_joined() {
     std::os::unix::fs::symlink(&home, home.join("a/round")).unwrap();
     let own = |run: &str| home.join(run).join("result.json");
     let found = find(&[home.join("b"), home.clone(), own("a")]).unwrap();
-    assert_eq!(found, [own("b"), own("a/deep"), own("a")], "each once, in order, and no way round");
+    assert_eq!(found, [own("b"), own("a/deep"), own("a")], "each once, in order, without following the link");
     let results: Vec<_> = found.iter().map(|file| ResultFile::read(file).unwrap()).collect();
     let page = home.join("new/report.html");
     write_page(&page, &results.iter().collect::<Vec<_>>()).unwrap();
     assert!(fs::read_to_string(page).unwrap().contains("1 experiment, 3 runs"));
 
     let errors = find(&[home.join("empty"), home.join("b"), home.join("new")]).unwrap_err();
-    let said: Vec<_> = errors.iter().map(Error::to_string).collect();
-    assert_eq!(said.len(), 2);
-    assert!(said[0].contains("found/empty: holds no result.json") && said[0].contains("--out"), "{said:?}");
-    // A file that is not there is left for reading, which names it.
+    let messages: Vec<_> = errors.iter().map(Error::to_string).collect();
+    assert_eq!(messages.len(), 2);
+    assert!(messages[0].contains("found/empty: holds no result.json") && messages[0].contains("--out"), "{messages:?}");
+    // A missing file is an error when it is read, with its name.
     let absent = find(&[home.join("none")]).unwrap();
     assert!(ResultFile::read(&absent[0]).unwrap_err().to_string().contains("found/none"));
 }
 
 #[test]
-fn figures_are_files_of_their_own() {
+fn each_figure_is_written_to_its_own_file() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("figures");
     let _ = fs::remove_dir_all(&dir);
     let mut named = ResultFile::new("HTTP sizes");

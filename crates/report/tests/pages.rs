@@ -1,4 +1,4 @@
-//! The page and the text of a realistic result, and of a hostile one.
+//! The page and the text of a realistic result, and of a hostile one that tries to inject markup.
 #![forbid(unsafe_code)]
 
 mod sample;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, html, text};
 
-/// The JSON that a page carries.
+/// The JSON in a page.
 fn data(page: &str) -> Vec<ResultFile> {
     let (_, rest) = page.split_once("<script id=\"results\" type=\"application/json\">").expect("the data block");
     let (json, _) = rest.split_once("</script>").expect("its end");
@@ -23,13 +23,13 @@ fn a_run_is_written_and_read_again() {
     assert_eq!(ResultFile::read(&dir).unwrap(), result);
     let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["report.html", "result.json"], "nothing is left beside them");
+    assert_eq!(names, ["report.html", "result.json"], "no temporary file is left");
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     assert_eq!(data(&page), [result]);
 }
 
 #[test]
-fn the_page_says_what_the_result_says() {
+fn the_page_shows_all_claims_and_figures() {
     let (one, mut two) = (sample::demo(), sample::demo());
     two.experiment = "again".to_owned();
     two.claims[1].holds = false;
@@ -46,27 +46,27 @@ fn the_page_says_what_the_result_says() {
             assert!(page.contains(part.as_str()), "{part}");
         }
     }
-    // Each claim has a chip in the table and one at its figure; the second result fails one of ours.
-    // The overview counts them in one more.
+    // Each claim has a chip in the table and one at its figure, and the overview has one more for their number. A claim about
+    // Fairlane fails in the second result.
     assert_eq!(page.matches("✗ fails").count(), 3);
     assert_eq!(page.matches("≠ differs").count(), 6);
     assert_eq!(page.matches("<svg").count(), 2 * 2 * one.figures.len());
     for page in [alone, page] {
         for outside in ["src=", "url(", "@import", "http:", "https:"] {
             let used = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains(outside);
-            assert!(!used, "the page needs nothing else, yet has {outside}");
+            assert!(!used, "the page must be self-contained, but has {outside}");
         }
         assert_eq!(page.matches("href=").count(), page.matches("href=\"#").count());
     }
 }
 
-/// The rows of a page's table that hold a text.
+/// The table rows of a page that contain a text.
 fn rows<'a>(page: &'a str, text: &str) -> Vec<&'a str> {
     page.split("<tr").skip(1).map(|row| row.split("</tr>").next().unwrap()).filter(|row| row.contains(text)).collect()
 }
 
 #[test]
-fn runs_of_an_experiment_stand_side_by_side() {
+fn runs_of_an_experiment_are_shown_side_by_side() {
     let run = |machine: &str, measured: &str, holds| {
         let mut result = sample::demo();
         result.source("002, figure 7", "Who offers more gets more.").machine(machine);
@@ -88,7 +88,7 @@ fn runs_of_an_experiment_stand_side_by_side() {
     assert!(cells[0].contains("xen, run 1") && cells[0].contains("75") && cells[0].contains("✓ holds"));
     assert!(cells[1].contains("kvm") && cells[1].contains("50") && cells[1].contains("≠ differs"));
     assert!(cells[2].contains("xen, run 2") && cells[2].contains("76"));
-    // Every link leads to something.
+    // Every link has a target.
     for link in page.split("href=\"#").skip(1) {
         let id = link.split('"').next().unwrap();
         assert_eq!(page.matches(&format!("id=\"{id}\"")).count(), 1, "{id}");
@@ -99,12 +99,12 @@ fn runs_of_an_experiment_stand_side_by_side() {
 }
 
 #[test]
-fn no_results_make_a_page_that_says_so() {
+fn the_page_of_no_results_shows_zero_runs() {
     assert!(html::page(&[]).contains("0 experiments, 0 runs"));
 }
 
 #[test]
-fn hostile_names_stay_names() {
+fn hostile_names_inject_no_markup() {
     let evil = "</script><img src=x onerror=alert(1)>\"'&]]>\u{1b}[2J\u{202e}";
     let mut result = ResultFile::new(evil);
     result.source(evil, evil).machine(evil).warn(evil);

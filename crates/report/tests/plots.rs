@@ -1,4 +1,4 @@
-//! Any data make a well-formed figure with everything inside it.
+//! Any data give a well-formed figure with everything inside its frame.
 #![forbid(unsafe_code)]
 
 mod sample;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-/// What a figure has of each kind, by the name and attributes of its elements.
+/// The elements of a figure.
 #[derive(Default)]
 struct Drawn {
     elements: Vec<Element>,
@@ -18,7 +18,7 @@ struct Drawn {
 struct Element {
     name: String,
     attributes: Vec<(String, String)>,
-    /// Whether it lies in the data's group.
+    /// Whether it is in the group of data.
     data: bool,
 }
 
@@ -31,7 +31,7 @@ impl Element {
         self.get(key).parse().unwrap_or_else(|_| panic!("{key} of {} is `{}`", self.name, self.get(key)))
     }
 
-    /// The absolute places of a path, a rectangle or a text.
+    /// The absolute coordinates of a path, a rectangle, a line or a text.
     fn places(&self) -> Vec<(f64, f64)> {
         match self.name.as_str() {
             "rect" => {
@@ -46,7 +46,7 @@ impl Element {
     }
 }
 
-/// The places that a path's upper-case commands go to.
+/// The end points of a path's upper-case (absolute) commands.
 fn absolute(d: &str) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (0.0, 0.0);
     let mut places = Vec::new();
@@ -65,7 +65,7 @@ fn absolute(d: &str) -> Vec<(f64, f64)> {
     places
 }
 
-/// Parses a figure; anything ill-formed is a failure.
+/// Parses a figure; panics if it is not well-formed.
 fn parse(svg: &str) -> Drawn {
     let stray = |c: char| c.is_control() && c != '\n';
     assert!(!svg.contains(stray), "a character that XML does not allow");
@@ -98,13 +98,13 @@ fn parse(svg: &str) -> Drawn {
 
 fn element(start: &BytesStart, data: bool) -> Element {
     let attributes = start.attributes().map(|attribute| {
-        let attribute = attribute.expect("an attribute, once");
+        let attribute = attribute.expect("a valid, unique attribute");
         (attribute.key.as_ref().to_owned(), attribute.value.to_string())
     });
     Element { name: start.name().as_ref().to_owned(), attributes: attributes.collect(), data }
 }
 
-/// Data lie between the grid's ends, and everything in the picture.
+/// Checks that data are within the grid, and everything within the frame.
 fn check(svg: &str) -> Drawn {
     let drawn = parse(svg);
     let frame: Vec<f64> = drawn.elements[0].get("viewBox").split(' ').map(|n| n.parse().unwrap()).collect();
@@ -112,7 +112,7 @@ fn check(svg: &str) -> Drawn {
     let least = |of: fn(&(f64, f64)) -> f64| grid.iter().map(of).fold(f64::INFINITY, f64::min);
     let most = |of: fn(&(f64, f64)) -> f64| grid.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
     let (left, right, top, bottom) = (least(|p| p.0), most(|p| p.0), least(|p| p.1), most(|p| p.1));
-    assert!(left < right && top < bottom, "an area");
+    assert!(left < right && top < bottom, "the area is empty");
     for element in &drawn.elements {
         for (x, y) in element.places() {
             assert!((-0.2..=frame[2] + 0.2).contains(&x) && (-0.2..=frame[3] + 0.2).contains(&y), "{x} {y} is outside");
@@ -126,7 +126,7 @@ fn check(svg: &str) -> Drawn {
 }
 
 #[test]
-fn the_demo_is_drawn_whole() {
+fn all_series_of_the_sample_are_drawn() {
     let result = sample::demo();
     for figure in &result.figures {
         for size in [Size::Wide, Size::Narrow] {
@@ -141,7 +141,7 @@ fn the_demo_is_drawn_whole() {
 }
 
 #[test]
-fn a_break_in_the_samples_is_a_break_in_the_line() {
+fn a_gap_in_the_samples_interrupts_the_line() {
     let mut result = ResultFile::new("gap");
     let values = [1.0, 2.0, f64::NAN, 3.0, f64::INFINITY, 4.0, 5.0];
     let points = values.iter().enumerate().map(|(x, y)| [x as f64, *y]);
@@ -154,7 +154,7 @@ fn a_break_in_the_samples_is_a_break_in_the_line() {
 }
 
 #[test]
-fn a_figure_without_data_says_so() {
+fn a_figure_without_data_has_a_note() {
     let mut result = ResultFile::new("empty");
     result.series(Series::new("none", "s", Axis::time()));
     result.series(Series::new("unmeasured", "s", Axis::time()).point(1.0, f64::NAN));
@@ -190,7 +190,7 @@ fn x() -> impl Strategy<Value = f64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn any_data_are_drawn_inside(
+    fn any_data_are_drawn_inside_the_frame(
         series in prop::collection::vec((".{0,40}", prop::collection::vec((x(), value()), 0..12), any::<bool>()), 0..12),
         marks in prop::collection::vec((any::<bool>(), -20.0..200.0, ".{0,20}"), 0..5),
         kind in 0..3usize,

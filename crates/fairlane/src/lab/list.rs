@@ -14,7 +14,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Seconds that booting the emulated computer with its guests takes, about.
+/// The approximate time to boot the emulated PC with its guests, in seconds.
 const BOOT: f64 = 15.0;
 
 /// An experiment, for programs.
@@ -24,7 +24,7 @@ struct Listed {
     source: String,
     figure: String,
     machines: Vec<MachineKind>,
-    /// With booting, on the emulated computer.
+    /// Including boots of the emulated PC.
     seconds: f64,
     /// CPUs that the machine has.
     cpus: usize,

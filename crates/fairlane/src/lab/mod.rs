@@ -1,4 +1,4 @@
-//! The lab: real guests on one machine in every way there is, and the sources' experiments on them.
+//! The lab's command: real guests on several kinds of machine, and published experiments on them.
 
 mod list;
 mod run;
@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Repeat the sources' experiments on machines of today
+/// Repeat published experiments on network virtualization: HAProxy Technologies (2011), Adamczyk and Chydzinski (2011), vSnoop (2010), Apparao, Makineni and Newell (2006)
 #[derive(clap::Subcommand)]
 pub enum Command {
     List(list::Args),

@@ -25,8 +25,8 @@ pub struct Args {
     /// The kind of machine
     #[arg(long, value_name = "KIND", default_value = "xen")]
     machine: MachineKind,
-    /// What serves the guests' cards: the machine's own (netback), or fairlane on xen, kvm, uml and qemu
-    #[arg(long, value_name = "BACKEND", default_value = "netback")]
+    /// The backend of the guests' cards: kernel (netback, vhost-net or a tap), or fairlane on xen, kvm, uml and qemu
+    #[arg(long, value_name = "BACKEND", default_value = "kernel")]
     backend: Backend,
     /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU, with --backend fairlane
     #[arg(long, value_enum, value_name = "OFF|ON", default_value = "off")]
@@ -61,7 +61,7 @@ enum Switch {
 enum ClockName {
     /// The real clock
     Wall,
-    /// A nanosecond an instruction, on xen: repeatable to the digit. Of requests, instructions are counted on box too
+    /// The virtual clock (icount), a nanosecond per instruction: repeatable to the digit. On xen; requests count instructions on box and kvm too
     Instructions,
 }
 
@@ -113,7 +113,7 @@ fn measure(
     screen: &Screen,
 ) -> Result<ResultFile, Error> {
     let scripts = match args.clock {
-        ClockName::Instructions if args.machine.keeps_time() => Some(images::directory()?),
+        ClockName::Instructions if args.machine.has_virtual_clock() => Some(images::directory()?),
         _ => None,
     };
     let boot = |topology: &_, clock: &_| machine::boot(args.machine, topology, clock, logs, &|what| screen.doing(what));
@@ -123,7 +123,7 @@ fn measure(
 
 /// What a reader must know who compares the result with the source's, whose file asks for so many repeats.
 fn caveats(result: &mut ResultFile, experiment: &Experiment, args: &Args, repeats: usize) {
-    if args.clock == ClockName::Instructions && !args.machine.keeps_time() {
+    if args.clock == ClockName::Instructions && !args.machine.has_virtual_clock() {
         let machine = args.machine;
         result.warn(format!("Instructions were counted while the real clock ran: machine {machine} has no other."));
     }
@@ -180,14 +180,14 @@ fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
         let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
         return refuse(format!("{name} does not run on machine {kind}; it runs on {}", kinds.join(", ")));
     }
-    let counts = kind.keeps_time() || kind.counts() && experiment.counts();
+    let counts = kind.has_virtual_clock() || kind.counts() && experiment.counts();
     if args.clock == ClockName::Instructions && !counts {
-        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has that of instructions"));
+        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has the virtual clock (icount)"));
     }
     if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
         return refuse(format!("{name} counts instructions: it needs --clock instructions"));
     }
-    if backend == Backend::Fairlane && !kind.takes_fairlane() {
+    if backend == Backend::Fairlane && !kind.supports_fairlane() {
         return refuse(format!("machine {kind} cannot have --backend fairlane; {} can", machine::with_fairlane()));
     }
     if args.early_ack == Switch::On && backend != Backend::Fairlane {

@@ -1,4 +1,4 @@
-//! A case of an experiment: a machine, what is done on it, and what else runs there.
+//! A case of an experiment: a topology, a procedure, and background load.
 
 use serde::Deserialize;
 
@@ -6,42 +6,42 @@ use super::fault::{Fault, guest_fault};
 use super::procedure::Procedure;
 use crate::{Join, Topology};
 
-/// CPUs that the lab's computers have at most: 0 to 7.
+/// The most CPUs a machine of the lab has: 0 to 7.
 pub const MOST_CPUS: usize = 8;
 
-/// One of the things an experiment compares.
+/// One of the cases an experiment compares.
 #[derive(Debug)]
 pub struct Case {
-    /// Its name, before those of its metrics; empty where there is one case only.
+    /// Its name, the prefix of its metrics; empty if there is only one case.
     pub name: String,
     /// The machine.
     pub topology: Topology,
-    /// What is done.
+    /// The measurement.
     pub procedure: Box<dyn Procedure>,
-    /// What runs beside it.
+    /// The load during the measurement.
     pub background: Background,
 }
 
-/// Work that keeps processors busy beside what is measured.
+/// Load that keeps guests' CPUs busy during a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// Where, guests counted from 1.
+    /// The guests it runs on, counted from 1.
     #[serde(default)]
     pub guests: Vec<usize>,
-    /// The share of a CPU each uses if it gets it, 0 to 1.
+    /// The share of a CPU that each guest's load uses if it can, 0 to 1.
     #[serde(default)]
     pub share: f64,
 }
 
 impl Case {
-    /// What stands before the names of its metrics.
+    /// The prefix of its metrics' names.
     pub fn prefix(&self) -> String {
         if self.name.is_empty() { String::new() } else { format!("{}/", self.name) }
     }
 }
 
-/// All metrics a result will have.
+/// The names of all metrics of the result.
 pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
     let own = cases.iter().flat_map(|case| {
         let prefix = case.prefix();
@@ -51,12 +51,12 @@ pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
     own.chain(joint).collect()
 }
 
-/// What is impossible about a topology.
+/// What is invalid about a topology.
 pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     let mut faults = Vec::new();
     let guests = &topology.guests;
     if guests.len() > 16 {
-        faults.push(("guests", format!("guests are {}: 16 at most fit a machine of the lab", guests.len())));
+        faults.push(("guests", format!("there are {} guests: a machine of the lab has 16 at most", guests.len())));
     }
     let places =
         guests.iter().enumerate().map(|(index, guest)| (format!("guest {}", index + 1), "guests", &guest.cpus));
@@ -65,7 +65,7 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
             faults.push((key, format!("{who} has no CPU: a list such as [0] is needed")));
         }
         for cpu in cpus.iter().filter(|cpu| **cpu >= MOST_CPUS) {
-            faults.push((key, format!("{who} is on CPU {cpu}, which is not there: CPUs are 0 to {}", MOST_CPUS - 1)));
+            faults.push((key, format!("{who} is on CPU {cpu}, which does not exist: CPUs are 0 to {}", MOST_CPUS - 1)));
         }
     }
     let of_guests =
@@ -85,13 +85,13 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     if topology.join == Join::Plain && guests.len() > 1 {
         faults.push((
             "join",
-            format!("join is plain, which carries one guest's card only, and guests are {}", guests.len()),
+            format!("join is plain, which carries one guest's card only, but there are {} guests", guests.len()),
         ));
     }
     faults
 }
 
-/// What is impossible about work in the background.
+/// What is invalid about background load.
 pub(super) fn background_faults(background: &Background, topology: &Topology) -> Vec<Fault> {
     let mut faults: Vec<Fault> =
         background.guests.iter().filter_map(|guest| guest_fault("guests", *guest, topology)).collect();

@@ -1,36 +1,36 @@
-//! Claims as data: a sentence, the metrics it is about, and the bounds within which it is true.
+//! Claims as data: a sentence, the metrics it is about, and the bounds within which it holds.
 
 use fairlane_report::{About, Claim, ResultFile, number, quantity};
 use serde::Deserialize;
 
 use crate::machine::Backend;
 
-/// A claim before the measurement.
+/// A claim to be judged by a measurement.
 ///
-/// Each metric named, or its ratio to the metric in `relative_to`, must lie within the bounds.
+/// It holds if each metric, or its ratio to the metric `relative_to`, lies within the bounds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimPlan {
-    /// What is claimed, as a sentence.
+    /// The claim, as a sentence.
     pub text: String,
-    /// The metrics it is about; all must be within the bounds.
+    /// The metrics it is about.
     pub metrics: Vec<String>,
-    /// The metric that they are divided by.
+    /// The metric they are divided by.
     #[serde(default)]
     pub relative_to: Option<String>,
-    /// The least that is right.
+    /// The lower bound.
     #[serde(default)]
     pub at_least: Option<f64>,
-    /// The most that is right.
+    /// The upper bound.
     #[serde(default)]
     pub at_most: Option<f64>,
     /// The title of the figure that shows it.
     #[serde(default)]
     pub shown_in: Option<String>,
-    /// The backend it is made of; of any if not given.
+    /// The backend it is about; any if not given.
     #[serde(default)]
     pub backend: Option<Backend>,
-    /// Whom it is about.
+    /// Whether it is a claim of the source or about Fairlane.
     #[serde(default = "about_source")]
     pub about: About,
 }
@@ -40,7 +40,7 @@ fn about_source() -> About {
 }
 
 impl ClaimPlan {
-    /// What is wrong with it, given the metrics there will be: key and message.
+    /// What is wrong with it, given the names of the result's metrics: key and message.
     pub(super) fn faults(&self, known: &[String]) -> Vec<(&'static str, String)> {
         let mut faults = Vec::new();
         if self.metrics.is_empty() {
@@ -56,7 +56,7 @@ impl ClaimPlan {
             }
         }
         match (self.at_least, self.at_most) {
-            (None, None) => faults.push(("text", "at_least, at_most or both must say what is right".to_owned())),
+            (None, None) => faults.push(("text", "a claim needs at_least, at_most or both".to_owned())),
             (Some(least), Some(most)) if least > most => {
                 faults.push(("at_least", format!("at_least must not be above at_most ({most}), not {least}")));
             }
@@ -69,12 +69,12 @@ impl ClaimPlan {
         faults
     }
 
-    /// The verdict of what was measured. What was not measured is not true.
+    /// Judges the claim by a result. A claim about a metric that was not measured does not hold.
     pub fn judge(&self, source: &str, result: &ResultFile) -> Claim {
         let value = |name: &String| result.metrics.get(name).map_or(f64::NAN, |metric| metric.value);
         let unit = |name: &String| result.metrics.get(name).map_or("", |metric| &metric.unit);
         let base = self.relative_to.as_ref().map(value);
-        let right = |judged: f64| {
+        let within = |judged: f64| {
             judged.is_finite()
                 && self.at_least.is_none_or(|least| judged >= least)
                 && self.at_most.is_none_or(|most| judged <= most)
@@ -88,9 +88,9 @@ impl ClaimPlan {
                 (Some(base), Some(other)) => {
                     let times = value(name) / base;
                     let base = quantity(base, unit(other));
-                    (right(times), format!("{name} {own}{interval}, {} times {other} {base}", number(times)))
+                    (within(times), format!("{name} {own}{interval}, {} times {other} {base}", number(times)))
                 }
-                _ => (right(value(name)), format!("{name} {own}{interval}")),
+                _ => (within(value(name)), format!("{name} {own}{interval}")),
             }
         };
         let judged: Vec<(bool, String)> = self.metrics.iter().map(measured).collect();

@@ -1,11 +1,11 @@
-//! What is wrong with an experiment's section, and checks that several share.
+//! Faults of an experiment's section, and checks that several sections share.
 
 use crate::{Node, Topology};
 
-/// Something wrong with a section: the key it stands at, and the message.
+/// A fault of a section: the key at fault, and the message.
 pub(super) type Fault = (&'static str, String);
 
-/// Says so where a guest does not exist.
+/// A fault if the topology has no such guest.
 pub(super) fn guest_fault(key: &'static str, guest: usize, topology: &Topology) -> Option<Fault> {
     let there = topology.guests.len();
     let known = match there {
@@ -24,7 +24,7 @@ pub(super) fn node_fault(key: &'static str, node: Node, topology: &Topology) -> 
     }
 }
 
-/// Says so where a number is not within its limits.
+/// Adds a fault if a number is outside its limits.
 pub(super) fn limits(faults: &mut Vec<Fault>, key: &'static str, value: f64, least: f64, most: f64) {
     if !(least..=most).contains(&value) {
         faults.push((key, format!("{key} must be {least} to {most}, not {value}")));

@@ -1,8 +1,8 @@
-//! Experiments are data: a machine's plan, a procedure, how often, and what a source claims to come of it.
+//! Experiments are data: a topology, a procedure, the number of repeats, and the claims of a source.
 //!
 //! [`Experiment::parse`] reads a file and checks all of it before anything starts. [`run`] boots the machines of its cases,
-//! performs the procedure and judges the claims by what was measured. A procedure says what to do as a [`Plan`] and
-//! reads what came of it; it neither starts nor waits for anything itself.
+//! runs the procedure and judges the claims by the measurements. A procedure only computes: it turns its keys into a [`Plan`]
+//! and the plan's outcomes into metrics.
 
 mod case;
 mod claim;
@@ -29,26 +29,26 @@ pub use run::{Boot, Options, Watch, run};
 use crate::machine::Backend;
 use crate::{MachineKind, Topology};
 
-/// An experiment, checked.
+/// An experiment that passed all checks.
 #[derive(Debug)]
 pub struct Experiment {
     /// Its name: letters, digits and hyphens.
     pub name: String,
-    /// Whose experiment it repeats, such as `002, figure 4`.
+    /// The published experiment it repeats, such as `002, figure 4`.
     pub source: String,
     /// The source's figure in words.
     pub figure: String,
     /// The kinds of machine it can run on.
     pub machines: Vec<MachineKind>,
-    /// The guests' backends it can run with, on a machine that has a choice.
+    /// The guests' backends it can run with, if the machine has several.
     pub backends: Vec<Backend>,
-    /// The factor on all rates and the link, by kind of machine, where one cannot carry the source's.
+    /// The factor on all rates and the link, by kind of machine, for kinds that cannot carry the source's rates.
     pub scale: BTreeMap<MachineKind, f64>,
     /// How often each case is repeated.
     pub repeats: Repeats,
-    /// What is compared: one or more.
+    /// The cases it compares: one or more.
     pub cases: Vec<Case>,
-    /// What the source claims.
+    /// The claims it judges.
     pub claims: Vec<ClaimPlan>,
 }
 
@@ -58,7 +58,7 @@ macro_rules! built_in {
         ($name, include_str!(concat!("../../../../experiments/", $name, ".toml")))
     };
 }
-/// The experiments that come with the lab: name and text of the file.
+/// The built-in experiments: name and text of the file.
 pub const BUILT_IN: [(&str, &str); 17] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
@@ -80,18 +80,18 @@ pub const BUILT_IN: [(&str, &str); 17] = [
 ];
 
 impl Experiment {
-    /// How long it takes at most on its machines, in seconds, without booting.
+    /// How long its measurements take at most, in seconds, without booting.
     pub fn seconds(&self) -> f64 {
         self.cases.iter().map(|case| case.procedure.seconds() * self.repeats.most() as f64).sum()
     }
 
-    /// How many machines are booted one after another: cases in a row with the same topology share one.
+    /// How many machines are booted one after another: consecutive cases with the same topology share one.
     pub fn boots(&self) -> usize {
         self.cases.chunk_by(|a, b| a.topology == b.topology).count()
     }
 
-    /// Has its machines serve guests' cards by a backend, with early ack in each case, or only where the file says so. A bare
-    /// machine is there to be compared with, and claims about another backend are not made.
+    /// Sets the backend of the guests' cards, and early ack in each case; without `early_ack` a case has it only if the file says
+    /// so. Bare machines, which are there to compare with, do not change. Claims about another backend are removed.
     pub fn serve_by(&mut self, backend: Backend, early_ack: bool) {
         for case in self.cases.iter_mut().filter(|case| !case.topology.bare) {
             case.topology.backend = backend;
@@ -100,19 +100,19 @@ impl Experiment {
         self.claims.retain(|claim| claim.backend.is_none_or(|about| about == backend));
     }
 
-    /// Shortens it to a trial: few repeats and short loads. What it measures is then too little to judge a source by.
+    /// Shortens it to a trial: two repeats at most and short loads. That is too little to judge a source's claims by.
     pub fn shorten(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(2));
         self.cases.iter_mut().for_each(|case| case.procedure.shorten());
     }
 
-    /// Has cases measure instructions instead of times, where that can be, on a kind of machine. Claims about times are not made
-    /// then.
+    /// Makes cases measure instructions instead of times, if their procedure and this kind of machine can. Claims about times
+    /// are removed.
     pub fn count(&mut self, kind: MachineKind) {
         for case in &mut self.cases {
             let kind = if case.topology.bare { kind.bare() } else { kind };
-            if case.procedure.count(kind.keeps_time()) {
-                // What the doctor executes is not to be counted.
+            if case.procedure.count(kind.has_virtual_clock()) {
+                // The doctor's own instructions must not be counted.
                 case.topology = Topology { count: true, doctor: false, ..case.topology.clone() };
             }
         }
@@ -125,13 +125,13 @@ impl Experiment {
         self.cases.iter().all(|case| case.topology.count)
     }
 
-    /// Fixes how often each case is repeated: what is done may not depend on what was measured, and as each instruction is
-    /// emulated in turn, three times at most. That is the fewest repeats whose spread says something.
+    /// Fixes the number of repeats, for the virtual clock (icount): a replay cannot depend on what was measured. As emulation with
+    /// that clock is slow, each case is repeated three times at most, the fewest that give an interval.
     pub fn fix_repeats(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(repeats::LEAST));
     }
 
-    /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's.
+    /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's rates.
     pub fn scale(&mut self, factor: f64) {
         for case in &mut self.cases {
             case.procedure.scale(factor);

@@ -1,7 +1,7 @@
-//! From the text of a file to an [`Experiment`], or to everything that is wrong with it.
+//! Parses the text of a file into an [`Experiment`], or into the list of everything that is wrong with it.
 //!
-//! The file is taken apart into sections; each is read by serde, and what it says is checked against the others. A case
-//! replaces keys of `[topology]`, `[procedure]` and `[background]`, so each case's own are put together first.
+//! The file is split into sections. Each is read by serde and then checked against the others. A case replaces keys of
+//! `[topology]`, `[procedure]` and `[background]`, so each case's sections are merged before they are read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -34,15 +34,15 @@ const KEYS: [&str; 12] = [
     "case",
     "claim",
 ];
-/// The most repeats of a file that does not say.
+/// The most repeats if the file does not give a number.
 const MOST: usize = 30;
 const CASE_KEYS: [&str; 4] = ["name", "topology", "procedure", "background"];
 
 impl Experiment {
-    /// Reads the text of an experiment's file; problems carry `file_name`.
+    /// Parses the text of an experiment's file; problems name it by `file_name`.
     ///
     /// # Errors
-    /// All problems that do not hide each other, in the order of the file.
+    /// All problems that can be found in one pass, in the order of the file.
     pub fn parse(file_name: &str, text: &str) -> Result<Experiment, Vec<Problem>> {
         let document = document(file_name, text)?;
         let mut problems = Problems::new(file_name, text);
@@ -54,7 +54,7 @@ impl Experiment {
     }
 }
 
-/// A table and where it stands.
+/// A table and its position in the file.
 #[derive(Clone)]
 struct Section<'a> {
     span: Range<usize>,
@@ -62,7 +62,7 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Where a key's value stands; the section itself where it has none.
+    /// The position of a key's value; that of the section if the key is absent.
     fn span(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or(self.span.clone(), Spanned::span)
     }
@@ -74,7 +74,7 @@ impl<'a> Section<'a> {
         read_value(value, |value| T::deserialize(value), span, key, problems)
     }
 
-    /// As [`Section::take`], for what must be there.
+    /// As [`Section::take`], for a required key.
     fn need<T: DeserializeOwned>(&mut self, key: &str, problems: &mut Problems) -> Option<T> {
         if !self.table.contains_key(key) {
             problems.add(self.span.clone(), format!("{key} is missing"));
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
         self.take(key, problems)
     }
 
-    /// Takes a table out; an absent one is empty.
+    /// Takes a table out; an absent one gives an empty section.
     fn section(&mut self, key: &str, problems: &mut Problems) -> Section<'a> {
         let Some(value) = self.table.remove(key) else {
             return Section { span: self.span.clone(), table: DeTable::new() };
@@ -91,7 +91,7 @@ impl<'a> Section<'a> {
         Section::of(value, key, problems).unwrap_or(Section { span, table: DeTable::new() })
     }
 
-    /// Takes out the tables that the file writes as `[[key]]`.
+    /// Takes out the tables written as `[[key]]`.
     fn sections(&mut self, key: &str, problems: &mut Problems) -> Vec<Section<'a>> {
         let Some(value) = self.table.remove(key) else { return Vec::new() };
         let span = value.span();
@@ -113,7 +113,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports keys that nobody knows.
+    /// Reports unknown keys.
     fn only(&self, title: &str, keys: &[&str], problems: &mut Problems) {
         for key in self.table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             let wrong = unknown_name("key", key.get_ref(), keys.iter().copied());
@@ -121,7 +121,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The section with the keys of another in place of its own.
+    /// The section with the keys of another replacing its own.
     fn with(&self, other: &Section<'a>) -> Section<'a> {
         let mut both = self.clone();
         for (key, value) in &other.table {
@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
         read_value(value, |value| T::deserialize(value), self.span.clone(), title, problems)
     }
 
-    /// Reports what is wrong with what the section says.
+    /// Reports faults of the section.
     fn report(&self, faults: Vec<Fault>, problems: &mut Problems) {
         for (key, message) in faults {
             problems.add(self.span(key), message);
@@ -209,7 +209,7 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
     })
 }
 
-/// None where a case cannot be read at all.
+/// None if a case cannot be read at all.
 fn read_cases(file: &mut Section, problems: &mut Problems) -> Option<Vec<Case>> {
     let base = CASE_KEYS[1..].iter().map(|key| file.section(key, problems)).collect::<Vec<Section>>();
     let written = file.sections("case", problems);
@@ -223,7 +223,7 @@ fn read_cases(file: &mut Section, problems: &mut Problems) -> Option<Vec<Case>> 
         let span = section.span("name");
         let name: String = section.need("name", problems).unwrap_or_default();
         if !names.insert(name.clone()) {
-            problems.add(span, format!("an earlier case is named `{}`, each needs its own name", name.escape_debug()));
+            problems.add(span, format!("an earlier case is named `{}`: names must differ", name.escape_debug()));
         }
         let own = CASE_KEYS[1..].iter().map(|key| section.section(key, problems));
         let both: Vec<Section> = own.zip(&base).map(|(own, base)| base.with(&own)).collect();

@@ -1,13 +1,13 @@
-//! What the repeats of a case measured.
+//! The samples of a case's repeats.
 
 use std::collections::BTreeMap;
 
 use fairlane_report::{Metric, ResultFile, Series};
 
-/// How a metric follows from its samples.
+/// How a metric is computed from its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// The mean of a sample a repeat, with Student's interval.
+    /// The mean of one sample per repeat, with Student's interval.
     OfRepeats,
     /// The mean of many samples, with a bootstrap interval.
     Mean,
@@ -23,9 +23,9 @@ pub struct Record {
     metrics: BTreeMap<String, (Statistic, String, Vec<f64>)>,
     /// Raw samples, by name.
     series: Vec<Series>,
-    /// What was said in words, by name: one a repeat, or one of all.
+    /// Notes in words, by name: one per repeat, or one for all of them.
     words: BTreeMap<String, Vec<String>>,
-    /// Repeats whose samples these are.
+    /// The number of repeats so far.
     pub repeats: usize,
 }
 
@@ -36,17 +36,17 @@ impl Record {
         self.metrics.entry(name.to_owned()).or_insert_with(entry).2.extend(samples);
     }
 
-    /// Sets what was computed from all repeats so far.
+    /// Sets a metric computed from all repeats so far.
     pub fn set(&mut self, name: &str, unit: &str, value: f64) {
         self.metrics.insert(name.to_owned(), (Statistic::Computed, unit.to_owned(), vec![value]));
     }
 
-    /// The samples of a metric; none of one that is unknown.
+    /// The samples of a metric; empty if it is unknown.
     pub fn samples(&self, name: &str) -> &[f64] {
         self.metrics.get(name).map_or(&[], |(_, _, samples)| samples)
     }
 
-    /// Adds raw samples: to the series of that name, where there is one. Without a group they are about the case.
+    /// Adds raw samples, to the series of that name if there is one. A series without a group belongs to the case's group.
     pub fn series(&mut self, samples: Series) {
         match self.series.iter_mut().find(|series| series.name == samples.name) {
             Some(series) => series.points.extend(samples.points),
@@ -54,17 +54,17 @@ impl Record {
         }
     }
 
-    /// Keeps what was said in a repeat, or of all of them.
-    pub fn say(&mut self, name: &str, words: String) {
+    /// Adds a note in words on a repeat, or on all of them.
+    pub fn note(&mut self, name: &str, words: String) {
         self.words.entry(name.to_owned()).or_default().push(words);
     }
 
-    /// What was said in words, by name: one a repeat, or one of all.
-    pub fn words(&self) -> &BTreeMap<String, Vec<String>> {
+    /// Notes in words, by name: one per repeat, or one for all of them.
+    pub fn notes(&self) -> &BTreeMap<String, Vec<String>> {
         &self.words
     }
 
-    /// The raw samples of a series, `[x, value]` each; none of one that is unknown.
+    /// The raw samples of a series, each `[x, value]`; empty if it is unknown.
     pub fn points(&self, name: &str) -> &[[f64; 2]] {
         self.series.iter().find(|series| series.name == name).map_or(&[], |series| &series.points)
     }
@@ -74,7 +74,7 @@ impl Record {
         self.series.iter().find(|series| series.name == name).map(Series::values).unwrap_or_default()
     }
 
-    /// Enters all into the result of an experiment with a case of this name and prefix.
+    /// Adds everything to an experiment's result, for a case of this name and prefix.
     pub(super) fn enter(&self, result: &mut ResultFile, case: &str, prefix: &str) {
         for (name, (statistic, unit, samples)) in &self.metrics {
             let metric = match statistic {

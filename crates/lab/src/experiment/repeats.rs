@@ -1,4 +1,4 @@
-//! How often a case is repeated: so many times, or until a mean is known well enough.
+//! How often a case is repeated: a fixed number of times, or until a mean's confidence interval is narrow enough.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use fairlane_report::stats;
 
 use super::record::Record;
 
-/// The fewest repeats whose spread says something.
+/// The fewest repeats that give a useful interval.
 pub(super) const LEAST: usize = 3;
 
 /// How often a case is repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Repeats {
-    /// So many times.
+    /// A fixed number of times.
     Count(usize),
     /// Until the 95% interval of a metric is narrow enough.
     Until {
         /// The metric, without its case's name.
         metric: String,
-        /// The half-width wanted, as a part of the mean.
+        /// The largest accepted half-width, as a fraction of the mean.
         within: f64,
-        /// At least so many times, 3 or more: fewer samples say too little of their own spread.
+        /// The fewest repeats, 3 or more: fewer samples give no useful interval.
         least: usize,
-        /// At most so many times.
+        /// The most repeats.
         most: usize,
     },
 }
@@ -30,16 +30,16 @@ pub enum Repeats {
 /// What to do after a repeat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Next {
-    /// Another one.
+    /// Repeat the case.
     Again,
-    /// Enough.
+    /// Stop: the number or the width is reached.
     Done,
-    /// The limit is reached and the interval is wider than wanted: its half-width as a part of the mean.
+    /// Stop: the limit is reached and the interval is still too wide. Its half-width as a fraction of the mean.
     TooWide(f64),
 }
 
 impl Repeats {
-    /// The most repeats there can be.
+    /// The most repeats.
     pub fn most(&self) -> usize {
         match self {
             Repeats::Count(count) => *count,
@@ -47,7 +47,7 @@ impl Repeats {
         }
     }
 
-    /// What to do after some repeats, given what they measured.
+    /// What to do after `done` repeats with these samples.
     pub(super) fn next(&self, done: usize, record: &Record) -> Next {
         match self {
             Repeats::Count(count) if done < *count => Next::Again,
@@ -62,7 +62,7 @@ impl Repeats {
     }
 }
 
-/// What is said of cases whose interval stayed too wide.
+/// Warnings about cases whose interval stayed too wide.
 pub(super) fn warnings(repeats: &Repeats, wide: &BTreeMap<String, f64>) -> Vec<String> {
     let Repeats::Until { metric, within, most, .. } = repeats else { return Vec::new() };
     let warning = |(case, width): (&String, &f64)| {

@@ -1,4 +1,4 @@
-//! Runs an experiment: boots the machine of each case, repeats the procedure, and judges the claims by what came of it.
+//! Runs an experiment: boots the machine of each case, repeats the procedure, and judges the claims by the measurements.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use fairlane_load::busy;
 use fairlane_report::ResultFile;
 use serde_json::{Value, json};
 
-use super::plan::{Plan, perform};
+use super::plan::{Plan, execute};
 use super::procedure::Finished;
 use super::record::Record;
 use super::repeats::{Next, warnings};
@@ -20,49 +20,49 @@ use crate::contents::hash;
 use crate::error::IoContext;
 use crate::{Clock, Error, Machine, Node, Topology, cache, image};
 
-/// Seconds that work in the background goes on after all else has ended.
+/// Seconds that background load runs longer than the procedure.
 const OVERLAP: f64 = 0.5;
 /// The first port that servers listen on.
 const FIRST_PORT: u16 = 5001;
 /// Ports that a repeat may use.
 const PORTS: u16 = 20;
-/// How often a machine that is lost in a case's midst is booted anew for it. Guests of the emulated KVM host are lost now and then:
-/// the emulator's virtualization fails under its kernel.
-const LOSSES: usize = 2;
-/// How often it is where a guest does not come up and nothing says why, as in one of nine runs on that host. Each time takes
-/// minutes to find out.
-const SILENCES: usize = 1;
+/// How often a machine is booted again for a case that lost a guest. Guests of the emulated KVM host are lost now and then: the
+/// emulator's virtualization fails under its kernel.
+const RETRIES_AFTER_LOSS: usize = 2;
+/// How often it is booted again after a guest did not come up for no known reason, as in one of nine runs on that host. Each
+/// failure takes minutes to detect.
+const RETRIES_AFTER_SILENT_BOOT: usize = 1;
 
-/// Who looks on while an experiment runs.
+/// Shows the progress of an experiment.
 pub trait Watch: Sync {
-    /// Says what is done now.
+    /// The next activity, in words.
     fn doing(&self, what: &str);
-    /// Says that work of so many seconds is done.
+    /// Work of this many seconds is done.
     fn advance(&self, seconds: f64);
 }
 
-/// Boots a machine of the kind that is wanted.
+/// Boots a machine with a topology and a clock.
 pub type Boot<'a> = &'a dyn Fn(&Topology, &Clock) -> Result<Box<dyn Machine>, Error>;
 
-/// How an experiment is to be run.
+/// Options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The name of the machine.
     pub machine: String,
     /// The factor on all rates.
     pub scale: f64,
-    /// What the result's settings say beside the machine's own facts.
+    /// Settings for the result, in addition to the machine's facts.
     pub settings: BTreeMap<String, Value>,
-    /// On the clock of instructions, the directory that rehearsals' scripts are kept in. Without one it is the real clock.
+    /// The directory of recorded scripts, for the virtual clock (icount). The real clock is used without one.
     pub scripts: Option<PathBuf>,
 }
 
-/// Runs all cases of an experiment. `boot` boots a machine of the kind that is wanted; cases in a row with the same
-/// topology share one, which is booted anew, and the result says so, if it loses a guest or one does not come up. On the
-/// clock of instructions they are rehearsed first, unless they were before.
+/// Runs all cases of an experiment. Consecutive cases with the same topology share a machine. If it loses a guest or one does not
+/// come up, it is booted again, and the result has a warning. For the virtual clock (icount) the cases are recorded first, unless
+/// they were recorded before.
 ///
 /// # Errors
-/// Those of booting and of the agents. Whatever was started has ended then.
+/// Those of booting and of the agents. Everything that was started has ended then.
 pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn Watch) -> Result<ResultFile, Error> {
     let start = Instant::now();
     let mut result = ResultFile::new(&experiment.name);
@@ -80,7 +80,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
         let Some(Case { topology, .. }) = group.first() else { continue };
         let (first_port, mut records, mut last) = (runner.port, Vec::new(), Clock::Wall);
         for clock in clocks(experiment, group, options)? {
-            // The same each time, as a performance asks what was asked in the rehearsal.
+            // The same ports for record and replay, as the requests must be equal.
             runner.port = first_port;
             let measured = runner.measure(group, &clock, &mut |warning| _ = result.warn(warning))?;
             boots.extend(measured.boots);
@@ -99,7 +99,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
             let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
                                   "clock": clock, "repeats": record.repeats });
             result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);
-            for (name, words) in record.words() {
+            for (name, words) in record.notes() {
                 result.setting(&format!("{}{name}", case.prefix()), words.clone());
             }
             cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
@@ -109,7 +109,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
         result.warn(warning);
     }
     conclude(experiment, &cases, &mut result);
-    // Where results are the same each time, the lab's own time has no place in them.
+    // Results on the virtual clock are the same each time, so the lab's own time must not be in them.
     if options.scripts.is_none() {
         result.metric("boot", &boots, "s");
         result.value("total_time", start.elapsed().as_secs_f64(), "s");
@@ -117,63 +117,67 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
     Ok(result)
 }
 
-/// The clocks that cases on one machine are run on, in order; what counts is what the last one measures.
+/// The clocks to run cases of one machine on, in order; the last one's measurements are the result.
 fn clocks(experiment: &Experiment, group: &[Case], options: &Options) -> Result<Vec<Clock>, Error> {
     let Some(directory) = &options.scripts else { return Ok(vec![Clock::Wall]) };
-    // Native Linux has no other.
+    // Native Linux has the real clock only.
     if group.iter().any(|case| case.topology.bare) {
         return Ok(vec![Clock::Wall]);
     }
-    // What is asked depends on the cases and their repeats, on the agents that answer, and on this program.
+    // The requests depend on the cases and their repeats, on the agent and on this program.
     let mut key = format!("{} {:?} {group:?}", options.machine, experiment.repeats).into_bytes();
     let program = env::current_exe().doing(|| "this program's own path".to_owned())?;
     for path in [image::agent()?, program] {
         key.extend(fs::read(&path).doing(|| path.display().to_string())?);
     }
     let script = directory.join(format!("script-{}", &hash(&key)[..16]));
-    let performance = Clock::Instructions(script.clone());
-    Ok(if cache::holds(&script) { vec![performance] } else { vec![Clock::Rehearsal(script), performance] })
+    let replay = Clock::Virtual(script.clone());
+    Ok(if cache::holds(&script) { vec![replay] } else { vec![Clock::Record(script), replay] })
 }
 
-/// What came of cases on one machine.
+/// The measurements of cases on one machine.
 #[derive(Default)]
 struct Measured {
-    /// How long the machine took to boot, each time it was, in seconds.
+    /// How long each boot of the machine took, in seconds.
     boots: Vec<f64>,
     facts: BTreeMap<String, Value>,
-    /// Each case's record, and how wide its interval still is if that is too wide.
+    /// Each case's record, and the half-width of its interval if that is too wide.
     records: Vec<(Record, Option<f64>)>,
 }
 
-/// What a run needs throughout.
+/// The state of a run.
 struct Runner<'a> {
     experiment: &'a Experiment,
     boot: Boot<'a>,
     watch: &'a dyn Watch,
-    /// Where servers of the next repeat listen.
+    /// The first port of the next repeat's servers.
     port: u16,
 }
 
 impl Runner<'_> {
-    /// Measures cases that share a machine. If that loses a guest or one does not come up, it is booted anew for the case at
-    /// hand and those that are left, and a warning says so; on the clock of instructions for all of them, as a performance
-    /// repeats its rehearsal from the beginning.
+    /// Measures cases that share a machine. If it loses a guest or one does not come up, it is booted again, with a warning, for the
+    /// current case and the remaining ones; for all of them on the virtual clock (icount), as a replay starts from the beginning.
     fn measure(&mut self, group: &[Case], clock: &Clock, warn: &mut dyn FnMut(String)) -> Result<Measured, Error> {
         let (first_port, mut measured, mut losses) = (self.port, Measured::default(), vec![0; group.len()]);
         while let Err(error) = self.measure_rest(group, clock, &mut measured) {
-            // It may have been lost as it was stopped.
+            // The guest may have been lost after the last case, during the stop.
             let at = measured.records.len().min(group.len() - 1);
-            let (bearable, how) = match &error {
-                Error::Gone { .. } | Error::Silent { .. } => (LOSSES, error.to_string()),
-                Error::Boot { guest, reason, silent: true, .. } => (SILENCES, format!("guest {guest} {reason}")),
+            let (retries, how) = match &error {
+                Error::Gone { .. } | Error::Silent { .. } => (RETRIES_AFTER_LOSS, error.to_string()),
+                Error::Boot { guest, reason, silent: true, .. } => {
+                    (RETRIES_AFTER_SILENT_BOOT, format!("guest {guest} {reason}"))
+                }
                 _ => return Err(error),
             };
-            if losses[at] >= bearable {
+            if losses[at] >= retries {
                 return Err(error);
             }
             losses[at] += 1;
-            let anew = if *clock == Clock::Wall { &group[at] } else { &group[0] };
-            warn(format!("{}A guest was lost, and from here on it was measured anew: {how}", anew.prefix()));
+            let again_from = if *clock == Clock::Wall { &group[at] } else { &group[0] };
+            warn(format!(
+                "{}A guest was lost; this case and those after it were measured again: {how}",
+                again_from.prefix()
+            ));
             if *clock == Clock::Wall {
                 measured.records.truncate(at);
             } else {
@@ -184,11 +188,11 @@ impl Runner<'_> {
         Ok(measured)
     }
 
-    /// Boots the machine, and measures the cases that were not measured yet.
+    /// Boots the machine and measures the cases that are not measured yet.
     fn measure_rest(&mut self, group: &[Case], clock: &Clock, measured: &mut Measured) -> Result<(), Error> {
         let left = &group[measured.records.len()..];
-        let rehearsal = if matches!(clock, Clock::Rehearsal(_)) { "rehearsal: " } else { "" };
-        self.watch.doing(&format!("{}{rehearsal}booting", left[0].prefix()));
+        let recording = if matches!(clock, Clock::Record(_)) { "record: " } else { "" };
+        self.watch.doing(&format!("{}{recording}booting", left[0].prefix()));
         let booting = Instant::now();
         let machine = (self.boot)(&left[0].topology, clock)?;
         measured.boots.push(booting.elapsed().as_secs_f64());
@@ -199,17 +203,17 @@ impl Runner<'_> {
         machine.stop()
     }
 
-    /// Repeats a case as often as wanted; answers what was measured, and how wide the interval still is if that is too wide.
+    /// Repeats a case as often as configured; returns its record, and the half-width of its interval if that is too wide.
     fn repeat(&mut self, case: &Case, machine: &dyn Machine) -> Result<(Record, Option<f64>), Error> {
         let at = |node| machine.address(node);
         let mut record = Record::default();
         let too_wide = loop {
             self.watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
             case.procedure.prepare(&case.topology, machine, &mut record)?;
-            // A server may outlast its repeat by a moment, so the next has ports of its own.
+            // A server may run a moment longer than its repeat, so the next repeat uses other ports.
             let plan = plan(case, &at, self.port);
             self.port = if self.port > u16::MAX - 2 * PORTS { FIRST_PORT } else { self.port + PORTS };
-            let mut accounts = perform(&plan, |node| machine.agent(node))?;
+            let mut accounts = execute(&plan, |node| machine.agent(node))?;
             accounts.truncate(accounts.len() - case.background.guests.len());
             case.procedure.read(&case.topology, &at, &accounts, &mut record);
             case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;
@@ -221,15 +225,15 @@ impl Runner<'_> {
                 Next::TooWide(width) => break Some(width),
             }
         };
-        for (name, told) in machine.vifs()? {
-            record.say(&format!("vif {name}"), told.to_string());
+        for (name, counters) in machine.vifs()? {
+            record.note(&format!("vif {name}"), counters.to_string());
         }
         case.procedure.conclude(&case.topology, &mut record);
         Ok((record, too_wide))
     }
 }
 
-/// The procedure's plan, and the work in the background beside it.
+/// The procedure's plan, with the background load.
 fn plan(case: &Case, at: &dyn Fn(Node) -> Ipv4Addr, port: u16) -> Plan {
     let mut plan = case.procedure.plan(&case.topology, at, port);
     for guest in &case.background.guests {
@@ -239,7 +243,7 @@ fn plan(case: &Case, at: &dyn Fn(Node) -> Ipv4Addr, port: u16) -> Plan {
     plan
 }
 
-/// Enters metrics, series and figures of all cases, and judges the claims.
+/// Adds metrics, series and figures of all cases to the result, and judges the claims.
 fn conclude(experiment: &Experiment, cases: &[Finished], result: &mut ResultFile) {
     for case in cases {
         case.record.enter(result, case.name, &case.prefix);

@@ -1,4 +1,4 @@
-//! Fairlane as the guests' backend: its policy, its daemon, what it tells.
+//! Fairlane as the guests' backend: its policy, its daemon and its counters.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
 const POLICY: &str = "/etc/fairlane.toml";
-/// Fairlane in dom0, and its nice value: that of `deploy/xen/fairlane.service.conf`, which says why.
+/// Fairlane in dom0, and its nice value: that of `deploy/xen/fairlane.service.conf`, where the reason is given.
 const PROGRAM: &str = "/bin/fairlane";
 const PRIORITY: &str = "-10";
 /// The name of its link.
@@ -25,17 +25,17 @@ fn link(topology: &Topology, uplink: &str) -> String {
     format!("[[link]]\nname = \"{LINK}\"\n{rate}uplink = {{ {uplink} }}\n")
 }
 
-/// Makes the tap that is Fairlane's uplink, and stands for the only card the host is to join to its link: what guests send each
-/// other does not come by there. Answers the link's section of a policy.
+/// Creates the tap that is Fairlane's uplink and the only card to connect to the host's link; frames between guests do not
+/// pass it. Returns the link's section of a policy.
 pub(super) fn link_by_tap(host: &Agent, topology: &Topology) -> Result<String, Error> {
     let tap = wiring::vif(1);
-    // Made beforehand, it outlasts the daemon, and so does its place in the bridge.
+    // Created here and not by the daemon, it stays in the bridge if the daemon restarts.
     wiring::ip(host, &format!("tuntap add {tap} mode tap vnet_hdr"))?;
     Ok(link(topology, &format!("tap = \"{tap}\"")))
 }
 
-/// Starts Fairlane in dom0, where it takes every guest's card. Its uplink is the host's own card, which is up, and which the
-/// host and guests share: they do not hear each other there. The job is the daemon.
+/// Starts Fairlane in dom0, where it serves every guest's card. Its uplink is the host's own card, which must be up. The host and
+/// the guests share that card and cannot reach each other over it. The job is the daemon.
 pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
     let mut text = format!("{}xen = true\n", link(topology, &format!("card = \"{UPLINK}\"")));
     for (number, guest) in (1..).zip(&topology.guests) {
@@ -48,42 +48,41 @@ pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
     run(dom0)
 }
 
-/// Turns early ack on for a guest's card, once Fairlane has found it.
-pub(super) fn accelerate(dom0: &Agent, guest: &str) -> Result<(), Error> {
+/// Enables early ack for a guest's card, once Fairlane has found the card.
+pub(super) fn enable_early_ack(dom0: &Agent, guest: &str) -> Result<(), Error> {
     let card = format!("{guest}/0");
-    // JSON has a word to wait for.
+    // The JSON answer has a word to wait for.
     dom0.await_output(&[PROGRAM, "ctl", "--json", "set", &card, "early_ack=true"], "null").map(drop)
 }
 
-/// What Fairlane in dom0 says of each guest's card: its counters, how long frames waited, what early ack did.
+/// The counters of each guest's card in Fairlane's snapshot, with waiting times and early ack's counters.
 pub(super) fn vifs(dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
-    let told = dom0.output(&[PROGRAM, "ctl", "--json", "show"])?;
-    let snapshot: Value = serde_json::from_str(&told).map_err(|error| Error::Failed {
+    let text = dom0.output(&[PROGRAM, "ctl", "--json", "show"])?;
+    let snapshot: Value = serde_json::from_str(&text).map_err(|error| Error::Failed {
         guest: dom0.name().to_owned(),
-        reason: format!("`fairlane ctl --json show` answered {told:?}: {error}"),
+        reason: format!("`fairlane ctl --json show` answered {text:?}: {error}"),
     })?;
     let vifs = snapshot["vifs"].as_array().into_iter().flatten();
     Ok(vifs.map(|vif| (vif["name"].as_str().unwrap_or_default().to_owned(), vif.clone())).collect())
 }
 
-/// What the host is to do to give guests' cards weights while Fairlane runs, as a toolstack would. Guests are made in order, so
-/// that their domains have their numbers.
+/// The host's command that sets the weights of guests' cards while Fairlane runs, as a toolstack would. Guests are created in order,
+/// so each guest's domain id equals its number.
 pub(crate) fn set_weights(weights: impl Iterator<Item = (usize, u32)>) -> Command {
     let key = |guest| format!("/local/domain/0/backend/vif/{guest}/0/weight");
     let pairs = weights.flat_map(|(guest, weight)| [key(guest), weight.to_string()]);
     Command::Run { argv: ["xenstore-write".to_owned()].into_iter().chain(pairs).collect() }
 }
 
-/// Starts the daemon in dom0 with the policy that is there and the priority of `deploy/xen/fairlane.service.conf`, and waits until
-/// it serves.
+/// Starts the daemon in dom0 with the existing policy and the priority of `deploy/xen/fairlane.service.conf`, and waits until it
+/// answers.
 pub fn run(dom0: &Agent) -> Result<Job, Error> {
     serve(dom0, &[&PYTHON[..], &[NICE, PRIORITY]].concat(), PROGRAM, POLICY, CONTROL)
 }
 
-/// Starts the daemon with a policy and its control socket, and waits until it serves. Its command begins with the words of
-/// `by`, if there are any.
-pub(super) fn serve(host: &Agent, by: &[&str], program: &str, policy: &str, control: &str) -> Result<Job, Error> {
-    let argv = by.iter().copied().chain([program, "up", policy]).map(str::to_owned).collect();
+/// Starts the daemon with a policy and a control socket, and waits until it answers. `prefix` is a command that runs it, if any.
+pub(super) fn serve(host: &Agent, prefix: &[&str], program: &str, policy: &str, control: &str) -> Result<Job, Error> {
+    let argv = prefix.iter().copied().chain([program, "up", policy]).map(str::to_owned).collect();
     let daemon = host.start_job(Command::Run { argv })?;
     host.await_output(&[program, "ctl", "--control", control, "show"], LINK)?;
     Ok(daemon)

@@ -6,12 +6,12 @@ use super::{Clock, Machine, bare, kvm, local, wiring, xen};
 use crate::topology::{Backend, MachineKind, Topology, with_fairlane};
 use crate::{Error, Progress};
 
-/// Boots a machine: its host, its guests and the external machine, wired as the topology says. What their kernels print
-/// is kept in `logs`, a file a node; `progress` is told each step as it begins.
+/// Boots a machine: its host, its guests and the external machine, connected as in the topology. The kernels' output is kept
+/// in `logs`, one file per node; `progress` gets each step as it starts.
 ///
 /// # Errors
-/// [`Error::Topology`] where this kind of machine cannot be so, [`Error::Missing`] where this computer lacks what is
-/// needed, and [`Error::Boot`].
+/// [`Error::Topology`] if this kind of machine cannot have the topology, [`Error::Missing`] if this host lacks something, and
+/// [`Error::Boot`].
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
@@ -31,31 +31,34 @@ pub fn boot(
         MachineKind::Kvm => kvm::boot(topology, clock, logs, progress),
     }?;
     if !topology.offload {
-        wiring::frame_by_frame(machine.as_ref(), topology)?;
+        wiring::disable_offloads(machine.as_ref(), topology)?;
     }
     Ok(machine)
 }
 
-/// Refuses what a kind of machine cannot be, before anything of it is started.
+/// Refuses a topology that the kind of machine cannot have, before anything is started.
 fn refuse(kind: MachineKind, topology: &Topology, clock: &Clock) -> Result<(), Error> {
     let unfit = |reason: String| Err(Error::Topology(reason));
-    if *clock != Clock::Wall && !kind.keeps_time() {
-        return unfit(format!("machine {kind} has the wall clock only; xen has the clock of instructions"));
+    if *clock != Clock::Wall && !kind.has_virtual_clock() {
+        return unfit(format!("machine {kind} has the wall clock only; xen has the virtual clock (icount)"));
     }
     if topology.count && !kind.counts() {
-        return unfit(format!("count: machine {kind} counts no instructions; box, kvm, xen and xen-pvh do"));
+        return unfit(format!("count: machine {kind} cannot count instructions; box, kvm, xen and xen-pvh can"));
     }
     if !topology.offload && ![MachineKind::Box, MachineKind::Xen].contains(&kind) {
-        return unfit(format!("offload: machine {kind} cannot do without; box and xen can"));
+        return unfit(format!("offload: machine {kind} cannot disable offloads; box and xen can"));
     }
-    if topology.backend == Backend::Fairlane && !kind.takes_fairlane() {
-        return unfit(format!("backend: machine {kind} has its own only; {} can have fairlane", with_fairlane()));
+    if topology.backend == Backend::Fairlane && !kind.supports_fairlane() {
+        return unfit(format!(
+            "backend: machine {kind} has backend kernel only; {} can have fairlane",
+            with_fairlane()
+        ));
     }
     if topology.early_ack && topology.backend != Backend::Fairlane {
-        return unfit(format!("early_ack: backend {} has none; fairlane has", topology.backend));
+        return unfit(format!("early_ack needs backend fairlane, not {}", topology.backend));
     }
     if topology.backend != Backend::Fairlane && topology.guests.iter().any(|guest| guest.min_rate.is_some()) {
-        return unfit("min_rate: no backend but fairlane has one".to_owned());
+        return unfit("min_rate needs backend fairlane".to_owned());
     }
     match topology.guests.iter().position(|guest| guest.disk).filter(|_| !kind.serves_disks()) {
         Some(index) => unfit(format!(

@@ -1,4 +1,4 @@
-# The CPU time of each domain in nanoseconds, by the hypervisor's own account: a line with the domain's number and the time.
+# Prints the CPU time of each domain in nanoseconds, as the hypervisor accounts it: one line with domain id and time each.
 import sys
 
 sys.path.append("/usr/lib/xen-4.17/lib/python")

@@ -1,4 +1,4 @@
-//! Which CPUs of this computer each node runs on.
+//! The CPUs of this host that each node runs on.
 
 use std::collections::BTreeSet;
 
@@ -18,27 +18,27 @@ pub fn usable() -> Result<BTreeSet<usize>, Error> {
 /// The CPUs of each node.
 #[derive(Debug, PartialEq)]
 pub struct Cpus {
-    /// The host's: all. The kernel's cards and bridge work on the CPU of whoever sends, and what stands in their place may too.
+    /// The host's: all. The kernel's cards and bridge run on the CPU of the sender, and Fairlane in their place may too.
     pub host: Vec<usize>,
-    /// Those of each guest.
+    /// Each guest's.
     pub guests: Vec<Vec<usize>>,
-    /// The external machine's: all that nobody else has, and where none is left, all.
+    /// The external machine's: all that no other node has; if none is left, all.
     pub external: Vec<usize>,
-    /// Whether the external machine had to be given what others have.
+    /// Whether the external machine shares the CPUs of others.
     pub external_shares: bool,
 }
 
 impl Cpus {
-    /// Gives each guest the CPUs its topology says, out of the `usable` ones, and keeps the external machine off these and off
-    /// those that it says are the host's.
+    /// Assigns each guest the CPUs of its topology, and the external machine those `usable` CPUs that are neither a guest's nor in
+    /// `host_cpus`.
     ///
     /// # Errors
-    /// [`Error::Topology`] where one is not among these.
+    /// [`Error::Topology`] if a CPU of the topology is not usable.
     pub fn assign(topology: &Topology, usable: &BTreeSet<usize>) -> Result<Cpus, Error> {
         let list = |cpus: &BTreeSet<usize>| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let check = |whose: &str, cpus: &[usize]| match cpus.iter().find(|cpu| !usable.contains(cpu)) {
             Some(cpu) => {
-                Err(Error::Topology(format!("{whose}: CPU {cpu} is not usable here; usable are {}", list(usable))))
+                Err(Error::Topology(format!("{whose}: CPU {cpu} is not usable here; usable CPUs: {}", list(usable))))
             }
             None => Ok(cpus.to_vec()),
         };
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_external_machine_has_what_is_left_and_the_host_works_anywhere() {
+    fn the_external_machine_gets_the_remaining_cpus_and_the_host_all() {
         let usable = BTreeSet::from([0, 1, 2, 5]);
         let cpus = Cpus::assign(&topology(&[0], &[1, 1]), &usable).unwrap();
         assert_eq!((cpus.external, cpus.external_shares), (vec![2, 5], false));
@@ -93,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named() {
+    fn an_error_names_the_missing_cpu() {
         let usable = BTreeSet::from([0, 1]);
         for (bad, words) in [
-            (topology(&[0], &[1, 7]), "guest 2: CPU 7 is not usable here; usable are 0, 1"),
+            (topology(&[0], &[1, 7]), "guest 2: CPU 7 is not usable here; usable CPUs: 0, 1"),
             (topology(&[3], &[1]), "host_cpus: CPU 3 "),
         ] {
             let error = Cpus::assign(&bad, &usable).unwrap_err().to_string();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_may_use_some() {
+    fn this_process_has_usable_cpus() {
         assert!(!usable().unwrap().is_empty());
     }
 }

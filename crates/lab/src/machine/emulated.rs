@@ -1,29 +1,29 @@
-//! The emulated computer with its guests, when all is up: what native Linux, a KVM host and a Xen host have in common.
+//! A running machine on the emulated PC: the common part of native Linux, a KVM host and a Xen host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::computer::Computer;
+use super::pc::Pc;
 use super::{CpuTime, Machine};
 use crate::Agent;
 use crate::error::Error;
 use crate::topology::Node;
 
-/// A machine that is up.
+/// A running machine.
 pub struct Emulated<H> {
-    /// The guests' agents, reached over the host's.
+    /// The guests' agents, reached through the host's.
     pub guests: Vec<Agent>,
-    /// The emulated computer, with the external machine.
-    pub computer: Computer,
-    /// What the machine is.
+    /// The emulated PC, with the external machine.
+    pub pc: Pc,
+    /// As [`Machine::facts`].
     pub facts: BTreeMap<String, Value>,
-    /// What the host's own system tells of the guests.
+    /// The source of accounts and counters on the host.
     pub host: H,
 }
 
-/// What a host's own system tells of its guests, asked over its agent. By default nothing, as [`Machine`] has it.
+/// Accounts and counters of the guests, read by the host's agent. Empty by default, as in [`Machine`].
 pub trait Host {
     /// As [`Machine::cpu_time`].
     fn cpu_time(&self, _: &Agent) -> Result<Vec<CpuTime>, Error> {
@@ -44,22 +44,22 @@ impl Host for Linux {}
 impl<H: Host> Machine for Emulated<H> {
     fn agent(&self, node: Node) -> &Agent {
         match node {
-            Node::External => self.computer.external(),
-            Node::Host => self.computer.host(),
+            Node::External => self.pc.external(),
+            Node::Host => self.pc.host(),
             Node::Guest(number) => &self.guests[number - 1],
         }
     }
 
     fn cpu_time(&self) -> Result<Vec<CpuTime>, Error> {
-        self.host.cpu_time(self.computer.host())
+        self.host.cpu_time(self.pc.host())
     }
 
     fn vifs(&self) -> Result<BTreeMap<String, Value>, Error> {
-        self.host.vifs(self.computer.host())
+        self.host.vifs(self.pc.host())
     }
 
     fn marks(&self) -> Vec<PathBuf> {
-        self.computer.marks()
+        self.pc.marks()
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {
@@ -68,6 +68,6 @@ impl<H: Host> Machine for Emulated<H> {
 
     fn stop(self: Box<Self>) -> Result<(), Error> {
         // Guests end with their host.
-        self.computer.stop()
+        self.pc.stop()
     }
 }

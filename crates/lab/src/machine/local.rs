@@ -1,8 +1,8 @@
-//! Machines whose guests run on this computer: as processes in network namespaces, as User-Mode Linux, in QEMU.
+//! Machines whose guests run on this host: as processes in network namespaces, as User-Mode Linux, or in QEMU.
 //!
-//! The host's own system is a network namespace as well, and so is the external machine. All is joined there by this
-//! computer's kernel: a veth pair or a tap a guest, a bridge, a veth pair as link. Nothing has a name outside these
-//! namespaces, so all goes with the processes in them.
+//! The machine's host and the external machine are network namespaces too. This host's kernel connects them: a veth pair or a tap
+//! for each guest, a bridge, and a veth pair as the link. Nothing exists outside these namespaces, so everything disappears with
+//! the processes in them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::tools::Tools;
 use crate::topology::{Backend, MachineKind, Node, PREFIX, Topology};
 use crate::{Agent, Progress, image};
 
-/// The memory of a guest with a kernel of its own, in MiB.
+/// The memory of a guest with its own kernel, in MiB.
 const MEMORY_MIB: u32 = 256;
 
-/// Boots a machine of such a kind.
+/// Boots a machine of this kind.
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
@@ -38,18 +38,18 @@ pub fn boot(
     let cpus = Cpus::assign(topology, &cpus::usable()?)?;
     check_programs(kind, topology)?;
     let mut maker = Maker { kind, agent: image::agent()?, logs, cpus, tools: topology.tools(), fairlane: None };
-    // Tried here, where it is told from a fault of the machine's.
+    // A separate check, to distinguish a lack of permission from a fault of the machine.
     output(Program::new(&maker.agent).args(["place", "new", "any", "true"]))
-        .map_err(|error| Error::Missing(format!("no machine can be made here: {error}")))?;
+        .map_err(|error| Error::Missing(format!("this host cannot run a machine: {error}")))?;
 
     progress("host and external machine");
     let host = maker.process(Node::Host, "new", &maker.cpus.host)?;
     let external =
         maker.process(Node::External, &format!("beside={}", wiring::hello(host.agent())?.1), &maker.cpus.external)?;
     wiring::cable(host.agent(), UPLINK, external.agent(), Node::External)?;
-    // Fairlane paces the link itself, and has one card for all guests.
+    // Fairlane paces the link itself and has one card for all guests.
     let (link, cards) = match topology.backend {
-        Backend::Netback => (topology.link, topology.joined()),
+        Backend::Kernel => (topology.link, topology.joined()),
         Backend::Fairlane => (None, 1),
     };
     if let Some(rate) = link {
@@ -75,38 +75,38 @@ pub fn boot(
     Ok(Box::new(machine))
 }
 
-/// Refuses what this computer lacks programs for.
+/// Fails if this host lacks a program that the machine needs.
 fn check_programs(kind: MachineKind, topology: &Topology) -> Result<(), Error> {
     for program in ["ip", "tc"] {
-        program::find(program, &format!("{program}, which wires the machine,"), "iproute2")?;
+        program::find(program, &format!("{program}, which configures the machine's network,"), "iproute2")?;
     }
-    // Other guests have their own.
+    // Other kinds of guest have the program in their image.
     if topology.proxy && kind == MachineKind::Native {
-        program::find("haproxy", "HAProxy, which is to be in the guests,", "haproxy")?;
+        program::find("haproxy", "HAProxy, which the guests run,", "haproxy")?;
     }
     if topology.mpi && kind == MachineKind::Native {
-        program::find("orterun", "Open MPI, which is to be in the guests,", "openmpi-bin")?;
+        program::find("orterun", "Open MPI, which the guests run,", "openmpi-bin")?;
     }
     Ok(())
 }
 
-/// What makes the nodes.
+/// Creates the nodes.
 struct Maker<'a> {
     kind: MachineKind,
     agent: PathBuf,
     logs: &'a Path,
     cpus: Cpus,
-    /// What guests with a kernel of their own run besides their agents.
+    /// The tools of guests with their own kernel.
     tools: Tools,
-    /// What serves these guests' cards, in the place of taps.
+    /// The daemon that serves these guests' cards, if they are not on taps.
     fairlane: Option<Fairlane>,
 }
 
 impl Maker<'_> {
-    /// A node that is an agent in a network namespace, its loopback up and no card there.
+    /// Starts a node that is an agent in a network namespace, with its loopback up and no card.
     fn process(&self, node: Node, network: &str, cpus: &[usize]) -> Result<Guest, Error> {
         let node = self.start(node, Launch::process(&self.agent).placed(&self.agent, network, cpus))?;
-        wiring::quieten(node.agent())?;
+        wiring::prepare_network(node.agent())?;
         Ok(node)
     }
 
@@ -118,7 +118,7 @@ impl Maker<'_> {
         self.logs.join(format!("{node}.console"))
     }
 
-    /// Boots all guests at once, each with the host's end of its card there; answers what each runs on as well.
+    /// Boots all guests at once and creates the host's ends of their cards; returns each guest with the system that runs it.
     fn guests(&self, host: &Agent, topology: &Topology, progress: Progress) -> Result<Vec<(Guest, String)>, Error> {
         let (_, host_pid) = wiring::hello(host)?;
         let boot = |number: usize| {
@@ -201,7 +201,7 @@ impl Maker<'_> {
         Ok((self.start(node, launch)?, system))
     }
 
-    /// What a result's reader must know of the machine.
+    /// The machine's description for the result.
     fn facts(
         &self,
         topology: &Topology,
@@ -209,30 +209,31 @@ impl Maker<'_> {
         systems: &[String],
     ) -> Result<BTreeMap<String, Value>, Error> {
         let mut nodes = BTreeMap::new();
-        let mut tell = |node: Node, system: &str, cpus: &[usize]| {
+        let mut describe = |node: Node, system: &str, cpus: &[usize]| {
             let kernel = wiring::hello(machine.agent(node))?.0;
             nodes.insert(node.to_string(), json!({ "is": system, "kernel": kernel, "cpus": cpus }));
             Ok::<(), Error>(())
         };
-        tell(Node::Host, PROCESS, &self.cpus.host)?;
-        tell(Node::External, PROCESS, &self.cpus.external)?;
+        describe(Node::Host, PROCESS, &self.cpus.host)?;
+        describe(Node::External, PROCESS, &self.cpus.external)?;
         for ((number, system), cpus) in (1..).zip(systems).zip(&self.cpus.guests) {
-            tell(Node::Guest(number), system, cpus)?;
+            describe(Node::Guest(number), system, cpus)?;
         }
         let mut left_out = vec![
-            format!("scheduler {:?}: this computer has no hypervisor of its own", topology.scheduler),
-            "host_cpus: the kernel's cards work on the CPU of whoever sends, and Fairlane may on any".to_owned(),
+            format!("scheduler {:?}: this host has no hypervisor", topology.scheduler),
+            "host_cpus: the kernel's cards run on the sender's CPU, and Fairlane on any".to_owned(),
         ];
         left_out.extend(topology.slice_ms.map(|slice| format!("slice_ms {slice}")));
         let weights = (1..).zip(&topology.guests).filter_map(|(number, guest)| Some((number, guest.weight?)));
         let spread = (1..).zip(&topology.guests).filter(|(_, guest)| guest.cpus.len() > 1);
         let spread = spread.filter(|_| self.kind == MachineKind::Uml);
-        left_out
-            .extend(spread.map(|(number, _)| format!("CPUs of guest {number} but one: User-Mode Linux has no more")));
+        left_out.extend(
+            spread.map(|(number, _)| format!("all but one CPU of guest {number}: User-Mode Linux has only one")),
+        );
         left_out.extend(weights.map(|(number, weight)| format!("weight {weight} of guest {number}")));
         let bucket = |rate: f64| {
             let Bucket { burst, queue } = Bucket::of(rate);
-            json!({ "rate": rate, "by": "tbf, which drops what its queue has no room for", "burst_bytes": burst, "queue_bytes": queue })
+            json!({ "rate": rate, "by": "tbf, which drops when its queue is full", "burst_bytes": burst, "queue_bytes": queue })
         };
         let mut facts = BTreeMap::from([
             ("machine", json!(self.kind.name())),
@@ -244,7 +245,7 @@ impl Maker<'_> {
             (
                 "wiring",
                 json!(
-                    "veth, tap and bridge of this computer's kernel, which works on the CPU of whoever sends; with fairlane, one tap for all guests"
+                    "veth, tap and bridge of this host's kernel, which run on the sender's CPU; with fairlane, one tap for all guests"
                 ),
             ),
             ("link", topology.link.map_or(json!("unlimited"), bucket)),
@@ -260,7 +261,7 @@ impl Maker<'_> {
     }
 }
 
-/// A machine that is up. Guests end before what they are joined to.
+/// A running machine. The fields' order matters on drop: guests end before the nodes they are connected to.
 struct Local {
     guests: Vec<Guest>,
     external: Guest,
@@ -283,7 +284,7 @@ impl Machine for Local {
 
     fn stop(self: Box<Self>) -> Result<(), Error> {
         let Local { guests, external, host, .. } = *self;
-        // All are stopped, whatever becomes of one.
+        // All are stopped, even if one fails.
         let ends: Vec<_> = guests.into_iter().chain([external, host]).map(Guest::stop).collect();
         ends.into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! Fairlane on a host that is no Xen: guests' cards are on vhost-user sockets, in the place of taps.
+//! Fairlane on a host other than Xen: guests' cards are on vhost-user sockets instead of taps.
 
 use std::path::{Path, PathBuf};
 
@@ -8,22 +8,22 @@ use super::{backend, wiring};
 use crate::topology::{Node, Topology};
 use crate::{Agent, Error, image};
 
-/// Where the daemon's program and its files are.
+/// The paths of the daemon's program and its files.
 pub struct Fairlane {
     program: PathBuf,
     home: PathBuf,
 }
 
 impl Fairlane {
-    /// One on this computer, its files in a directory.
+    /// A daemon on this host, with its files in the directory `home`.
     ///
     /// # Errors
-    /// [`Error::Missing`] where its program is not built.
+    /// [`Error::Missing`] if its program is not built.
     pub fn here(home: &Path) -> Result<Fairlane, Error> {
         Ok(Fairlane { program: image::fairlane()?, home: home.to_owned() })
     }
 
-    /// One on a computer whose image has it.
+    /// A daemon on an emulated host whose image contains it.
     pub fn installed() -> Fairlane {
         Fairlane { program: "fairlane".into(), home: "/run/fairlane".into() }
     }
@@ -33,8 +33,8 @@ impl Fairlane {
         self.home.join(format!("{}.sock", wiring::vif(guest)))
     }
 
-    /// Starts the daemon as a process of the host's, in its network and on its CPUs, and waits until it serves: guests find
-    /// their sockets then.
+    /// Starts the daemon as a process of the host, in its network and on its CPUs, and waits until it answers. The guests' sockets
+    /// exist then.
     ///
     /// # Errors
     /// Those of the host's agent.

@@ -1,4 +1,4 @@
-//! How a host's cards are joined, limited and addressed: `ip`, `tc` and `ethtool`, run by the agents of the nodes.
+//! Configures the cards of the nodes: the agents run `ip`, `tc` and `ethtool`.
 
 use fairlane_agent::{Command, Outcome};
 
@@ -9,7 +9,7 @@ use crate::{Agent, Error};
 /// The name of the host's end of the link.
 pub(crate) const UPLINK: &str = "uplink";
 
-/// The name of a node's card, where it is in a namespace or an emulated computer.
+/// The name of a node's card inside the node.
 pub(crate) const CARD: &str = "eth0";
 
 /// The name of the host's bridge.
@@ -18,8 +18,8 @@ const BRIDGE: &str = "br0";
 /// The largest frame of an Ethernet with its usual MTU, in bytes.
 const FRAME: f64 = 1514.0;
 
-/// What a guest's kernel is told of its card, for its agent.
-pub(crate) fn wishes(node: Node) -> String {
+/// The part of a guest's kernel command line that tells its agent how to configure its card.
+pub(crate) fn card_arguments(node: Node) -> String {
     format!("fairlane.card={CARD} fairlane.mac={} fairlane.ip={}/{PREFIX}", node.mac(), node.address())
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn vif(guest: usize) -> String {
     format!("vif{guest}")
 }
 
-/// Runs `ip` with the words of a line.
+/// Runs `ip` with the words of a line as arguments.
 pub(crate) fn ip(agent: &Agent, line: &str) -> Result<(), Error> {
     run(agent, "ip", line)
 }
@@ -43,45 +43,45 @@ pub(crate) fn hello(agent: &Agent) -> Result<(String, u32), Error> {
     match agent.run(Command::Hello)? {
         Outcome::Hello { kernel, pid, .. } => Ok((kernel, pid)),
         other => {
-            let reason = format!("a hello was asked for, and the answer is {other:?}");
+            let reason = format!("the answer to hello is {other:?}");
             Err(Error::Failed { guest: agent.name().to_owned(), reason })
         }
     }
 }
 
-/// A cable between the host's namespace, where its end is `name`, and a node's, where it is the card, which comes up.
+/// Creates a veth pair between the host's namespace, where its end is `name`, and a node's, where it is the card. Brings the card up.
 pub(crate) fn cable(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
     let (_, pid) = hello(agent)?;
     ip(host, &format!("link add {name} type veth peer name {CARD} netns {pid}"))?;
     bring_up(agent, node, CARD)
 }
 
-/// Starts an agent as a node in a network namespace of the host's, named as the node, and on CPUs.
+/// Starts a node as an agent in a network namespace of the host with the node's name, on the given CPUs.
 pub(crate) fn start_named(host: &Agent, node: Node, cpus: &str) -> Result<Agent, Error> {
     ip(host, &format!("netns add {node}"))?;
     let network = format!("named={node}");
     let argv = ["/init", "place", &network, cpus, "/init", "serve"].map(str::to_owned).to_vec();
     host.run(Command::Spawn { name: node.to_string(), argv })?;
-    Ok(host.behind(&node.to_string()))
+    Ok(host.guest(&node.to_string()))
 }
 
-/// As [`cable`], to a node that is in the network namespace `ip` knows by the node's name.
+/// As [`cable`], to a node in the network namespace that has the node's name.
 pub(crate) fn cable_named(host: &Agent, name: &str, agent: &Agent, node: Node) -> Result<(), Error> {
     ip(host, &format!("link add {name} type veth peer name {CARD} netns {node}"))?;
     bring_up(agent, node, CARD)
 }
 
-/// Keeps IPv6 from adding frames of its own to what is measured, and brings the loopback up. Before any card is there.
-pub(crate) fn quieten(agent: &Agent) -> Result<(), Error> {
-    for who in ["default", "all"] {
-        let path = format!("/proc/sys/net/ipv6/conf/{who}/disable_ipv6").into();
+/// Disables IPv6, whose own frames would be measured too, and brings the loopback up. To be called before any card exists.
+pub(crate) fn prepare_network(agent: &Agent) -> Result<(), Error> {
+    for scope in ["default", "all"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").into();
         // A kernel without IPv6 has no such file.
         let _ = agent.run(Command::Write { path, text: "1".to_owned() });
     }
     ip(agent, "link set lo up")
 }
 
-/// What a node is to do for its connections to the network to begin with so many segments.
+/// The command that sets the initial congestion window, in segments, of a node's connections on the shared network.
 pub(crate) fn set_initial_window(node: Node, segments: u32) -> Command {
     let own = node.address();
     let [a, b, c, _] = own.octets();
@@ -97,11 +97,11 @@ pub(crate) fn bring_up(agent: &Agent, node: Node, card: &str) -> Result<(), Erro
     ip(agent, &format!("link set {card} up"))
 }
 
-/// Joins the host's cards, those of its guests and [`UPLINK`], which are there and down.
+/// Connects the host's cards: those of its guests and [`UPLINK`], which must exist and be down.
 pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error> {
     match join {
         Join::Bridge => {
-            // Spanning tree and multicast snooping would send frames of their own.
+            // Spanning tree and multicast snooping would send their own frames.
             ip(host, &format!("link add {BRIDGE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
             for card in (1..=guests).map(vif).chain([UPLINK.to_owned()]) {
                 ip(host, &format!("link set {card} master {BRIDGE} up"))?;
@@ -117,8 +117,8 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
             };
             write("ip_forward", "1")?;
             for (card, node) in [(vif(1), Node::Guest(1)), (UPLINK.to_owned(), Node::External)] {
-                // Each side asks for the other's MAC address, and is answered with the host's: at once, where this may be
-                // set (in a user namespace it may not, and the first answer comes after up to 0.8 s).
+                // The host answers each side's ARP requests for the other with its own MAC address: at once if `proxy_delay` can be
+                // set. In a user namespace it cannot, and the first answer takes up to 0.8 s.
                 write(&format!("conf/{card}/proxy_arp"), "1")?;
                 let _ = write(&format!("neigh/{card}/proxy_delay"), "0");
                 ip(host, &format!("link set {card} up"))?;
@@ -131,16 +131,16 @@ pub(crate) fn join(host: &Agent, join: Join, guests: usize) -> Result<(), Error>
     }
 }
 
-/// Waits until the kernel, which sees to it in its own time, has noticed that a card has a carrier: frames before are lost.
+/// Waits until a card's line in `ip link` contains `state`. The kernel notices a carrier late, and frames before that are lost.
 pub(crate) fn await_state(agent: &Agent, card: &str, state: &str) -> Result<(), Error> {
     agent.await_output(&["ip", "-d", "-o", "link", "show", card], state).map(drop)
 }
 
-/// Has no card of a machine pass segments that are longer than a frame. Checksums are still left to the cards.
-pub(crate) fn frame_by_frame(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
+/// Disables segmentation offloads (TSO, GSO, GRO) on all cards of a machine. Checksum offloads stay enabled.
+pub(crate) fn disable_offloads(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
     let guests = 1..=topology.joined();
-    // Fairlane's ends of guests' cards are none of the kernel's.
-    let vifs = guests.clone().filter(|_| topology.backend == Backend::Netback).map(vif);
+    // Fairlane's ends of guests' cards are not kernel devices.
+    let vifs = guests.clone().filter(|_| topology.backend == Backend::Kernel).map(vif);
     let of_host = vifs.chain([UPLINK.to_owned()]).map(|card| (Node::Host, card));
     let own = guests.map(Node::Guest).chain([Node::External]).map(|node| (node, CARD.to_owned()));
     for (node, card) in of_host.chain(own) {
@@ -149,15 +149,15 @@ pub(crate) fn frame_by_frame(machine: &dyn Machine, topology: &Topology) -> Resu
     Ok(())
 }
 
-/// Limits what a card sends, in bits per second. What its queue has no room for is dropped.
+/// Limits a card's sending rate, in bits per second. Frames that its queue has no room for are dropped.
 pub(crate) fn limit(agent: &Agent, card: &str, rate: f64) -> Result<(), Error> {
     let bucket = Bucket::of(rate);
     let (burst, queue) = (bucket.burst, bucket.queue);
     run(agent, "tc", &format!("qdisc add dev {card} root tbf rate {rate:.0}bit burst {burst:.0} limit {queue:.0}"))
 }
 
-/// Limits what the guest behind a tap sends: frames that come in are led through an intermediate device, for a queue is
-/// only where frames leave.
+/// Limits the sending rate of the guest on a tap. Its frames are redirected through an intermediate device (ifb), as the kernel
+/// shapes outgoing traffic only.
 pub(crate) fn limit_incoming(host: &Agent, tap: &str, rate: f64) -> Result<(), Error> {
     let device = format!("{tap}-in");
     ip(host, &format!("link add {device} type ifb"))?;
@@ -170,9 +170,9 @@ pub(crate) fn limit_incoming(host: &Agent, tap: &str, rate: f64) -> Result<(), E
 
 /// A token bucket's settings, in bytes.
 pub(crate) struct Bucket {
-    /// What may be sent at once: a millisecond's worth, two frames at least.
+    /// The burst: 1 ms at the rate, but at least two frames.
     pub burst: f64,
-    /// What may wait: 20 ms' worth, 32 frames at least.
+    /// The queue: 20 ms at the rate, but at least 32 frames.
     pub queue: f64,
 }
 

@@ -1,7 +1,7 @@
-//! The emulated computer as a Xen host: dom0 is the driver domain, guests are paravirtual (PV) or, with paravirtual
-//! cards all the same, in hardware-assisted containers (PVH).
+//! The emulated PC as a Xen host. dom0 is the driver domain; guests are paravirtual (PV) or hardware-assisted with paravirtual
+//! cards (PVH).
 //!
-//! dom0's agent runs Xen's own tools; each guest's agent is reached over its console, which dom0's agent attaches.
+//! dom0's agent runs Xen's own tools. Each guest's agent is reached over the guest's console, which dom0's agent attaches to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::path::Path;
 use fairlane_agent::Command;
 use serde_json::{Value, json};
 
-use super::computer::{self, Computer, Software};
 use super::emulated::{Emulated, Host};
+use super::pc::{self, Pc, Software};
 use super::wiring::{self, UPLINK};
 use super::{Clock, CpuTime, Machine, backend};
 use crate::error::Error;
@@ -18,12 +18,12 @@ use crate::images::{CPU_TIME, GUEST_INITRAMFS, GUEST_KERNEL, PYTHON, XEN_PROGRAM
 use crate::topology::{Backend, MachineKind, Node, Scheduler, Topology};
 use crate::{Agent, Progress, image};
 
-/// The memory of dom0 and of a guest without the doctor, and what is left to the hypervisor, in MiB.
+/// The memory of dom0, of a guest without the doctor, and of the hypervisor, in MiB.
 const DOM0_MIB: usize = 640;
 const GUEST_MIB: usize = 128;
 const XEN_MIB: usize = 128;
 
-/// Boots one.
+/// Boots the machine.
 pub fn boot(
     kind: MachineKind,
     topology: &Topology,
@@ -35,39 +35,34 @@ pub fn boot(
     let images = XenImages::build(&agent, topology.backend, topology.tools())?;
     progress("Xen and dom0: booting");
     let software = software(kind, &images, topology, clock);
-    let computer = Computer::start(&software, topology, &agent, clock, logs)?;
-    let dom0 = computer.host();
+    let pc = Pc::start(&software, topology, &agent, clock, logs)?;
+    let dom0 = pc.host();
     start_toolstack(dom0, topology, clock)?;
     if topology.count {
-        // What was executed until here was dom0's, and so are its pages.
+        // All pages executed so far belong to dom0.
         dom0.run(Command::Mark)?;
     }
     let guests: Vec<Agent> =
-        (1..=topology.guests.len()).map(|number| dom0.behind(&Node::Guest(number).to_string())).collect();
+        (1..=topology.guests.len()).map(|number| dom0.guest(&Node::Guest(number).to_string())).collect();
     if topology.backend == Backend::Fairlane {
-        // It paces the link itself, and takes its card, so that is up before.
-        computer::bring_up_link(dom0, None)?;
+        // Fairlane paces the link itself and opens its card, which must be up before.
+        pc::bring_up_link(dom0, None)?;
         wiring::bring_up(dom0, Node::Host, UPLINK)?;
         wiring::await_state(dom0, UPLINK, "state UP")?;
         backend::start(dom0, topology)?;
     }
-    let log = computer::log(logs)?;
-    let lost = |guest: &Agent, error| computer::lost(guest, error, &images.dom0, &log);
-    let domains = create_guests(kind, topology, clock, dom0, &guests, &lost, progress)?;
+    let log = pc::log(logs)?;
+    let boot_error = |guest: &Agent, error| pc::boot_error(guest, error, &images.dom0, &log);
+    let domains = create_guests(kind, topology, clock, dom0, &guests, &boot_error, progress)?;
     for guest in guests.iter().filter(|_| topology.early_ack) {
-        backend::accelerate(dom0, guest.name())?;
+        backend::enable_early_ack(dom0, guest.name())?;
     }
-    if topology.backend == Backend::Netback {
-        computer::bring_up_link(dom0, topology.link)?;
+    if topology.backend == Backend::Kernel {
+        pc::bring_up_link(dom0, topology.link)?;
         wiring::join(dom0, topology.join, topology.joined())?;
     }
-    let facts = facts(kind, &computer, topology, &images.release)?;
-    Ok(Box::new(Emulated { guests, computer, facts, host: Dom0 { backend: topology.backend, domains } }))
-}
-
-/// How many virtual CPUs of dom0 are measured. On the clock of instructions it has one more, the external machine's.
-fn measured(topology: &Topology) -> usize {
-    topology.host_cpus.len()
+    let facts = facts(kind, &pc, topology, &images.release)?;
+    Ok(Box::new(Emulated { guests, pc, facts, host: Dom0 { backend: topology.backend, domains } }))
 }
 
 fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, clock: &Clock) -> Software<'a> {
@@ -76,22 +71,23 @@ fn software<'a>(kind: MachineKind, images: &'a XenImages, topology: &Topology, c
         (Scheduler::Credit, None) => "credit".to_owned(),
         (Scheduler::Credit2, _) => "credit2".to_owned(),
     };
-    let own = measured(topology);
+    // The measured CPUs of dom0. On the virtual clock (icount) it has one more, the external machine's.
+    let own = topology.host_cpus.len();
     let (vcpus, inside) = match clock {
         Clock::Wall => (own, String::new()),
-        // Netback's threads would run there as well.
-        Clock::Rehearsal(_) | Clock::Instructions(_) => (own + 1, format!(" isolcpus={own} irqaffinity=0-{}", own - 1)),
+        // Isolated, as netback's threads would run there as well.
+        Clock::Record(_) | Clock::Virtual(_) => (own + 1, format!(" isolcpus={own} irqaffinity=0-{}", own - 1)),
     };
     let features = match kind {
-        // The emulator does not tell the length of an RDTSCP, which Xen has to know of its PVH guests.
+        // The emulator does not report the length of an intercepted RDTSCP, which Xen needs for PVH guests.
         MachineKind::XenPvh => ",-smap,-rdtscp",
-        // With SMAP, dom0 dies in Xen's create_bounce_frame.
+        // With SMAP, dom0 crashes in Xen's create_bounce_frame.
         _ => ",-smap",
     };
     let console = "console=hvc0 quiet rdinit=/init fairlane.console=ttyS1 fairlane.host=dom0";
     Software {
         kernel: &images.hypervisor,
-        // To scrub memory takes long where each instruction is emulated.
+        // Scrubbing memory takes long in emulation.
         command_line: format!(
             "console=com1 com1=115200 smap=0 bootscrub=0 dom0_mem={DOM0_MIB}M dom0_max_vcpus={vcpus} sched={scheduler}"
         ),
@@ -110,10 +106,10 @@ fn xen(dom0: &Agent, line: &str) -> Result<String, Error> {
 
 fn start_toolstack(dom0: &Agent, topology: &Topology, clock: &Clock) -> Result<(), Error> {
     xen(dom0, "xenstored --pid-file /run/xenstored.pid")?;
-    // It goes to the background before it listens.
+    // xenstored forks to the background before it listens.
     dom0.await_output(&[&format!("/{XEN_PROGRAMS}/xen-init-dom0")], "")?;
     xen(dom0, "xenconsoled --pid-file=/run/xenconsoled.pid")?;
-    let external = (*clock != Clock::Wall).then(|| computer::cpus(topology));
+    let external = (*clock != Clock::Wall).then(|| pc::cpus(topology));
     for (vcpu, cpu) in topology.host_cpus.iter().copied().chain(external).enumerate() {
         xen(dom0, &format!("xl vcpu-pin 0 {vcpu} {cpu} {cpu}"))?;
     }
@@ -125,7 +121,7 @@ fn guest_mib(topology: &Topology) -> usize {
     GUEST_MIB + topology.tools().memory_mib()
 }
 
-/// A guest's configuration, as xl.cfg(5) has it.
+/// A guest's configuration (xl.cfg(5)).
 fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: usize) -> String {
     let node = Node::Guest(number);
     let mode = if kind == MachineKind::XenPvh { "pvh" } else { "pv" };
@@ -135,34 +131,34 @@ fn configuration(kind: MachineKind, topology: &Topology, clock: &Clock, number: 
     let mac = node.mac();
     let rate = plan.rate.map(|rate| format!(",rate={rate:.0}b/s")).unwrap_or_default();
     let vif = if card { format!("vif = ['mac={mac}{rate}']\n") } else { String::new() };
-    let wishes = format!(" {}", wiring::wishes(node));
+    let card_arguments = format!(" {}", wiring::card_arguments(node));
     let weight = plan.weight.map(|weight| format!("cpu_weight = {weight}\n")).unwrap_or_default();
     let disk = if plan.disk {
-        format!("disk = ['phy:{},xvda,w']\n", computer::disk(topology, clock, number))
+        format!("disk = ['phy:{},xvda,w']\n", pc::disk(topology, clock, number))
     } else {
         String::new()
     };
-    // The emulated processor does not say that its time stamp counter is invariant, as those of computers do: without `tsc_mode` Xen
-    // would emulate every look of a guest at it.
+    // The emulated CPU does not announce an invariant time stamp counter, as real ones do. Without `tsc_mode` Xen would emulate every
+    // read of it.
     format!(
         "name = '{node}'\ntype = '{mode}'\ntsc_mode = 'native'\nkernel = '{GUEST_KERNEL}'\nramdisk = '{GUEST_INITRAMFS}'\nmemory = {}\n\
          vcpus = {}\ncpus = '{cpus}'\n{vif}{disk}{weight}\
          extra = 'console=hvc0 quiet rdinit=/init fairlane.console=hvc0 fairlane.host={node}{}'\n",
         guest_mib(topology),
         plan.cpus.len(),
-        if card { &wishes } else { "" },
+        if card { &card_arguments } else { "" },
     )
 }
 
-/// Creates the guests one after the other, as the toolstack does, and then waits for all; answers their numbers, as Xen counts
-/// domains. What is said of a guest that does not come up is `lost`.
+/// Creates the guests one after the other, as the toolstack does, and then waits for all; returns their domain ids. `boot_error`
+/// makes the error of a guest that does not come up.
 fn create_guests(
     kind: MachineKind,
     topology: &Topology,
     clock: &Clock,
     dom0: &Agent,
     guests: &[Agent],
-    lost: &dyn Fn(&Agent, Error) -> Error,
+    boot_error: &dyn Fn(&Agent, Error) -> Error,
     progress: Progress,
 ) -> Result<Vec<String>, Error> {
     let (mut attaching, mut domains) = (Vec::new(), Vec::new());
@@ -171,10 +167,10 @@ fn create_guests(
         let path = format!("/etc/xen/{}.cfg", guest.name());
         let text = configuration(kind, topology, clock, number);
         dom0.run(Command::Write { path: path.clone().into(), text })?;
-        xen(dom0, &format!("xl create -q {path}")).map_err(|error| lost(guest, error))?;
+        xen(dom0, &format!("xl create -q {path}")).map_err(|error| boot_error(guest, error))?;
         let domain = xen(dom0, &format!("xl domid {}", guest.name()))?.trim().to_owned();
-        if topology.backend == Backend::Netback && number <= topology.joined() {
-            // Xen's own hotplug script would name it.
+        if topology.backend == Backend::Kernel && number <= topology.joined() {
+            // Done by Xen's hotplug script on other hosts.
             wiring::ip(dom0, &format!("link set vif{domain}.0 name {}", wiring::vif(number)))?;
         }
         let tty = format!("/local/domain/{domain}/console/tty");
@@ -184,20 +180,20 @@ fn create_guests(
         domains.push(domain);
     }
     for (guest, job) in attaching {
-        job.wait().map_err(|error| lost(guest, error))?;
+        job.wait().map_err(|error| boot_error(guest, error))?;
     }
     Ok(domains)
 }
 
-/// What dom0 tells of its guests.
+/// Accounts and counters in dom0.
 struct Dom0 {
     backend: Backend,
-    /// The guests' numbers, as Xen counts domains.
+    /// The guests' domain ids.
     domains: Vec<String>,
 }
 
 impl Host for Dom0 {
-    /// In whole nanoseconds; dom0's has in it what the asking takes, up to the question.
+    /// Precise to the nanosecond. dom0's time includes the request itself, up to the reading.
     fn cpu_time(&self, dom0: &Agent) -> Result<Vec<CpuTime>, Error> {
         let table = dom0.output(&[&PYTHON[..], &[CPU_TIME]].concat())?;
         let mut nanoseconds = BTreeMap::new();
@@ -220,20 +216,15 @@ impl Host for Dom0 {
 
     fn vifs(&self, dom0: &Agent) -> Result<BTreeMap<String, Value>, Error> {
         match self.backend {
-            Backend::Netback => Ok(BTreeMap::new()),
+            Backend::Kernel => Ok(BTreeMap::new()),
             Backend::Fairlane => backend::vifs(dom0),
         }
     }
 }
 
-fn facts(
-    kind: MachineKind,
-    computer: &Computer,
-    topology: &Topology,
-    kernel: &str,
-) -> Result<BTreeMap<String, Value>, Error> {
-    let info = xen(computer.host(), "xl info")?;
-    let told = |name: &str| {
+fn facts(kind: MachineKind, pc: &Pc, topology: &Topology, kernel: &str) -> Result<BTreeMap<String, Value>, Error> {
+    let info = xen(pc.host(), "xl info")?;
+    let field = |name: &str| {
         let value = |line: &str| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim().to_owned());
         info.lines().find_map(value).unwrap_or_default()
     };
@@ -241,11 +232,11 @@ fn facts(
         ("machine".to_owned(), json!(kind)),
         ("backend".to_owned(), json!(topology.backend)),
         ("early_ack".to_owned(), json!(topology.early_ack)),
-        ("xen".to_owned(), json!(told("xen_version"))),
-        ("scheduler".to_owned(), json!(told("xen_scheduler"))),
+        ("xen".to_owned(), json!(field("xen_version"))),
+        ("scheduler".to_owned(), json!(field("xen_scheduler"))),
         ("slice_ms".to_owned(), json!(topology.slice_ms)),
         ("kernel".to_owned(), json!(kernel)),
-        ("emulated_by".to_owned(), json!(computer::version()?)),
-        ("external".to_owned(), json!(computer.external_place())),
+        ("emulated_by".to_owned(), json!(pc::version()?)),
+        ("external".to_owned(), json!(pc.external_place())),
     ]))
 }

@@ -7,24 +7,24 @@ use fairlane_agent::Function;
 
 use super::{Code, Counts, Domain, Domains, Place};
 
-/// Where Xen's own addresses lie (Xen: `xen/arch/x86/include/asm/config.h`).
+/// Xen's own virtual addresses (Xen: `xen/arch/x86/include/asm/config.h`).
 const HYPERVISOR: std::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_8800_0000_0000;
-/// Where programs' addresses end.
+/// The end of programs' addresses.
 const USER_END: u64 = 1 << 47;
 
-/// Whose code it is.
+/// A component that code belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Component {
     /// The hypervisor.
     Hypervisor,
-    /// A system's kernel.
+    /// A domain's kernel.
     Kernel(Domain),
-    /// A system's programs.
+    /// A domain's programs.
     User(Domain),
 }
 
 impl Component {
-    /// All there are, in the order they are drawn.
+    /// All components, in the order of figures.
     pub const ALL: [Component; 5] = [
         Component::Hypervisor,
         Component::Kernel(Domain::Host),
@@ -44,7 +44,7 @@ impl Component {
         }
     }
 
-    /// Its name, as metrics have it.
+    /// Its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Component::Hypervisor => "hypervisor",
@@ -56,7 +56,7 @@ impl Component {
     }
 }
 
-/// What the measured CPUs did, by component and address.
+/// The instructions of the measured CPUs, by component and address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
     executed: BTreeMap<Component, BTreeMap<u64, u64>>,
@@ -64,7 +64,7 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// Adds up what some CPUs did.
+    /// Sums the counts of some CPUs.
     pub fn of(counts: &Counts, domains: &Domains, cpus: &BTreeSet<usize>) -> Bill {
         let mut bill = Bill::default();
         for (place, code) in &counts.places {
@@ -87,14 +87,14 @@ impl Bill {
         self.executed.get(&component).map_or(0, |places| places.values().sum())
     }
 
-    /// What a hypervisor's accounts would say of a domain: the nanoseconds that it had the measured CPUs, where the clock has a
-    /// nanosecond an instruction of the whole computer.
+    /// The time that a hypervisor would account to a domain: nanoseconds on the measured CPUs, with a clock of one nanosecond per
+    /// instruction of all CPUs.
     pub fn charged(&self, domain: Domain) -> u64 {
         self.charged.get(&domain).copied().unwrap_or(0)
     }
 
-    /// The addresses of a component's code that make up so much of it, 0 to 1, the heaviest first: for a table of symbols to
-    /// name.
+    /// The addresses that execute most of a component's instructions, up to `share` of them, 0 to 1; the most frequent first. They
+    /// are to be resolved by a symbol table.
     pub fn addresses(&self, component: Component, share: f64) -> Vec<u64> {
         let mut places: Vec<(u64, u64)> =
             self.executed.get(&component).into_iter().flatten().map(|(address, weight)| (*weight, *address)).collect();
@@ -109,7 +109,7 @@ impl Bill {
         heavy.map(|(_, address)| address).collect()
     }
 
-    /// Instructions by function, the heaviest first; code that is in none of the `known` functions goes by its address.
+    /// Instructions by function, the most first; code outside the `known` functions is named by its address.
     pub fn functions(&self, component: Component, known: &[Function]) -> Vec<(String, u64)> {
         let known: BTreeMap<u64, &Function> = known.iter().map(|function| (function.start, function)).collect();
         let name = |address: u64| {
@@ -130,7 +130,7 @@ impl Bill {
 mod tests {
     use super::*;
 
-    /// Two CPUs of which the first is measured: the hypervisor, the host's kernel, of the number 9, the guest's, 5.
+    /// Two CPUs, the first of which is measured: the hypervisor, the host's kernel (number 9) and the guest's (number 5).
     const BEFORE: &str = "clock 2 100\nffffffff81000000 900 9 100 100 0 0\n";
     const AFTER: &str = "clock 2 1000\nffff82d040200000 100 0 50 0 7 0\nffffffff81000000 900 9 150 300 0 0\n\
                          ffffffff81000000 500 5 200 600 0 0\nffffffff81000040 500 5 30 0 0 0\n401000 510 5 20 10 400 9\n";
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_component_has_its_own() {
+    fn instructions_are_summed_by_component() {
         let expected = [50, 50, 0, 230, 20];
         assert_eq!(Component::ALL.map(|component| bill().instructions(component)), expected);
         assert_eq!((bill().charged(Domain::Host), bill().charged(Domain::Guest)), (200, 610));

@@ -1,4 +1,4 @@
-//! What the plugin counted: the instructions of each block of code, by CPU.
+//! The plugin's counts: the instructions of each block of code, by CPU.
 //!
 //! The format is documented in `plugin/path-length.c`.
 
@@ -8,37 +8,37 @@ use std::path::Path;
 
 use crate::error::{Error, FormatError, IoContext};
 
-/// A place of code: what two domains execute at the same address lies on different pages.
+/// A place of code. Code of two domains at the same address is on different pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The virtual address.
     pub address: u64,
-    /// The number of the machine's page, counted from an arbitrary one that is the same all through a run.
+    /// The number of the machine page, relative to an arbitrary one that is fixed during a run.
     pub page: u64,
 }
 
-/// What one CPU did at a place.
+/// One CPU's counts at a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Instructions executed there; one that is repeated is one.
+    /// Instructions executed there; an instruction with a repeat prefix counts once.
     pub executed: u64,
-    /// Instructions of the whole computer while the CPU belonged to whoever entered here: a hypervisor's account.
+    /// Instructions of all CPUs while this CPU belonged to the domain that was entered here, as a hypervisor accounts them.
     pub charged: u64,
 }
 
-/// What was done at a place.
+/// The counts at a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// The number of the kernel whose text it is or that it runs under; 0 if that is not known.
+    /// The number of the kernel it belongs to or runs under; 0 if unknown.
     pub kernel: u64,
-    /// A tally each CPU.
+    /// One tally per CPU.
     pub tallies: Vec<Tally>,
 }
 
 /// All counts up to a mark, or between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Instructions of all CPUs, each repetition of one counted.
+    /// Instructions of all CPUs; each repetition of a repeated instruction counts.
     pub clock: u64,
     /// By place.
     pub places: BTreeMap<Place, Code>,
@@ -54,10 +54,10 @@ impl Counts {
         Counts::parse(&text).map_err(|source| Error::Counts { path: path.to_owned(), source })
     }
 
-    /// Reads the text of such a file.
+    /// Parses the text of such a file.
     ///
     /// # Errors
-    /// The line that is not as the plugin writes it.
+    /// The first line that does not have the plugin's format.
     pub fn parse(text: &str) -> Result<Counts, FormatError> {
         let mut lines = text.lines().zip(1..);
         let wrong = |line, text: &str, wanted| FormatError { line, text: text.to_owned(), wanted };
@@ -68,7 +68,7 @@ impl Counts {
             let (place, code) = block(text)
                 .filter(|(_, code)| code.tallies.len() == cpus)
                 .ok_or_else(|| wrong(line, text, "a block: its address, page, kernel, and two numbers for each CPU"))?;
-            // A place has several blocks where translations of several lengths begin there.
+            // A place has several lines if blocks of several lengths start there.
             let none = || Code { tallies: vec![Tally::default(); cpus], ..Code::default() };
             let sums = counts.places.entry(place).or_insert_with(none);
             sums.kernel = code.kernel;
@@ -80,19 +80,19 @@ impl Counts {
         Ok(counts)
     }
 
-    /// How many CPUs the computer has.
+    /// The number of CPUs.
     pub fn cpus(&self) -> usize {
         self.places.values().next().map_or(0, |code| code.tallies.len())
     }
 
-    /// Instructions of some CPUs. [`Counts::clock`] tells more: there each repetition of an instruction is one.
+    /// Instructions of some CPUs. [`Counts::clock`] is larger, as it counts each repetition of an instruction.
     pub fn executed(&self, cpus: &BTreeSet<usize>) -> u64 {
         let of_place =
             |code: &Code| cpus.iter().filter_map(|cpu| code.tallies.get(*cpu)).map(|t| t.executed).sum::<u64>();
         self.places.values().map(of_place).sum()
     }
 
-    /// What was counted since an earlier mark of the same run.
+    /// The counts since an earlier mark of the same run.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let none = Code::default();
         let places = self.places.iter().map(|(place, code)| {
@@ -136,7 +136,7 @@ mod tests {
     const SECOND: &str = "clock 2 180\nffffffff81000000 7 5 90 70 0 0\n401000 9 6 0 0 50 40\n402000 9 6 0 0 40 70\n";
 
     #[test]
-    fn the_difference_of_two_marks_is_what_lies_between() {
+    fn counts_between_two_marks_are_their_difference() {
         let between = Counts::parse(SECOND).unwrap().since(&Counts::parse(FIRST).unwrap());
         assert_eq!((between.cpus(), between.clock, between.executed(&BTreeSet::from([0, 1]))), (2, 80, 80));
         let tally = |executed, charged| Tally { executed, charged };
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_named() {
+    fn an_error_names_the_faulty_line() {
         for (text, line) in [
             ("", 1),
             ("clock 1\n", 1),
@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(clock [0-3] [0-9]{1,3}\n)?([0-9a-fx]{1,4}( [0-9]{1,20}){0,5}\n){0,5}") {
+        fn any_text_is_parsed_or_refused(text in "(clock [0-3] [0-9]{1,3}\n)?([0-9a-fx]{1,4}( [0-9]{1,20}){0,5}\n){0,5}") {
             let _ = Counts::parse(&text);
         }
     }

@@ -1,10 +1,10 @@
-//! Path length: the instructions a packet takes on its way, by component and by function.
+//! Path length: the instructions per packet, by component and function.
 //!
-//! A plugin of the emulator (`plugin/path-length.c`) counts what each block of code executes up to a mark. What lies
-//! between two marks ([`Counts::since`]) is told apart by the code's place: the hypervisor has virtual addresses of its
-//! own, kernels and programs have theirs, and each runs under a kernel that is one domain's ([`Domains`]). The sum is a
-//! [`Bill`]; divided by the packets between the marks it is the path length. Emulation counts instructions: what misses in
-//! caches and TLBs cost, and what the hardware takes to enter and leave a hypervisor, it cannot show.
+//! A plugin of the emulator (`plugin/path-length.c`) counts the instructions of each block of code up to a mark. The counts between
+//! two marks ([`Counts::since`]) are assigned to components by the code's place: hypervisor, kernels and programs have different
+//! virtual addresses, and each kernel belongs to one domain ([`Domains`]). The sums are a [`Bill`]; divided by the packets between
+//! the marks they are the path length. Emulation counts instructions: it shows neither cache and TLB misses nor the hardware's cost
+//! of entering and leaving a hypervisor.
 
 mod bill;
 mod counts;

@@ -1,4 +1,4 @@
-//! The kinds of machine, and their names.
+//! The kinds of machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use super::name::NameError;
 
-/// What a machine under measurement is made of.
+/// A kind of machine under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineKind {
-    /// Network namespaces of this computer: guests are processes.
+    /// Network namespaces of this host: guests are processes.
     Native,
-    /// User-Mode Linux guests on this computer.
+    /// User-Mode Linux guests on this host.
     Uml,
-    /// QEMU guests with virtio cards on this computer.
+    /// QEMU guests with virtio cards on this host.
     Qemu,
-    /// QEMU guests with emulated e1000 cards on this computer.
+    /// QEMU guests with emulated e1000 cards on this host.
     QemuE1000,
-    /// The emulated computer, with native Linux: guests are processes.
+    /// The emulated PC with native Linux: guests are processes.
     Box,
-    /// The emulated computer as a KVM host.
+    /// The emulated PC as a KVM host.
     Kvm,
-    /// The emulated computer as a Xen host of paravirtual guests (PV).
+    /// The emulated PC as a Xen host of paravirtual guests (PV).
     Xen,
-    /// The same with guests in hardware-assisted containers (PVH): their cards are paravirtual, their memory is not.
+    /// The same with PVH guests: their cards are paravirtual, their memory is hardware-assisted.
     XenPvh,
 }
 
@@ -42,7 +42,7 @@ impl MachineKind {
         MachineKind::XenPvh,
     ];
 
-    /// The name, as a command line has it.
+    /// The name on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             MachineKind::Native => "native",
@@ -56,7 +56,7 @@ impl MachineKind {
         }
     }
 
-    /// Native Linux on the hardware of this kind: the emulated computer or this one.
+    /// Native Linux on the hardware of this kind: the emulated PC or this host.
     pub(crate) fn bare(self) -> MachineKind {
         match self {
             MachineKind::Native | MachineKind::Uml | MachineKind::Qemu | MachineKind::QemuE1000 => MachineKind::Native,
@@ -64,19 +64,19 @@ impl MachineKind {
         }
     }
 
-    /// Whether it can run on the clock of instructions. Native Linux does not bring up a second CPU there, which the external
+    /// Whether it can run on the virtual clock (icount). Native Linux does not bring up a second CPU with it, which the external
     /// machine would need.
-    pub fn keeps_time(self) -> bool {
+    pub fn has_virtual_clock(self) -> bool {
         matches!(self, MachineKind::Xen | MachineKind::XenPvh)
     }
 
-    /// Whether instructions can be counted: those of the emulated computer.
+    /// Whether instructions can be counted: only on the emulated PC.
     pub fn counts(self) -> bool {
         matches!(self, MachineKind::Box | MachineKind::Kvm | MachineKind::Xen | MachineKind::XenPvh)
     }
 
     /// Whether Fairlane can serve its guests' cards.
-    pub fn takes_fairlane(self) -> bool {
+    pub fn supports_fairlane(self) -> bool {
         matches!(self, MachineKind::Uml | MachineKind::Qemu | MachineKind::Kvm | MachineKind::Xen)
     }
 
@@ -104,7 +104,7 @@ impl FromStr for MachineKind {
 
 /// The kinds of machine that can have Fairlane as a backend, in words.
 pub fn with_fairlane() -> String {
-    let kinds = MachineKind::ALL.into_iter().filter(|kind| kind.takes_fairlane());
+    let kinds = MachineKind::ALL.into_iter().filter(|kind| kind.supports_fairlane());
     kinds.map(MachineKind::name).collect::<Vec<_>>().join(", ")
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_written_alike() {
+    fn names_are_parsed_and_serialized_alike() {
         for kind in MachineKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());

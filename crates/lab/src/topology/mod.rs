@@ -1,4 +1,4 @@
-//! What an experiment needs of a machine, as data.
+//! Topologies: what an experiment needs of a machine, as data.
 
 mod backend;
 mod kind;
@@ -22,7 +22,7 @@ pub(crate) use node::PREFIX;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Native Linux on the same hardware, instead of the kind of machine that is asked for: to compare the two.
+    /// Native Linux on the same hardware instead of the requested kind of machine, to compare the two.
     #[serde(default)]
     pub bare: bool,
     /// The guests, in order.
@@ -30,24 +30,23 @@ pub struct Topology {
     /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.
     #[serde(default)]
     pub link: Option<f64>,
-    /// How guests and link are joined.
+    /// How the guests are connected to the link.
     #[serde(default)]
     pub join: Join,
-    /// The physical CPUs of the host's own system (Xen: where dom0 is pinned). Where guests are processes of this computer, its
-    /// kernel serves them on any, and only the external machine is kept off these.
+    /// The physical CPUs of the host's own system (Xen: where dom0 is pinned). If guests run on this host, its kernel serves them on
+    /// any CPU, and only the external machine is kept off these.
     #[serde(default = "first_cpu")]
     pub host_cpus: Vec<usize>,
-    /// The hypervisor's scheduler. Hosts without a hypervisor of that kind leave it out of account and say so.
+    /// The hypervisor's scheduler. Machines without Xen ignore it, with a note in the result.
     #[serde(default)]
     pub scheduler: Scheduler,
-    /// The scheduler's slice in milliseconds, where it has one; its own if not given.
+    /// The scheduler's slice in milliseconds; the scheduler's default if not given.
     #[serde(default)]
     pub slice_ms: Option<u32>,
-    /// Whether the instructions of the emulated computer are counted ([`Machine::marks`](crate::Machine::marks)), which slows it down.
+    /// Whether the emulated PC's instructions are counted ([`Machine::marks`](crate::Machine::marks)), which slows it down.
     #[serde(default)]
     pub count: bool,
-    /// Whether cards pass segments that are longer than a frame (TSO, GSO, GRO). Only the emulated computer's can do without,
-    /// as native Linux or a Xen host.
+    /// Whether cards use segmentation offloads (TSO, GSO, GRO). Only native Linux and Xen on the emulated PC can disable them.
     #[serde(default = "yes")]
     pub offload: bool,
     /// Whether guests have HAProxy.
@@ -56,16 +55,16 @@ pub struct Topology {
     /// Whether guests have Open MPI.
     #[serde(default)]
     pub mpi: bool,
-    /// Whether guests and host have the doctor, which says what limits them.
+    /// Whether guests and host have the doctor, which finds what limits them.
     #[serde(default)]
     pub doctor: bool,
-    /// What serves the guests' cards.
+    /// The backend of the guests' cards.
     #[serde(default)]
     pub backend: Backend,
     /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU.
     #[serde(default)]
     pub early_ack: bool,
-    /// Whether guests have a frontend that breaks the rules, to test a backend. No experiment has: only a Xen host's guests can.
+    /// Whether guests have the hostile frontend, to test a backend. Xen hosts only; no experiment uses it.
     #[serde(skip)]
     pub hostile: bool,
 }
@@ -76,7 +75,7 @@ impl Topology {
         self.guests.iter().flat_map(|guest| &guest.cpus).chain(&self.host_cpus).copied().collect()
     }
 
-    /// How many guests have a card.
+    /// The number of guests with a card.
     pub(crate) fn joined(&self) -> usize {
         match self.join {
             Join::Bridge => self.guests.len(),
@@ -84,12 +83,12 @@ impl Topology {
         }
     }
 
-    /// What its guests run besides their agents.
+    /// The tools of its guests.
     pub(crate) fn tools(&self) -> Tools {
         Tools { proxy: self.proxy, mpi: self.mpi, doctor: self.doctor, hostile: self.hostile }
     }
 
-    /// Refuses what no machine can be.
+    /// Refuses a topology that no machine can have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |where_: &str, what: String| Err(Error::Topology(format!("{where_}: {what}")));
         let rates = (1..).zip(&self.guests).flat_map(|(number, guest)| {
@@ -104,11 +103,11 @@ impl Topology {
         let cpus = (1..).zip(&self.guests).map(|(number, guest)| (format!("guest {number}: cpus"), &guest.cpus));
         for (name, cpus) in cpus.chain([("host_cpus".to_owned(), &self.host_cpus)]) {
             if cpus.is_empty() {
-                return refuse(&name, "there is none; one at least is needed".to_owned());
+                return refuse(&name, "at least one CPU is needed".to_owned());
             }
         }
         if !(1..=node::MOST_GUESTS).contains(&self.guests.len()) {
-            return refuse("guests", format!("there are {}; 1 to {} can be", self.guests.len(), node::MOST_GUESTS));
+            return refuse("guests", format!("there must be 1 to {}, not {}", node::MOST_GUESTS, self.guests.len()));
         }
         Ok(())
     }
@@ -129,30 +128,30 @@ fn first_cpu() -> Vec<usize> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestPlan {
-    /// The physical CPUs its virtual ones are pinned to.
+    /// The physical CPUs that its virtual ones are pinned to.
     pub cpus: Vec<usize>,
-    /// The scheduler's weight; the scheduler's own (256) if not given.
+    /// Its weight in the hypervisor's scheduler; the default (256) if not given.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// The cap of its card in bits per second (`rate` of Xen's vif), if any.
+    /// The rate limit of its card in bits per second (`rate` of Xen's vif), if any.
     #[serde(default)]
     pub rate: Option<f64>,
-    /// What its card is guaranteed of the link, in bits per second of Ethernet frames. Backend fairlane only.
+    /// Its card's guaranteed rate on the link, in bits per second of Ethernet frames. Backend fairlane only.
     #[serde(default)]
     pub min_rate: Option<f64>,
-    /// A disk served by the host's block backend.
+    /// Whether it has a disk, served by the host's block backend.
     #[serde(default)]
     pub disk: bool,
 }
 
-/// How a host joins its guests' cards and its link.
+/// How a host connects its guests' cards to its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Join {
-    /// A bridge of the host's kernel.
+    /// By a bridge of the host's kernel.
     #[default]
     Bridge,
-    /// The first guest's card alone, routed to the link.
+    /// By routing, for the first guest's card only.
     Plain,
 }
 
@@ -160,9 +159,9 @@ pub enum Join {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduler {
-    /// The sources': slices of 30 ms.
+    /// The scheduler of Xen in 2010, with slices of 30 ms.
     #[default]
     Credit,
-    /// Today's default.
+    /// The default of current Xen.
     Credit2,
 }

@@ -1,13 +1,13 @@
-//! Names on a command line.
+//! Errors of names on a command line.
 
-/// A word that names nothing of its kind.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word} is no {kind}; there are {known}")]
 pub struct NameError {
     /// The word.
     pub word: String,
-    /// What it was to name.
+    /// The kind of thing it should name.
     pub kind: &'static str,
-    /// What there is, in words.
+    /// The known names.
     pub known: String,
 }

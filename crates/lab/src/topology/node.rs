@@ -1,4 +1,4 @@
-//! The nodes of a machine, and their addresses on the network that all share.
+//! The nodes of a machine, and their addresses on the shared network.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,13 +8,13 @@ use fairlane_core::packet::Mac;
 /// The length of the network's prefix, in bits.
 pub(crate) const PREFIX: u8 = 24;
 
-/// The most guests the network has addresses for.
+/// The number of guests that the network has addresses for.
 pub(crate) const MOST_GUESTS: usize = 200;
 
-/// Where a program runs.
+/// A node of a machine, where programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Node {
-    /// The machine at the other end of the host's link. It shares no measured CPU.
+    /// The machine at the other end of the host's link. It uses no measured CPU.
     External,
     /// The host's own system: the driver domain of a Xen host.
     Host,
@@ -23,7 +23,7 @@ pub enum Node {
 }
 
 impl fmt::Display for Node {
-    /// The name a node has in messages, logs and results.
+    /// The node's name in messages, logs and results.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Node::External => f.pad("external"),
@@ -39,7 +39,7 @@ impl Node {
         Ipv4Addr::new(10, 77, 0, self.number())
     }
 
-    /// The MAC address of its card: the same in each run, so that nothing depends on it.
+    /// The MAC address of its card, the same in each run.
     pub(crate) fn mac(self) -> Mac {
         Mac([0x02, 0xfa, 0x1a, 0x77, 0, self.number()])
     }

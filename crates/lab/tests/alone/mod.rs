@@ -1,4 +1,4 @@
-//! A guest booted for a test, on its own.
+//! Boots a single guest for a test.
 
 use std::{
     env, fs, process,
@@ -8,7 +8,7 @@ use std::{
 
 use fairlane_lab::{Error, Guest, GuestSpec, Kind, Tools};
 
-/// A guest without a network card, its name made one that no other guest has.
+/// A guest without a network card, with a unique name.
 pub fn spec(kind: Kind, name: &str) -> GuestSpec {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -16,7 +16,7 @@ pub fn spec(kind: Kind, name: &str) -> GuestSpec {
     GuestSpec { name, kind, cpus: 1, memory_mib: 128, tools: Tools::default(), nic: None, monitor: None, log }
 }
 
-/// Boots a guest; its console's log stays only if that fails.
+/// Boots a guest; the log of its console is kept only if that fails.
 pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
     let start = Instant::now();
     let guest = Guest::boot(spec)?;

@@ -1,4 +1,4 @@
-//! A guest that Xen saves to a file and restores from it, as another domain, while bytes are sent to it.
+//! Xen saves a guest to a file and restores it as another domain, while it receives a TCP stream.
 
 use std::time::Instant;
 
@@ -10,20 +10,19 @@ use fairlane_load::digest::{Reader, Spec};
 use crate::{XL, await_that, vif};
 
 const GUEST: Node = Node::Guest(2);
-/// The image's own file system has not as much room.
+/// In devtmpfs, as the root file system has too little room.
 const SAVED: &str = "/dev/guest.save";
-/// Where a confined backend may write.
+/// In a directory that the confined backend may write to.
 const FLOWS: &str = "/run/fairlane/guest.flows";
 
-/// Bytes that are sent at first: mostly for longer than it takes until the guest is paused.
+/// Bytes of the first attempt: usually enough that the guest is paused before they are sent.
 const BYTES: u64 = 80_000_000;
 
-/// Everything that was sent arrives, and the flow is accelerated for the new domain as it was for the old, from whose rings what lay
-/// there is lost.
+/// All bytes arrive although the frames in the old domain's rings are lost, and early ack continues for the new domain.
 pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     let (dom0, guest) = (machine.agent(Node::Host), machine.agent(GUEST));
     let (name, card) = (GUEST.to_string(), format!("{GUEST}/0"));
-    accelerate(dom0, &card)?;
+    enable_early_ack(dom0, &card)?;
     let serving = guest.start_job(Command::DigestServe(ServeSpec { port: 5004, seconds: 600.0 }))?;
     serving.started()?;
     let (sending, begun, owed) = paused_in_mid_transfer(machine, &name)?;
@@ -31,7 +30,7 @@ pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     dom0.output(&[XL, "destroy", &name])?;
     await_that("its card is gone", || Ok(vif(dom0, GUEST)?.is_none()))?;
     dom0.output(&[XL, "restore", "-p", SAVED])?;
-    accelerate(dom0, &card)?;
+    enable_early_ack(dom0, &card)?;
     let imported = dom0.output(&["fairlane", "ctl", "flows", "import", &card, FLOWS])?;
     assert_eq!(imported, "1 flow taken over\n");
     assert_eq!(flows(dom0)?.iter().map(|flow| flow.owed).sum::<u32>(), owed);
@@ -49,8 +48,8 @@ pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends to the guest and saves it, until it is paused before all has arrived: of more bytes each time, as the sender may be the faster.
-/// What is sent, since when it is away, and bytes that it is owed.
+/// Sends to the guest and saves it; repeats with more bytes until the guest is paused before all have arrived. Returns the sender's
+/// job, the time of the pause, and the bytes owed to the guest.
 fn paused_in_mid_transfer(machine: &dyn Machine, name: &str) -> Result<(Job, Instant, u32), Error> {
     let dom0 = machine.agent(Node::Host);
     let to = (machine.address(GUEST), 5004).into();
@@ -70,25 +69,25 @@ fn paused_in_mid_transfer(machine: &dyn Machine, name: &str) -> Result<(Job, Ins
     panic!("a guest that {} bytes are sent to was paused too late each time", 64 * BYTES);
 }
 
-/// Turns early ack on for a card, once Fairlane has found it.
-fn accelerate(dom0: &Agent, card: &str) -> Result<(), Error> {
+/// Enables early ack for a card, once Fairlane has found it.
+fn enable_early_ack(dom0: &Agent, card: &str) -> Result<(), Error> {
     let argv = ["fairlane", "ctl", "--json", "set", card, "early_ack=always"].map(str::to_owned).to_vec();
     dom0.run(Command::Await { argv, text: "null".to_owned(), seconds: 20.0 }).map(drop)
 }
 
-/// Opens the way to the agent of a guest, which runs already and so does not say that it is ready: the job has no end.
+/// Attaches to the console of a guest's agent. The agent runs already and does not report that it is ready, so the job has no end.
 fn attach(dom0: &Agent, name: &str) -> Result<Job, Error> {
     let domain = dom0.output(&[XL, "domid", name])?;
     let console = dom0.output(&["xenstore-read", &format!("/local/domain/{}/console/tty", domain.trim())])?;
     dom0.start_job(Command::Attach { name: name.to_owned(), console: console.trim().into() })
 }
 
-/// The flows that early ack knows.
+/// Early ack's flows.
 fn flows(dom0: &Agent) -> Result<Vec<FlowState>, Error> {
     Ok(serde_json::from_str(&dom0.output(&["fairlane", "ctl", "--json", "show", "flows"])?).unwrap())
 }
 
-/// Whether bytes were acknowledged early in a flow that is active.
+/// Whether an active flow has early ACKs.
 fn is_accelerated(dom0: &Agent) -> Result<bool, Error> {
     Ok(flows(dom0)?.iter().any(|flow| flow.state == "active" && flow.early_acks > 0))
 }

@@ -1,12 +1,12 @@
-//! What tests with real guests share.
+//! Helpers of tests with real guests.
 
 use std::env;
 
 use fairlane_lab::Error;
 use libtest_mimic::{Completion, Failed, Trial};
 
-/// A test that needs what a machine may lack. Without User-Mode Linux, QEMU or the built agent it says so, and is
-/// counted as ignored; with `FAIRLANE_GUESTS=required` in the environment, as under `make test`, it fails instead.
+/// A test that needs programs that a host may lack. Without User-Mode Linux, QEMU or the built agent it is reported as
+/// ignored; with `FAIRLANE_GUESTS=required` in the environment, as under `make test`, it fails instead.
 pub fn guest_test(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || match test() {
         Ok(()) => Ok(Completion::Completed),

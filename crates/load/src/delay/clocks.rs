@@ -1,8 +1,8 @@
-//! Two clocks told apart: what the receiver's shows when the sender's shows a given time.
+//! Relates the receiver's clock to the sender's.
 //!
-//! Of exchanges (asked, answered with the receiver's time, back) the quickest says most: the receiver read its clock
-//! at some moment in between, so the middle is wrong by half the round trip at most (Cristian 1989). Between an offset
-//! before and one after, clocks that run at constant rates differ linearly, and so do the errors.
+//! In an exchange the sender requests the receiver's time. The receiver read its clock at some moment between request and answer, so
+//! the middle of the round trip is wrong by at most half of it (Cristian 1989); the quickest exchange is the most precise. Between
+//! an offset before and one after, the difference of clocks with constant rates is linear, and so are the errors.
 
 /// One exchange, in seconds: `sent` and `back` on the sender's clock, `there` on the receiver's.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +18,17 @@ impl Probe {
     }
 }
 
-/// A moment told by both clocks, in seconds.
+/// A moment on both clocks, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Offset {
     sender: f64,
     receiver: f64,
-    /// The sender's time is right within so much either way.
+    /// The largest error of the sender's time.
     uncertainty: f64,
 }
 
 impl Offset {
-    /// By the quickest of `probes`; none without probes.
+    /// The offset by the quickest of `probes`; none without probes.
     pub fn of(probes: &[Probe]) -> Option<Offset> {
         let quickest = probes.iter().min_by(|a, b| a.trip().total_cmp(&b.trip()))?;
         Some(Offset {
@@ -39,7 +39,7 @@ impl Offset {
     }
 }
 
-/// What the clocks have to do with each other from one offset to a later one.
+/// The relation of the clocks from one offset to a later one.
 #[derive(Clone, Copy, Debug)]
 pub struct Relation {
     pub before: Offset,
@@ -47,19 +47,19 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// What the sender's clock shows when the receiver's shows `receiver`.
+    /// The sender's time at the receiver's time `receiver`.
     pub fn sender_time(&self, receiver: f64) -> f64 {
         let Relation { before, after } = self;
-        let pace = (after.sender - before.sender) / (after.receiver - before.receiver);
-        before.sender + (receiver - before.receiver) * pace
+        let rate = (after.sender - before.sender) / (after.receiver - before.receiver);
+        before.sender + (receiver - before.receiver) * rate
     }
 
-    /// Between the two offsets, [`Relation::sender_time`] is right within so many seconds either way.
+    /// The largest error of [`Relation::sender_time`] between the two offsets, in seconds.
     pub fn uncertainty(&self) -> f64 {
         self.before.uncertainty.max(self.after.uncertainty)
     }
 
-    /// Seconds that the receiver's clock gains on the sender's in a second.
+    /// Seconds that the receiver's clock gains on the sender's per second.
     pub fn drift(&self) -> f64 {
         (self.after.receiver - self.before.receiver) / (self.after.sender - self.before.sender) - 1.0
     }
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Probes from `start` on, each with its way there and way back, of clocks that are `offset` apart at zero and
-    /// drift apart by `drift`.
+    /// Probes from `start` on with the given delays to and from the receiver, of clocks that differ by `offset` at time zero and
+    /// drift by `drift`.
     fn probes(start: f64, ways: &[(f64, f64)], offset: f64, drift: f64) -> Vec<Probe> {
         let probe = |(index, (there, back)): (usize, &(f64, f64))| {
             let sent = start + index as f64;
@@ -85,9 +85,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the offset, the drift and the way each probe took, times between the two are right within what is said.
+        /// For any offset, drift and delays, the error of a time between the two offsets is at most the uncertainty.
         #[test]
-        fn times_are_right_within_the_uncertainty(
+        fn errors_are_within_the_uncertainty(
             early in ways(),
             late in ways(),
             offset in -1e4f64..1e4,
@@ -103,17 +103,17 @@ mod tests {
             prop_assert!(error <= relation.uncertainty() + 1e-9, "{error} above {}", relation.uncertainty());
         }
 
-        /// The uncertainty is half of the quickest round trip, and never less than nothing.
+        /// The uncertainty is half of the quickest round trip.
         #[test]
-        fn the_quickest_counts(ways in ways()) {
+        fn the_quickest_probe_counts(ways in ways()) {
             let quickest = ways.iter().map(|(there, back)| there + back).fold(f64::INFINITY, f64::min);
             let offset = Offset::of(&probes(0.0, &ways, 5.0, 0.0)).unwrap();
             prop_assert!((offset.uncertainty - quickest / 2.0).abs() < 1e-9);
         }
 
-        /// Where both ways take the same time, drift and times are exact.
+        /// If both directions take the same time, drift and times are exact.
         #[test]
-        fn even_ways_leave_no_error(way in 1e-6f64..0.1, offset in -1e4f64..1e4, drift in -1e-3f64..1e-3) {
+        fn equal_delays_leave_no_error(way in 1e-6f64..0.1, offset in -1e4f64..1e4, drift in -1e-3f64..1e-3) {
             let ways = [(way, way)];
             let [before, after] = [0.0, 100.0].map(|start| Offset::of(&probes(start, &ways, offset, drift)).unwrap());
             let relation = Relation { before, after };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_probe_no_offset() {
+    fn without_probes_there_is_no_offset() {
         assert!(Offset::of(&[]).is_none());
     }
 }

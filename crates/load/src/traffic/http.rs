@@ -1,33 +1,33 @@
-//! As much of HTTP/1 as a load needs (RFC 9112): a request's head as a server reads it, a response as a client does.
+//! The subset of HTTP/1 (RFC 9112) that the load needs: parsing of request heads for the server and of responses for the client.
 
 mod response;
 
 pub use response::{Reader, Reading};
 
-/// The longest head that is taken, in bytes.
+/// The longest accepted head, in bytes.
 pub const HEAD: usize = 4096;
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Bytes of its head.
     pub head: usize,
-    /// Bytes of body that follow.
+    /// Bytes of its body.
     pub body: u64,
-    /// The object's size in bytes, as httpterm's `/?s=16k`; zero if none is named.
+    /// The requested size of the object in bytes, as in httpterm's `/?s=16k`; zero if not given.
     pub size: u64,
-    /// Whether the connection stays.
+    /// Whether the connection stays open.
     pub keep_alive: bool,
-    /// Whether only the response's head is wanted (`HEAD`).
+    /// Whether only the response's head is requested (`HEAD`).
     pub head_only: bool,
 }
 
-/// Reads the request at the beginning of `bytes`: none if its head is not complete.
+/// Parses the request at the start of `bytes`; none if its head is incomplete.
 ///
 /// # Errors
-/// The status that refuses it.
+/// The HTTP status of the refusal.
 pub fn request(bytes: &[u8]) -> Result<Option<Request>, u16> {
-    // A method is upper case (RFC 9110, 9.1): what is none is told early, however long it is.
+    // A method is in upper case (RFC 9110, 9.1), so other bytes are refused before the head is complete.
     if !bytes.iter().take_while(|byte| **byte != b' ').all(u8::is_ascii_uppercase) {
         return Err(400);
     }
@@ -58,7 +58,7 @@ pub fn request(bytes: &[u8]) -> Result<Option<Request>, u16> {
     Ok(Some(request))
 }
 
-/// A size such as `512`, `16k`, `2M` or `1g`, by factors of 1024; none if it is none, or larger than 1 TiB.
+/// Parses a size such as `512`, `16k`, `2M` or `1g`, with factors of 1024; none if it is invalid or larger than 1 TiB.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, factor) = match text.as_bytes().last()?.to_ascii_lowercase() {
         b'k' => (&text[..text.len() - 1], 1 << 10),
@@ -69,7 +69,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number(digits.as_bytes())?.checked_mul(factor).filter(|size| *size <= 1 << 40)
 }
 
-/// The size a target's query asks for; none if it asks for something that is no size.
+/// The size in a target's query, zero without one; none if it is invalid.
 fn size_in(target: &[u8]) -> Option<u64> {
     let Some(query) = target.iter().position(|byte| *byte == b'?') else { return Some(0) };
     let mut words = target[query + 1..].split(|byte| matches!(byte, b'&' | b'/'));
@@ -79,13 +79,13 @@ fn size_in(target: &[u8]) -> Option<u64> {
     }
 }
 
-/// The length of a head with the empty line that ends it.
+/// The length of a head including its final empty line.
 fn head_length(bytes: &[u8]) -> Option<usize> {
     let bytes = &bytes[..bytes.len().min(HEAD)];
     bytes.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// A head's lines, without their ends.
+/// A head's lines, without line ends.
 fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
@@ -96,7 +96,7 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..colon], line[colon + 1..].trim_ascii()))
 }
 
-/// Whether a connection stays by a `Connection` field, when `default` says so without one.
+/// Whether a connection stays open by the value of a `Connection` field; `default` is the version's default.
 fn stays(value: &[u8], default: bool) -> bool {
     let has =
         |option: &[u8]| value.split(|byte| *byte == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(option));
@@ -113,12 +113,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked(text: &str) -> Result<Option<Request>, u16> {
+    fn parsed(text: &str) -> Result<Option<Request>, u16> {
         request(text.as_bytes())
     }
 
     #[test]
-    fn requests_of_every_client() {
+    fn requests_of_common_clients_are_parsed() {
         let plain = Request { head: 0, body: 0, size: 0, keep_alive: false, head_only: false };
         for (text, expected) in [
             ("GET / HTTP/1.0\r\n\r\n", plain),
@@ -131,12 +131,12 @@ mod tests {
             ("HEAD / HTTP/1.0\r\n\r\n", Request { head_only: true, ..plain }),
             ("POST / HTTP/1.0\r\nContent-Length: 12\r\n\r\n", Request { body: 12, ..plain }),
         ] {
-            assert_eq!(asked(text), Ok(Some(Request { head: text.len(), ..expected })), "{text:?}");
+            assert_eq!(parsed(text), Ok(Some(Request { head: text.len(), ..expected })), "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         for (text, status) in [
             ("get / HTTP/1.0\r\n\r\n", 400),
             ("\u{1}\u{2}", 400),
@@ -147,24 +147,24 @@ mod tests {
             ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
             ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         ] {
-            assert_eq!(asked(text), Err(status), "{text:?}");
+            assert_eq!(parsed(text), Err(status), "{text:?}");
         }
         assert_eq!(request(&[b'A'; HEAD]), Err(431));
         assert_eq!(request(&[b'A'; HEAD - 1]), Ok(None));
     }
 
     proptest! {
-        /// Whatever comes is answered without a panic, and a complete head is not longer than what came.
+        /// Any bytes are parsed without a panic, and a complete head is not longer than the input.
         #[test]
-        fn anything_is_read(bytes: Vec<u8>) {
+        fn any_bytes_are_parsed(bytes: Vec<u8>) {
             if let Ok(Some(request)) = request(&bytes) {
                 prop_assert!(request.head <= bytes.len());
             }
         }
 
-        /// A request is the same however much of the next follows, and incomplete before its last byte.
+        /// A request is incomplete before its last byte, and does not depend on what follows.
         #[test]
-        fn a_head_ends_where_it_ends(size in 0u64..1 << 20, more: Vec<u8>) {
+        fn a_head_ends_with_its_empty_line(size in 0u64..1 << 20, more: Vec<u8>) {
             let text = format!("GET /?s={size} HTTP/1.1\r\n\r\n").into_bytes();
             prop_assert_eq!(request(&text[..text.len() - 1]), Ok(None));
             let whole = request(&text).unwrap().unwrap();

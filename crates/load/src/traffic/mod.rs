@@ -1,11 +1,11 @@
-//! Traffic between a client and a server: what a network path carries, and how long a request takes on it.
+//! Traffic between a client and a server: measures throughput and latency of a network path.
 //!
-//! One [`server`] serves every [`Pattern`] on one port, and whoever speaks HTTP: it tells them apart by the first byte
-//! of a request ([`wire`]). The [`client`] takes requests as they come (closed loop: the next begins when one ends), or
-//! begins them at a rate (open loop) and counts each from when it was *meant* to begin, so that the wait behind a server
-//! that stood still is not forgotten (coordinated omission; Tene, "How NOT to Measure Latency", 2013).
+//! One [`server`] serves every [`Pattern`], and HTTP clients, on one port: it distinguishes them by the first byte of a request
+//! ([`wire`]). The [`client`] starts a request when one ends (closed loop), or at a rate (open loop). In open loop the latency counts
+//! from when a request was *due*, so that the wait for a stalled server is included (coordinated omission; Tene, "How NOT to Measure
+//! Latency", 2013).
 //!
-//! Every thread turns its own sockets by epoll. Nothing is allocated for a request.
+//! Every thread serves its own sockets by epoll. A request needs no allocation.
 
 pub mod client;
 pub mod http;
@@ -19,29 +19,29 @@ use serde::{Deserialize, Serialize};
 pub use tally::{Arrived, Failures, Interval, Tally};
 pub use wire::HEADER;
 
-/// What a client does again and again.
+/// The traffic pattern of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pattern {
-    /// Connects, sends a request, takes the response, closes: netperf's TCP_CRR.
+    /// Connects, sends a request, receives the response, closes: netperf's TCP_CRR.
     Crr(Sizes),
-    /// Requests and responses in turn on connections that stay: netperf's TCP_RR.
+    /// Alternating requests and responses on connections that stay open: netperf's TCP_RR.
     Rr(Sizes),
-    /// HTTP requests, of any server.
+    /// HTTP requests to any server.
     Http {
         /// The `Host` header's value.
         host: String,
-        /// The path with its query, from `/` on.
+        /// The path with its query, starting with `/`.
         path: String,
-        /// Whether connections stay (HTTP/1.1), or each carries one request (HTTP/1.0).
+        /// Whether connections stay open (HTTP/1.1), or each carries one request (HTTP/1.0).
         keep_alive: bool,
     },
-    /// Bytes to the server as fast as it takes them: netperf's TCP_STREAM.
+    /// Bytes to the server as fast as it reads them: netperf's TCP_STREAM.
     Stream,
     /// Bytes from the server as fast as it sends them: netperf's TCP_MAERTS.
     Maerts,
-    /// Datagrams to the server, which says which of them came.
+    /// Datagrams to the server, which reports how many arrived.
     Udp {
-        /// Payload bytes a datagram, 8 to 65507.
+        /// Payload bytes of a datagram, 8 to 65507.
         size: usize,
     },
 }
@@ -63,7 +63,7 @@ impl Pattern {
 /// The sizes of a request and its response, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
-    /// At least [`HEADER`]: a request says what is asked for.
+    /// At least [`HEADER`].
     pub request: u32,
     /// At least 1.
     pub response: u32,

@@ -1,4 +1,4 @@
-//! Sockets that never block.
+//! Non-blocking sockets.
 
 use std::{
     io::IoSlice,
@@ -16,8 +16,8 @@ use nix::{
     },
 };
 
-/// A listener at `at`, whose connections send small segments at once. Several may share a port: the kernel then spreads
-/// connections over them by a hash of their addresses (SO_REUSEPORT, socket(7)).
+/// A listener on `at`, whose connections have TCP_NODELAY. With `shared`, several listeners may share a port: the kernel distributes
+/// connections among them by a hash of their addresses (SO_REUSEPORT, socket(7)).
 pub fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(family(at), SockType::Stream, flags, None)?;
@@ -29,8 +29,8 @@ pub fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
     Ok(socket.into())
 }
 
-/// Begins to connect. Which port the connection has is settled by `connect`, so that as many connections go from one
-/// address as there are ports for each server (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+/// Starts to connect. The local port is chosen by `connect` and not by `bind`, so that a source address can use all ports for each
+/// server (IP_BIND_ADDRESS_NO_PORT, ip(7)).
 pub fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool) -> Result<OwnedFd, Dial> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(family(to), SockType::Stream, flags, None).map_err(Dial::Socket)?;
@@ -51,14 +51,14 @@ pub fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool)
     }
 }
 
-/// Which step of [`dial`] failed.
+/// The step of [`dial`] that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// There is no socket to be had.
+    /// The socket cannot be created.
     Socket(Errno),
     /// The source address cannot be used.
     Bind(Errno),
-    /// There is no way to the server, or no port left.
+    /// The server cannot be reached, or no port is left.
     Connect(Errno),
 }
 
@@ -66,20 +66,20 @@ fn family(address: SocketAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-/// Sends what the socket takes at once.
+/// Sends as many bytes as the socket takes without blocking.
 pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     again(|| socket::send(socket.as_fd().as_raw_fd(), bytes, flags))
 }
 
-/// Sends of two slices in a row what the socket takes at once.
+/// As [`send`], for two consecutive slices.
 pub fn send_both(socket: &impl AsFd, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     let slices = [IoSlice::new(first), IoSlice::new(second)];
     again(|| socket::sendmsg::<SockaddrStorage>(socket.as_fd().as_raw_fd(), &slices, &[], flags, None))
 }
 
-/// Takes what is there; 0 is the end.
+/// Receives the available bytes; 0 at the end of the stream.
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     again(|| socket::recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT))
 }
@@ -93,7 +93,7 @@ fn again(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno>
     }
 }
 
-/// Raises this process' limit of file descriptors as far as it may; answers it.
+/// Raises this process's limit of file descriptors to its hard limit; returns the new limit.
 pub fn raise_descriptors() -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
@@ -102,7 +102,7 @@ pub fn raise_descriptors() -> u64 {
     }
 }
 
-/// Seconds of processor time this process has used, in user space and in the kernel.
+/// CPU time of this process in user space and in the kernel, in seconds.
 pub fn processor_time() -> f64 {
     let micros = |usage: nix::sys::resource::Usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64

@@ -1,36 +1,36 @@
-//! What a client counts: in an interval, or in all.
+//! A client's counts, of an interval or in total.
 
 use std::ops::Add;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest time a histogram tells from longer ones: an hour, in nanoseconds.
+/// The largest value of a histogram: an hour, in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// What was done, and how long it took.
+/// Counts and latencies.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Requests answered in full; of UDP, datagrams sent; of streams none.
+    /// Completely answered requests; for UDP the datagrams sent; zero for streams.
     pub requests: u64,
-    /// Connections made.
+    /// Established connections.
     pub connections: u64,
-    /// Bytes sent to the server: of TCP, and of UDP, payload.
+    /// Payload bytes sent to the server.
     pub sent: u64,
     /// Bytes received from the server.
     pub received: u64,
-    /// What went wrong.
+    /// Failed requests.
     pub failures: Failures,
-    /// Open loop: requests that were due and not answered when time was up. They stand in `latency` with the time they
-    /// had waited by then, which is less than they would have taken.
+    /// Open loop: requests that were due and not answered at the end. `latency` has them with the time they had waited by then,
+    /// which is less than their actual latency.
     pub unanswered: u64,
-    /// Nanoseconds from when a request began, or in open loop was due, to the end of its response: within 0.1%.
+    /// Nanoseconds from when a request started, or in open loop was due, to the end of its response; accurate to 0.1%.
     pub latency: Histogram<u64>,
-    /// Nanoseconds from `connect` until a connection took the first byte of a request.
+    /// Nanoseconds from `connect` until a connection accepted the first byte of a request.
     pub connect: Histogram<u64>,
 }
 
-/// Requests that came to nothing, by what happened.
+/// Failed requests, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     /// The connection was reset.
@@ -39,21 +39,21 @@ pub struct Failures {
     pub closed: u64,
     /// There was no answer in time.
     pub timed_out: u64,
-    /// HTTP: a status that is not 2xx or 3xx.
+    /// HTTP: a status other than 2xx and 3xx.
     pub status: u64,
 }
 
 impl Failures {
-    /// All together.
+    /// The sum.
     pub fn total(&self) -> u64 {
         self.reset + self.closed + self.timed_out + self.status
     }
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// An empty tally.
     pub fn new() -> Tally {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds and digits of a histogram");
+        let histogram = || Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds and digits are valid");
         Tally {
             requests: 0,
             connections: 0,
@@ -66,7 +66,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another has.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Tally) {
         self.requests += other.requests;
         self.connections += other.connections;
@@ -88,25 +88,25 @@ impl Default for Tally {
     }
 }
 
-/// What was counted in one interval.
+/// The counts of one interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
     /// Its end, in seconds since the start.
     pub t: f64,
     /// Its length in seconds.
     pub seconds: f64,
-    /// What was done in it: a request counts where it ends.
+    /// The counts; a request counts in the interval of its end.
     pub tally: Tally,
 }
 
-/// What a server counted of a client's datagrams.
+/// A server's counts of a client's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
     /// Datagrams.
     pub datagrams: u64,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Datagrams that came after one with a higher sequence number.
+    /// Datagrams that arrived after one with a higher sequence number.
     pub reordered: u64,
 }
 

@@ -1,39 +1,39 @@
-//! What a request of our own patterns looks like: twelve bytes that say what is asked for, then filling.
+//! The wire format of Fairlane's own patterns: a request is a header of twelve bytes, then padding.
 //!
-//! Magic (1), kind (1), zero (2), request bytes in all (4), response bytes (4), big endian. No HTTP request begins with
-//! the magic byte, which is how a server tells them apart; a response begins with another, by which a client knows that
-//! its server is one.
+//! The header: magic (1), kind (1), zero (2), total request bytes (4), response bytes (4), big endian. No HTTP request starts with
+//! the magic byte, by which the server distinguishes them. A response starts with another magic byte, by which the client
+//! recognizes the server.
 //!
-//! A datagram begins with its sequence number (8). The highest one is a question, with a number of its own (8), which the
-//! server answers with that number and what came from the asker: datagrams, bytes, reordered (8 each).
+//! A datagram starts with its sequence number (8). The highest sequence number marks a report request, which has its own number (8).
+//! The server answers it with a report: that number, and the client's datagrams, bytes and reordered datagrams (8 each).
 
 use super::{Arrived, Pattern, Sizes};
 
-/// Bytes of a request's header, and so the least a request can have.
+/// Bytes of a request's header, and the least size of a request.
 pub const HEADER: usize = 12;
 /// The first byte of a request.
 pub const REQUEST: u8 = 0xfa;
-/// The first byte of a response, and of all a server sends for [`Kind::Pour`].
+/// The first byte of a response, and of a stream from the server ([`Kind::Source`]).
 pub const RESPONSE: u8 = 0xfb;
 
-/// What is asked of a server.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A response of so many bytes to a request of so many.
+    /// A request and a response of these sizes.
     Exchange(Sizes),
-    /// To take all that follows, and at its end to answer how many bytes that were, in 8 bytes big endian, this header
-    /// counted.
+    /// A stream to the server. At its end the server answers with the number of its bytes, including this header, in 8 bytes
+    /// big endian.
     Sink,
-    /// To send until the connection ends.
-    Pour,
+    /// A stream from the server until the connection ends.
+    Source,
 }
 
-/// The header that asks for `kind`.
+/// The header of a request.
 pub fn header(kind: Kind) -> [u8; HEADER] {
     let (code, sizes) = match kind {
         Kind::Exchange(sizes) => (1, sizes),
         Kind::Sink => (2, Sizes { request: 0, response: 0 }),
-        Kind::Pour => (3, Sizes { request: 0, response: 0 }),
+        Kind::Source => (3, Sizes { request: 0, response: 0 }),
     };
     let mut header = [0; HEADER];
     (header[0], header[1]) = (REQUEST, code);
@@ -42,56 +42,56 @@ pub fn header(kind: Kind) -> [u8; HEADER] {
     header
 }
 
-/// What a header asks for; none if it breaks the format.
+/// Parses a header; none if it is invalid.
 pub fn parse(header: &[u8; HEADER]) -> Option<Kind> {
     let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let sizes = Sizes { request: number(4), response: number(8) };
     match header[..4] {
         [REQUEST, 1, 0, 0] if sizes.request as usize >= HEADER && sizes.response > 0 => Some(Kind::Exchange(sizes)),
         [REQUEST, 2, 0, 0] => Some(Kind::Sink),
-        [REQUEST, 3, 0, 0] => Some(Kind::Pour),
+        [REQUEST, 3, 0, 0] => Some(Kind::Source),
         _ => None,
     }
 }
 
-/// Bytes of an answer to a question.
-pub const ANSWER: usize = 32;
+/// Bytes of a report.
+pub const REPORT: usize = 32;
 
-/// Question `number` about what came.
-pub fn question(number: u64) -> [u8; 16] {
-    let mut question = [0xff; 16];
-    question[8..].copy_from_slice(&number.to_be_bytes());
-    question
+/// Report request `number`.
+pub fn report_request(number: u64) -> [u8; 16] {
+    let mut request = [0xff; 16];
+    request[8..].copy_from_slice(&number.to_be_bytes());
+    request
 }
 
-/// The number of a question; none if the datagram is none.
-pub fn parse_question(datagram: &[u8]) -> Option<u64> {
+/// The number of a report request; none if the datagram is no such request.
+pub fn parse_report_request(datagram: &[u8]) -> Option<u64> {
     let (sequence, number) = (number_at(datagram, 0)?, number_at(datagram, 8)?);
     (sequence == u64::MAX && datagram.len() == 16).then_some(number)
 }
 
-/// The answer to question `number`.
-pub fn answer(number: u64, arrived: &Arrived) -> [u8; ANSWER] {
-    let mut answer = [0; ANSWER];
+/// The answer to report request `number`.
+pub fn report(number: u64, arrived: &Arrived) -> [u8; REPORT] {
+    let mut report = [0; REPORT];
     let numbers = [number, arrived.datagrams, arrived.bytes, arrived.reordered];
-    for (bytes, number) in answer.chunks_mut(8).zip(numbers) {
+    for (bytes, number) in report.chunks_mut(8).zip(numbers) {
         bytes.copy_from_slice(&number.to_be_bytes());
     }
-    answer
+    report
 }
 
-/// Which question is answered, and what came; none if it is no answer.
-pub fn parse_answer(datagram: &[u8]) -> Option<(u64, Arrived)> {
+/// The number of the request that a report answers, and its counts; none if the datagram is no report.
+pub fn parse_report(datagram: &[u8]) -> Option<(u64, Arrived)> {
     let at = |index: usize| number_at(datagram, index * 8);
     let arrived = Arrived { datagrams: at(1)?, bytes: at(2)?, reordered: at(3)? };
-    (datagram.len() == ANSWER).then_some((at(0)?, arrived))
+    (datagram.len() == REPORT).then_some((at(0)?, arrived))
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The bytes of one request of a pattern that has requests over TCP.
+/// The bytes of one request of a TCP pattern.
 pub fn request(pattern: &Pattern) -> Vec<u8> {
     match pattern {
         Pattern::Crr(sizes) | Pattern::Rr(sizes) => {
@@ -104,7 +104,7 @@ pub fn request(pattern: &Pattern) -> Vec<u8> {
             format!("GET {path} HTTP/{version}\r\nHost: {host}\r\nUser-Agent: fairlane\r\n\r\n").into_bytes()
         }
         Pattern::Stream => header(Kind::Sink).to_vec(),
-        Pattern::Maerts => header(Kind::Pour).to_vec(),
+        Pattern::Maerts => header(Kind::Source).to_vec(),
         Pattern::Udp { .. } => Vec::new(),
     }
 }
@@ -115,15 +115,15 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A header says what it was made from, and nothing else is taken for one.
+        /// A header is parsed to the kind it was made from.
         #[test]
-        fn a_header_comes_back(request in HEADER as u32.., response in 1u32..) {
+        fn a_header_is_parsed(request in HEADER as u32.., response in 1u32..) {
             let kind = Kind::Exchange(Sizes { request, response });
             prop_assert_eq!(parse(&header(kind)), Some(kind));
         }
 
         #[test]
-        fn rubbish_is_refused_or_in_range(bytes: [u8; HEADER]) {
+        fn arbitrary_bytes_are_refused_or_a_valid_header(bytes: [u8; HEADER]) {
             if let Some(kind) = parse(&bytes) {
                 prop_assert_eq!(&header(kind)[..4], &bytes[..4]);
             }
@@ -132,11 +132,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn questions_and_answers_come_back(number: u64, datagrams: u64, bytes: u64, reordered: u64, other: Vec<u8>) {
+        fn report_requests_and_reports_are_parsed(number: u64, datagrams: u64, bytes: u64, reordered: u64, other: Vec<u8>) {
             let arrived = Arrived { datagrams, bytes, reordered };
-            prop_assert_eq!(parse_question(&question(number)), Some(number));
-            prop_assert_eq!(parse_answer(&answer(number, &arrived)), Some((number, arrived)));
-            prop_assert_eq!(parse_answer(&other).is_some(), other.len() == ANSWER);
+            prop_assert_eq!(parse_report_request(&report_request(number)), Some(number));
+            prop_assert_eq!(parse_report(&report(number, &arrived)), Some((number, arrived)));
+            prop_assert_eq!(parse_report(&other).is_some(), other.len() == REPORT);
         }
     }
 
@@ -146,6 +146,6 @@ mod tests {
             assert_eq!(parse(&header(Kind::Exchange(sizes))), None);
         }
         assert_eq!(parse(&header(Kind::Sink)), Some(Kind::Sink));
-        assert_eq!(parse(&header(Kind::Pour)), Some(Kind::Pour));
+        assert_eq!(parse(&header(Kind::Source)), Some(Kind::Source));
     }
 }

@@ -1,4 +1,4 @@
-//! The client: latency from when a request was meant to begin, and what it says of servers that fail.
+//! The client: latency from when a request was due, and its errors for servers that fail.
 
 use std::{
     io::{Read, Write},
@@ -14,14 +14,13 @@ use fairlane_load::traffic::{
     server::Acceptors,
 };
 
-use crate::place::{Server, http, run, scripted, spec};
+use crate::fixture::{Server, http, run, scripted, spec};
 
 const SMALL: Pattern = Pattern::Crr(Sizes { request: 12, response: 1 });
 const SECOND: u64 = 1_000_000_000;
 
-/// An HTTP server of one connection after another that answers at once, but stands still for a second once, after 50
-/// requests.
-fn one_that_stops() -> std::net::SocketAddr {
+/// An HTTP server that serves one connection after the other and answers at once, but stalls once, for a second after 50 requests.
+fn server_that_stalls() -> std::net::SocketAddr {
     let mut answered = 0;
     scripted(move |mut stream| {
         let mut request = [0; 1000];
@@ -37,40 +36,40 @@ fn one_that_stops() -> std::net::SocketAddr {
     })
 }
 
-/// At 200 requests a second, about 200 are due while the server stands still. Each has waited from when it was due, so
-/// about half of them for half a second and more. Who only counts from when a request could begin sees one.
+/// At 200 requests per second, about 200 are due while the server stalls. Each has waited since it was due, so about half of them for
+/// half a second or more. A client that counts from when a request could start would see only one.
 #[test]
-fn the_wait_behind_a_server_that_stood_still_counts() {
-    let open = Spec { rate: Some(200.0), seconds: 3.0, ..spec(one_that_stops(), http("/", true)) };
+fn the_wait_for_a_stalled_server_counts() {
+    let open = Spec { rate: Some(200.0), seconds: 3.0, ..spec(server_that_stalls(), http("/", true)) };
     let outcome = run(&open);
     let total = &outcome.total;
     assert_eq!(outcome.stopped, None);
-    // What was due is counted, answered or not.
+    // Every due request is counted, answered or not.
     assert_eq!(total.requests + total.unanswered, 600);
     assert_eq!(total.latency.len(), 600);
     let longer = |nanos| total.latency.count_between(nanos, u64::MAX);
-    // The number due in the second is exact whatever the machine does besides; more can only come of a slower machine.
+    // The number of requests due in that second does not depend on the host's load; a slow host can only add to it.
     assert!(longer(SECOND / 2) >= 95, "{} waited half a second", longer(SECOND / 2));
     assert!(longer(SECOND / 4) >= 145, "{} waited a quarter", longer(SECOND / 4));
     assert!(longer(SECOND / 2) < longer(SECOND / 4) && longer(SECOND - SECOND / 10) >= 1);
 
-    let closed = Spec { seconds: 3.0, ..spec(one_that_stops(), http("/", true)) };
+    let closed = Spec { seconds: 3.0, ..spec(server_that_stalls(), http("/", true)) };
     let total = run(&closed).total;
     assert!(total.latency.count_between(SECOND - SECOND / 10, u64::MAX) >= 1);
-    // In closed loop the very same server shows it once: half its requests were over in far less.
+    // In closed loop only one request shows the stall, and half of them took far less.
     assert!(total.latency.value_at_quantile(0.5) < SECOND / 4);
 }
 
 #[test]
 fn a_rate_is_kept() {
     let server = Server::start(1, Acceptors::Each);
-    let orders = Spec { rate: Some(500.0), threads: 2, connections: 4, seconds: 0.5, ..spec(server.at, SMALL) };
-    let total = run(&orders).total;
+    let at_rate = Spec { rate: Some(500.0), threads: 2, connections: 4, seconds: 0.5, ..spec(server.at, SMALL) };
+    let total = run(&at_rate).total;
     assert_eq!((total.requests + total.unanswered + total.failures.total(), total.failures.total()), (250, 0));
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn an_error_names_the_absent_server() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for pattern in [SMALL, http("/", true), Pattern::Stream, Pattern::Maerts, Pattern::Udp { size: 100 }] {
         let outcome = run(&spec(free, pattern.clone()));
@@ -81,7 +80,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn another_protocol_is_told() {
+fn an_error_names_another_protocol() {
     let at = scripted(|mut stream| {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9\r\n");
         let _ = stream.read(&mut [0; 1000]);
@@ -90,7 +89,7 @@ fn another_protocol_is_told() {
         let why = run(&spec(at, pattern)).stopped.unwrap().to_string();
         assert!(why.contains("another protocol (\"SSH-2.0-OpenSSH_9\")"), "{why}");
     }
-    // Our own patterns of a web server.
+    // Fairlane's own patterns with a web server.
     let web = scripted(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -100,7 +99,7 @@ fn another_protocol_is_told() {
 }
 
 #[test]
-fn a_server_that_leaves_half_way_ends_the_run_with_what_was_counted() {
+fn a_server_that_goes_away_ends_the_run_with_the_counts_so_far() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -117,7 +116,7 @@ fn a_server_that_leaves_half_way_ends_the_run_with_what_was_counted() {
 }
 
 #[test]
-fn a_server_that_always_breaks_off_ends_the_run() {
+fn a_server_that_never_completes_a_response_ends_the_run() {
     let at = scripted(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
@@ -129,7 +128,7 @@ fn a_server_that_always_breaks_off_ends_the_run() {
 }
 
 #[test]
-fn a_status_of_an_error_is_no_request() {
+fn an_error_status_is_a_failed_request() {
     let at = scripted(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.0 503 Busy\r\nContent-Length: 0\r\n\r\n");
@@ -140,8 +139,8 @@ fn a_status_of_an_error_is_no_request() {
 }
 
 #[test]
-fn silence_ends_the_run() {
-    // Connections wait in the backlog, and nobody takes them.
+fn a_server_that_never_answers_ends_the_run() {
+    // Connections wait in the backlog and are never accepted.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     for pattern in [SMALL, http("/", false), Pattern::Maerts] {
@@ -150,29 +149,29 @@ fn silence_ends_the_run() {
         assert!(outcome.seconds < 30.0);
     }
     let outcome = run(&Spec { seconds: 0.2, ..spec(at, http("/", false)) });
-    assert!(matches!(outcome.stopped, Some(Stop::Silent { .. })), "a run too short for the time-out");
+    assert!(matches!(outcome.stopped, Some(Stop::Silent { .. })), "a run shorter than the timeout");
 }
 
 #[test]
-fn a_source_that_is_not_ours_is_told() {
+fn an_error_names_a_source_of_another_host() {
     let server = Server::start(1, Acceptors::Each);
     let sources = vec!["192.0.2.1".parse().unwrap()];
     let why = run(&Spec { sources, ..spec(server.at, SMALL) }).stopped.unwrap().to_string();
-    assert!(why.contains("192.0.2.1") && why.contains("address of this machine"), "{why}");
+    assert!(why.contains("192.0.2.1") && why.contains("address of this host"), "{why}");
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_counted() {
+fn an_interrupt_keeps_the_counts() {
     let server = Server::start(1, Acceptors::Each);
     let over = AtomicBool::new(false);
-    let orders = Spec { seconds: 100.0, ..spec(server.at, SMALL) };
-    let outcome = client::run(&orders, &over, |_| over.store(true, std::sync::atomic::Ordering::Relaxed)).unwrap();
+    let long = Spec { seconds: 100.0, ..spec(server.at, SMALL) };
+    let outcome = client::run(&long, &over, |_| over.store(true, std::sync::atomic::Ordering::Relaxed)).unwrap();
     assert_eq!(outcome.stopped, Some(Stop::Interrupted));
     assert!(outcome.total.requests > 0 && outcome.seconds < 100.0);
 }
 
 #[test]
-fn orders_out_of_range_are_named() {
+fn parameters_out_of_range_are_named() {
     let good = spec("127.0.0.1:1".parse().unwrap(), SMALL);
     for (bad, named) in [
         (Spec { threads: 0, ..good.clone() }, "threads"),
@@ -192,30 +191,30 @@ fn orders_out_of_range_are_named() {
     }
 }
 
-/// Who closes first keeps a port in TIME_WAIT: the client must not, where its server said it would.
+/// The side that closes first keeps a port in TIME_WAIT: the client must not close first if the server has announced to close.
 #[test]
-fn a_server_that_says_it_closes_is_let_to() {
-    let (tell, told) = mpsc::channel();
+fn a_server_that_announces_to_close_closes_first() {
+    let (sender, closed_first) = mpsc::channel();
     let at = scripted(move |mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        // Nobody listens once the run is over.
-        let _ = tell.send(stream.read(&mut [0; 1]).is_err());
+        // The receiver is gone once the test is over.
+        let _ = sender.send(stream.read(&mut [0; 1]).is_err());
     });
     let outcome = run(&Spec { seconds: 2.0, ..spec(at, http("/", false)) });
     assert_eq!((outcome.stopped, outcome.total.failures.total()), (None, 0));
-    let mut first: Vec<bool> = told.try_iter().collect();
+    let mut first: Vec<bool> = closed_first.try_iter().collect();
     // The run may end while the last one waits.
     first.pop();
     assert!(!first.is_empty() && first.iter().all(|server| *server), "{first:?}");
-    // The wait for the server's end is no part of an answer's latency.
+    // The wait for the server's FIN is not part of the latency.
     assert!(outcome.total.latency.value_at_quantile(0.0) < 300_000_000);
 }
 
-/// One that does not keep its word costs a request's patience, and no failure.
+/// Such a server delays the next request by the timeout, but causes no failure.
 #[test]
-fn a_server_that_does_not_close_as_it_said_is_left() {
+fn a_server_that_does_not_close_as_announced_is_not_waited_for() {
     let at = scripted(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");

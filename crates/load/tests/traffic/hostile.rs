@@ -1,4 +1,4 @@
-//! The server beside clients that mean no good: it serves others all the while.
+//! The server with hostile clients: it must serve other clients all the time.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -9,7 +9,7 @@ use std::{
 
 use fairlane_load::traffic::server::Acceptors;
 
-use crate::place::{Server, http, run, spec};
+use crate::fixture::{Server, http, run, spec};
 
 fn is_served(at: SocketAddr) {
     let outcome = run(&spec(at, http("/?s=1000", false)));
@@ -17,7 +17,7 @@ fn is_served(at: SocketAddr) {
     assert!(outcome.total.requests > 0);
 }
 
-/// Whether the other side ends a connection within ten seconds.
+/// Whether the server closes a connection within ten seconds.
 fn is_closed(mut stream: &TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     loop {
@@ -30,7 +30,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn rubbish_is_refused_and_others_are_served() {
+fn invalid_requests_are_refused_and_others_are_served() {
     let server = Server::start(1, Acceptors::Each);
     let rubbish: Vec<Vec<u8>> = vec![
         vec![0; 100_000],
@@ -41,7 +41,7 @@ fn rubbish_is_refused_and_others_are_served() {
     ];
     for bytes in rubbish {
         let mut stream = TcpStream::connect(server.at).unwrap();
-        // It may be closed while this still writes.
+        // The server may close while this still writes.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         assert!(is_closed(&stream), "{:?}", &bytes[..3]);
@@ -50,12 +50,12 @@ fn rubbish_is_refused_and_others_are_served() {
 }
 
 #[test]
-fn who_trickles_is_closed_and_others_are_served() {
+fn slow_and_silent_clients_are_closed_and_others_are_served() {
     let server = Server::patient(1, Acceptors::Each, 0.6);
     let mut slow = TcpStream::connect(server.at).unwrap();
     let silent = TcpStream::connect(server.at).unwrap();
     let begun = Instant::now();
-    // A byte now and then does not buy time: it would take a minute to the end of this head.
+    // Single bytes do not extend the time: this head would take a minute.
     let closed = b"GET / HTTP/1.1\r\nA: ".iter().cycle().take(600).any(|byte| {
         thread::sleep(Duration::from_millis(100));
         slow.write_all(&[*byte]).is_err()
@@ -67,7 +67,7 @@ fn who_trickles_is_closed_and_others_are_served() {
 }
 
 #[test]
-fn who_does_not_read_is_closed() {
+fn a_client_that_does_not_read_is_closed() {
     let server = Server::patient(1, Acceptors::Each, 0.6);
     let mut greedy = TcpStream::connect(server.at).unwrap();
     greedy.write_all(b"GET /?s=900m HTTP/1.0\r\n\r\n").unwrap();
@@ -78,8 +78,7 @@ fn who_does_not_read_is_closed() {
     assert_eq!((outcome.threads[0].dropped, outcome.threads[0].closed), (1, outcome.threads[0].accepted));
 }
 
-/// Ten thousand say nothing, as many as this process' limit of descriptors lets both sides have; those who ask are
-/// served.
+/// Ten thousand clients send nothing, or as many as this process's limit of descriptors allows for both sides; others are served.
 #[test]
 fn ten_thousand_silent_connections() {
     let server = Server::start(1, Acceptors::Each);
@@ -94,7 +93,7 @@ fn ten_thousand_silent_connections() {
             }
         }
     }
-    // Both sides are in this process: some must go so that there are descriptors for those who ask.
+    // Both sides are in this process: some are closed to free descriptors for other clients.
     silent.truncate(silent.len() - silent.len() / 20);
     let grown = resident().saturating_sub(memory);
     assert!(grown < 64 << 20, "{grown} bytes for {} connections", silent.len());
@@ -102,7 +101,7 @@ fn ten_thousand_silent_connections() {
     eprintln!("{} silent connections, {} KiB", silent.len(), grown >> 10);
 }
 
-/// Bytes of this process in memory.
+/// Resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();

@@ -1,8 +1,8 @@
-//! Client and server against each other, and each against those who break the rules.
+//! Client and server with each other, and each with peers that break the rules.
 
 #![forbid(unsafe_code)]
 
 mod client;
+mod fixture;
 mod hostile;
 mod patterns;
-mod place;

@@ -1,4 +1,4 @@
-//! Every pattern does what it says, and both sides count the same.
+//! Every pattern works, and both sides count the same.
 
 use std::{
     io::{Read, Write},
@@ -12,14 +12,14 @@ use fairlane_load::traffic::{
     server::{Acceptors, Served},
 };
 
-use crate::place::{Server, http, run, spec};
+use crate::fixture::{Server, http, run, spec};
 
 fn sum(threads: &[Served]) -> Served {
     threads.iter().fold(Served::default(), |sum, served| sum + *served)
 }
 
 #[test]
-fn a_connection_a_request() {
+fn each_crr_request_has_its_own_connection() {
     for (acceptors, close) in [(Acceptors::Each, Close::Graceful), (Acceptors::One, Close::Reset)] {
         let server = Server::start(2, acceptors);
         let pattern = Pattern::Crr(Sizes { request: 32, response: 1024 });
@@ -27,7 +27,7 @@ fn a_connection_a_request() {
         assert_eq!(outcome.stopped, None);
         let (client, served) = (outcome.total, sum(&server.end().threads));
         assert!(client.requests > 10, "{client:?}");
-        // Some are under way when time is up.
+        // Some are in progress when the time is up.
         assert!((client.requests..=client.requests + 5).contains(&served.requests), "{served:?}");
         assert!(client.connections >= client.requests && served.accepted >= client.requests);
         assert!(client.received >= client.requests * 1024 && client.sent >= client.requests * 32);
@@ -47,11 +47,11 @@ fn acceptors_of_one_port_share_connections() {
     run(&Spec { connections: 8, ..spec(server.at, Pattern::Crr(Sizes { request: 12, response: 1 })) });
     let accepted: Vec<u64> = server.end().threads[..3].iter().map(|served| served.accepted).collect();
     let (least, most) = (accepted.iter().min().unwrap(), accepted.iter().max().unwrap());
-    assert!(most - least <= 2, "handed over in turn: {accepted:?}");
+    assert!(most - least <= 2, "distributed in turn: {accepted:?}");
 }
 
 #[test]
-fn requests_on_connections_that_stay() {
+fn rr_requests_share_a_connection() {
     let server = Server::start(1, Acceptors::Each);
     for sizes in [Sizes { request: 12, response: 1 }, Sizes { request: 300_000, response: 400_000 }] {
         let outcome = run(&Spec { connections: 3, ..spec(server.at, Pattern::Rr(sizes)) });
@@ -78,8 +78,8 @@ fn objects_of_every_size() {
 fn intervals_add_up() {
     let server = Server::start(1, Acceptors::Each);
     let mut intervals = Vec::new();
-    let orders = Spec { threads: 2, connections: 3, seconds: 0.5, ..spec(server.at, http("/", false)) };
-    let outcome = client::run(&orders, &AtomicBool::new(false), |interval| intervals.push(interval.clone())).unwrap();
+    let short = Spec { threads: 2, connections: 3, seconds: 0.5, ..spec(server.at, http("/", false)) };
+    let outcome = client::run(&short, &AtomicBool::new(false), |interval| intervals.push(interval.clone())).unwrap();
     assert_eq!(intervals.iter().map(|interval| interval.tally.requests).sum::<u64>(), outcome.total.requests);
     assert!(intervals.len() >= 5 && intervals.is_sorted_by(|a, b| a.t < b.t), "{}", intervals.len());
 }
@@ -98,7 +98,7 @@ fn streams_are_confirmed() {
 }
 
 #[test]
-fn datagrams_that_came_are_told() {
+fn arrived_datagrams_are_reported() {
     let server = Server::start(1, Acceptors::Each);
     let udp = Pattern::Udp { size: 200 };
     let outcome = run(&Spec { rate: Some(4e6), connections: 2, ..spec(server.at, udp.clone()) });
@@ -109,7 +109,7 @@ fn datagrams_that_came_are_told() {
     assert!(outcome.arrived.unwrap().datagrams <= outcome.total.requests);
 }
 
-/// Between client and server, something that loses one datagram and holds another back.
+/// With a relay between client and server that drops one datagram and delays another.
 #[test]
 fn loss_and_reordering_are_counted() {
     let server = Server::start(1, Acceptors::Each);
@@ -139,19 +139,19 @@ fn loss_and_reordering_are_counted() {
             }
         }
     });
-    // 25 datagrams a second for 0.4 seconds: ten, numbered from 0.
-    let orders = spec(at, Pattern::Udp { size: 58 });
-    let outcome = run(&Spec { rate: Some(25.0 * 800.0), ..orders });
+    // 25 datagrams per second for 0.4 seconds: ten, numbered from 0.
+    let udp = spec(at, Pattern::Udp { size: 58 });
+    let outcome = run(&Spec { rate: Some(25.0 * 800.0), ..udp });
     let arrived = outcome.arrived.unwrap();
     assert!(outcome.total.requests >= 9, "{:?}", outcome.total.requests);
     assert_eq!((outcome.total.requests - arrived.datagrams, arrived.reordered), (1, 1));
 }
 
 #[test]
-fn several_sources_take_turns() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let at = crate::place::scripted(move |mut stream| {
-        tell.send(stream.peer_addr().unwrap().ip().to_string()).unwrap();
+fn several_sources_are_used_in_turn() {
+    let (sender, peers) = std::sync::mpsc::channel();
+    let at = crate::fixture::scripted(move |mut stream| {
+        sender.send(stream.peer_addr().unwrap().ip().to_string()).unwrap();
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.shutdown(Shutdown::Both);
@@ -159,15 +159,15 @@ fn several_sources_take_turns() {
     let sources = ["127.0.0.5", "127.0.0.6", "127.0.0.7"].map(|source| source.parse().unwrap()).to_vec();
     let outcome = run(&Spec { sources, ..spec(at, http("/", false)) });
     assert!(outcome.total.requests >= 3 && outcome.stopped.is_none());
-    let first: Vec<String> = told.iter().take(6).collect();
+    let first: Vec<String> = peers.iter().take(6).collect();
     assert_eq!(first, ["127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.5", "127.0.0.6", "127.0.0.7"]);
 }
 
-/// What curl, wrk and ab send: keep-alive of both versions, a body, HEAD, several requests at once, a head in pieces.
+/// Requests as of curl, wrk and ab: keep-alive of both versions, a body, HEAD, pipelined requests, a divided head.
 #[test]
-fn a_server_for_any_client() {
+fn other_clients_are_served() {
     let server = Server::start(1, Acceptors::Each);
-    let ask = |pieces: &[&str]| {
+    let exchange = |pieces: &[&str]| {
         let mut stream = TcpStream::connect(server.at).unwrap();
         stream.set_nodelay(true).unwrap();
         for piece in pieces {
@@ -182,16 +182,16 @@ fn a_server_for_any_client() {
     let ok = |size: usize, connection: &str| {
         format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nConnection: {connection}\r\n\r\n")
     };
-    assert_eq!(ask(&["GET /?s=3 HTTP/1.0\r\n\r\n"]), ok(3, "close") + "...");
-    assert_eq!(ask(&["GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"]), ok(0, "keep-alive"));
-    assert_eq!(ask(&["HEAD /?s=9 HTTP/1.1\r\n\r\n"]), ok(9, "keep-alive"));
+    assert_eq!(exchange(&["GET /?s=3 HTTP/1.0\r\n\r\n"]), ok(3, "close") + "...");
+    assert_eq!(exchange(&["GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"]), ok(0, "keep-alive"));
+    assert_eq!(exchange(&["HEAD /?s=9 HTTP/1.1\r\n\r\n"]), ok(9, "keep-alive"));
     let body = "x".repeat(10_000);
     let post = format!("POST /?s=1 HTTP/1.1\r\nContent-Length: 10000\r\n\r\n{body}");
-    assert_eq!(ask(&[&post, "GET /?s=2 HTTP/1.0\r\n\r\n"]), ok(1, "keep-alive") + "." + &ok(2, "close") + "..");
+    assert_eq!(exchange(&[&post, "GET /?s=2 HTTP/1.0\r\n\r\n"]), ok(1, "keep-alive") + "." + &ok(2, "close") + "..");
     let several = "GET /?s=1 HTTP/1.1\r\n\r\n".repeat(500);
-    assert_eq!(ask(&[&several]), (ok(1, "keep-alive") + ".").repeat(500));
-    assert_eq!(ask(&["GE", "T /?s=1 HT", "TP/1.0\r", "\n\r\n"]), ok(1, "close") + ".");
-    assert!(ask(&["\r\n\r\n rubbish"]).starts_with("HTTP/1.1 400 Bad Request\r\n"));
-    assert!(ask(&[&"\u{fa}".repeat(50)]).starts_with("HTTP/1.1 400 "));
+    assert_eq!(exchange(&[&several]), (ok(1, "keep-alive") + ".").repeat(500));
+    assert_eq!(exchange(&["GE", "T /?s=1 HT", "TP/1.0\r", "\n\r\n"]), ok(1, "close") + ".");
+    assert!(exchange(&["\r\n\r\n rubbish"]).starts_with("HTTP/1.1 400 Bad Request\r\n"));
+    assert!(exchange(&[&"\u{fa}".repeat(50)]).starts_with("HTTP/1.1 400 "));
     assert_eq!(sum(&server.end().threads).refused, 2);
 }

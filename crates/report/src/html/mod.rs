@@ -1,7 +1,7 @@
-//! Results as one HTML page that needs nothing but itself: styles, plots and the data are all inside.
+//! Results as one self-contained HTML page with styles, plots and data.
 //!
-//! One result is a page of its own. Several are joined: an overview, then experiment by experiment what its source
-//! shows, the verdicts side by side, and each run.
+//! The page of several results has an overview and then, for each experiment, its source's figure in words, the verdicts side by
+//! side, and each run.
 
 mod overview;
 mod run;
@@ -46,8 +46,8 @@ pub fn page(results: &[&ResultFile]) -> String {
     .into_string()
 }
 
-/// The results as JSON that cannot end the script element it stands in: `<` and its kin occur only inside strings,
-/// where JSON lets them be written as escapes.
+/// The results as JSON that cannot end the script element around it: `<` and the like occur only inside strings, where JSON
+/// allows escapes.
 fn data(results: &[&ResultFile]) -> String {
     let json = json::compact(&results);
     [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")]
@@ -55,7 +55,7 @@ fn data(results: &[&ResultFile]) -> String {
         .fold(json, |json, (from, to)| json.replace(from, to))
 }
 
-/// A heading of the page (level 1), of what is in it (2), and so on.
+/// A heading of level 1 to 4.
 fn heading(level: u8, text: Markup) -> Markup {
     match level {
         1 => html! { h1 { (text) } },

@@ -1,4 +1,4 @@
-//! Several results on one page: a table of all that leads to each, then experiment by experiment the runs.
+//! Several results on one page: a table with links to all runs, then the runs of each experiment.
 
 use maud::{Markup, html};
 
@@ -15,13 +15,13 @@ struct Experiment<'a> {
 
 struct Run<'a> {
     result: &'a ResultFile,
-    /// Where links lead.
+    /// The target of links to it.
     id: String,
-    /// What tells it from the experiment's other runs.
+    /// Its name among the experiment's runs.
     label: String,
 }
 
-/// Groups results by experiment, in the order in which each first occurs.
+/// Groups results by experiment, in the order of first occurrence.
 fn group<'a>(results: &[&'a ResultFile]) -> Vec<Experiment<'a>> {
     let mut experiments: Vec<Experiment> = Vec::new();
     for (index, &result) in results.iter().enumerate() {
@@ -33,13 +33,13 @@ fn group<'a>(results: &[&'a ResultFile]) -> Vec<Experiment<'a>> {
         }
     }
     for experiment in &mut experiments {
-        tell_apart(&mut experiment.runs);
+        number_duplicates(&mut experiment.runs);
     }
     experiments
 }
 
-/// Numbers the runs of one experiment on machines of the same name.
-fn tell_apart(runs: &mut [Run]) {
+/// Numbers the runs of an experiment that have the same label.
+fn number_duplicates(runs: &mut [Run]) {
     let labels: Vec<String> = runs.iter().map(|run| run.label.clone()).collect();
     for (index, run) in runs.iter_mut().enumerate() {
         if labels.iter().filter(|label| **label == labels[index]).count() > 1 {
@@ -80,7 +80,7 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// From when to when the results were measured.
+/// The first and the last day of measurement.
 fn when(results: &[&ResultFile]) -> Markup {
     let days =
         |time: Option<jiff::Timestamp>| time.map_or(String::new(), |time| time.strftime("%-d %B %Y").to_string());
@@ -89,7 +89,7 @@ fn when(results: &[&ResultFile]) -> Markup {
     html! { p.when { (first) @if first != last { " to " (last) } } }
 }
 
-/// Every run with its verdicts; its rows lead to the runs.
+/// A table of all runs with their verdicts, with links to the runs.
 fn table(experiments: &[Experiment]) -> Markup {
     html! {
         table.overview {
@@ -124,7 +124,7 @@ fn section(experiment: &Experiment, number: usize) -> Markup {
     }
 }
 
-/// The claims of all runs, a column a run. Claims are the same where all but what was measured is.
+/// The claims of all runs, with a column per run. Two claims are the same if they differ only in the measurement and verdict.
 fn compared(runs: &[Run]) -> Markup {
     let same = |a: &Claim, b: &Claim| (&a.text, &a.expected, &a.source) == (&b.text, &b.expected, &b.source);
     let mut claims: Vec<&Claim> = Vec::new();

@@ -8,7 +8,7 @@ use crate::label::clean;
 use crate::plot::{self, Size};
 use crate::result::{Figure, ResultFile};
 
-/// A result that is the whole page.
+/// A page with a single result.
 pub(super) fn alone(result: &ResultFile) -> Markup {
     html! {
         article {
@@ -33,7 +33,8 @@ pub(super) fn alone(result: &ResultFile) -> Markup {
     }
 }
 
-/// A result among others of its experiment, whose source and claims are shown before it. `id` is where links lead.
+/// A result among others of its experiment, after the experiment's source. Its claims are shown if `claims` is set; `id` is the
+/// target of links.
 pub(super) fn among(result: &ResultFile, id: &str, label: &str, claims: bool) -> Markup {
     html! {
         article.run #(id) {
@@ -53,7 +54,7 @@ pub(super) fn among(result: &ResultFile, id: &str, label: &str, claims: bool) ->
     }
 }
 
-/// What the source's figure shows, in words.
+/// The source's figure, in words.
 pub(super) fn source(result: &ResultFile) -> Markup {
     html! {
         @if let Some(source) = &result.source {

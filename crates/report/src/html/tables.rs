@@ -1,4 +1,4 @@
-//! The parts of a page that are words and numbers: verdicts, claims, metrics, settings, host.
+//! The text and tables of a page: verdicts, claims, metrics, settings, host.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::label::{clean, interval, quantity};
 use crate::result::{About, Claim, ResultFile};
 
-/// What a claim came to: its word, and the class that colours it.
+/// A claim's verdict as a word, and its CSS class.
 fn outcome(claim: &Claim) -> (&'static str, &'static str) {
     match (claim.holds, claim.about) {
         (true, _) => ("✓ holds", "good"),
@@ -20,7 +20,7 @@ pub(super) fn chip(claim: &Claim) -> Markup {
     html! { span.chip.(class) title=(clean(&claim.text)) { (word) } }
 }
 
-/// How many claims of a result came to what, a chip an outcome; and how many warnings there are.
+/// The number of a result's claims for each verdict, and the number of its warnings.
 pub(super) fn tally(result: &ResultFile) -> Markup {
     let mut outcomes: Vec<((&str, &str), usize)> = Vec::new();
     for claim in &result.claims {
@@ -39,7 +39,7 @@ pub(super) fn tally(result: &ResultFile) -> Markup {
     }
 }
 
-/// How the claims of all results came out, in words.
+/// The verdict on all results, in words.
 pub(super) fn verdict(results: &[&ResultFile]) -> Markup {
     let count = |about| {
         let all = results.iter().flat_map(|result| &result.claims);

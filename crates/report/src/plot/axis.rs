@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// The largest size that is drawn as it is; what is larger is drawn here. Differences stay in range.
+/// Larger magnitudes are drawn as this one, so that differences do not overflow.
 const LIMIT: f64 = 1e300;
 
 /// A linear map from values to pixels.
@@ -20,16 +20,16 @@ impl Scale {
         Self { low: *range.start(), high: *range.end(), from, to }
     }
 
-    /// Where a value is drawn; outside the range, at its nearer end.
+    /// The pixel of a value; values outside the range are clamped to it.
     pub fn px(&self, value: f64) -> f64 {
         let part = (value.clamp(-LIMIT, LIMIT) - self.low) / (self.high - self.low);
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The round values in the range, about `want` of them, and how to write each.
+    /// Round values in the range, about `want` of them, with their text.
     pub fn ticks(&self, want: f64) -> Vec<(f64, String)> {
         let step = step(self.high - self.low, want);
-        // An excess of a billionth keeps a tick that rounding moved off the end.
+        // A tolerance of 1e-9 keeps a tick that rounding moved outside the range.
         let first = (self.low / step - 1e-9).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
         let largest = self.low.abs().max(self.high.abs());
@@ -37,7 +37,7 @@ impl Scale {
     }
 }
 
-/// The range that holds all values, with zero if asked; `0..=1` when there are none. Never empty.
+/// The range of all values, including zero if `with_zero`; `0..=1` if there are none. Never empty.
 pub(super) fn range(values: impl Iterator<Item = f64>, with_zero: bool) -> RangeInclusive<f64> {
     let zero = with_zero.then_some(0.0);
     let values = values.filter(|value| value.is_finite()).map(|value| value.clamp(-LIMIT, LIMIT)).chain(zero);
@@ -53,23 +53,23 @@ pub(super) fn range(values: impl Iterator<Item = f64>, with_zero: bool) -> Range
     if with_zero { low..=high + half } else { low - half..=high + half }
 }
 
-/// The range of a horizontal axis. It begins at zero if the first value is close by, as the first sample of a run is.
+/// The range of a horizontal axis. It starts at zero if the least value is close to zero, as the first sample of a run is.
 pub(super) fn range_across(values: impl Iterator<Item = f64>) -> RangeInclusive<f64> {
     let range = range(values, false);
     let close = *range.start() >= 0.0 && *range.start() <= 0.15 * range.end();
     if close { 0.0..=*range.end() } else { range }
 }
 
-/// The range with its ends moved out to ticks of [`Scale::ticks`].
+/// The range widened to ticks of [`Scale::ticks`] at both ends.
 pub(super) fn rounded(range: RangeInclusive<f64>, want: f64) -> RangeInclusive<f64> {
-    let cut = |range: &RangeInclusive<f64>| step(range.end() - range.start(), want);
-    let step = cut(&range);
+    let step_of = |range: &RangeInclusive<f64>| step(range.end() - range.start(), want);
+    let step = step_of(&range);
     let wider = (range.start() / step + 1e-9).floor() * step..=(range.end() / step - 1e-9).ceil() * step;
     // A wider range may need wider steps.
-    if cut(&wider) > 1.5 * step { rounded(wider, want) } else { wider }
+    if step_of(&wider) > 1.5 * step { rounded(wider, want) } else { wider }
 }
 
-/// The least of 1, 2, 5 times a power of ten that cuts `span` into at most `want` steps.
+/// The least of 1, 2 or 5 times a power of ten that divides `span` into at most `want` steps.
 fn step(span: f64, want: f64) -> f64 {
     let rough = span / want;
     let power = 10f64.powf(rough.log10().floor());
@@ -77,7 +77,7 @@ fn step(span: f64, want: f64) -> f64 {
     times * power
 }
 
-/// A tick's text: as many places as the step needs, with k, M, G or T where numbers are long.
+/// A tick's text: with as many decimal places as the step needs, and k, M, G or T for long numbers.
 fn tick(value: f64, step: f64, largest: f64) -> String {
     let value = if value.abs() < step / 2.0 { 0.0 } else { value };
     if !(1e-4..1e15).contains(&largest) {

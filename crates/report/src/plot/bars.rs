@@ -1,4 +1,4 @@
-//! Grouped bars: at each x the median of what each series has there, with its 95% interval.
+//! Grouped bars: at each x the median of each series' values, with its 95% interval.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::stats;
 /// The widest bar, in pixels.
 const WIDEST: f64 = 72.0;
 
-/// A place along x: its name, and what each series has there.
+/// A place along x: its name, and the bar of each series.
 pub(super) struct Place {
     name: String,
     heights: Vec<Option<Height>>,
@@ -31,7 +31,7 @@ impl Height {
     }
 }
 
-/// The places along x, in rising order.
+/// The places along x, in ascending order.
 pub(super) fn places(figure: &Figure, entries: &[Entry]) -> Vec<Place> {
     let mut xs: Vec<f64> = entries.iter().flat_map(|entry| &entry.series.points).map(|point| point[0]).collect();
     xs.sort_by(f64::total_cmp);
@@ -45,14 +45,14 @@ pub(super) fn places(figure: &Figure, entries: &[Entry]) -> Vec<Place> {
     xs.into_iter().map(|x| Place { name: name(x), heights: heights(x) }).collect()
 }
 
-/// Zero is in the vertical range: a bar's length is its amount. Across, each place has one unit.
+/// The vertical range includes zero, as bars start there. Horizontally each place is one unit wide.
 pub(super) fn ranges(places: &[Place]) -> Ranges {
     let heights = places.iter().flat_map(|place| place.heights.iter().flatten());
     let values = heights.flat_map(|height| [height.median].into_iter().chain(height.interval.into_iter().flatten()));
     (0.0..=places.len().max(1) as f64, axis::range(values, true))
 }
 
-/// The names under the bars, cut to the room they have.
+/// The names below the bars, cut to the available width.
 pub(super) fn names(view: &View, places: &[Place]) -> Markup {
     let room = (view.right - view.left) / places.len().max(1) as f64;
     html! {
@@ -95,7 +95,7 @@ pub(super) fn draw(view: &View, places: &[Place], entries: &[Entry]) -> Markup {
     }
 }
 
-/// A bar from zero with its interval, and its number where there is room.
+/// A bar from zero with its interval, and its number if there is room.
 fn bar(view: &View, height: &Height, left: f64, thick: f64, tip: &str) -> Markup {
     let (y, zero, middle) = (view.y.px(height.median), view.y.px(0.0), left + thick / 2.0);
     let whisker = height.interval.map(|[low, high]| (view.y.px(low), view.y.px(high)));
@@ -109,7 +109,7 @@ fn bar(view: &View, height: &Height, left: f64, thick: f64, tip: &str) -> Markup
             @let half = (thick / 5.0).min(6.0);
             @let cap = |y: f64| format!("M{} {}h{}", px(middle - half), px(y), px(2.0 * half));
             @let path = format!("M{} {}V{}{}{}", px(middle), px(low), px(high), cap(low), cap(high));
-            // The bar's colour may be close to the whisker's: a seam sets them apart.
+            // A halo separates the whisker from a bar of a similar colour.
             path.halo d=(path) {}
             path.whisker d=(path) {}
         }

@@ -1,11 +1,11 @@
-//! The share of a series' values that is at most so large.
+//! Cumulative distributions: the share of a series' values up to each value.
 
 use maud::{Markup, html};
 
 use super::axis;
 use super::view::{Entry, Ranges, View, px};
 
-/// The most steps drawn of one curve; more would fall on the same pixels.
+/// The most steps drawn per curve; more would fall on the same pixels.
 const STEPS: usize = 480;
 
 pub(super) fn ranges(entries: &[Entry]) -> Ranges {

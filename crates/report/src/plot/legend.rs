@@ -1,4 +1,4 @@
-//! The legend, and markers that tell series apart without colour.
+//! The legend, and markers that distinguish series without colour.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::view::{Entry, px};
 use crate::label::shorten;
 use crate::result::Kind;
 
-/// About how wide a text is, in pixels at the figure's size of type.
+/// The approximate width of a text, in pixels at the figure's font size.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().map(|c| if c.is_ascii() { 7.2 } else { 9.0 }).sum()
 }
@@ -16,7 +16,7 @@ pub(super) struct Legend {
     pub height: f64,
 }
 
-/// Rows that name what the figure's kind or its line ends do not.
+/// The rows of the legend. Series named at their line ends are left out.
 pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> Legend {
     const ROW: f64 = 22.0;
     let mut items: Vec<(String, &Entry)> = Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> L
             items.push((entry.label.clone(), entry));
         }
     }
-    // One item stands for what is expected of each of the others.
+    // One item for the expected values of all series.
     let expected = entries.iter().find(|entry| !entry.named());
     if let Some(entry) = expected.filter(|_| kind != Kind::Cdf) {
         items.push(("expected".to_owned(), entry));
@@ -62,7 +62,7 @@ pub(super) fn rows(entries: &[Entry], kind: Kind, at_ends: bool, wide: f64) -> L
     Legend { markup, height }
 }
 
-/// A series' marker at a place: a circle, square, diamond or triangle, with a text for whoever points at it.
+/// A series' marker: a circle, square, diamond or triangle, with a tooltip.
 pub(super) fn marker(entry: &Entry, x: f64, y: f64, tip: &str) -> Markup {
     let (x, y) = (px(x), px(y));
     let d = match entry.index.unwrap_or(0) % 4 {

@@ -1,4 +1,4 @@
-//! Values along x, a line a series.
+//! Values along x, one line per series.
 
 use maud::{Markup, html};
 
@@ -7,12 +7,12 @@ use super::legend::marker;
 use super::view::{Entry, Ranges, View, px};
 use crate::label::{clean, quantity, shorten};
 
-/// The least distance between points that get a marker each, in pixels.
+/// The least distance between points with a marker each, in pixels.
 const APART: f64 = 12.0;
 /// The least distance between the names at line ends, in pixels.
 const LINE: f64 = 16.0;
 
-/// Zero is in the vertical range: a line's height is its amount.
+/// The vertical range includes zero.
 pub(super) fn ranges(entries: &[Entry]) -> Ranges {
     let points = || entries.iter().flat_map(|entry| &entry.series.points);
     (axis::range_across(points().map(|point| point[0])), axis::range(points().map(|point| point[1]), true))
@@ -20,7 +20,7 @@ pub(super) fn ranges(entries: &[Entry]) -> Ranges {
 
 pub(super) fn draw(view: &View, entries: &[Entry], at_ends: bool) -> Markup {
     let mut ends = Vec::new();
-    // What is expected is thin and dashed: it goes on top, or agreement would hide it.
+    // Expected values are thin, dashed lines. They are drawn last, or equal measured values would hide them.
     let by_role =
         entries.iter().filter(|entry| !entry.expected()).chain(entries.iter().filter(|entry| entry.expected()));
     let drawn: Vec<_> = by_role.map(|entry| (entry, places(view, entry))).collect();
@@ -45,15 +45,15 @@ pub(super) fn draw(view: &View, entries: &[Entry], at_ends: bool) -> Markup {
     }
 }
 
-/// A sample in the picture; one that was not measured has no height.
+/// A sample's place in the figure; a sample that was not measured has no `y`.
 struct Place {
     x: f64,
     y: Option<f64>,
     sample: [f64; 2],
 }
 
-/// The samples in order of x. Of many in one column of pixels the first, least, greatest and last are enough:
-/// they cover the same pixels.
+/// The samples in order of x. If there are many, only the first, least, greatest and last of each pixel column are kept: they
+/// cover the same pixels.
 fn places(view: &View, entry: &Entry) -> Vec<Place> {
     let mut samples = entry.series.points.clone();
     samples.sort_by(|a, b| a[0].total_cmp(&b[0]));
@@ -73,7 +73,7 @@ fn places(view: &View, entry: &Entry) -> Vec<Place> {
     kept.flatten().copied().map(place).collect()
 }
 
-/// A line through the places, broken where nothing was measured. A lone place is a point.
+/// A line through the places, interrupted at values that were not measured. An isolated place is a point.
 fn path(places: &[Place]) -> String {
     let mut path = String::new();
     for run in places.split(|place| place.y.is_none()).filter(|run| !run.is_empty()) {
@@ -88,7 +88,7 @@ fn path(places: &[Place]) -> String {
     path
 }
 
-/// The names at the right of their lines' ends, moved apart where they would overlap.
+/// The names to the right of their lines' ends, moved apart if they would overlap.
 fn names(view: &View, mut ends: Vec<(f64, &Entry)>) -> Markup {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = view.top;

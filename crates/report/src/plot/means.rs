@@ -1,4 +1,4 @@
-//! Lines of repeats: at each x the mean of the values there, in a band that is its 95% interval.
+//! Lines of repeats: at each x the mean of the values, in a band that is its 95% interval.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use super::view::{Entry, Ranges, View, px};
 use crate::result::Series;
 use crate::stats;
 
-/// A series' means, and the band about them.
+/// A series' means, and their band.
 pub(super) struct Summary {
     means: Series,
-    /// `[x, low, high]`, where there are repeats.
+    /// `[x, low, high]` for each x with several values.
     band: Vec<[f64; 3]>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn entries<'a>(entries: &[Entry], summaries: &'a [Summary]) -> Vec<En
     entries.iter().zip(summaries).map(mean).collect()
 }
 
-/// Zero is in the vertical range, and so are the bands.
+/// The vertical range includes zero and the bands.
 pub(super) fn ranges(means: &[Entry], summaries: &[Summary]) -> Ranges {
     let (x, y) = lines::ranges(means);
     let bands = summaries.iter().flat_map(|summary| &summary.band).flat_map(|[_, low, high]| [*low, *high]);
@@ -60,7 +60,7 @@ pub(super) fn draw(view: &View, means: &[Entry], summaries: &[Summary], at_ends:
     }
 }
 
-/// The upper edge to the right, then the lower one back.
+/// The outline of a band: the upper edge from left to right, then the lower one back.
 fn outline(view: &View, band: &[[f64; 3]]) -> String {
     let upper = band.iter().map(|[x, _, high]| (x, high));
     let lower = band.iter().rev().map(|[x, low, _]| (x, low));

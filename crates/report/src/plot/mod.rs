@@ -1,6 +1,6 @@
-//! Figures as SVG: drawn by hand, coloured by the custom properties of `theme.css`, in two widths.
+//! Figures as SVG, coloured by the custom properties of `theme.css`, in two widths.
 //!
-//! This file lays a figure out and draws what all kinds share: axes, legend, marks. A module a kind draws its data.
+//! This file lays a figure out and draws the parts common to all kinds: axes, legend, marks. Each kind's module draws its data.
 
 mod axis;
 mod bars;
@@ -22,18 +22,18 @@ use view::{COLOURS, Entry, Ranges, View, px};
 
 /// The colours, light and dark, as custom properties of `:root`.
 pub(crate) const THEME: &str = include_str!("theme.css");
-/// How the parts of a figure use them.
+/// The styles of a figure's parts.
 pub(crate) const STYLE: &str = include_str!("plot.css");
 
-/// Numbers that are wanted at the upright axis.
+/// The approximate number of ticks of the vertical axis.
 const Y_TICKS: f64 = 5.0;
 
 /// The width a figure is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A desk: 960 by 330.
+    /// For a desktop: 960 by 330 pixels.
     Wide,
-    /// A phone: 360 by 300.
+    /// For a phone: 360 by 300 pixels.
     Narrow,
 }
 
@@ -53,19 +53,19 @@ impl Size {
     }
 }
 
-/// A figure of the result as an SVG element, for a page that has the styles.
+/// A figure of the result as an SVG element, for a page with the styles.
 pub(crate) fn svg(result: &ResultFile, figure: &Figure, size: Size) -> Markup {
     draw(result, figure, size, None)
 }
 
-/// A figure of the result as an SVG file that carries its own styles, paper and all.
+/// A figure of the result as an SVG file with its own styles and background.
 pub fn standalone(result: &ResultFile, figure: &Figure, size: Size) -> String {
     let style = format!("{THEME}{STYLE}svg {{ background: var(--paper); }}");
     draw(result, figure, size, Some(&style)).into_string()
 }
 
-/// The series of a figure. One label has one colour throughout a result: its place among all labels. Only where two of one
-/// figure would look the same, the later one takes a colour that is free there.
+/// The series of a figure. A label has the same colour throughout a result, by its position among all labels. If two labels of a
+/// figure would have the same colour, the later one gets a colour that is free in this figure.
 fn entries<'a>(result: &'a ResultFile, figure: &Figure) -> Vec<Entry<'a>> {
     let mut labels: Vec<&str> = Vec::new();
     for series in result.series.iter().filter(|series| series.role == Role::Measured || series.group.is_some()) {
@@ -107,7 +107,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
         Kind::Bars => bars::ranges(&places),
         Kind::Cdf => cdf::ranges(&entries),
     };
-    // Lines are named at their ends where there is room for it, else in the legend.
+    // Lines are named at their ends if there is room, else in the legend.
     let along = matches!(figure.kind, Kind::Lines | Kind::Means);
     let at_ends = size == Size::Wide && along && entries.iter().filter(|entry| entry.named()).count() <= 8;
     let legend = legend::rows(&entries, figure.kind, at_ends, size.pixels().0);
@@ -142,7 +142,7 @@ fn draw(result: &ResultFile, figure: &Figure, size: Size, style: Option<&str>) -
     }
 }
 
-/// Leaves room for what stands around the data: the legend above, names of lines at their ends, numbers and titles.
+/// Computes the area of the data, with room for the legend above, names at line ends, numbers and titles.
 fn lay_out(
     figure: &Figure,
     size: Size,
@@ -165,7 +165,7 @@ fn lay_out(
     View { x: Scale::new(x_range, left, right), y, left, right, top, bottom }
 }
 
-/// The axes: grid, numbers, base and titles, that of the upright one below a legend so high.
+/// The axes: grid, numbers, base line and titles. The vertical axis's title is below a legend of height `legend`.
 fn axes(
     view: &View,
     figure: &Figure,
@@ -195,7 +195,7 @@ fn axes(
     }
 }
 
-/// The ranges widened to hold the figure's marks. Bars have places across, not values.
+/// The ranges widened to include the figure's marks. The horizontal range of bars is in places, not in values.
 fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -> Ranges {
     let ats = |upright: bool| {
         figure.marks.iter().filter_map(move |mark| match mark.at {
@@ -209,7 +209,7 @@ fn with_marks(figure: &Figure, x: RangeInclusive<f64>, y: RangeInclusive<f64>) -
     (if figure.kind == Kind::Bars { x } else { wider }, axis::range(ends(&y).chain(ats(false)), false))
 }
 
-/// What the axes are called: a quantity, and its unit in brackets.
+/// The titles of the axes: a quantity, with its unit in parentheses.
 fn titles(figure: &Figure, first: Option<&Series>) -> (String, String) {
     let unit = first.map_or("", |series| series.unit.as_str());
     let title = |name: &str, unit: &str| match (clean(name), clean(unit)) {
@@ -238,7 +238,7 @@ fn x_ticks(view: &View) -> Markup {
     }
 }
 
-/// The figure's marks. A label that would run into the one before it is left to the pointer.
+/// The figure's marks. A label that would overlap the one before is left out; the mark still has its tooltip.
 fn marks(view: &View, figure: &Figure) -> Markup {
     let mut free = 0.0;
     let mut upright = Vec::new();

@@ -1,4 +1,4 @@
-//! What the data of all kinds of figure are drawn by: series with their colours, and the place they have.
+//! Series with their colours, and the area they are drawn in, for all kinds of figure.
 
 use std::ops::RangeInclusive;
 
@@ -6,19 +6,19 @@ use super::axis::Scale;
 use crate::label::clean;
 use crate::result::{Role, Series};
 
-/// How many colours the theme has for series.
+/// The number of the theme's colours for series.
 pub(super) const COLOURS: usize = 7;
 
-/// A series as one figure shows it.
+/// A series in a figure.
 pub(super) struct Entry<'a> {
     pub series: &'a Series,
     pub label: String,
-    /// Which colour and marker; none for what is expected of nobody in particular.
+    /// The index of its colour and marker; none for expected values that belong to no series.
     pub index: Option<usize>,
 }
 
 impl Entry<'_> {
-    /// The class that gives the colour, and dashes to what is expected.
+    /// The CSS classes for its colour, and for dashes if it is expected.
     pub fn class(&self) -> String {
         let colour = self.index.map_or("plain".to_owned(), |index| format!("c{}", index % COLOURS));
         if self.expected() { colour + " expected" } else { colour }
@@ -28,19 +28,19 @@ impl Entry<'_> {
         self.series.role == Role::Expected
     }
 
-    /// Whether its own name is shown. What is expected of someone has that one's colour instead.
+    /// Whether its own name is shown. Expected values of a series have that series' colour instead.
     pub fn named(&self) -> bool {
         !self.expected() || self.index.is_none()
     }
 
-    /// A sample in words, for whoever points at it.
+    /// The tooltip of a sample.
     pub fn tip(&self, value: f64, x: &str) -> String {
         let expected = if self.expected() { " (expected)" } else { "" };
         format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
     }
 }
 
-/// Where data are drawn, and by which scales.
+/// The area of the data, and its scales.
 pub(super) struct View {
     pub x: Scale,
     pub y: Scale,
@@ -50,10 +50,10 @@ pub(super) struct View {
     pub bottom: f64,
 }
 
-/// The values that the axes show, across and upright.
+/// The ranges of the horizontal and vertical axes.
 pub(super) type Ranges = (RangeInclusive<f64>, RangeInclusive<f64>);
 
-/// A length in the picture, to a tenth of a pixel.
+/// A length in pixels, rounded to a tenth.
 pub(super) fn px(length: f64) -> String {
     let text = format!("{length:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

@@ -1,8 +1,8 @@
-//! A demo's result made up for the tests: four acts on a 100 Mbit/s link, with a repeatable unevenness.
+//! An invented result for tests: four acts on a 100 Mbit/s link, with deterministic noise.
 
 use fairlane_report::{About, At, Axis, Claim, Figure, ResultFile, Series};
 
-/// The guests' throughput in one act: a series a guest with its expected share.
+/// Adds the guests' throughput in one act: for each guest a measured and an expected series.
 fn act(result: &mut ResultFile, act: &str, guests: &[(&str, &dyn Fn(f64) -> f64)], seconds: u32) -> Vec<String> {
     let mut names = Vec::new();
     for (index, (guest, share)) in guests.iter().enumerate() {
@@ -37,7 +37,7 @@ fn claim(about: About, source: &str, text: &str, expected: &str, measured: &str,
     }
 }
 
-/// The weights of the third act at a time: from 30:1 to 1:30, a step a second.
+/// The weights of the third act at a time: from 30:1 to 1:30, one step per second.
 fn weights(t: f64) -> (f64, f64) {
     const STEPS: [(f64, f64); 10] = [
         (30.0, 1.0),

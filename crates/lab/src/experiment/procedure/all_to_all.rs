@@ -1,4 +1,4 @@
-//! The exchange of a parallel computation among guests, by the size of the messages: how long an iteration takes.
+//! The all-to-all exchange of a parallel computation among guests: the time of an iteration by message size.
 //!
 //! The exchange is Open MPI's MPI_Alltoall ([`fairlane_agent::mpi`]), timed as the Intel MPI Benchmarks' Alltoall is.
 
@@ -15,23 +15,23 @@ use crate::{Node, Topology};
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
 
-/// Seconds that a node is served longer than mpirun runs, which tells more of a failure.
+/// Seconds that the remote shells run longer than mpirun, whose message explains a failure better than theirs.
 const GRACE: f64 = 2.0;
 
-/// The most bytes from each to each other: those of the benchmarks.
+/// The largest message in bytes, as in the benchmarks.
 const MOST_BYTES: usize = 4 << 20;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllToAll {
-    /// The guests that take part.
+    /// The participating guests.
     guests: Vec<usize>,
-    /// Bytes from each to each other, each size in its turn.
+    /// Bytes from each guest to each other one; the sizes are measured one after the other.
     sizes: Vec<usize>,
     /// Iterations of a size.
     iterations: usize,
-    /// Seconds for all; it is a failure not to be done by then.
+    /// The time limit for all sizes together, in seconds.
     seconds: f64,
 }
 
@@ -102,7 +102,7 @@ impl Procedure for AllToAll {
         if cases < 2 { Vec::new() } else { vec!["worst_slowdown".to_owned()] }
     }
 
-    /// The worst slowdown: of all sizes the most times longer that an iteration takes in the last case than in the first.
+    /// The worst slowdown: the largest ratio, over all sizes, of an iteration's time in the last case to that in the first.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
         let [first, .., last] = cases else { return };
         let time = |case: &Finished, size| stats::mean(case.record.samples(&Self::name(size)));

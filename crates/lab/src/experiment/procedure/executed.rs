@@ -1,4 +1,4 @@
-//! What a computer executed between two marks, by component.
+//! Instructions that an emulated host executed between two marks, by component.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use super::super::plan::Account;
 use crate::path::{Bill, Component, Counts, Domain, Domains};
 use crate::{Error, Machine, Topology};
 
-/// Said beside figures of it.
-pub const CAPTION: &str = "Instructions, counted in emulation. What it cannot show: misses in caches and TLBs, \
-                           and what the hardware takes to enter and leave the hypervisor.";
+/// The caption of their figures.
+pub const CAPTION: &str = "Instructions, counted in emulation. They do not show cache and TLB misses, nor the \
+                           hardware's cost of entering and leaving the hypervisor.";
 
 /// The numbers of the marks that a plan made, in order.
 pub fn marks(accounts: &[Account]) -> Vec<usize> {
@@ -22,9 +22,9 @@ pub fn marks(accounts: &[Account]) -> Vec<usize> {
     accounts.iter().filter_map(number).collect()
 }
 
-/// What the measured CPUs executed between two marks.
+/// The instructions of the measured CPUs between two marks.
 pub struct Executed {
-    /// All up to the first mark of all, which is from before there was a guest.
+    /// All instructions up to the machine's first mark, which was made before any guest started.
     pub before: Counts,
     /// By component and address.
     pub bill: Bill,
@@ -33,10 +33,10 @@ pub struct Executed {
 }
 
 impl Executed {
-    /// Reads what a machine's emulator counted between two marks, by their numbers; none where it does not count.
+    /// Reads what a machine's emulator counted between two marks, given by number. None if it does not count.
     ///
     /// # Errors
-    /// Those of the marks' files.
+    /// Those of reading the marks' files.
     pub fn between(machine: &dyn Machine, topology: &Topology, marks: [usize; 2]) -> Result<Option<Executed>, Error> {
         let files = machine.marks();
         let file = |number: usize| number.checked_sub(1).and_then(|index| files.get(index));
@@ -49,7 +49,7 @@ impl Executed {
         Ok(Some(Executed { before, bill, between, cpus }))
     }
 
-    /// The components by name, and `total`: instructions divided by the number of what they were executed for.
+    /// Instructions of each component and in `total`, divided by `each`, the number of packets or connections.
     pub fn shares(&self, each: f64) -> impl Iterator<Item = (&'static str, f64)> {
         let of_components = Component::ALL.map(|component| (component.name(), self.bill.instructions(component)));
         of_components.into_iter().chain([("total", self.total())]).map(move |(name, count)| (name, count as f64 / each))
@@ -60,14 +60,14 @@ impl Executed {
         self.between.executed(&self.cpus)
     }
 
-    /// The part of them, 0 to 1, that lies outside the guest.
+    /// The fraction of them, 0 to 1, executed outside the guest.
     pub fn outside_guest(&self) -> f64 {
         let of_guest = [Component::Kernel(Domain::Guest), Component::User(Domain::Guest)];
         1.0 - of_guest.map(|component| self.bill.instructions(component)).iter().sum::<u64>() as f64
             / self.total() as f64
     }
 
-    /// Instructions of the CPU that executed most.
+    /// Instructions of the CPU that executed the most.
     pub fn busiest(&self) -> u64 {
         let of_cpus = self.cpus.iter().map(|cpu| self.between.executed(&BTreeSet::from([*cpu])));
         of_cpus.max().unwrap_or(0)

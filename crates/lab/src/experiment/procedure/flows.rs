@@ -1,4 +1,4 @@
-//! What arrives from each of several guests, interval by interval, as the external machine counts it.
+//! Throughput of each of several guests in each interval, as the external machine counts it.
 
 use std::net::IpAddr;
 
@@ -14,12 +14,12 @@ pub struct Flows {
     interval: f64,
     /// The end of each interval.
     pub times: Vec<f64>,
-    /// For each guest, in each interval.
+    /// The throughput of each guest in each interval.
     pub rates: Vec<Vec<f64>>,
 }
 
 impl Flows {
-    /// Reads what a receiver said of these guests in so many seconds.
+    /// Reads a receiver's samples of these guests over `seconds`.
     pub fn read(guests: &[usize], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
         let count = (seconds / interval).round() as usize;
         let times = (1..=count).map(|index| index as f64 * interval).collect();
@@ -37,7 +37,7 @@ impl Flows {
         Flows { interval, times, rates }
     }
 
-    /// What a guest, by its place, had in the intervals that lie within a time.
+    /// The throughput of a guest, given by its index, in the intervals within a time span.
     pub fn within(&self, guest: usize, from: f64, until: f64) -> Vec<f64> {
         let inside = |t: f64| t - self.interval >= from - 1e-6 && t <= until + 1e-6;
         self.times.iter().zip(&self.rates[guest]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
@@ -49,12 +49,12 @@ impl Flows {
     }
 }
 
-/// The largest; not a number if one of them is none, which no maximum may hide.
+/// The largest sample; NaN if any of them is NaN, which a maximum would hide.
 pub fn worst(samples: impl Iterator<Item = f64>) -> f64 {
     samples.reduce(|a, b| if a.is_nan() || a > b { a } else { b }).unwrap_or(f64::NAN)
 }
 
-/// The mean; of nothing it is not a number.
+/// The mean; NaN of no samples.
 pub fn mean(samples: &[f64]) -> f64 {
     stats::mean(samples).unwrap_or(f64::NAN)
 }

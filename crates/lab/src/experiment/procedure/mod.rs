@@ -1,4 +1,4 @@
-//! Procedures: what is done on a machine, and what its samples say. A file a procedure.
+//! Procedures: what is measured on a machine, and the metrics that follow from its samples. One file per procedure.
 
 mod all_to_all;
 mod executed;
@@ -24,58 +24,58 @@ use super::plan::{Account, Addresses, Plan};
 use super::record::Record;
 use crate::{Machine, Node, Topology};
 
-/// What is done on a machine, once a repeat. It neither starts nor waits for anything itself.
+/// A measurement on a machine, made once per repeat. It neither starts nor waits for anything itself.
 pub trait Procedure: Debug {
-    /// What is impossible about it on a topology: the key, and a message.
+    /// What is invalid about it on a topology: key and message.
     fn faults(&self, topology: &Topology) -> Vec<Fault>;
-    /// The metrics that [`Procedure::read`] and [`Procedure::conclude`] give.
+    /// The names of the metrics of [`Procedure::read`] and [`Procedure::conclude`].
     fn metrics(&self, topology: &Topology) -> Vec<String>;
     /// How long a repeat takes, in seconds.
     fn seconds(&self) -> f64;
     /// Shortens it to a trial.
     fn shorten(&mut self);
-    /// Has it measure instructions instead of times, if it can; answers whether it does. Where the machine `keeps_time` on the
-    /// clock of instructions, which is slow, it does so in short.
-    fn count(&mut self, _keeps_time: bool) -> bool {
+    /// Makes it measure instructions instead of times, if it can; returns whether it does. On the virtual clock (icount), which is
+    /// slow, it shortens itself.
+    fn count(&mut self, _virtual_clock: bool) -> bool {
         false
     }
     /// Multiplies every rate.
     fn scale(&mut self, factor: f64);
-    /// Asks the machine for what will have to be compared, before a repeat.
+    /// Prepares the machine for a repeat, and reads counters to compare with later.
     ///
     /// # Errors
-    /// Those of asking.
+    /// Those of the machine's agents.
     fn prepare(&self, _: &Topology, _: &dyn Machine, _: &mut Record) -> Result<(), crate::Error> {
         Ok(())
     }
-    /// What the agents do. Servers listen on `port`, which no other repeat used, and those after it.
+    /// The agents' commands. Servers listen on `port`, which no other repeat used, and on the ports after it.
     fn plan(&self, topology: &Topology, at: Addresses, port: u16) -> Plan;
-    /// Reads what a plan's commands said.
+    /// Reads the outcomes of a plan's commands.
     fn read(&self, topology: &Topology, at: Addresses, accounts: &[Account], record: &mut Record);
-    /// Asks the machine itself for what its agents did not say.
+    /// Reads from the machine what is not in its agents' outcomes, after a repeat.
     ///
     /// # Errors
-    /// Those of asking.
+    /// Those of the machine's agents.
     fn observe(&self, _: &Topology, _: &dyn Machine, _: &[Account], _: &mut Record) -> Result<(), crate::Error> {
         Ok(())
     }
     /// Computes what follows from all repeats together.
     fn conclude(&self, _topology: &Topology, _record: &mut Record) {}
-    /// The metrics that [`Procedure::compare`] gives, if there are so many cases.
+    /// The names of the metrics of [`Procedure::compare`], for this number of cases.
     fn comparisons(&self, _cases: usize) -> Vec<String> {
         Vec::new()
     }
     /// Computes what follows from all cases together.
     fn compare(&self, _cases: &[Finished], _result: &mut ResultFile) {}
-    /// How all cases are drawn.
+    /// The figures of all cases.
     fn figures(&self, cases: &[Finished]) -> Vec<Figure>;
 }
 
-/// A case that was measured.
+/// A measured case.
 pub struct Finished<'a> {
-    /// Its name; empty where there is one only.
+    /// Its name; empty if there is only one case.
     pub name: &'a str,
-    /// What stands before the names of its metrics and series.
+    /// The prefix of its metrics' and series' names.
     pub prefix: String,
     /// The machine.
     pub topology: &'a Topology,
@@ -83,7 +83,7 @@ pub struct Finished<'a> {
     pub record: Record,
 }
 
-/// Reads a node as files name it: `"external"`, `"host"`, or a guest by its number.
+/// Deserializes a node: `"external"`, `"host"`, or the number of a guest.
 fn node<'a, D: Deserializer<'a>>(from: D) -> Result<Node, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! The delay of datagrams one way, from the driver domain or another node to a guest.
+//! The one-way delay of datagrams to a guest, from the driver domain or another node.
 
 use fairlane_agent::{Command, Outcome};
 use fairlane_load::{ServeSpec, delay};
@@ -13,10 +13,10 @@ use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
-/// Seconds to wait for datagrams after the last one.
-const PATIENCE: f64 = 0.5;
-/// Seconds that the sender has beside the datagrams' own time, to settle what the clocks have to do with each other: 120
-/// exchanges, each of which a guest that waits for its CPU may hold up for two slices or more.
+/// Seconds to wait for datagrams after the last one was sent.
+const RECEIVE_TIMEOUT: f64 = 0.5;
+/// Extra seconds for the sender to relate the two clocks: 120 exchanges, each of which a guest that waits for its CPU may
+/// delay by two slices or more.
 const CLOCKS: f64 = 15.0;
 /// Payload of a datagram, in bytes.
 const PAYLOAD: usize = 64;
@@ -25,14 +25,14 @@ const PAYLOAD: usize = 64;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketDelay {
-    /// Who sends.
+    /// The sender.
     #[serde(deserialize_with = "super::node")]
     from: Node,
     /// The guest that receives.
     guest: usize,
     /// Datagrams a repeat.
     count: u32,
-    /// Seconds from one to the next.
+    /// Seconds from one datagram to the next.
     interval: f64,
 }
 
@@ -50,7 +50,7 @@ impl Procedure for PacketDelay {
     }
 
     fn seconds(&self) -> f64 {
-        SETTLE + CLOCKS + f64::from(self.count) * self.interval + PATIENCE
+        SETTLE + CLOCKS + f64::from(self.count) * self.interval + RECEIVE_TIMEOUT
     }
 
     fn shorten(&mut self) {
@@ -64,7 +64,7 @@ impl Procedure for PacketDelay {
         let guest = Node::Guest(self.guest);
         plan.serve(guest, Command::DelayServe(ServeSpec { port, seconds: self.seconds() }));
         let to = (at(guest), port).into();
-        let (count, interval, patience) = (self.count, self.interval, PATIENCE);
+        let (count, interval, patience) = (self.count, self.interval, RECEIVE_TIMEOUT);
         plan.start(self.from, SETTLE, Command::DelaySend(delay::Spec { to, size: PAYLOAD, count, interval, patience }));
         plan
     }

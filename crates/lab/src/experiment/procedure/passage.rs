@@ -1,4 +1,4 @@
-//! What became of frames between the guests' cards and the host's: what was lost there, whoever lost it.
+//! Frames lost in the host, between the guests' cards and the host's card.
 
 use fairlane_agent::{Command, Counters, Outcome};
 
@@ -6,30 +6,30 @@ use super::super::record::Record;
 use crate::machine::{CARD, UPLINK};
 use crate::{Error, Machine, Node, Topology};
 
-/// The metric's name: frames of all repeats.
+/// The metric's name: frames lost in all repeats.
 pub const LOST: &str = "lost_in_host";
 
-/// Seconds until nothing is under way any more: on a link of 10 Mbit/s, what two guests' rings, queues and sockets hold.
+/// Seconds until no frame is in flight: the time in which a link of 10 Mbit/s drains two guests' rings, queues and sockets.
 pub const DRAIN: f64 = 3.0;
 
-/// Begins to count.
+/// Reads the counters before a repeat.
 ///
 /// # Errors
-/// Those of asking.
+/// Those of the machine's agents.
 pub fn begin(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
     count(topology, machine, 0.0, -1.0, record)
 }
 
-/// Ends to count, once all that was sent has passed.
+/// Reads the counters after a repeat, once all frames have passed.
 ///
 /// # Errors
-/// Those of asking.
+/// Those of the machine's agents.
 pub fn end(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
     count(topology, machine, DRAIN, 1.0, record)
 }
 
-/// Adds, so many times, what the cards' counters say after some seconds.
-fn count(topology: &Topology, machine: &dyn Machine, after: f64, times: f64, record: &mut Record) -> Result<(), Error> {
+/// Reads the cards' counters after some seconds and adds the number of lost frames, times `sign`, to the metric.
+fn count(topology: &Topology, machine: &dyn Machine, after: f64, sign: f64, record: &mut Record) -> Result<(), Error> {
     let guests = (1..=topology.joined()).map(|guest| (Node::Guest(guest), CARD));
     let cards: Vec<_> = guests.chain([(Node::Host, UPLINK)]).collect();
     let ask = |(node, _): &(Node, &str)| machine.agent(*node).start_job_later(after, Command::Counters);
@@ -39,13 +39,13 @@ fn count(topology: &Topology, machine: &dyn Machine, after: f64, times: f64, rec
         let Outcome::Counters(counters) = job.wait()? else { continue };
         sent.extend(frames(&counters, card));
     }
-    // On a machine whose cards have other names there is nothing to compare.
+    // Not a number on a machine whose cards have other names.
     let lost = match sent.split_last() {
         Some((passed, guests)) if guests.len() + 1 == cards.len() => guests.iter().sum::<f64>() - passed,
         _ => f64::NAN,
     };
     let before = record.samples(LOST).first().copied().unwrap_or(0.0);
-    record.set(LOST, "frames", before + times * lost);
+    record.set(LOST, "frames", before + sign * lost);
     Ok(())
 }
 

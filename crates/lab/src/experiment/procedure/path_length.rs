@@ -1,7 +1,7 @@
-//! Instructions a packet, received or transmitted, by component and function.
+//! Instructions per packet, received or transmitted, by component and function.
 //!
-//! A stream flows between a node and the external machine, or another guest; once it is steady the host marks two moments, and
-//! what was executed between them is divided by the frames that passed in that time.
+//! A stream flows between a node and the external machine or another guest. Once it is steady, the host makes two marks; the
+//! instructions between them are divided by the frames that passed in that time.
 
 use fairlane_agent::{Command, Counters, Outcome};
 use fairlane_load::{ReceiveSpec, tcp, udp};
@@ -19,17 +19,17 @@ use crate::{Error, Machine, Node, Topology};
 
 /// Seconds from the stream's start until it is steady.
 const SETTLE: f64 = 1.0;
-/// Seconds the stream goes on after the second mark.
+/// Seconds that the stream goes on after the second mark.
 const REST: f64 = 0.5;
-/// Seconds the receiver outlasts the stream.
-const LINGER: f64 = 2.0;
-/// The part of a component whose functions are looked up: the lines to the kernels are slow.
-const NAMED: f64 = 0.7;
-/// Functions that are named, of each component.
+/// Seconds that the receiver runs longer than the stream.
+const RECEIVER_MARGIN: f64 = 2.0;
+/// The fraction of a component's instructions whose addresses are resolved: the consoles that carry the request are slow.
+const RESOLVED: f64 = 0.7;
+/// The number of functions reported for each component.
 const FUNCTIONS: usize = 12;
 const UNIT: &str = "instructions/packet";
 
-/// The way of the packets, as the node sees it.
+/// The packets' direction, as the node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Direction {
@@ -41,15 +41,15 @@ enum Direction {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathLength {
-    /// Where the stream ends or begins.
+    /// The node under measurement, at one end of the stream.
     #[serde(deserialize_with = "super::node")]
     at: Node,
-    /// Which way it flows.
+    /// The stream's direction at that node.
     direction: Direction,
-    /// Its other end: the external machine, or a guest.
+    /// The stream's other end: the external machine, or another guest.
     #[serde(default = "external", deserialize_with = "super::node")]
     with: Node,
-    /// Payload of the datagrams that it is a flood of, in bytes; a TCP stream if not given.
+    /// The payload of each datagram of a UDP flood, in bytes; a TCP stream if not given.
     #[serde(default)]
     payload: Option<usize>,
     /// Seconds between the marks.
@@ -61,7 +61,7 @@ fn external() -> Node {
 }
 
 impl PathLength {
-    /// Where it begins, and where it ends.
+    /// The stream's sender and receiver.
     fn ends(&self) -> (Node, Node) {
         match self.direction {
             Direction::Receive => (self.with, self.at),
@@ -69,7 +69,7 @@ impl PathLength {
         }
     }
 
-    /// The guest that counts the frames: the one that another guest sends to, as no frame passes the host's card then.
+    /// The guest whose card counts the frames: the receiver of a stream between guests, which does not pass the host's card.
     fn counting_guest(&self) -> Option<Node> {
         match self.ends() {
             (Node::Guest(_), to @ Node::Guest(_)) => Some(to),
@@ -77,8 +77,8 @@ impl PathLength {
         }
     }
 
-    /// Frames that passed between the marks. A guest's count is of as long a time, though not of quite the same: the stream is
-    /// steady.
+    /// Frames that passed between the marks. A guest's count covers a span of the same length, not quite the same span; the
+    /// stream is steady.
     fn packets(&self, accounts: &[Account]) -> Option<f64> {
         let by_guest = self.counting_guest().is_some();
         let mut counts = accounts.iter().filter_map(|account| match &account.outcome {
@@ -96,7 +96,7 @@ impl PathLength {
     }
 }
 
-/// Frames that a card passed.
+/// Frames that a card received or sent.
 fn frames(counters: &Counters, card: &str, direction: Direction) -> u64 {
     let card = counters.interfaces.iter().find(|interface| interface.name == card);
     card.map_or(0, |card| match direction {
@@ -114,10 +114,10 @@ impl Procedure for PathLength {
         faults.extend(node_fault("with", self.with, topology));
         let between_guests = matches!((self.at, self.with), (Node::Guest(at), Node::Guest(with)) if at != with);
         if self.with != Node::External && !between_guests {
-            let right = "with must be \"external\" or, where at is a guest, another one: each frame is to pass a card";
+            let right = "with must be \"external\" or, if at is a guest, another guest: each frame must pass a card";
             faults.push(("with", right.to_owned()));
         }
-        // More would not be one frame.
+        // A larger datagram would not fit one frame.
         limits(&mut faults, "payload", self.payload.unwrap_or(8) as f64, 8.0, 1472.0);
         if !topology.count {
             faults.push(("kind", "path-length needs `count = true` in the topology".to_owned()));
@@ -132,7 +132,7 @@ impl Procedure for PathLength {
     }
 
     fn seconds(&self) -> f64 {
-        self.stream() + LINGER
+        self.stream() + RECEIVER_MARGIN
     }
 
     fn shorten(&mut self) {
@@ -179,7 +179,7 @@ impl Procedure for PathLength {
     ) -> Result<(), Error> {
         let [from, to] = executed::marks(accounts)[..] else { return Ok(()) };
         let Some(executed) = Executed::between(machine, topology, [from, to])? else { return Ok(()) };
-        // Asked even if no packet passed: a rehearsal may be too slow for one, and must ask what the performance will.
+        // Even if no packet passed: recording may be too slow for one, and must make the requests that the replay makes.
         compare_accounts(machine, &executed.before, record)?;
         let functions = functions(machine, &executed.bill)?;
         let Some(packets) = self.packets(accounts) else { return Ok(()) };
@@ -192,7 +192,7 @@ impl Procedure for PathLength {
         }
         record.series(bars("components", UNIT, executed.shares(packets).map(|(_, share)| share)));
         record.add("outside_guest", Statistic::OfRepeats, "of the path", [executed.outside_guest()]);
-        // The busiest CPU is what limits the throughput.
+        // The busiest CPU limits the throughput.
         let throughput = packets / executed.busiest() as f64 * 1e9;
         record.add("throughput", Statistic::OfRepeats, "packets/s", [throughput]);
         record.series(bars("rate", "packets/s", [throughput]));
@@ -210,15 +210,15 @@ impl Procedure for PathLength {
     }
 }
 
-/// Said beside the throughput.
-const LIMIT: &str = "What each CPU could pass if it executed 1e9 instructions a second and never waited; of two CPUs the \
-                     busier one is the limit.";
+/// The caption of the throughput's figure.
+const LIMIT: &str = "The packets that each CPU could pass if it executed 1e9 instructions a second and never waited; of two \
+                     CPUs the busier one is the limit.";
 
-/// Enters, by domain, what the plugin charged it with since the computer started, as a part of what the hypervisor did: it
-/// counts nanoseconds, each an instruction of the computer.
+/// Adds, for each domain, the ratio of the plugin's count since the machine started to the hypervisor's account of CPU time. That
+/// account is in nanoseconds, each of which is one instruction on the virtual clock (icount).
 fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record) -> Result<(), Error> {
     let times = machine.cpu_time()?;
-    // At the same moment, but for the end of the program that asked.
+    // The mark follows at once, except for the end of the program that read the account.
     let Outcome::Marked { number, .. } = machine.agent(Node::Host).run(Command::Mark)? else { return Ok(()) };
     let Some(path) = number.checked_sub(1).and_then(|index| machine.marks().get(index).cloned()) else { return Ok(()) };
     let all = Counts::read(&path)?;
@@ -240,7 +240,7 @@ fn compare_accounts(machine: &dyn Machine, before: &Counts, record: &mut Record)
     Ok(())
 }
 
-/// The heaviest functions of the hypervisor and of each kernel, with their instructions.
+/// The functions of the hypervisor and of each kernel that execute the most instructions, with their counts.
 fn functions(machine: &dyn Machine, bill: &Bill) -> Result<Vec<(Component, String, u64)>, Error> {
     let tables = [
         (Component::Hypervisor, Node::Host, "/proc/xen/xensyms"),
@@ -249,7 +249,7 @@ fn functions(machine: &dyn Machine, bill: &Bill) -> Result<Vec<(Component, Strin
     ];
     let mut heaviest = Vec::new();
     for (component, node, table) in tables {
-        let addresses = bill.addresses(component, NAMED);
+        let addresses = bill.addresses(component, RESOLVED);
         if addresses.is_empty() {
             continue;
         }

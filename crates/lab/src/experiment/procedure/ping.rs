@@ -1,4 +1,4 @@
-//! Echo requests to a guest, and how the round trip grows with the guests that share its CPU.
+//! Round trips of echo requests to a guest, and their growth with the number of guests that share its CPU.
 
 use fairlane_agent::{Command, Outcome};
 use fairlane_load::ping;
@@ -14,25 +14,25 @@ use crate::{Node, Topology};
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
 /// Seconds to wait for replies after the last request.
-const PATIENCE: f64 = 1.0;
+const REPLY_TIMEOUT: f64 = 1.0;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ping {
-    /// Who asks.
+    /// The node that sends requests.
     #[serde(deserialize_with = "super::node")]
     from: Node,
-    /// The guest that answers.
+    /// The guest that replies.
     guest: usize,
-    /// Requests a repeat.
+    /// Requests per repeat.
     count: u16,
-    /// Seconds from one to the next.
+    /// Seconds from one request to the next.
     interval: f64,
 }
 
 impl Ping {
-    /// Guests that share a CPU with the one that answers.
+    /// The number of guests that share a CPU with the one that replies.
     fn neighbours(&self, topology: &Topology) -> usize {
         let own = self.guest.checked_sub(1).and_then(|index| topology.guests.get(index));
         let shares = |cpus: &Vec<usize>| own.is_some_and(|own| cpus.iter().any(|cpu| own.cpus.contains(cpu)));
@@ -54,7 +54,7 @@ impl Procedure for Ping {
     }
 
     fn seconds(&self) -> f64 {
-        SETTLE + f64::from(self.count) * self.interval + PATIENCE
+        SETTLE + f64::from(self.count) * self.interval + REPLY_TIMEOUT
     }
 
     fn shorten(&mut self) {
@@ -66,7 +66,7 @@ impl Procedure for Ping {
     fn plan(&self, _: &Topology, at: Addresses, _: u16) -> Plan {
         let mut plan = Plan::default();
         let to = at(Node::Guest(self.guest));
-        let spec = ping::Spec { to, count: self.count, interval: self.interval, patience: PATIENCE };
+        let spec = ping::Spec { to, count: self.count, interval: self.interval, patience: REPLY_TIMEOUT };
         plan.start(self.from, SETTLE, Command::Ping(spec));
         plan
     }
@@ -91,8 +91,8 @@ impl Procedure for Ping {
         if cases < 3 { Vec::new() } else { ["growth", "growth_of_slice", "straightness"].map(str::to_owned).into() }
     }
 
-    /// The growth: the slope of the mean round trip over the number of neighbours, by least squares; its straightness is the
-    /// part of the variance it explains.
+    /// `growth` is the slope of the mean round trip over the number of neighbours, by least squares; `straightness` is the
+    /// fraction of the variance it explains.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
         let point =
             |case: &Finished| Some([self.neighbours(case.topology) as f64, stats::mean(case.record.samples("mean"))?]);
@@ -112,7 +112,7 @@ impl Procedure for Ping {
     }
 }
 
-/// Slope and R² of a line by least squares; none where x does not vary.
+/// Slope and R² of a line by least squares; none if x or y does not vary.
 fn slope(points: &[[f64; 2]]) -> Option<(f64, f64)> {
     let of = |index: usize| points.iter().map(|point| point[index]).collect::<Vec<f64>>();
     let (x, y) = (stats::mean(&of(0))?, stats::mean(&of(1))?);

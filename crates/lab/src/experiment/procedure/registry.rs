@@ -9,7 +9,7 @@ use super::{Procedure, all_to_all, packet_delay, path_length, ping, requests, tr
 pub const NAMES: [&str; 8] =
     ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
 
-/// Reads the procedure of this name; none if there is none.
+/// Deserializes the procedure of this name; none if there is no such procedure.
 pub fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
     fn boxed<'a, P: Procedure + Deserialize<'a> + 'static>(
         value: ValueDeserializer<'a>,

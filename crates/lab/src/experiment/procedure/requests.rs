@@ -1,8 +1,8 @@
-//! Requests of a server, by the size of what it answers: connections a second, bandwidth, and what the processors of the
-//! server's side do meanwhile.
+//! Requests to a server by the size of the answer: connections per second, bandwidth, and the use of the CPUs on the server's
+//! side.
 //!
-//! Each request has a connection of its own: netperf's TCP_CRR, whose client closes and keeps a port for each in TIME_WAIT, or
-//! HTTP/1.0, whose server does.
+//! Each request has its own connection: as in netperf's TCP_CRR, whose client closes first and keeps a port in TIME_WAIT, or as
+//! in HTTP/1.0, whose server closes first.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
@@ -26,56 +26,56 @@ use crate::{Error, Join, Machine, Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds between the requests of two sizes.
 const PAUSE: f64 = 0.5;
-/// Seconds that the server goes on after the last request: on a busy computer clients are told late to begin.
+/// Seconds that the server runs longer than the requests: on a busy host the clients get their commands late.
 const LAST: f64 = 4.0;
 /// Seconds after which a request has failed.
 const TIMEOUT: f64 = 5.0;
-/// The bound of all listeners' backlogs, and the kernel's own value of it (net/core/net_namespace.c, SOMAXCONN).
+/// The limit of all listeners' backlogs, and the kernel's default (net/core/net_namespace.c, SOMAXCONN).
 const SOMAXCONN: (&str, u32) = ("/proc/sys/net/core/somaxconn", 4096);
-/// When the doctor begins to look on: before the first requests, whose burst fills queues.
-const LOOK: f64 = 0.5 * SETTLE;
-/// The part of the time of requests that it looks on: its second reading, which takes a while, is to come while there is work.
-const LOOKED: f64 = 0.8;
-/// The causes of the doctor's that keys of this procedure remove: `acceptors`, `backlog`.
+/// When the doctor makes its first reading: before the first requests, whose burst fills queues.
+const DOCTOR_START: f64 = 0.5 * SETTLE;
+/// The fraction of the requests' time after which it makes the second one. That takes a while, and must be done under load.
+const DOCTOR_SPAN: f64 = 0.8;
+/// The doctor's causes that keys of this procedure can remove: `acceptors`, `backlog`.
 const REMOVABLE: [&str; 2] = ["acceptor", "accept-queue"];
-/// Seconds between a mark and requests before or after it, whose instructions are counted. An idle computer executes next to nothing.
+/// Seconds between a mark and the counted requests before and after it. An idle machine executes next to nothing.
 const EDGE: f64 = 0.5;
-/// Seconds of requests on the clock of instructions, at most: it is slow, and what is idle executes nothing there.
+/// The longest time of requests on the virtual clock (icount), in seconds: that clock is slow, and idle CPUs execute nothing.
 const COUNTED: f64 = 0.2;
-/// The unit of what is counted.
+/// The unit of instruction counts.
 const UNIT: &str = "instructions/connection";
 /// The title of their figure.
 const BILL: &str = "Instructions a connection";
-/// The series of what is lost by size.
+/// The name of the series of losses by size.
 const LOSS: &str = "loss";
-/// Bytes of a TCP_CRR's request: the source's.
+/// Bytes of a TCP_CRR request, as in HAProxy's measurements of 2011.
 const REQUEST: u32 = 32;
-/// Addresses that the external machine makes TCP_CRR from. Past 14,116 ports of an address in TIME_WAIT, which are all even ones, Linux
-/// searches for a free one for longer than all else takes; of so many addresses the kernel's bound of TIME_WAIT sockets
-/// (131,072) leaves each with fewer.
+/// The number of addresses from which the external machine makes TCP_CRR requests. Once the 14,116 even ports of an address are in
+/// TIME_WAIT, Linux spends more time on the search for a free port than on everything else. With this many addresses the
+/// kernel's limit of TIME_WAIT sockets (131,072) keeps each below that.
 const SOURCES: u32 = 16;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requests {
-    pattern: Word,
-    /// Who asks.
+    pattern: Exchange,
+    /// The client.
     #[serde(deserialize_with = "super::node")]
     client: Node,
-    /// Who answers; where it is the client as well, over loopback.
+    /// The server; over loopback if it is the same node as the client.
     #[serde(deserialize_with = "super::node")]
     server: Node,
     /// The guest whose HAProxy the requests go through, if any.
     #[serde(default)]
     through: Option<usize>,
-    /// Who accepts connections: one thread of the server's for all, or each (SO_REUSEPORT). It has a thread a CPU.
+    /// Which threads of the server accept connections: one of them, or each (SO_REUSEPORT). The server has a thread per CPU.
     acceptors: Acceptors,
-    /// Connections at once.
+    /// Concurrent connections.
     connections: usize,
-    /// Bytes of an answer, each size in its turn.
+    /// Bytes of an answer; the sizes are measured one after the other.
     sizes: Vec<u32>,
-    /// How many connections may wait to be accepted, at most (net.core.somaxconn); the kernel's own bound if not given.
+    /// How many connections may wait to be accepted (net.core.somaxconn); the kernel's default if not given.
     #[serde(default)]
     backlog: Option<u32>,
     /// Seconds for each size.
@@ -85,17 +85,17 @@ pub struct Requests {
     counted: bool,
 }
 
-/// The patterns.
+/// The kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum Exchange {
     /// A request of 32 bytes.
     Crr,
     /// An HTTP request; the answer's headers come on top of its size.
     Http,
 }
 
-/// The CPUs that a node's programs run on; the external machine's are not told.
+/// The number of CPUs that a node's programs may use; one for the external machine, whose CPUs the topology does not give.
 fn cpus(node: Node, topology: &Topology) -> usize {
     match node {
         Node::External => 1,
@@ -105,7 +105,7 @@ fn cpus(node: Node, topology: &Topology) -> usize {
 }
 
 impl Requests {
-    /// Where requests are sent to.
+    /// The address that requests are sent to.
     fn to(&self, at: Addresses, port: u16) -> SocketAddrV4 {
         match self.through {
             Some(guest) => SocketAddrV4::new(at(Node::Guest(guest)), port + 1),
@@ -114,10 +114,10 @@ impl Requests {
         }
     }
 
-    /// The external machine's addresses besides its own that requests come from. Where instructions are counted there are few
-    /// requests, and each address would be asked for; and a host that forwards without a bridge knows one only.
+    /// Additional addresses of the external machine that requests come from. None when instructions are counted: requests are few
+    /// then, and the ARP exchanges would be counted. None without a bridge: such a host has a route to one address only.
     fn sources(&self, topology: &Topology, at: Addresses) -> Vec<Ipv4Addr> {
-        let closes = self.pattern == Word::Crr && self.client == Node::External;
+        let closes = self.pattern == Exchange::Crr && self.client == Node::External;
         if !closes || self.counted || topology.join != Join::Bridge {
             return Vec::new();
         }
@@ -129,8 +129,10 @@ impl Requests {
     fn spec(&self, topology: &Topology, at: Addresses, port: u16, size: u32) -> client::Spec {
         let to = self.to(at, port);
         let pattern = match self.pattern {
-            Word::Crr => Pattern::Crr(Sizes { request: REQUEST, response: size }),
-            Word::Http => Pattern::Http { host: to.ip().to_string(), path: format!("/?s={size}"), keep_alive: false },
+            Exchange::Crr => Pattern::Crr(Sizes { request: REQUEST, response: size }),
+            Exchange::Http => {
+                Pattern::Http { host: to.ip().to_string(), path: format!("/?s={size}"), keep_alive: false }
+            }
         };
         client::Spec {
             to: to.into(),
@@ -146,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// Whose processors are looked at: the proxy's or the server's, and where that is a guest those of its host.
+    /// The nodes whose CPUs are observed: the proxy's or the server's, and the host's if that is a guest.
     fn watched(&self) -> Vec<(&'static str, Node)> {
         let first = self.through.map_or(("server", self.server), |guest| ("proxy", Node::Guest(guest)));
         let host = matches!(first.1, Node::Guest(_)).then_some(("host", Node::Host));
@@ -158,18 +160,18 @@ impl Requests {
         if self.counted { 2.0 * EDGE } else { PAUSE }
     }
 
-    /// Bounds the backlogs of what will listen where requests arrive.
+    /// Sets the limit of listeners' backlogs on the node that requests arrive at.
     fn limit_backlogs(&self, machine: &dyn Machine, backlog: u32) -> Result<(), Error> {
         let [(_, node), ..] = self.watched()[..] else { return Ok(()) };
         machine.agent(node).run(Command::Write { path: SOMAXCONN.0.into(), text: backlog.to_string() }).map(drop)
     }
 
-    /// The time in which requests are made, in seconds.
-    fn working(&self) -> f64 {
+    /// The time from the first request to the last, in seconds.
+    fn busy_seconds(&self) -> f64 {
         self.sizes.len() as f64 * (self.seconds + self.pause()) - self.pause()
     }
 
-    /// Enters what was executed for each connection, by component.
+    /// Adds the instructions per connection, by component.
     fn bill(
         &self,
         topology: &Topology,
@@ -181,7 +183,7 @@ impl Requests {
         let pairs = marks.iter().zip(marks.iter().skip(1));
         for ((size, answered), (from, to)) in self.sizes.iter().zip(self.answered(accounts)).zip(pairs) {
             if let Some(reason) = &answered.stopped {
-                record.say("stopped", format!("answers of {size} bytes: {reason}"));
+                record.note("stopped", format!("answers of {size} bytes: {reason}"));
             }
             if answered.requests == 0 {
                 continue;
@@ -200,7 +202,7 @@ impl Requests {
         Ok(())
     }
 
-    /// One size by component, several in all.
+    /// The figure of instructions: by component for one size, in total for several.
     fn bill_figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let names = |series: &str| cases.iter().map(|case| format!("{}{series}", case.prefix)).collect::<Vec<_>>();
         let figure = if self.sizes.len() == 1 {
@@ -219,17 +221,17 @@ impl Requests {
     }
 }
 
-/// The axis of what is measured by size.
+/// The axis of series by size.
 fn by_size() -> Axis {
     Axis::new("size of an answer", "bytes")
 }
 
-/// The name of a share of the instructions at a size.
+/// The name of a component's metric at a size.
 fn metric(share: &str, size: u32) -> String {
     if share == "total" { format!("instructions/{size}") } else { format!("{share}/{size}") }
 }
 
-/// How busy the busiest processor is, as a part of its time; and what part of all soft interrupts' time is its own.
+/// The load of the busiest CPU, 0 to 1, and its share of all CPUs' soft interrupt time.
 fn busiest(uses: &[Use]) -> (f64, f64) {
     let part = |used: &Use| used.busy as f64 / used.total as f64;
     let Some(first) = uses.iter().max_by(|a, b| part(a).total_cmp(&part(b))) else { return (f64::NAN, f64::NAN) };
@@ -245,7 +247,7 @@ impl Procedure for Requests {
         if self.through.is_some() && !topology.proxy {
             faults.push(("through", "through needs guests with HAProxy: proxy = true in the topology".to_owned()));
         }
-        if self.through.is_some() && self.pattern != Word::Http {
+        if self.through.is_some() && self.pattern != Exchange::Http {
             faults.push(("through", "through is an HTTP proxy: pattern must be \"http\"".to_owned()));
         }
         limits(&mut faults, "connections", self.connections as f64, 1.0, 10_000.0);
@@ -253,7 +255,7 @@ impl Procedure for Requests {
             limits(&mut faults, "backlog", backlog.into(), 1.0, 65_535.0);
         }
         limits(&mut faults, "seconds", self.seconds, 0.1, 3600.0);
-        let least = if self.pattern == Word::Crr { 1 } else { 0 };
+        let least = if self.pattern == Exchange::Crr { 1 } else { 0 };
         if self.sizes.is_empty() || self.sizes.iter().any(|size| !(least..=1 << 30).contains(size)) {
             let message = format!("sizes must be one or more, each {least} bytes to 1 GiB, such as [1024]");
             faults.push(("sizes", message));
@@ -275,15 +277,15 @@ impl Procedure for Requests {
     }
 
     fn seconds(&self) -> f64 {
-        SETTLE + self.working() + LAST
+        SETTLE + self.busy_seconds() + LAST
     }
 
     fn shorten(&mut self) {
         self.seconds = self.seconds.min(1.0);
     }
 
-    fn count(&mut self, keeps_time: bool) -> bool {
-        if keeps_time {
+    fn count(&mut self, virtual_clock: bool) -> bool {
+        if virtual_clock {
             self.seconds = self.seconds.min(COUNTED);
         }
         self.counted = true;
@@ -295,7 +297,7 @@ impl Procedure for Requests {
     fn prepare(&self, topology: &Topology, machine: &dyn Machine, _: &mut Record) -> Result<(), Error> {
         for source in self.sources(topology, &|node| machine.address(node)) {
             let address = format!("{source}/32");
-            // Of an earlier repeat it may be there.
+            // An earlier repeat may have added it.
             machine.agent(Node::External).output(&["ip", "addr", "replace", &address, "dev", CARD])?;
         }
         self.backlog.map_or(Ok(()), |backlog| self.limit_backlogs(machine, backlog))
@@ -326,14 +328,14 @@ impl Procedure for Requests {
             }
         }
         if self.counted {
-            plan.start(Node::Host, SETTLE + self.working() + EDGE, Command::Mark);
+            plan.start(Node::Host, SETTLE + self.busy_seconds() + EDGE, Command::Mark);
         }
         for (_, node) in self.watched().into_iter().filter(|_| !self.counted) {
-            let seconds = self.working();
+            let seconds = self.busy_seconds();
             plan.start(node, SETTLE, Command::Processors(processors::Spec { seconds }));
             if topology.doctor {
-                let seconds = SETTLE - LOOK + LOOKED * seconds;
-                plan.start(node, LOOK, Command::Doctor(doctor::Spec { seconds }));
+                let seconds = SETTLE - DOCTOR_START + DOCTOR_SPAN * seconds;
+                plan.start(node, DOCTOR_START, Command::Doctor(doctor::Spec { seconds }));
             }
         }
         plan
@@ -356,11 +358,11 @@ impl Procedure for Requests {
                 record.series(Series::new(name, unit, by_size()).point((*size).into(), value));
             }
         }
-        let looked = accounts.iter().filter_map(|account| match &account.outcome {
+        let observed = accounts.iter().filter_map(|account| match &account.outcome {
             Outcome::Processors(uses) => Some(busiest(uses)),
             _ => None,
         });
-        for ((whose, _), (busy, interrupts)) in self.watched().into_iter().zip(looked) {
+        for ((whose, _), (busy, interrupts)) in self.watched().into_iter().zip(observed) {
             record.add(&format!("busiest/{whose}"), Statistic::OfRepeats, "", [busy]);
             record.add(&format!("interrupts/{whose}"), Statistic::OfRepeats, "", [interrupts]);
         }
@@ -371,7 +373,7 @@ impl Procedure for Requests {
         for ((whose, node), first) in self.watched().into_iter().zip(found) {
             let words =
                 first.map_or("nothing".to_owned(), |first| format!("{} ({}): {}", first.cause, first.sure, first.seen));
-            record.say(&format!("doctor/{whose}"), words);
+            record.note(&format!("doctor/{whose}"), words);
             if node == self.watched()[0].1 {
                 for cause in REMOVABLE {
                     let named = first.is_some_and(|first| first.cause == cause);
@@ -393,9 +395,9 @@ impl Procedure for Requests {
         }
         let stopped = self.answered(accounts).find_map(|answered| answered.stopped.clone());
         match stopped {
-            // A rehearsal may be too slow for an answer, and its client gives up.
+            // While requests are recorded, the server may be too slow for the client, which then gives up.
             _ if self.counted => self.bill(topology, machine, accounts, record),
-            // One that gave up has no rate.
+            // A client that gave up has no rate.
             Some(reason) => Err(Error::Failed { guest: self.client.to_string(), reason }),
             None => Ok(()),
         }
@@ -406,7 +408,7 @@ impl Procedure for Requests {
         sizes.map(|size| format!("loss/{size}")).collect()
     }
 
-    /// Of a proxy: how much lower the rate of the last case is than that of the first.
+    /// The loss of a proxy: how much lower the rate of the last case is than that of the first, in per cent.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
         let ([first, .., last], Some(_), false) = (cases, self.through, self.counted) else { return };
         let mut losses = Series::new(LOSS, "%", by_size()).group(last.name);
@@ -426,7 +428,7 @@ impl Procedure for Requests {
         let titles = [("rate", "Connections a second"), ("bandwidth", "Bandwidth of the answers")];
         let figure = |(name, title): (&str, &str)| {
             let names = cases.iter().map(|case| format!("{}{name}", case.prefix));
-            // One size is no line.
+            // A single size makes no line.
             let figure = if self.sizes.len() > 1 { Figure::means(title) } else { Figure::bars(title) };
             figure.series(names).y(title)
         };
@@ -441,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_is_found() {
+    fn the_busiest_cpu_is_found() {
         let used = |busy, interrupts| Use { busy, interrupts, total: 100, ..Use::default() };
         assert_eq!(busiest(&[used(10, 5), used(80, 15), used(0, 0)]), (0.8, 0.75));
         assert!(busiest(&[]).0.is_nan());

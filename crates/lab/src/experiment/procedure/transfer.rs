@@ -1,4 +1,4 @@
-//! Transfers over TCP to a guest, of several sizes: the throughput of each.
+//! The throughput of TCP transfers of several sizes to a guest.
 
 use fairlane_agent::{Command, Outcome};
 use fairlane_load::{ServeSpec, transfer};
@@ -14,32 +14,32 @@ use crate::{Node, Topology};
 
 /// Seconds from the background's start until it is steady.
 const SETTLE: f64 = 1.0;
-/// Seconds for the last transfer of a size, which begins within its time but may end after it.
+/// Extra seconds for the last transfer of a size, which starts within its time but may end after it.
 const LAST: f64 = 4.0;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// Who sends.
+    /// The sender.
     #[serde(deserialize_with = "super::node")]
     from: Node,
     /// The guest that receives.
     guest: usize,
-    /// Bytes of a transfer, each size in its turn.
+    /// Bytes of a transfer; the sizes are measured one after the other.
     sizes: Vec<u64>,
-    /// Transfers of a size, at most.
+    /// The most transfers of a size.
     count: usize,
-    /// Seconds for each size; none of its transfers begins later.
+    /// Seconds for each size; no transfer of it starts later.
     seconds: f64,
-    /// Seconds that nothing is sent before each transfer, at most: of random length, so that transfers begin whether the guest runs
-    /// or waits.
+    /// The longest pause before each transfer, in seconds. Its length is random, so that a transfer may start at any moment of the
+    /// guest's time slices.
     #[serde(default)]
     pause: f64,
     /// Whether the transfers of a size share one connection.
     #[serde(default)]
     kept: bool,
-    /// Segments that a sender begins with; Linux's 10 (RFC 6928) if it is not said. The source's kernels had 3 (RFC 3390).
+    /// The initial congestion window in segments; Linux's 10 (RFC 6928) if not given. Kernels of 2010 had 3 (RFC 3390).
     #[serde(default = "ten")]
     initial_window: u32,
 }
@@ -48,7 +48,7 @@ fn ten() -> u32 {
     10
 }
 
-/// A size as people write it: decimal, as the sources do.
+/// A size with a decimal unit, as the papers write it.
 fn words(bytes: u64) -> String {
     match bytes {
         1_000_000.. if bytes.is_multiple_of(1_000_000) => format!("{}MB", bytes / 1_000_000),
@@ -72,7 +72,7 @@ impl Procedure for Transfer {
     }
 
     fn metrics(&self, _: &Topology) -> Vec<String> {
-        // A connection that is kept has one handshake, and what is said without it is said already.
+        // On one kept connection no transfer has a handshake, so these would add nothing.
         let of_handshakes = if self.kept { &[][..] } else { &["data-rate", "connect"] };
         let names = [&["rate", "sender-rate", "receiver-rate"], of_handshakes].concat();
         let of_size = |size: &u64| names.iter().map(|what| format!("{what}/{}", words(*size))).collect::<Vec<_>>();
@@ -121,15 +121,15 @@ impl Procedure for Transfer {
                 record.add(&name, Statistic::Median, "MB/s", transfers.iter().map(rate));
             };
             rate("rate", |transfer| transfer.seconds);
-            // Who looks at the sender alone is done when all is acknowledged.
+            // As seen by the sender: until all data is acknowledged.
             rate("sender-rate", |transfer| transfer.acknowledged);
-            // "Throughput may be higher than link rate due to buffering at VMM layer" (seed 003): only the receiver sees that.
+            // "Throughput may be higher than link rate due to buffering at VMM layer" (seed 003): the receiver's view leaves it out.
             rate("receiver-rate", |transfer| transfer.received);
             if self.kept {
                 continue;
             }
-            // What of the sender's is the data's: nobody can answer a SYN for a guest, and programs that measure throughput time no
-            // handshake.
+            // The sender's view without the handshake: early ack cannot answer a SYN for a guest, and throughput benchmarks do not
+            // time the handshake.
             rate("data-rate", |transfer| transfer.acknowledged - transfer.connect);
             let connects = transfers.iter().map(|transfer| transfer.connect * 1e3);
             record.add(&format!("connect/{}", words(*size)), Statistic::Median, "ms", connects);
@@ -139,7 +139,7 @@ impl Procedure for Transfer {
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let figure = |size: &u64| {
             let size = words(*size);
-            // Cases may have sizes of their own.
+            // Cases may have different sizes.
             let measured = cases.iter().filter(|case| !case.record.points(&format!("rate/{size}")).is_empty());
             let names = measured.map(|case| format!("{}rate/{size}", case.prefix));
             Figure::cdf(&format!("Throughput of transfers of {size}")).series(names).x("throughput")

@@ -1,6 +1,6 @@
-//! Guests send datagrams out over the host's link, each from its own start to the common end; who gets what of it.
+//! How guests that send datagrams share the host's link. Each sends from its own start to the common end.
 //!
-//! The external machine counts, with one clock for all. Throughput is the datagrams' payload, as iperf tells it.
+//! The external machine counts, with one clock for all. Throughput is that of the datagrams' payload, as iperf reports it.
 
 use fairlane_agent::{Command, Event, Outcome};
 use fairlane_load::{ReceiveSpec, disk, udp};
@@ -17,22 +17,22 @@ use crate::{Error, GuestPlan, Machine, Node, Topology};
 
 /// Seconds from a sender's start, or a disk's, until its effect is steady.
 const SETTLE: f64 = 1.0;
-/// Seconds the receiver counts on after the senders' end.
+/// Seconds that the receiver counts on after the senders' end.
 const TAIL: f64 = 0.5;
 /// Bytes of a datagram's Ethernet, IP and UDP headers.
 const HEADERS: f64 = 42.0;
-/// The share of all that arrives below which a guest counts as starved.
+/// The share of the received bytes below which a guest counts as starved.
 const STARVED: f64 = 0.05;
-/// The share above which one of them dominates.
+/// The share from which a guest dominates.
 const DOMINANT: f64 = 0.8;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UdpShare {
-    /// Who sends.
+    /// The senders.
     senders: Vec<Sender>,
-    /// When all end, in seconds after the first start.
+    /// The common end, in seconds after the first start.
     seconds: f64,
     /// Payload of a datagram, in bytes.
     #[serde(default = "payload")]
@@ -40,7 +40,7 @@ pub struct UdpShare {
     /// Seconds of an interval of the time series.
     #[serde(default = "interval")]
     interval: f64,
-    /// A disk in use for a part of the time.
+    /// A disk that is used for part of the time.
     #[serde(default)]
     disk: Option<Disk>,
 }
@@ -50,21 +50,21 @@ pub struct UdpShare {
 #[serde(deny_unknown_fields)]
 struct Sender {
     guest: usize,
-    /// In seconds.
+    /// Its start, in seconds.
     #[serde(default)]
     start: f64,
-    /// How many at once.
+    /// The number of concurrent streams.
     #[serde(default = "one")]
     streams: usize,
-    /// Payload of its datagrams, in bytes, if it is another than everyone's.
+    /// Payload of its datagrams, in bytes, if it differs from the procedure's.
     #[serde(default)]
     payload: Option<usize>,
-    /// What each stream offers, in bits per second of Ethernet frames; as much as goes if not given.
+    /// The offered rate of each stream, in bits per second of Ethernet frames; unlimited if not given.
     #[serde(default)]
     offer: Option<f64>,
 }
 
-/// A guest that writes to its disk, from and until when, in seconds.
+/// A guest that writes to its disk from one time until another, in seconds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Disk {
@@ -85,46 +85,46 @@ fn one() -> usize {
     1
 }
 
-/// Extensive writing, as fio does it: blocks of 64 KiB past the cache, four at once.
-fn operations(seconds: f64, interval: f64) -> disk::Spec {
+/// Heavy writing as by fio: direct I/O in blocks of 64 KiB, four at once.
+fn disk_load(seconds: f64, interval: f64) -> disk::Spec {
     let (path, operation) = (GUEST_DISK.into(), disk::Operation::Write);
     disk::Spec { path, operation, block: 64 << 10, span: 32 << 20, workers: 4, interval, seconds }
 }
 
 impl UdpShare {
-    /// From when all send, and have done so for a while.
-    fn common(&self) -> f64 {
+    /// The time from which all senders are steady, in seconds.
+    fn all_steady(&self) -> f64 {
         self.senders.iter().map(|sender| sender.start).fold(0.0, f64::max) + SETTLE
     }
 
-    /// When the first sender gets company, if that is not at once.
-    fn company(&self) -> Option<f64> {
+    /// When the second sender starts, if the first one has sent alone for long enough to be measured.
+    fn second_start(&self) -> Option<f64> {
         let others = self.senders.iter().skip(1).map(|sender| sender.start);
         let first = others.fold(f64::INFINITY, f64::min);
         (first.is_finite() && first >= self.senders.first()?.start + 2.0 * SETTLE).then_some(first)
     }
 
-    /// What the topology says of a sender.
-    fn card<'a>(topology: &'a Topology, sender: &Sender) -> Option<&'a GuestPlan> {
+    /// The guest of a sender in the topology.
+    fn plan_of<'a>(topology: &'a Topology, sender: &Sender) -> Option<&'a GuestPlan> {
         topology.guests.get(sender.guest.checked_sub(1)?)
     }
 
     fn rate(topology: &Topology, sender: &Sender) -> Option<f64> {
-        Self::card(topology, sender)?.rate
+        Self::plan_of(topology, sender)?.rate
     }
 
     fn min_rate(topology: &Topology, sender: &Sender) -> Option<f64> {
-        Self::card(topology, sender)?.min_rate
+        Self::plan_of(topology, sender)?.min_rate
     }
 
     fn payload(&self, sender: &Sender) -> usize {
         sender.payload.unwrap_or(self.payload)
     }
 
-    /// Reads what happens between two senders or more while all send.
+    /// Computes how two or more senders share the link while all of them send.
     fn read_division(&self, flows: &Flows, record: &mut Record) {
         let shares: Vec<Vec<f64>> =
-            (0..self.senders.len()).map(|sender| flows.within(sender, self.common(), self.seconds)).collect();
+            (0..self.senders.len()).map(|sender| flows.within(sender, self.all_steady(), self.seconds)).collect();
         let intervals = shares.iter().map(Vec::len).min().unwrap_or(0);
         let all = |index: usize| shares.iter().map(|rates| rates[index]).collect::<Vec<f64>>();
         let (mut indices, mut starved, mut longest, mut run) = (Vec::new(), 0, 0, (0, usize::MAX));
@@ -132,15 +132,15 @@ impl UdpShare {
             let total: f64 = got.iter().sum();
             indices.extend(stats::jain(&got));
             starved += usize::from(got.iter().any(|rate| *rate < STARVED * total));
-            let chief = got.iter().position(|rate| total > 0.0 && *rate >= DOMINANT * total);
-            run = match chief {
-                Some(chief) if chief == run.1 => (run.0 + 1, chief),
-                Some(chief) => (1, chief),
+            let dominant = got.iter().position(|rate| total > 0.0 && *rate >= DOMINANT * total);
+            run = match dominant {
+                Some(dominant) if dominant == run.1 => (run.0 + 1, dominant),
+                Some(dominant) => (1, dominant),
                 None => (0, usize::MAX),
             };
             longest = longest.max(run.0);
         }
-        // Of each whole second, how far the most is above the least, as a part of the mean.
+        // In each second: the range of the guests' throughput, as a fraction of their mean.
         let second = ((1.0 / self.interval).round() as usize).max(1);
         let apart = (second..=intervals).map(|end| {
             let had: Vec<f64> = shares.iter().map(|rates| mean(&rates[end - second..end])).collect();
@@ -156,7 +156,7 @@ impl UdpShare {
         record.add("ratio", Statistic::OfRepeats, "", [last / first]);
     }
 
-    /// Reads how the first sender fares before, during and after the disk's use.
+    /// Computes the first sender's throughput before, during and after the disk's use.
     fn read_disk(&self, disk: &Disk, flows: &Flows, record: &mut Record) {
         let part = |from, until| mean(&flows.within(0, from, until));
         let before = part(self.senders[0].start + SETTLE, disk.from);
@@ -223,7 +223,7 @@ impl Procedure for UdpShare {
             }
             names.push(guest);
         }
-        if self.company().is_some() {
+        if self.second_start().is_some() {
             names.extend(["alone", "kept"].map(str::to_owned));
         }
         if self.senders.len() > 1 {
@@ -269,7 +269,7 @@ impl Procedure for UdpShare {
             }
         }
         if let Some(Disk { guest, from, until }) = &self.disk {
-            plan.start(Node::Guest(*guest), *from, Command::Disk(operations(until - from, self.interval)));
+            plan.start(Node::Guest(*guest), *from, Command::Disk(disk_load(until - from, self.interval)));
         }
         plan
     }
@@ -283,7 +283,7 @@ impl Procedure for UdpShare {
             let guest = format!("guest{}", sender.guest);
             let about = format!("guest {}", sender.guest);
             record.series(Series::new(&guest, "Mbit/s", Axis::time()).group(&about).points(flows.points(index)));
-            let got = mean(&flows.within(index, self.common(), self.seconds));
+            let got = mean(&flows.within(index, self.all_steady(), self.seconds));
             total += got;
             record.add(&guest, Statistic::OfRepeats, "Mbit/s", [got]);
             if let Some(rate) = Self::rate(topology, sender) {
@@ -296,9 +296,9 @@ impl Procedure for UdpShare {
             }
         }
         record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
-        if let Some(company) = self.company() {
-            let alone = mean(&flows.within(0, self.senders[0].start + SETTLE, company));
-            let kept = mean(&flows.within(0, self.common(), self.seconds)) / alone;
+        if let Some(second) = self.second_start() {
+            let alone = mean(&flows.within(0, self.senders[0].start + SETTLE, second));
+            let kept = mean(&flows.within(0, self.all_steady(), self.seconds)) / alone;
             record.add("alone", Statistic::OfRepeats, "Mbit/s", [alone]);
             record.add("kept", Statistic::OfRepeats, "", [kept]);
         }
@@ -330,13 +330,13 @@ impl Procedure for UdpShare {
         passage::end(topology, machine, record)
     }
 
-    /// The spread: half the 95% interval that an interval's throughput has over the repeats, in the mean of all
-    /// intervals, as a part of the mean throughput.
+    /// `spread` is half the 95% confidence interval of one interval's throughput over the repeats, averaged over all intervals, in
+    /// per cent of the mean throughput.
     fn conclude(&self, _: &Topology, record: &mut Record) {
         let mut spreads = Vec::new();
         for sender in &self.senders {
             let guest = format!("guest{}", sender.guest);
-            let steady = |point: &&[f64; 2]| point[0] - self.interval >= self.common() - 1e-6;
+            let steady = |point: &&[f64; 2]| point[0] - self.interval >= self.all_steady() - 1e-6;
             let mut points: Vec<[f64; 2]> = record.points(&guest).iter().filter(steady).copied().collect();
             points.sort_by(|a, b| a[0].total_cmp(&b[0]));
             let at_times = points.chunk_by(|a, b| a[0] == b[0]);

@@ -1,4 +1,4 @@
-//! What delays say of the slices of a hypervisor's scheduler, for all procedures that measure delays.
+//! The effect of the hypervisor's time slices on delays, for all procedures that measure delays.
 
 use fairlane_report::{At, Axis, Figure, Series, stats, steps};
 
@@ -6,21 +6,22 @@ use super::super::record::Record;
 use super::Finished;
 use crate::Topology;
 
-/// The steps looked for, in parts of the slice.
+/// The range of steps searched, as fractions of the slice.
 const RANGE: [f64; 2] = [1.0 / 3.0, 5.0 / 3.0];
 
-/// The metrics that [`conclude`] gives.
+/// The names of the metrics of [`conclude`].
 pub const METRICS: [&str; 4] = ["p99", "waited", "step", "step_strength"];
 
-/// The slice of a topology's scheduler, in milliseconds. That of Xen's credit scheduler is 30; other schedulers are looked
-/// at for the same.
+/// The slice of a topology's scheduler, in milliseconds. Xen's credit scheduler has 30; other schedulers are compared with
+/// the same value.
 pub fn slice(topology: &Topology) -> f64 {
     f64::from(topology.slice_ms.unwrap_or(30))
 }
 
-/// Computes from a series of delays in milliseconds, by their time of sending in seconds, how many waited for half a slice
-/// or more; of the first that each absence of the guest held up ([`steps::first`]) how far they gather at multiples of the
-/// slice, and at which step they gather best. Without steps the strength is 0. Their delays are a series of their own.
+/// Computes metrics from a series of delays in milliseconds over the time of sending in seconds: `waited`, how many waited for
+/// half a slice or more; and, of the first packet that each absence of the guest from its CPU delayed ([`steps::first`]), how
+/// strongly the delays cluster at multiples of the slice (`step_strength`, 0 if they do not) and the `step` at which they cluster
+/// best. The first packets' delays are added as a series of their own.
 pub fn conclude(topology: &Topology, record: &mut Record, name: &str) {
     let slice = slice(topology);
     let delays = record.values(name);
@@ -36,19 +37,19 @@ pub fn conclude(topology: &Topology, record: &mut Record, name: &str) {
     record.series(Series::new(&format!("first {name}"), "ms", Axis::new("absence", "")).points(points));
 }
 
-/// The distribution of all delays, and of those of the first to be held up, for all cases.
+/// The distributions of all delays and of the first packets' delays, for all cases.
 pub fn figures(title: &str, quantity: &str, cases: &[Finished], name: &str) -> Vec<Figure> {
     let cdf = |title: &str, series: &str| {
         let names = cases.iter().map(|case| format!("{}{series}", case.prefix));
         marked(Figure::cdf(title).series(names).x(quantity), cases, name)
     };
     let first = cdf(&format!("{title}: first to be held up"), &format!("first {name}"));
-    let caption = "Of the packets that one absence of the guest from its CPU held up, the first alone: each was sent when the \
-                   one before had come.";
+    let caption = "Only the first packet of those that one absence of the guest from its CPU delayed: each was sent after the \
+                   one before had arrived.";
     vec![cdf(title, name), first.caption(caption)]
 }
 
-/// Marks the multiples of the slice that the delays reach.
+/// Marks the multiples of the slice up to the longest delay.
 fn marked(mut figure: Figure, cases: &[Finished], name: &str) -> Figure {
     let Some(slice) = cases.first().map(|case| slice(case.topology)) else { return figure };
     let values = cases.iter().flat_map(|case| case.record.values(name));

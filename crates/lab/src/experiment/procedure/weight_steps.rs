@@ -1,7 +1,7 @@
-//! Guests flood the host's link while their cards' weights change in steps; how closely their parts of it follow.
+//! How closely guests' measured shares of the host's link follow their cards' weights, which change in steps while all flood it.
 //!
-//! The weights go from those of `from` to those of `to` in even steps, which the host sets as a toolstack would. A guest's
-//! part is judged in the second half of each step, as it takes a moment until the host has set it.
+//! The weights go from `from` to `to` in even steps. The host sets them as a toolstack would, which takes a moment: a guest's
+//! share is measured in the second half of each step.
 
 use std::iter::zip;
 
@@ -18,9 +18,9 @@ use super::{Finished, Procedure, passage, title};
 use crate::machine::set_weights;
 use crate::{Error, Machine, Node, Topology};
 
-/// Seconds from the first start until the first step begins to count: the guests are told one after the other.
+/// Seconds from the first start to the first measured step: the guests get their commands one after the other.
 const LEAD: f64 = 1.0;
-/// Seconds the receiver counts on after the senders' end.
+/// Seconds that the receiver counts on after the senders' end.
 const TAIL: f64 = 0.5;
 /// Intervals of the time series in a step: an even number.
 const INTERVALS: f64 = 4.0;
@@ -31,15 +31,15 @@ const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightSteps {
-    /// Who floods.
+    /// The guests that flood the link.
     guests: Vec<usize>,
-    /// Their cards' weights at first.
+    /// The weights of their cards in the first step.
     from: Vec<u32>,
-    /// Their cards' weights in the end.
+    /// The weights of their cards in the last step.
     to: Vec<u32>,
-    /// How many weights each has, one after the other.
+    /// The number of steps.
     steps: usize,
-    /// How long they have them, in seconds.
+    /// The length of a step, in seconds.
     #[serde(default = "step")]
     step: f64,
     /// Payload of a datagram, in bytes.
@@ -58,23 +58,23 @@ fn payload() -> usize {
 impl WeightSteps {
     /// The weights of a step, counted from 0.
     fn weights(&self, step: usize) -> impl Iterator<Item = u32> {
-        let way = step as f64 / (self.steps - 1) as f64;
+        let progress = step as f64 / (self.steps - 1) as f64;
         zip(&self.from, &self.to)
-            .map(move |(from, to)| (f64::from(*from) + way * (f64::from(*to) - f64::from(*from))).round() as u32)
+            .map(move |(from, to)| (f64::from(*from) + progress * (f64::from(*to) - f64::from(*from))).round() as u32)
     }
 
-    /// When a step begins, in seconds.
+    /// When a step starts, in seconds.
     fn begin(&self, step: usize) -> f64 {
         LEAD + step as f64 * self.step
     }
 
-    /// When all end.
+    /// When the last step ends, in seconds.
     fn end(&self) -> f64 {
         self.begin(self.steps)
     }
 
-    /// The parts of the link that the guests have in the second half of a step, and those that are due, 0 to 1.
-    fn parts(&self, flows: &Flows, step: usize) -> Vec<(f64, f64)> {
+    /// Each guest's measured share of the link in the second half of a step, and its due share, 0 to 1.
+    fn shares(&self, flows: &Flows, step: usize) -> Vec<(f64, f64)> {
         let settled = self.begin(step) + self.step / 2.0;
         let had = |guest| flows.within(guest, settled, self.begin(step + 1)).iter().sum::<f64>();
         let had: Vec<f64> = (0..self.guests.len()).map(had).collect();
@@ -96,7 +96,7 @@ impl Procedure for WeightSteps {
         for (key, weights) in [("from", &self.from), ("to", &self.to)] {
             let (have, need) = (weights.len(), self.guests.len());
             if have != need {
-                faults.push((key, format!("{key} must have a weight each guest, {need}, not {have}")));
+                faults.push((key, format!("{key} must have a weight for each guest, {need}, not {have}")));
             }
             for weight in weights.iter().filter(|weight| !WEIGHTS.contains(weight)) {
                 faults.push((key, format!("a weight must be 1 to 10000, not {weight}")));
@@ -132,7 +132,7 @@ impl Procedure for WeightSteps {
         let spec = ReceiveSpec { port, interval: self.step / INTERVALS, seconds: self.end() + TAIL };
         plan.serve(Node::External, Command::UdpReceive(spec));
         for step in 0..self.steps {
-            // The first weights are there before anything flows.
+            // The first weights are set before the guests send.
             let begin = if step == 0 { 0.0 } else { self.begin(step) };
             plan.start(Node::Host, begin, set_weights(zip(self.guests.iter().copied(), self.weights(step))));
         }
@@ -147,26 +147,26 @@ impl Procedure for WeightSteps {
     fn read(&self, _: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
         let Some(receiver) = accounts.first() else { return };
         let flows = Flows::read(&self.guests, at, &receiver.events, self.step / INTERVALS, self.end());
-        let steps: Vec<Vec<(f64, f64)>> = (0..self.steps).map(|step| self.parts(&flows, step)).collect();
+        let steps: Vec<Vec<(f64, f64)>> = (0..self.steps).map(|step| self.shares(&flows, step)).collect();
         let mut total = 0.0;
         for (place, guest) in self.guests.iter().enumerate() {
             let (name, about) = (format!("guest{guest}"), format!("guest {guest}"));
             record.series(Series::new(&name, "Mbit/s", Axis::time()).group(&about).points(flows.points(place)));
-            let part = |of: fn(&(f64, f64)) -> f64| {
-                steps.iter().zip(0..).map(move |(parts, step)| [self.begin(step), 100.0 * of(&parts[place])])
+            let share = |of: fn(&(f64, f64)) -> f64| {
+                steps.iter().zip(0..).map(move |(shares, step)| [self.begin(step), 100.0 * of(&shares[place])])
             };
             let axis = || Axis::new("step begins", "s");
             let had = Series::new(&format!("{name}/part"), "%", axis()).group(&about);
-            record.series(had.points(part(|(had, _)| *had)));
+            record.series(had.points(share(|(had, _)| *had)));
             let due = Series::new(&format!("{name}/due"), "%", axis()).group(&format!("{about}'s due"));
-            record.series(due.points(part(|(_, due)| *due)));
+            record.series(due.points(share(|(_, due)| *due)));
             let got = mean(&flows.within(place, LEAD, self.end()));
             total += got;
             record.add(&name, Statistic::OfRepeats, "Mbit/s", [got]);
         }
         record.add("total", Statistic::OfRepeats, "Mbit/s", [total]);
         let errors: Vec<f64> = steps.iter().flatten().map(|(had, due)| 100.0 * (had - due).abs()).collect();
-        // A step in which nothing came has no parts.
+        // NaN if nothing arrived in a step.
         record.add("error", Statistic::OfRepeats, "% of the link", [worst(errors.iter().copied())]);
         record.add("error/mean", Statistic::OfRepeats, "% of the link", [mean(&errors)]);
     }
@@ -234,13 +234,13 @@ mod tests {
         assert_eq!(short.weights(6).collect::<Vec<_>>(), [1, 30]);
     }
 
-    /// What a receiver says of guests whose parts are `parts` of 31 in the second half of each step, and even before.
-    fn events(parts: impl Fn(usize) -> [u64; 2]) -> Vec<Event> {
+    /// A receiver's samples of guests with `shares` of 31 in the second half of each step, and even shares in the first half.
+    fn events(shares: impl Fn(usize) -> [u64; 2]) -> Vec<Event> {
         let intervals = 1..=((steps().end() * 4.0) as usize);
         let event = |interval: usize| {
             let step = (interval - 1).saturating_sub(4) / 4;
             let settled = (interval - 1) % 4 >= 2;
-            let bytes = if settled { parts(step) } else { [15, 15] };
+            let bytes = if settled { shares(step) } else { [15, 15] };
             let sample = move |guest: usize| Sample {
                 t: interval as f64 / 4.0,
                 source: (at(Node::Guest(guest)), 1).into(),
@@ -254,8 +254,8 @@ mod tests {
         intervals.flat_map(event).collect()
     }
 
-    fn worst(parts: impl Fn(usize) -> [u64; 2]) -> f64 {
-        let account = Account { events: events(parts), outcome: Outcome::Served };
+    fn worst(shares: impl Fn(usize) -> [u64; 2]) -> f64 {
+        let account = Account { events: events(shares), outcome: Outcome::Served };
         let mut record = Record::default();
         let topology = toml::from_str("guests = []").unwrap();
         steps().read(&topology, &at, &[account], &mut record);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_judged_once_a_step_has_settled() {
+    fn shares_are_measured_in_the_second_half_of_a_step() {
         assert!(worst(|step| [30 - step as u64, 1 + step as u64]) < 1e-9);
         let late = worst(|step| if step == 20 { [11, 20] } else { [30 - step as u64, 1 + step as u64] });
         assert!((late - 100.0 / 31.0).abs() < 1e-9, "{late}");

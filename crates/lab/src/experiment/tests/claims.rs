@@ -16,11 +16,11 @@ fn plan(metrics: &[&str], relative_to: Option<&str>, at_least: Option<f64>, at_m
 }
 
 proptest! {
-    /// A claim holds if and only if all that is judged is within its bounds; what was not measured is not.
+    /// A claim holds if and only if each value is within its bounds; a value that was not measured never is.
     #[test]
-    fn a_verdict_is_the_bounds(values in prop::collection::vec(prop_oneof![-1e3..1e3, Just(f64::NAN)], 1..4),
-                               base in prop::option::of(prop_oneof![0.1..10.0, Just(0.0)]),
-                               least in prop::option::of(-1e3..1e3), most in prop::option::of(-1e3..1e3)) {
+    fn a_claim_holds_within_its_bounds(values in prop::collection::vec(prop_oneof![-1e3..1e3, Just(f64::NAN)], 1..4),
+                                       base in prop::option::of(prop_oneof![0.1..10.0, Just(0.0)]),
+                                       least in prop::option::of(-1e3..1e3), most in prop::option::of(-1e3..1e3)) {
         let mut result = ResultFile::new("e");
         let names: Vec<String> = (0..values.len()).map(|index| format!("m{index}")).collect();
         for (name, value) in names.iter().zip(&values) {
@@ -29,17 +29,17 @@ proptest! {
         result.value("base", base.unwrap_or(1.0), "ms");
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let claim = plan(&names, base.map(|_| "base"), least, most).judge("s", &result);
-        let right = |value: f64| {
+        let within = |value: f64| {
             let judged = value / base.unwrap_or(1.0);
             judged.is_finite() && least.is_none_or(|least| judged >= least) && most.is_none_or(|most| judged <= most)
         };
-        prop_assert_eq!(claim.holds, values.iter().all(|value| right(*value)));
+        prop_assert_eq!(claim.holds, values.iter().all(|value| within(*value)));
         prop_assert_eq!(claim.about, About::Source);
     }
 }
 
 #[test]
-fn a_verdict_is_told_with_its_figures() {
+fn a_verdict_quotes_its_numbers() {
     let mut result = ResultFile::new("e");
     result.metric("a", &[3.0, 3.0, 3.0], "ms").value("b", 1.5, "ms");
     let claim = plan(&["a"], Some("b"), Some(1.5), None).judge("s", &result);

@@ -12,7 +12,7 @@ fn parse(name: &str, text: &str) -> Experiment {
 }
 
 #[test]
-fn the_files_that_come_with_the_lab_are_right() {
+fn built_in_experiments_are_valid() {
     for (name, text) in BUILT_IN {
         let experiment = parse(&format!("experiments/{name}.toml"), text);
         assert_eq!(experiment.name, name);
@@ -22,7 +22,7 @@ fn the_files_that_come_with_the_lab_are_right() {
 }
 
 #[test]
-fn a_shortened_experiment_is_short_and_still_right() {
+fn a_shortened_experiment_is_short_and_still_valid() {
     for (name, text) in BUILT_IN {
         let mut experiment = parse(name, text);
         let full = experiment.seconds();
@@ -44,15 +44,15 @@ fn scaling_scales_all_rates() {
 }
 
 proptest! {
-    /// Whatever a file holds, it is an experiment or has problems on lines that are there; nothing panics.
+    /// Any text is either an experiment or has problems on existing lines; nothing panics.
     #[test]
-    fn any_text_is_read_or_told(text in ".{0,200}") {
-        told(&text);
+    fn any_text_is_parsed_or_reported(text in ".{0,200}") {
+        parses_or_reports(&text);
     }
 
-    /// The same for right files with a line lost, doubled, or another in its place.
+    /// The same for valid files with a line removed, duplicated or replaced.
     #[test]
-    fn damaged_files_are_read_or_told(file in 0..BUILT_IN.len(), line: prop::sample::Index, other: prop::sample::Index, how in 0..3) {
+    fn damaged_files_are_parsed_or_reported(file in 0..BUILT_IN.len(), line: prop::sample::Index, other: prop::sample::Index, how in 0..3) {
         let (_, text) = BUILT_IN[file];
         let mut lines: Vec<&str> = text.lines().collect();
         let (line, other) = (line.index(lines.len()), lines[other.index(lines.len())]);
@@ -61,12 +61,12 @@ proptest! {
             1 => lines.insert(line, other),
             _ => lines[line] = other,
         }
-        told(&lines.join("\n"));
+        parses_or_reports(&lines.join("\n"));
     }
 
-    /// The same for a number in place of another: experiments that are read can also be planned.
+    /// The same for a replaced number; an experiment that is parsed can also be planned.
     #[test]
-    fn wild_numbers_are_told(file in 0..BUILT_IN.len(), place: prop::sample::Index, number in prop_oneof![
+    fn extreme_numbers_are_parsed_or_reported(file in 0..BUILT_IN.len(), place: prop::sample::Index, number in prop_oneof![
         Just("0".to_owned()), Just("-1".to_owned()), Just("nan".to_owned()), Just("1e300".to_owned()),
         Just("99999999999999999999".to_owned()), any::<f64>().prop_map(|n| n.to_string()), (0u64..100).prop_map(|n| n.to_string()),
     ]) {
@@ -75,12 +75,12 @@ proptest! {
         let start = starts[place.index(starts.len())];
         let end = text[start..].find(|c: char| !(c.is_ascii_digit() || ".e_".contains(c))).unwrap_or(0) + start;
         if end > start {
-            told(&format!("{}{number}{}", &text[..start], &text[end..]));
+            parses_or_reports(&format!("{}{number}{}", &text[..start], &text[end..]));
         }
     }
 }
 
-fn told(text: &str) {
+fn parses_or_reports(text: &str) {
     match Experiment::parse("e", text) {
         Ok(experiment) => {
             assert!(experiment.seconds().is_finite());

@@ -1,4 +1,4 @@
-//! The runner on a machine whose nodes are agents of this process, joined by its loopback.
+//! The runner on a machine whose nodes are agents in this process, connected by its loopback interface.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,10 +17,10 @@ use serde_json::Value;
 
 use super::super::{Options, Watch, run};
 use super::parse;
-use crate::script::Way;
+use crate::script::Transport;
 use crate::{Agent, Clock, Error, Machine, Node, Topology};
 
-/// Agents of this process.
+/// A machine of agents in this process.
 struct Loopback {
     agents: BTreeMap<Node, (Agent, UnixStream)>,
 }
@@ -38,7 +38,7 @@ impl Loopback {
             thread::spawn(move || fairlane_agent::serve(input, theirs));
             let (agent, ready) = Agent::listen(
                 "loopback",
-                Way::Live(ours.try_clone().unwrap()),
+                Transport::Live(ours.try_clone().unwrap()),
                 ours.try_clone().unwrap(),
                 Duration::from_secs(5),
             )
@@ -55,7 +55,7 @@ impl Machine for Loopback {
         &self.agents[&node].0
     }
 
-    /// All-to-all needs an address a node.
+    /// All-to-all needs an address per node.
     fn address(&self, node: Node) -> Ipv4Addr {
         match node {
             Node::Guest(guest) => Ipv4Addr::new(127, 0, 0, guest as u8),
@@ -73,24 +73,24 @@ impl Machine for Loopback {
     }
 }
 
-/// Nobody looks on.
-struct Nobody;
+/// Ignores progress.
+struct NoWatch;
 
-impl Watch for Nobody {
+impl Watch for NoWatch {
     fn doing(&self, _: &str) {}
     fn advance(&self, _: f64) {}
 }
 
-/// All tests here use the same ports of a loopback.
+/// Held by a test that shares the loopback interface: all tests here use the same ports.
 static PORTS: Mutex<()> = Mutex::new(());
 
-/// Gives this test a loopback of its own, in a network namespace that ends with its threads; where that is not allowed, the one of all,
-/// while no other test has it.
+/// Gives this test its own loopback interface, in a network namespace that ends with its threads. If that is not allowed, waits for
+/// exclusive use of the shared one.
 fn loopback() -> Option<MutexGuard<'static, ()>> {
     let up = |()| Process::new("ip").args(["link", "set", "lo", "up"]).status();
     match unshare(CloneFlags::CLONE_NEWNET).map(up) {
         Ok(up) => {
-            assert!(up.expect("iproute2 is there").success());
+            assert!(up.expect("iproute2 is installed").success());
             None
         }
         Err(_) => Some(PORTS.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -103,8 +103,8 @@ fn measure(text: &str) -> ResultFile {
     let _ports = loopback();
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let result = run(&experiment, &options, &Loopback::boot, &Nobody).unwrap();
-    // What a procedure announces is what it measures: claims are checked against the announcement.
+    let result = run(&experiment, &options, &Loopback::boot, &NoWatch).unwrap();
+    // A procedure must measure exactly the metrics it announces: claims are checked against the announced names.
     let mut announced: Vec<String> = experiment
         .cases
         .iter()
@@ -128,14 +128,14 @@ fn datagrams_are_shared_and_judged() {
          [[claim]]\ntext = \"Half the rate is used\"\nmetrics = [\"guest1/of_rate\"]\nat_least = 0.4\nat_most = 0.6\n",
     );
     assert_eq!(result.metrics["guest1"].n, 2);
-    // What a busy computer carries is not asserted, that it is judged is.
+    // The rate depends on the load of this host, so only the verdict is checked against it.
     let (claim, share) = (&result.claims[0], result.metrics["guest1/of_rate"].value);
     assert!(share > 0.0 && claim.holds == (0.4..=0.6).contains(&share), "{share}: {claim:?}");
     assert_eq!(result.settings["machine: kind"], "loopback");
 }
 
 #[test]
-fn cases_are_measured_apart() {
+fn cases_are_measured_separately() {
     let result = measure(
         "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"requests\"\npattern = \"http\"\n\
          client = \"external\"\nserver = 1\nacceptors = \"one\"\nconnections = 1\nsizes = [0]\nseconds = 0.3\n\
@@ -152,7 +152,7 @@ fn requests_are_counted_by_size() {
          client = \"external\"\nserver = 1\nacceptors = \"each\"\nconnections = 2\nsizes = [0, 4096]\nseconds = 0.3\n",
     );
     assert!(result.metrics["rate/0"].value > 0.0 && result.metrics["rate/4096"].value > 0.0);
-    // An answer is its headers and the object.
+    // An answer has headers and the object.
     let answer = result.metrics["bandwidth/4096"].value / 8.0 / result.metrics["rate/4096"].value;
     assert!((4096.0..4600.0).contains(&answer), "{answer} bytes");
     assert_eq!(result.find("rate").unwrap().values().len(), 2);
@@ -182,27 +182,27 @@ fn delays_and_transfers_are_read() {
     assert_eq!(transfers.metrics["rate/1MB"].unit, "MB/s");
 }
 
-/// Boots a machine whose first guest is lost with the first request.
-fn boot_to_lose(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
+/// Boots a machine whose first guest ends with the first request.
+fn boot_with_lost_guest(topology: &Topology, _: &Clock) -> Result<Box<dyn Machine>, Error> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {
         (&theirs).write_all(b"{\"id\":0,\"event\":{\"done\":\"served\"}}\n").unwrap();
         BufReader::new(theirs).read_until(b'\n', &mut Vec::new())
     });
     let input = ours.try_clone().unwrap();
-    let way = Way::Live(ours.try_clone().unwrap());
-    let (agent, ready) = Agent::listen("lost", way, input, Duration::from_secs(5)).unwrap();
+    let transport = Transport::Live(ours.try_clone().unwrap());
+    let (agent, ready) = Agent::listen("lost", transport, input, Duration::from_secs(5)).unwrap();
     ready.wait().unwrap();
     let mut machine = Loopback::make(topology);
     machine.agents.insert(Node::Guest(1), (agent, ours));
     Ok(Box::new(machine))
 }
 
-/// Keeps what it is told.
+/// Records the reported activities.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Activities(Mutex<Vec<String>>);
 
-impl Watch for Told {
+impl Watch for Activities {
     fn doing(&self, what: &str) {
         self.0.lock().unwrap().push(what.to_owned());
     }
@@ -211,30 +211,30 @@ impl Watch for Told {
 }
 
 #[test]
-fn a_machine_that_loses_a_guest_is_booted_anew_for_the_cases_that_are_left() {
+fn a_machine_that_loses_a_guest_is_booted_again_for_the_remaining_cases() {
     let _ports = loopback();
     let text = "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\n\
                 guest = 2\nsizes = [10_000]\ncount = 10\nseconds = 0.5\n\
                 [[case]]\nname = \"a\"\n[[case]]\nname = \"b\"\nprocedure = { guest = 1 }\n";
     let experiment = parse("e", &format!("{HEAD}{text}"));
     let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
-    let (boots, told) = (AtomicUsize::new(0), Told::default());
+    let (boots, activities) = (AtomicUsize::new(0), Activities::default());
     let once = |topology: &_, clock: &_| match boots.fetch_add(1, Ordering::Relaxed) {
-        0 => boot_to_lose(topology, clock),
+        0 => boot_with_lost_guest(topology, clock),
         _ => Loopback::boot(topology, clock),
     };
-    let result = run(&experiment, &options, &once, &told).unwrap();
+    let result = run(&experiment, &options, &once, &activities).unwrap();
     let warnings = &result.warnings;
     assert!(warnings.len() == 1 && warnings[0].starts_with("b/"), "{warnings:?}");
-    assert!(warnings[0].contains("measured anew: guest lost ended"), "{warnings:?}");
+    assert!(warnings[0].contains("measured again: guest lost ended"), "{warnings:?}");
     assert_eq!(["a", "b"].map(|case| result.metrics[&format!("{case}/rate/10KB")].n), [10, 10]);
     let done = ["a/booting", "a/repeat 1", "b/repeat 1", "b/booting", "b/repeat 1"];
-    assert_eq!(told.0.into_inner().unwrap(), done);
-    assert!(matches!(run(&experiment, &options, &boot_to_lose, &Nobody), Err(Error::Gone { .. })));
+    assert_eq!(activities.0.into_inner().unwrap(), done);
+    assert!(matches!(run(&experiment, &options, &boot_with_lost_guest, &NoWatch), Err(Error::Gone { .. })));
 }
 
 #[test]
-fn a_machine_that_does_not_come_up_is_booted_anew_once_if_nothing_says_why() {
+fn a_machine_that_does_not_come_up_for_no_known_reason_is_booted_again_once() {
     let _ports = loopback();
     let text = "[topology]\nguests = [{ cpus = [0] }]\n[procedure]\nkind = \"transfer\"\nfrom = \"external\"\n\
                 guest = 1\nsizes = [10_000]\ncount = 10\nseconds = 0.5\n";
@@ -253,13 +253,16 @@ fn a_machine_that_does_not_come_up_is_booted_anew_once_if_nothing_says_why() {
             }),
             _ => Loopback::boot(topology, clock),
         };
-        let outcome = run(&experiment, &options, &boot, &Nobody);
+        let outcome = run(&experiment, &options, &boot, &NoWatch);
         (outcome, boots.into_inner())
     };
     let (outcome, boots) = run_failing(1, true);
     let warnings = outcome.unwrap().warnings;
     assert_eq!(boots, 2);
-    assert!(warnings.len() == 1 && warnings[0].ends_with("anew: guest guest1 did not come up in time"), "{warnings:?}");
+    assert!(
+        warnings.len() == 1 && warnings[0].ends_with("again: guest guest1 did not come up in time"),
+        "{warnings:?}"
+    );
     for (silent, boots) in [(true, 2), (false, 1)] {
         let (outcome, done) = run_failing(9, silent);
         assert!(matches!(outcome, Err(Error::Boot { .. })));
@@ -268,12 +271,12 @@ fn a_machine_that_does_not_come_up_is_booted_anew_once_if_nothing_says_why() {
 }
 
 #[test]
-fn an_interval_that_stays_wide_is_told() {
+fn an_interval_that_stays_wide_gives_a_warning() {
     let result = measure(
         "[topology]\nguests = [{ cpus = [0] }]\n[repeats]\nmetric = \"rate/0\"\nwithin = 0.001\nleast = 3\nmost = 3\n\
          [procedure]\nkind = \"requests\"\npattern = \"http\"\nclient = \"external\"\nserver = 1\nacceptors = \"one\"\n\
          connections = 1\nsizes = [0]\nseconds = 0.3\n",
     );
-    // Times on a computer that does other things as well are not so much alike.
+    // Times measured on a real host vary by more than 0.1%.
     assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
 }

@@ -1,4 +1,4 @@
-//! A client: begins requests on many connections and counts what comes back.
+//! The client: makes requests on many connections and counts the responses.
 
 mod datagrams;
 mod schedule;
@@ -26,73 +26,73 @@ pub use stop::{Failure, Stop};
 use super::{Arrived, HEADER, Interval, Pattern, Tally, sockets};
 use crate::{invalid, seconds, within};
 
-/// Orders.
+/// Parameters of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The server.
     pub to: SocketAddr,
-    /// What to do.
+    /// The traffic pattern.
     pub pattern: Pattern,
-    /// Threads, 1 to 256. Streams and UDP have a thread a connection whatever this says.
+    /// Threads, 1 to 256. Streams and UDP always have one thread per connection.
     pub threads: usize,
-    /// Connections at once over all threads, at least one a thread, at most 100,000; of streams and UDP at most 1000.
+    /// Concurrent connections over all threads: at least one per thread, at most 100,000; at most 1000 for streams and UDP.
     pub connections: usize,
-    /// Requests a second over all connections (open loop); none is closed loop. Of UDP bits a second of Ethernet frames
-    /// over all sockets, none a flood. Streams have no rate.
+    /// Requests per second over all connections (open loop); none: closed loop. For UDP, bits per second of Ethernet frames over
+    /// all sockets; none: a flood. Streams have no rate.
     pub rate: Option<f64>,
-    /// How long, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Seconds from one interval's end to the next.
+    /// The length of an interval, in seconds.
     pub interval: f64,
     /// Seconds after which a request without an answer has failed.
     pub timeout: f64,
-    /// How connections that the client closes end.
+    /// How the client closes connections.
     pub close: Close,
-    /// Addresses of this machine that connections come from, in turn. None: the kernel's choice.
+    /// Local addresses that connections come from, in turn. Empty: the kernel's choice.
     pub sources: Vec<IpAddr>,
 }
 
-/// How a connection ends.
+/// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Close {
-    /// With FIN from either side: whoever closes first keeps the port in TIME_WAIT for a minute.
+    /// With FIN from both sides: the side that closes first keeps the port in TIME_WAIT for a minute.
     Graceful,
     /// With RST: the port is free at once (SO_LINGER of zero, socket(7)).
     Reset,
 }
 
-/// What a client did.
+/// A client's result.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// All that was counted.
+    /// All counts.
     pub total: Tally,
-    /// UDP: what the server says came.
+    /// UDP: the server's report of what arrived.
     pub arrived: Option<Arrived>,
-    /// Seconds of processor time this process used meanwhile.
+    /// CPU time of this process, in seconds.
     pub processor: f64,
-    /// Why it ended before its time; what was counted up to there is in `total`.
+    /// Why it stopped early; `total` has the counts up to then.
     pub stopped: Option<Stop>,
 }
 
-/// What a client did, in the few figures that others are told.
+/// A summary of a client's result, for the agent's protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Requests answered in full.
+    /// Completely answered requests.
     pub requests: u64,
-    /// Requests that came to nothing.
+    /// Failed requests.
     pub failed: u64,
     /// Bytes received from the server.
     pub received: u64,
-    /// The median of what an answer took, in seconds.
+    /// The median latency, in seconds.
     pub median: f64,
-    /// The longest that one took, in seconds.
+    /// The longest latency, in seconds.
     pub longest: f64,
-    /// Why it ended before its time.
+    /// Why it stopped early.
     pub stopped: Option<String>,
 }
 
@@ -111,13 +111,13 @@ impl From<&Outcome> for Account {
     }
 }
 
-/// What a thread ends with.
+/// The result of a thread.
 type Ended = Result<Option<Arrived>, Stop>;
 
-/// Runs the traffic, giving `sink` each interval when it is over. When `over` is set, it stops.
+/// Runs the traffic and passes each interval to `sink` when it is over. Stops when `over` is set.
 ///
 /// # Errors
-/// Orders out of range. What befalls the traffic is in [`Outcome::stopped`], with the counts so far.
+/// If a parameter is out of range. Errors of the traffic are in [`Outcome::stopped`], with the counts so far.
 pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> io::Result<Outcome> {
     let spec = &checked(spec)?;
     sockets::raise_descriptors();
@@ -162,7 +162,7 @@ pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> i
     }
     let answered = match spec.pattern {
         Pattern::Maerts => total.received > 0,
-        // The server has confirmed it, or else said why not.
+        // Confirmed by the server, or else an error of the thread.
         Pattern::Stream | Pattern::Udp { .. } => true,
         _ => total.requests > 0,
     };
@@ -171,17 +171,17 @@ pub fn run(spec: &Spec, over: &AtomicBool, mut sink: impl FnMut(&Interval)) -> i
     Ok(Outcome { seconds: elapsed, total, arrived, processor: sockets::processor_time() - processor, stopped })
 }
 
-/// One run, as its threads see it.
+/// The shared state of a run's threads.
 struct Run<'a> {
     spec: &'a Spec,
-    /// Whether the user wants it to end.
+    /// Set to stop the run.
     over: &'a AtomicBool,
-    /// Whether a thread has come upon what ends it for all.
+    /// Set when a thread has failed, which stops all.
     failed: AtomicBool,
     start: Instant,
 }
 
-/// What a thread counted in its interval of this number.
+/// The number of an interval, and a thread's counts in it.
 type Report = (u64, Tally);
 
 impl Run<'_> {
@@ -208,49 +208,49 @@ impl Run<'_> {
         self.over.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Where connection `number` comes from.
+    /// The source address of connection `number`.
     fn source(&self, number: usize) -> Option<IpAddr> {
         let sources = &self.spec.sources;
         (!sources.is_empty()).then(|| sources[number % sources.len()])
     }
 }
 
-/// Cuts a thread's counts into intervals.
+/// Divides a thread's counts into intervals.
 struct IntervalCounter<'a> {
     report: &'a mpsc::Sender<Report>,
     number: u64,
     tally: Tally,
     length: u64,
-    /// When the last interval ends, nominally: what ends a little later still counts in it.
+    /// The nominal end of the last interval: it includes requests that end a little later.
     end: u64,
 }
 
 impl IntervalCounter<'_> {
-    /// When the interval that is being counted ends.
+    /// The end of the current interval.
     fn boundary(&self) -> u64 {
         (self.number + 1) * self.length
     }
 
-    /// Reports every interval that is over by `now`, but for the last.
+    /// Reports every interval that ended by `now`, except the last.
     fn advance(&mut self, now: u64) {
         while now >= self.boundary() && self.boundary() < self.end {
             self.close();
         }
     }
 
-    /// Reports the interval that is being counted.
+    /// Reports the current interval.
     fn close(&mut self) {
-        // Nobody to tell means the run is being given up.
+        // The receiver is gone if the run was aborted.
         let _ = self.report.send((self.number, std::mem::take(&mut self.tally)));
         self.number += 1;
     }
 }
 
-/// Adds up what threads report of the same interval, and passes it on when all have.
+/// Sums the threads' reports of each interval, and passes the sum to `sink` when all threads have reported.
 fn collect(run: &Run, threads: usize, reports: &mpsc::Receiver<Report>, sink: &mut impl FnMut(&Interval)) {
     let mut open: BTreeMap<u64, (usize, Tally)> = BTreeMap::new();
     let length = run.spec.interval;
-    let mut pass = |number: u64, tally: Tally| {
+    let mut emit = |number: u64, tally: Tally| {
         let begin = number as f64 * length;
         let t = (begin + length).min(run.start.elapsed().as_secs_f64()).max(begin);
         sink(&Interval { t, seconds: t - begin, tally });
@@ -261,21 +261,21 @@ fn collect(run: &Run, threads: usize, reports: &mpsc::Receiver<Report>, sink: &m
         sum.add(&tally);
         while let Some(whole) = open.first_entry().filter(|first| first.get().0 == threads) {
             let (number, (_, tally)) = whole.remove_entry();
-            pass(number, tally);
+            emit(number, tally);
         }
     }
-    // Threads that gave up left intervals that not all have reported.
+    // Intervals that threads which failed have not reported.
     for (number, (_, tally)) in open {
-        pass(number, tally);
+        emit(number, tally);
     }
 }
 
-/// Nanoseconds of a number of seconds that has been checked.
+/// Nanoseconds of a checked number of seconds.
 fn nanos(seconds: f64) -> u64 {
     Duration::from_secs_f64(seconds).as_nanos() as u64
 }
 
-/// The orders, if they can be carried out.
+/// Checks the parameters; limits the number of threads to that of connections.
 fn checked(spec: &Spec) -> io::Result<Spec> {
     seconds("seconds", spec.seconds)?;
     seconds("interval", spec.interval)?;
@@ -287,7 +287,7 @@ fn checked(spec: &Spec) -> io::Result<Spec> {
     within("connections", spec.connections, 1, if by_thread { 1000 } else { 100_000 })?;
     if let Some(rate) = spec.rate {
         if streams {
-            return Err(invalid(format!("rate is {rate}: a stream has none, it is as fast as it can be")));
+            return Err(invalid(format!("rate is {rate}: a stream has none, it is as fast as possible")));
         }
         within("rate", rate, 0.001, 1e12)?;
     }
@@ -305,7 +305,7 @@ fn checked(spec: &Spec) -> io::Result<Spec> {
         Pattern::Stream | Pattern::Maerts | Pattern::Udp { .. } => (),
     }
     if let Some(source) = spec.sources.iter().find(|source| source.is_ipv4() != spec.to.is_ipv4()) {
-        return Err(invalid(format!("source {source} cannot reach {}: they are of two families", spec.to)));
+        return Err(invalid(format!("source {source} cannot reach {}: their address families differ", spec.to)));
     }
     Ok(Spec { threads: spec.threads.min(spec.connections), ..spec.clone() })
 }

@@ -1,23 +1,24 @@
-//! When requests are due. Time is an argument: nanoseconds since the start.
+//! The schedule of requests. Time is an argument: nanoseconds since the start.
 
-/// The requests of one thread.
+/// The schedule of one thread's requests.
 #[derive(Clone, Debug)]
 pub enum Schedule {
-    /// Closed loop: one is due as soon as there is a connection for it.
+    /// Closed loop: a request is due as soon as a connection is free.
     Closed,
-    /// Open loop: one is due every `gap` nanoseconds, whatever became of those before.
+    /// Open loop: a request is due every `gap` nanoseconds, independent of earlier ones.
     Open {
-        /// When the first is due.
+        /// When the first request is due.
         first: f64,
-        /// From one to the next.
+        /// The time from one request to the next.
         gap: f64,
-        /// Those that were taken.
+        /// The number of requests taken so far.
         taken: u64,
     },
 }
 
 impl Schedule {
-    /// The part of thread `thread` of `threads` in `rate` requests a second over all, evenly between each other's.
+    /// The share of thread `thread` of `threads` in a total of `rate` requests per second; the threads' requests are interleaved
+    /// evenly.
     pub fn new(rate: Option<f64>, thread: usize, threads: usize) -> Schedule {
         match rate {
             None => Schedule::Closed,
@@ -28,7 +29,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the next request if it is due by `now`; answers when it was meant to begin.
+    /// Takes the next request if it is due by `now`; returns the time it was due.
     pub fn take(&mut self, now: u64) -> Option<u64> {
         let due = self.due(now);
         if let (Some(_), Schedule::Open { taken, .. }) = (due, self) {
@@ -56,10 +57,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However long a thread was held up, what was meant to be sent by now is due, each at its own time; threads
-        /// together keep the rate.
+        /// After any delay of a thread, every request scheduled until now is due, each at its own time; together the threads keep the
+        /// rate.
         #[test]
-        fn nothing_is_forgotten(rate in 1.0..1e6f64, threads in 1usize..5, now in 0u64..20_000_000) {
+        fn no_request_is_skipped(rate in 1.0..1e6f64, threads in 1usize..5, now in 0u64..20_000_000) {
             let mut times: Vec<u64> = (0..threads)
                 .flat_map(|thread| {
                     let mut schedule = Schedule::new(Some(rate), thread, threads);
@@ -68,7 +69,7 @@ mod tests {
                 .collect();
             times.sort();
             let expected = now as f64 * rate / 1e9;
-            // A time in whole nanoseconds is up to one earlier than the exact one.
+            // Times are rounded down to whole nanoseconds.
             let rounding = rate / 1e9 + expected * 1e-6;
             prop_assert!((times.len() as f64 - expected).abs() <= 1.0 + rounding);
             for pair in times.windows(2) {

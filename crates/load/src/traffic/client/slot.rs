@@ -1,4 +1,4 @@
-//! A place for one connection and the request on it.
+//! A slot: one connection and the request on it.
 
 use std::os::fd::OwnedFd;
 
@@ -8,48 +8,48 @@ use crate::traffic::{
     wire::RESPONSE,
 };
 
-/// One connection, or room for one.
+/// A connection, or a place for one.
 pub struct Slot {
     pub socket: Option<OwnedFd>,
     pub state: State,
-    /// When the request was meant to begin, and when it began.
+    /// When the request was due, and when it started.
     pub due: u64,
     pub begun: u64,
-    /// Bytes of the request that are sent.
+    /// Bytes of the request sent so far.
     pub sent: usize,
     pub response: Response,
 }
 
-/// What a slot waits for.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// A request: it may have a connection that stays.
+    /// Without a request; it may have an open connection.
     Idle,
-    /// The connection, and then the socket's taking the request.
+    /// Waits for the connection, to send the request.
     Connecting,
-    /// The socket's taking more of the request.
+    /// Waits for room in the socket, to send the rest of the request.
     Sending,
-    /// The response.
+    /// Waits for the response.
     Receiving,
-    /// The server's end of a connection whose response is complete.
+    /// The response is complete; waits for the server to close the connection.
     Ending,
 }
 
-/// A response as it comes.
+/// The state of a response.
 pub enum Response {
-    /// Of our own patterns.
+    /// A response of known size, of Fairlane's own protocol.
     Fixed {
-        /// Bytes in all.
+        /// Its size in bytes.
         size: u64,
-        /// Bytes to come.
+        /// Bytes that have not arrived.
         left: u64,
     },
-    /// Of HTTP.
+    /// An HTTP response.
     Http(Box<Reader>),
 }
 
 impl Slot {
-    /// An empty place.
+    /// An idle slot without a connection.
     pub fn new(pattern: &Pattern) -> Slot {
         let response = match pattern {
             Pattern::Crr(sizes) | Pattern::Rr(sizes) => {
@@ -62,7 +62,7 @@ impl Slot {
 }
 
 impl Response {
-    /// Expects a response from its beginning.
+    /// Resets it for the next response.
     pub fn reset(&mut self) {
         match self {
             Response::Fixed { size, left } => *left = *size,
@@ -70,7 +70,7 @@ impl Response {
         }
     }
 
-    /// Takes what has come.
+    /// Processes received bytes.
     pub fn take(&mut self, bytes: &[u8]) -> Reading {
         match self {
             Response::Fixed { size, left } => {
@@ -84,7 +84,7 @@ impl Response {
         }
     }
 
-    /// The connection ended.
+    /// Processes the end of the connection.
     pub fn end(&mut self) -> Reading {
         match self {
             Response::Fixed { .. } => Reading::More,

@@ -1,4 +1,4 @@
-//! Why a client stopped before its time was up, as sentences for its user.
+//! Reasons for which a client stops early, with messages for its user.
 
 use std::{
     fs,
@@ -9,30 +9,30 @@ use nix::errno::Errno;
 
 use crate::traffic::sockets::{Dial, raise_descriptors};
 
-/// Why a client stopped before its time was up.
+/// Why a client stopped early.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Stop {
-    /// Its user wanted it to.
+    /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// There is no socket for another connection.
+    /// There is no file descriptor for another connection.
     #[error(
-        "no file descriptors left: this process may have {limit}, a connection each: ask for fewer connections, or raise \
+        "no file descriptors left: this process may have {limit}, one per connection: use fewer connections, or raise \
          the limit (ulimit -n)"
     )]
     Descriptors {
-        /// How many this process may have.
+        /// The limit of this process.
         limit: u64,
     },
-    /// Connections cannot come from this address.
-    #[error("cannot send from {from}: {}: it must be an address of this machine", error.desc())]
+    /// A source address cannot be used.
+    #[error("cannot send from {from}: {}: it must be an address of this host", error.desc())]
     Source {
         /// The address.
         from: IpAddr,
         /// The system's error.
         error: Errno,
     },
-    /// Nobody listens.
+    /// The server refuses the connection.
     #[error("{0} refuses connections: does a server listen there?")]
     Refused(SocketAddr),
     /// No port is free for another connection.
@@ -43,88 +43,88 @@ pub enum Stop {
     Ports {
         /// The server.
         to: SocketAddr,
-        /// The first and the last that the system gives.
+        /// The range of the system's local ports.
         range: String,
     },
-    /// A connection was not made in time.
+    /// A connection timed out.
     #[error("{0} does not answer")]
     Unanswered(SocketAddr),
-    /// There was no answer at all for too long.
+    /// The server sent nothing for too long.
     #[error("no answer from {to} for {seconds:.1} s")]
     Silent {
         /// The server.
         to: SocketAddr,
-        /// For how long.
+        /// How long, in seconds.
         seconds: f64,
     },
-    /// The server speaks something else.
+    /// The server uses another protocol.
     #[error("{to} answers in another protocol ({began:?}): {wanted} is needed")]
     Protocol {
         /// The server.
         to: SocketAddr,
-        /// How its answer began.
+        /// The first bytes of its answer.
         began: String,
-        /// Whom the client can talk with.
+        /// The kind of server that the client needs.
         wanted: &'static str,
     },
-    /// One request after another failed.
+    /// Many consecutive requests failed.
     #[error("{times} requests in a row to {to} failed, the last because {last}")]
     Failing {
         /// The server.
         to: SocketAddr,
-        /// How many.
+        /// The number of requests.
         times: u64,
-        /// Why the last one did.
+        /// Why the last one failed.
         last: Failure,
     },
-    /// A stream ended before its time.
-    #[error("the stream to {to} broke off: {error}")]
+    /// A stream broke.
+    #[error("the stream to {to} broke: {error}")]
     Broken {
         /// The server.
         to: SocketAddr,
         /// The system's error.
         error: String,
     },
-    /// The receiver of a stream counted something else than what was sent.
-    #[error("{to} took {taken} bytes of {total}: it is no `fairlane load server`")]
+    /// The receiver of a stream reports another number of bytes than were sent.
+    #[error("{to} received {taken} bytes of {total}: it is no `fairlane load server`")]
     Miscounted {
         /// The server.
         to: SocketAddr,
-        /// Bytes it says it took.
+        /// Bytes by its report.
         taken: u64,
         /// Bytes that were sent.
         total: u64,
     },
-    /// Nobody takes datagrams.
+    /// The server has no receiver of datagrams.
     #[error("{0} refuses datagrams: does `fairlane load server` run there?")]
     DatagramsRefused(SocketAddr),
-    /// The receiver of datagrams does not say what came of them.
-    #[error("{0} does not say what came: is it a `fairlane load server`, and may UDP pass?")]
+    /// The receiver of datagrams does not report what arrived.
+    #[error("{0} does not report what arrived: is it a `fairlane load server`, and may UDP pass?")]
     Uncounted(SocketAddr),
-    /// This machine's system refused something: a sentence.
+    /// A system call failed: a message.
     #[error("{0}")]
     System(String),
 }
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// By RST.
+    /// The server sent RST.
     #[error("the connection was reset")]
     Reset,
-    /// By FIN.
+    /// The server sent FIN.
     #[error("the connection ended before the response")]
     Closed,
-    /// Nothing came.
+    /// The timeout expired.
     #[error("there was no answer in time")]
     TimedOut,
-    /// What came said so.
+    /// The response has an HTTP error status.
     #[error("of HTTP status {0}")]
     Status(u16),
 }
 
 impl Stop {
-    /// Why there is no connection.
+    /// The reason for an error of dialling.
     pub(super) fn dialling(error: Dial, to: SocketAddr, source: Option<IpAddr>) -> Stop {
         match error {
             Dial::Socket(Errno::EMFILE) => Stop::Descriptors { limit: raise_descriptors() },
@@ -134,7 +134,7 @@ impl Stop {
         }
     }
 
-    /// Why a connection was not made.
+    /// The reason for an error of connecting.
     pub(super) fn connecting(error: Errno, to: SocketAddr) -> Stop {
         match error {
             Errno::ECONNREFUSED => Stop::Refused(to),
@@ -147,7 +147,7 @@ impl Stop {
         }
     }
 
-    /// The server's answer is not as `wanted` would begin it.
+    /// The reason for an answer that does not start as `wanted` requires.
     pub(super) fn protocol(to: SocketAddr, answer: &[u8], wanted: &'static str) -> Stop {
         let began = String::from_utf8_lossy(&answer[..answer.len().min(32)]).trim_end().to_owned();
         Stop::Protocol { to, began, wanted }

@@ -1,7 +1,7 @@
-//! A stream to or from the server: one connection a thread.
+//! A stream to or from the server, one connection per thread.
 //!
-//! What is sent counts at the receiver: at the end of a stream the server says how many bytes it took, and the time is
-//! that of the answer. Intervals count what the socket took.
+//! At the end of a stream to the server, the server reports how many bytes it received, and the stream ends with that answer.
+//! Intervals count the bytes that the socket took.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -14,7 +14,7 @@ use nix::{errno::Errno, poll::PollFd, poll::PollFlags};
 
 use super::{Close, IntervalCounter, Run, nanos, stop::Stop};
 use crate::{
-    PATIENCE, await_any,
+    SOCKET_TIMEOUT, await_any,
     traffic::{
         Pattern,
         sockets::{dial, receive},
@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// Bytes a read or write.
+/// Bytes of a read or write.
 const CHUNK: usize = 128 << 10;
 
-/// Runs one stream to its end.
+/// Runs one stream until its end.
 pub fn run(run: &Run, thread: usize, mut counted: IntervalCounter) -> Result<(), Stop> {
     let outcome = stream(run, thread, &mut counted);
     counted.close();
@@ -75,7 +75,7 @@ fn stream(run: &Run, thread: usize, counted: &mut IntervalCounter) -> Result<(),
             Err(error) => return Err(broken(run, &error)),
         }
         if first {
-            // Only the first bytes are a header; the rest is filling.
+            // Only the first bytes are a header; the rest is padding.
             buffer.fill(0);
             first = false;
         }
@@ -97,12 +97,13 @@ fn connect(run: &Run, thread: usize) -> Result<TcpStream, Stop> {
         Err(error) => return Err(Stop::connecting(error, spec.to)),
     }
     let stream = TcpStream::from(socket);
-    let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-    set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| Stop::System(error.to_string()))?;
+    let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(SOCKET_TIMEOUT)));
+    set.and_then(|()| stream.set_write_timeout(Some(SOCKET_TIMEOUT)))
+        .map_err(|error| Stop::System(error.to_string()))?;
     Ok(stream)
 }
 
-/// Waits until the server says that it has all.
+/// Waits until the server reports that it has received everything.
 fn confirm(run: &Run, stream: &mut TcpStream, total: u64) -> Result<(), Stop> {
     let mut answer = [0; 8];
     let wait = Some(Duration::from_secs_f64(run.spec.timeout));

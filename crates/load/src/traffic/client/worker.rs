@@ -1,7 +1,7 @@
-//! A client's thread: turns its connections by epoll.
+//! A thread of the client: serves its connections by epoll.
 //!
-//! Sockets are watched for edges, once a connection: each is used until it would block. The request is offered to a
-//! socket right after `connect`, before the first wait: where the way is short the connection stands by then.
+//! Sockets are edge-triggered and registered once per connection: each is used until it would block. The request is written right
+//! after `connect`, before the first wait: on a short path the connection is established by then.
 
 use std::{
     collections::VecDeque,
@@ -31,16 +31,16 @@ use crate::{
     },
 };
 
-/// Bytes read at once.
+/// Bytes of a read.
 const CHUNK: usize = 128 << 10;
-/// Events taken at once.
+/// Events per call of epoll_wait.
 const EVENTS: usize = 256;
-/// From one look for requests that have waited too long to the next, in nanoseconds.
+/// The interval of checks for requests that timed out, in nanoseconds.
 const SWEEP: u64 = 100_000_000;
-/// A request that is larger goes in several segments, of which Nagle's rule would hold the last back.
+/// A larger request takes several segments, the last of which Nagle's algorithm would delay.
 const SMALL: usize = 1200;
 
-/// Runs one thread's part of the connections and of the rate.
+/// Runs one thread's share of the connections and of the rate.
 pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), Stop> {
     let spec = run.spec;
     let count = spec.connections / threads + usize::from(thread < spec.connections % threads);
@@ -60,7 +60,7 @@ pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -
         scratch: vec![0; CHUNK],
         dialled: thread,
         failed_in_a_row: 0,
-        heard: 0,
+        last_response: 0,
     };
     worker.work()
 }
@@ -73,21 +73,21 @@ struct Worker<'a> {
     no_delay: bool,
     epoll: Epoll,
     slots: Vec<Slot>,
-    /// Slots without a request, the one that has rested longest first.
+    /// Slots without a request, the one that has been idle longest first.
     idle: VecDeque<usize>,
     schedule: Schedule,
     counted: IntervalCounter<'a>,
     scratch: Vec<u8>,
-    /// Connections begun, for taking sources in turn.
+    /// The number of connections so far, to use sources in turn.
     dialled: usize,
     failed_in_a_row: u64,
-    /// When a response was last completed.
-    heard: u64,
+    /// When the last response was completed.
+    last_response: u64,
 }
 
 impl Worker<'_> {
     fn work(mut self) -> Result<(), Stop> {
-        let outcome = self.turn();
+        let outcome = self.event_loop();
         if outcome.is_ok() && !self.run.stopped() {
             self.count_unanswered();
         }
@@ -95,7 +95,7 @@ impl Worker<'_> {
         outcome
     }
 
-    fn turn(&mut self) -> Result<(), Stop> {
+    fn event_loop(&mut self) -> Result<(), Stop> {
         let end = self.run.end();
         let mut events = [EpollEvent::empty(); EVENTS];
         let mut sweep = SWEEP;
@@ -117,12 +117,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Waits for events, until a request is due for which there is room, or until `until`.
+    /// Waits for events, until a request is due and a slot is idle, or until `until`.
     fn wait(&self, events: &mut [EpollEvent], until: u64) -> Result<usize, Stop> {
-        let words = |error: Errno| Stop::System(format!("cannot wait for sockets: {}", error.desc()));
+        let failed = |error: Errno| Stop::System(format!("cannot wait for sockets: {}", error.desc()));
         let due = self.schedule.next().filter(|_| !self.idle.is_empty());
         let timeout = match due {
-            // Epoll counts milliseconds: too coarse for a schedule.
+            // Epoll's timeout is in milliseconds, too coarse for a schedule.
             Some(due) => {
                 let deadline: Instant = self.run.start + Duration::from_nanos(due.min(until));
                 let mut polled = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
@@ -130,7 +130,7 @@ impl Worker<'_> {
                     .map_err(|error| Stop::System(format!("cannot wait for sockets: {error}")))?;
                 EpollTimeout::ZERO
             }
-            // A request failed at once: the next is due.
+            // After a request that failed at once, the next is due.
             None if !self.idle.is_empty() => EpollTimeout::ZERO,
             None => {
                 let left = Duration::from_nanos(until.saturating_sub(self.run.now()));
@@ -139,13 +139,13 @@ impl Worker<'_> {
         };
         match self.epoll.wait(events, timeout) {
             Err(Errno::EINTR) => Ok(0),
-            result => result.map_err(words),
+            result => result.map_err(failed),
         }
     }
 
-    /// Begins requests that are due while there is a connection for them.
+    /// Starts requests that are due while slots are idle.
     fn begin_due(&mut self, now: u64) -> Result<(), Stop> {
-        // In closed loop a slot that comes back at once is not taken again here: its events must have their turn.
+        // In closed loop a slot that becomes idle at once is not used again here, so that the events of others are handled.
         for _ in 0..self.idle.len() {
             let Some(due) = self.schedule.take(now) else { break };
             let Some(index) = self.idle.pop_front() else { break };
@@ -154,7 +154,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Begins a request that was meant to begin at `due`.
+    /// Starts a request that was due at `due`.
     fn begin(&mut self, index: usize, due: u64) -> Result<(), Stop> {
         let now = self.run.now();
         let slot = &mut self.slots[index];
@@ -175,7 +175,7 @@ impl Worker<'_> {
         slot.state = State::Connecting;
         slot.socket = Some(socket);
         self.advance(index)?;
-        // Only what still waits is watched. Not to be told of room that is there already saves a wake-up.
+        // Registered only if it still waits, and for writing only if it waits for room: that saves a wake-up.
         let slot = &self.slots[index];
         let Some(socket) = &slot.socket else { return Ok(()) };
         let room = match slot.state {
@@ -187,18 +187,18 @@ impl Worker<'_> {
         watched.map_err(|error| Stop::dialling(Dial::Socket(error), spec.to, None))
     }
 
-    /// Goes on with a connection until it would block.
+    /// Continues a connection until it would block.
     fn advance(&mut self, index: usize) -> Result<(), Stop> {
         loop {
             let slot = &mut self.slots[index];
             let Some(socket) = &slot.socket else { return Ok(()) };
-            let on = match slot.state {
+            let again = match slot.state {
                 State::Idle => {
-                    self.rest(index);
+                    self.check_idle(index);
                     false
                 }
-                State::Connecting | State::Sending => self.ask(index)?,
-                State::Receiving => self.listen(index)?,
+                State::Connecting | State::Sending => self.send_request(index)?,
+                State::Receiving => self.receive_response(index)?,
                 State::Ending => {
                     if receive(socket, &mut self.scratch) != Err(Errno::EAGAIN) {
                         slot.socket = None;
@@ -207,14 +207,14 @@ impl Worker<'_> {
                     false
                 }
             };
-            if !on {
+            if !again {
                 return Ok(());
             }
         }
     }
 
-    /// Sends as much of a request as the socket takes; answers whether there is more to do at once.
-    fn ask(&mut self, index: usize) -> Result<bool, Stop> {
+    /// Sends as much of a request as the socket takes; returns whether there is more to do at once.
+    fn send_request(&mut self, index: usize) -> Result<bool, Stop> {
         let slot = &mut self.slots[index];
         let Some(socket) = &slot.socket else { return Ok(false) };
         match send(socket, &self.request[slot.sent..]) {
@@ -228,17 +228,17 @@ impl Worker<'_> {
                 self.counted.tally.sent += sent as u64;
                 if slot.sent == self.request.len() {
                     slot.state = State::Receiving;
-                    // Nobody answers that fast: the event says when.
+                    // The response cannot be there yet; an event will announce it.
                     return Ok(false);
                 }
                 Ok(true)
             }
-            Err(error) => self.hindered(index, error),
+            Err(error) => self.handle_error(index, error),
         }
     }
 
-    /// Reads what has come of a response; answers whether there is more to do at once.
-    fn listen(&mut self, index: usize) -> Result<bool, Stop> {
+    /// Reads the received part of a response; returns whether there is more to do at once.
+    fn receive_response(&mut self, index: usize) -> Result<bool, Stop> {
         let slot = &mut self.slots[index];
         let Some(socket) = &slot.socket else { return Ok(false) };
         let reading = match receive(socket, &mut self.scratch) {
@@ -250,22 +250,22 @@ impl Worker<'_> {
                 self.counted.tally.received += read as u64;
                 match slot.response.take(&self.scratch[..read]) {
                     Reading::Wrong => return Err(self.protocol(read)),
-                    // The end may have come with these bytes, and there is no second edge for it.
+                    // FIN may have arrived with these bytes, and would not trigger another edge.
                     Reading::More => return Ok(true),
                     done => done,
                 }
             }
-            Err(error) => return self.hindered(index, error),
+            Err(error) => return self.handle_error(index, error),
         };
         if let Reading::Done { status, keep_alive } = reading {
             self.complete(index, status, keep_alive)?;
         }
-        // The end may have come with these bytes as well.
+        // FIN may have arrived with these bytes as well.
         Ok(self.slots[index].state == State::Ending)
     }
 
-    /// What a socket's error means to its request: to wait, as nothing more can be done at once, that it failed, or the end of all.
-    fn hindered(&mut self, index: usize, error: Errno) -> Result<bool, Stop> {
+    /// Handles a socket's error: returns false if it would block or its request has failed, and the reason to stop for other errors.
+    fn handle_error(&mut self, index: usize, error: Errno) -> Result<bool, Stop> {
         match error {
             Errno::EAGAIN => Ok(false),
             Errno::ECONNRESET | Errno::EPIPE => self.fail(index, Failure::Reset).map(|()| false),
@@ -273,8 +273,8 @@ impl Worker<'_> {
         }
     }
 
-    /// An event on a connection without a request: the server has ended it, or says what nobody asked for.
-    fn rest(&mut self, index: usize) {
+    /// Handles an event on a connection without a request: drops it if the server has closed it or sent unexpected bytes.
+    fn check_idle(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if let Some(socket) = &slot.socket
             && receive(socket, &mut self.scratch) != Err(Errno::EAGAIN)
@@ -285,12 +285,12 @@ impl Worker<'_> {
 
     fn complete(&mut self, index: usize, status: u16, keep_alive: bool) -> Result<(), Stop> {
         let now = self.run.now();
-        self.heard = now;
+        self.last_response = now;
         self.counted.advance(now);
         let slot = &mut self.slots[index];
         let good = (200..400).contains(&status);
-        // Who closes first keeps the port in TIME_WAIT. Where half of a system's ports are kept so, its search for a free one
-        // takes the processor longer than all the rest of a request: a server that says it closes is let to.
+        // The side that closes first keeps the port in TIME_WAIT. Once half of a system's ports are in that state, the search for a
+        // free one takes more CPU time than the rest of a request. So a server that announces to close does it first.
         let ends = good && !keep_alive && self.run.spec.close == Close::Graceful;
         if !(ends || self.keeps && keep_alive) {
             slot.socket = None;
@@ -309,7 +309,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Ends the connection of a request that came to nothing.
+    /// Closes the connection of a failed request.
     fn fail(&mut self, index: usize, failure: Failure) -> Result<(), Stop> {
         self.slots[index].socket = None;
         self.count_failure(index, failure)
@@ -336,7 +336,7 @@ impl Worker<'_> {
         self.idle.push_back(index);
     }
 
-    /// Fails the requests that have waited too long.
+    /// Fails the requests that have timed out.
     fn sweep(&mut self, now: u64) -> Result<(), Stop> {
         let spec = self.run.spec;
         let timeout = nanos(spec.timeout);
@@ -344,12 +344,12 @@ impl Worker<'_> {
             let slot = &mut self.slots[index];
             if slot.state != State::Idle && now.saturating_sub(slot.begun) >= timeout {
                 if slot.state == State::Ending {
-                    // It was answered: that its server does not close as it said takes nothing from that.
+                    // The request was answered; only the server has not closed as announced.
                     slot.socket = None;
                     self.free(index);
                     continue;
                 }
-                if now.saturating_sub(self.heard) >= timeout {
+                if now.saturating_sub(self.last_response) >= timeout {
                     return Err(Stop::Silent { to: spec.to, seconds: spec.timeout });
                 }
                 self.fail(index, Failure::TimedOut)?;
@@ -358,18 +358,18 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What was due and is not answered when time is up has waited from when it was due until now, at least.
+    /// Counts requests that are due but not answered at the end, with the time since they were due as the least latency.
     fn count_unanswered(&mut self) {
         let end = self.run.end();
         let tally = &mut self.counted.tally;
         if self.schedule.next().is_none() {
             return;
         }
-        let asking = |slot: &&Slot| !matches!(slot.state, State::Idle | State::Ending);
-        let begun = self.slots.iter().filter(asking).map(|slot| slot.due);
+        let active = |slot: &&Slot| !matches!(slot.state, State::Idle | State::Ending);
+        let begun = self.slots.iter().filter(active).map(|slot| slot.due);
         let begun: Vec<u64> = begun.collect();
-        let never = std::iter::from_fn(|| self.schedule.take(end.saturating_sub(1)));
-        for due in begun.into_iter().chain(never) {
+        let not_begun = std::iter::from_fn(|| self.schedule.take(end.saturating_sub(1)));
+        for due in begun.into_iter().chain(not_begun) {
             tally.unanswered += 1;
             tally.latency.saturating_record(end.saturating_sub(due).max(1));
         }

@@ -1,12 +1,12 @@
-//! A response as it comes, piece by piece.
+//! An incremental parser of responses.
 
 use super::{HEAD, field, head_length, lines, number, stays};
 
-/// Reads one response after another; its memory stays.
+/// Parses one response after another, with the same memory.
 #[derive(Debug)]
 pub struct Reader {
     at: At,
-    /// A head, or a line of a chunked body, that is not complete.
+    /// An incomplete head, or an incomplete line of a chunked body.
     partial: Vec<u8>,
     status: u16,
     keep_alive: bool,
@@ -15,52 +15,52 @@ pub struct Reader {
 #[derive(Clone, Copy, Debug)]
 enum At {
     Head,
-    /// Bytes of a body to come.
+    /// The remaining bytes of a body.
     Body(u64),
     /// The line with a chunk's size.
     Size,
-    /// Bytes of a chunk and the end of its line.
+    /// The remaining bytes of a chunk.
     Chunk(u64),
     /// The lines after the last chunk.
     Trailer,
-    /// All until the connection ends.
+    /// A body that ends with the connection.
     ToTheEnd,
 }
 
-/// How far a response has come.
+/// The state of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// There is more to come.
+    /// It is incomplete.
     More,
     /// It is complete.
     Done {
         /// Its status.
         status: u16,
-        /// Whether the connection stays.
+        /// Whether the connection stays open.
         keep_alive: bool,
     },
-    /// It is no response of HTTP/1.
+    /// It is no HTTP/1 response.
     Wrong,
 }
 
 impl Reader {
-    /// One that awaits a response.
+    /// A parser at the start of a response.
     pub fn new() -> Reader {
         Reader { at: At::Head, partial: Vec::with_capacity(HEAD), status: 0, keep_alive: false }
     }
 
-    /// Forgets what has come: the next bytes are of another connection.
+    /// Discards the current response, for another connection.
     pub fn reset(&mut self) {
         self.at = At::Head;
         self.partial.clear();
     }
 
-    /// Whether a response has begun.
+    /// Whether a response has started.
     pub fn begun(&self) -> bool {
         !(matches!(self.at, At::Head) && self.partial.is_empty())
     }
 
-    /// Takes what has come. Bytes behind a complete response, which nobody asked for, end the connection.
+    /// Parses received bytes. After a complete response, further bytes are unexpected and end the connection.
     pub fn take(&mut self, mut bytes: &[u8]) -> Reading {
         while !bytes.is_empty() {
             let read = match self.at {
@@ -87,17 +87,17 @@ impl Reader {
         Reading::More
     }
 
-    /// The connection has ended; answers whether that completes the response.
+    /// Handles the end of the connection; returns whether it completes the response.
     pub fn end(&mut self) -> Reading {
         let whole = matches!(self.at, At::ToTheEnd);
         self.reset();
         if whole { Reading::Done { status: self.status, keep_alive: false } } else { Reading::More }
     }
 
-    /// Answers how many bytes it used, and whether the response is complete.
+    /// Parses a head; returns how many bytes it used, and whether the response is complete.
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, bool), ()> {
         if self.partial.is_empty() {
-            // Mostly a head comes as one, and need not be copied.
+            // A head usually arrives at once and need not be copied.
             if let Some(length) = head_length(bytes) {
                 return Ok((length, self.begin(&bytes[..length])?));
             }
@@ -122,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// Reads a whole head; answers whether no body follows.
+    /// Parses a complete head; returns whether the response has no body.
     fn begin(&mut self, head: &[u8]) -> Result<bool, ()> {
         let mut lines = lines(head);
         let first = lines.next().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Reader {
             }
         }
         self.at = match (self.status, length) {
-            // Interim responses come before the one that was asked for (RFC 9110, 15.2).
+            // An interim response precedes the final one (RFC 9110, 15.2).
             (100..200, _) => At::Head,
             (204 | 304, _) => return Ok(true),
             _ if chunked => At::Size,
@@ -161,7 +161,7 @@ impl Reader {
         Ok((used, left == used as u64))
     }
 
-    /// Takes bytes up to the end of a line of a chunked body.
+    /// Parses bytes up to the end of a line of a chunked body.
     fn line(&mut self, bytes: &[u8]) -> Result<(usize, bool), ()> {
         let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
         let used = end.unwrap_or(bytes.len());
@@ -176,7 +176,7 @@ impl Reader {
         let empty = line.is_empty();
         let done = match self.at {
             At::Trailer => empty,
-            // The end of the line behind a chunk's bytes.
+            // The line end after a chunk's bytes.
             _ if empty => false,
             _ => {
                 let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -228,9 +228,9 @@ mod tests {
     }
 
     proptest! {
-        /// However a response is cut to pieces, it is complete with its last byte and not before.
+        /// A response divided in any way is complete with its last byte and not before.
         #[test]
-        fn pieces_make_a_whole(responses in prop::collection::vec(whole(), 1..4), size in 1usize..900) {
+        fn a_divided_response_is_complete_with_its_last_byte(responses in prop::collection::vec(whole(), 1..4), size in 1usize..900) {
             let mut reader = Reader::new();
             for response in responses {
                 let pieces = response.chunks(size);
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_read(pieces: Vec<Vec<u8>>) {
+        fn any_bytes_are_parsed(pieces: Vec<Vec<u8>>) {
             let mut reader = Reader::new();
             for piece in pieces {
                 if reader.take(&piece) == Reading::Wrong {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_how_a_response_ends() {
+    fn the_head_determines_the_end_of_a_response() {
         let read = |text: &str| Reader::new().take(text.as_bytes());
         let done = |status, keep_alive| Reading::Done { status, keep_alive };
         assert_eq!(read("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"), done(200, false));

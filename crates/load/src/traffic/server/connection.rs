@@ -1,7 +1,6 @@
-//! One connection of a server: what it has asked for, and how far the answer is.
+//! One connection of the server: the state of its request and answer.
 //!
-//! It keeps no more than a head's worth of bytes that came, and none of what goes: answers are filling, made anew at each
-//! call.
+//! It buffers at most a head of received bytes, and none to send: an answer's padding is generated at each call.
 
 use std::{
     io::{Cursor, Write},
@@ -18,138 +17,139 @@ use crate::traffic::{
     wire::{self, Kind, RESPONSE},
 };
 
-/// Bytes of filling sent at once, and of what is received to be thrown away.
+/// Bytes of padding per write, and of a read whose bytes are discarded.
 pub const CHUNK: usize = 128 << 10;
-/// Reads and writes in a row before others have their turn.
+/// Consecutive reads and writes before other connections are served.
 const TURN: usize = 16;
 
 /// A connection.
 pub struct Connection {
     stream: TcpStream,
     doing: Doing,
-    /// What came of a request that is not complete, and how much of it has been looked at.
+    /// Received bytes of an incomplete request, and how many of them have been parsed without a result.
     partial: Vec<u8>,
-    looked: usize,
-    /// When it last got on: began, ended a request, or moved bytes of one. Nanoseconds since the server's start.
+    parsed: usize,
+    /// The time of its last progress: its start, the end of a request, or a transfer of bytes. Nanoseconds since the server's start.
     pub since: u64,
-    /// Whether its events are those of a socket that can be written.
+    /// Whether its socket is polled for writing.
     pub writing: bool,
 }
 
 enum Doing {
-    /// Awaits a request's head.
+    /// Waits for a request's head.
     Head,
-    /// Takes the rest of a request.
+    /// Receives the rest of a request.
     Rest { left: u64, then: Answer },
     /// Sends an answer.
     Answer(Answer),
-    /// Takes all, to say at the end how much it was.
+    /// Receives a stream, and reports its length at the end.
     Sink { bytes: u64 },
-    /// Sends until the other side has enough.
-    Pour { begun: bool },
-    /// Was refused, and may read the reason: reads to the end.
-    Linger,
+    /// Sends a stream until the client closes.
+    Source { begun: bool },
+    /// Has refused a request, and reads until the client closes so that it gets the reason.
+    Drain,
 }
 
-/// An answer: made from this anew as often as needed.
+/// An answer, from which its bytes are generated as needed.
 #[derive(Clone, Copy)]
 struct Answer {
     what: What,
-    /// Bytes that are sent.
+    /// Bytes sent so far.
     sent: u64,
 }
 
 #[derive(Clone, Copy)]
 enum What {
-    /// Filling of so many bytes, the first of which says whose it is.
-    Filling { size: u64 },
-    /// A response of HTTP. A refusal has no object.
+    /// Padding of this size; the first byte identifies the protocol.
+    Padding { size: u64 },
+    /// An HTTP response. A refusal has no body.
     Http { status: u16, size: u64, keep_alive: bool, head_only: bool },
 }
 
-/// What a connection waits for next.
+/// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Bytes to come.
+    /// Bytes to receive.
     Read,
-    /// Room for bytes to go.
+    /// Room to send.
     Write,
-    /// Nothing: it is over.
+    /// Nothing: it can be closed.
     Close,
 }
 
-/// What a thread lends its connections.
-pub struct Lent<'a> {
+/// The resources of a thread that its connections share.
+pub struct Shared<'a> {
     pub scratch: &'a mut [u8],
-    pub filling: &'a [u8],
+    pub padding: &'a [u8],
     pub counters: &'a Counters,
     pub now: u64,
 }
 
 impl Connection {
-    /// A connection just accepted.
+    /// A newly accepted connection.
     pub fn new(stream: TcpStream, now: u64) -> Connection {
-        Connection { stream, doing: Doing::Head, partial: Vec::new(), looked: 0, since: now, writing: false }
+        Connection { stream, doing: Doing::Head, partial: Vec::new(), parsed: 0, since: now, writing: false }
     }
 
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Goes on until it would block, or others should have their turn.
-    pub fn advance(&mut self, lent: &mut Lent) -> Next {
+    /// Continues until it would block, or others should be served.
+    pub fn advance(&mut self, shared: &mut Shared) -> Next {
         for _ in 0..TURN {
             let step = match self.doing {
-                Doing::Head => self.head(lent),
-                Doing::Rest { left, then } => self.rest(left, then, lent),
-                Doing::Answer(answer) => self.answer(answer, lent),
-                Doing::Sink { bytes } => self.sink(bytes, lent),
-                Doing::Pour { begun } => self.pour(begun, lent),
-                Doing::Linger => receive(&self.stream, lent.scratch).map(|read| (read == 0).then_some(Next::Close)),
+                Doing::Head => self.head(shared),
+                Doing::Rest { left, then } => self.rest(left, then, shared),
+                Doing::Answer(answer) => self.answer(answer, shared),
+                Doing::Sink { bytes } => self.sink(bytes, shared),
+                Doing::Source { begun } => self.source(begun, shared),
+                Doing::Drain => receive(&self.stream, shared.scratch).map(|read| (read == 0).then_some(Next::Close)),
             };
             match step {
                 Ok(None) => (),
                 Ok(Some(next)) => return next,
                 Err(Errno::EAGAIN) => break,
                 Err(_) => {
-                    add(&lent.counters.reset, 1);
+                    add(&shared.counters.reset, 1);
                     return Next::Close;
                 }
             }
         }
         match self.doing {
-            Doing::Answer(_) | Doing::Pour { .. } => Next::Write,
+            Doing::Answer(_) | Doing::Source { .. } => Next::Write,
             _ => Next::Read,
         }
     }
 
-    /// Reads a request's head.
-    fn head(&mut self, lent: &mut Lent) -> Result<Option<Next>, Errno> {
-        if self.partial.len() == self.looked {
-            let read = receive(&self.stream, &mut lent.scratch[..HEAD - self.looked])?;
-            add(&lent.counters.received, read as u64);
+    /// Receives and parses a request's head.
+    fn head(&mut self, shared: &mut Shared) -> Result<Option<Next>, Errno> {
+        if self.partial.len() == self.parsed {
+            let read = receive(&self.stream, &mut shared.scratch[..HEAD - self.parsed])?;
+            add(&shared.counters.received, read as u64);
             if read == 0 {
                 return Ok(Some(Next::Close));
             }
-            if self.looked > 0 {
-                self.partial.extend_from_slice(&lent.scratch[..read]);
+            if self.parsed > 0 {
+                self.partial.extend_from_slice(&shared.scratch[..read]);
             } else {
-                // Mostly a request comes as one, and nothing is kept.
-                let (doing, used) = understand(&lent.scratch[..read]);
-                return Ok(self.go_on(doing, used, read, lent, true));
+                // A request usually arrives at once, and nothing is buffered.
+                let (doing, used) = parse(&shared.scratch[..read]);
+                return Ok(self.start(doing, used, read, shared, true));
             }
         }
-        let (doing, used) = understand(&self.partial);
-        Ok(self.go_on(doing, used, self.partial.len(), lent, false))
+        let (doing, used) = parse(&self.partial);
+        Ok(self.start(doing, used, self.partial.len(), shared, false))
     }
 
-    /// Goes on with what a head asks for; keeps what stands behind it.
-    fn go_on(&mut self, doing: Doing, used: usize, there: usize, lent: &mut Lent, fresh: bool) -> Option<Next> {
+    /// Starts what a head requests, and buffers the bytes after it. `used` of the `there` received bytes are the head; they are in the
+    /// scratch memory if `fresh`, else in the buffer.
+    fn start(&mut self, doing: Doing, used: usize, there: usize, shared: &mut Shared, fresh: bool) -> Option<Next> {
         if let Doing::Answer(Answer { what: What::Http { status: 400.., .. }, .. }) = doing {
-            add(&lent.counters.refused, 1);
+            add(&shared.counters.refused, 1);
         }
         let more = matches!(doing, Doing::Head);
-        // What is thrown away needs no keeping: the rest of a request, a stream.
+        // The rest of a request and the bytes of a stream are discarded, not buffered.
         let (doing, used) = match doing {
             Doing::Rest { left, then } => {
                 let here = ((there - used) as u64).min(left);
@@ -161,23 +161,23 @@ impl Connection {
         };
         if fresh {
             if used < there {
-                self.partial.extend_from_slice(&lent.scratch[used..there]);
+                self.partial.extend_from_slice(&shared.scratch[used..there]);
             }
         } else {
             self.partial.drain(..used);
         }
-        self.looked = if more { self.partial.len() } else { 0 };
+        self.parsed = if more { self.partial.len() } else { 0 };
         if !more {
-            self.since = lent.now;
+            self.since = shared.now;
         }
         self.doing = doing;
         None
     }
 
-    /// Takes bytes of a request that mean nothing.
-    fn rest(&mut self, left: u64, then: Answer, lent: &mut Lent) -> Result<Option<Next>, Errno> {
-        let most = usize::try_from(left).map_or(lent.scratch.len(), |left| left.min(lent.scratch.len()));
-        let read = self.receive_some(most, lent)?;
+    /// Receives and discards the rest of a request.
+    fn rest(&mut self, left: u64, then: Answer, shared: &mut Shared) -> Result<Option<Next>, Errno> {
+        let most = usize::try_from(left).map_or(shared.scratch.len(), |left| left.min(shared.scratch.len()));
+        let read = self.receive_some(most, shared)?;
         self.doing = match left - read {
             0 => Doing::Answer(then),
             left => Doing::Rest { left, then },
@@ -185,76 +185,76 @@ impl Connection {
         Ok((read == 0).then_some(Next::Close))
     }
 
-    fn receive_some(&mut self, most: usize, lent: &mut Lent) -> Result<u64, Errno> {
-        let read = receive(&self.stream, &mut lent.scratch[..most])? as u64;
-        add(&lent.counters.received, read);
-        self.since = lent.now;
+    fn receive_some(&mut self, most: usize, shared: &mut Shared) -> Result<u64, Errno> {
+        let read = receive(&self.stream, &mut shared.scratch[..most])? as u64;
+        add(&shared.counters.received, read);
+        self.since = shared.now;
         Ok(read)
     }
 
-    /// Sends an answer, or what is left of it.
-    fn answer(&mut self, mut answer: Answer, lent: &mut Lent) -> Result<Option<Next>, Errno> {
+    /// Sends an answer, or the rest of it.
+    fn answer(&mut self, mut answer: Answer, shared: &mut Shared) -> Result<Option<Next>, Errno> {
         let mut head = [0; 256];
         let (length, size) = answer.head(&mut head);
         let all = length as u64 + size;
         let from = (answer.sent as usize).min(length);
-        let body = (all - answer.sent.max(length as u64)).min(lent.filling.len() as u64) as usize;
-        let sent = send_both(&self.stream, &head[from..length], &lent.filling[..body])? as u64;
-        add(&lent.counters.sent, sent);
+        let body = (all - answer.sent.max(length as u64)).min(shared.padding.len() as u64) as usize;
+        let sent = send_both(&self.stream, &head[from..length], &shared.padding[..body])? as u64;
+        add(&shared.counters.sent, sent);
         answer.sent += sent;
-        self.since = lent.now;
+        self.since = shared.now;
         if answer.sent < all {
             self.doing = Doing::Answer(answer);
             return Ok(None);
         }
-        add(&lent.counters.requests, 1);
+        add(&shared.counters.requests, 1);
         match answer.what {
-            What::Filling { .. } | What::Http { keep_alive: true, .. } => {
+            What::Padding { .. } | What::Http { keep_alive: true, .. } => {
                 self.doing = Doing::Head;
-                // The next request is seldom there yet, and is told of if it is.
+                // The next request has seldom arrived yet; an event will announce it.
                 return Ok(self.partial.is_empty().then_some(Next::Read));
             }
             What::Http { status: 400.., .. } => {
-                // To close while bytes are there to be read would reset the connection, and lose the reason.
+                // Closing with unread bytes would reset the connection, and the client would not get the reason.
                 self.stream.shutdown(Shutdown::Write).map_err(|_| Errno::ECONNRESET)?;
-                self.doing = Doing::Linger;
+                self.doing = Doing::Drain;
             }
             What::Http { .. } => return Ok(Some(Next::Close)),
         }
         Ok(None)
     }
 
-    fn sink(&mut self, bytes: u64, lent: &mut Lent) -> Result<Option<Next>, Errno> {
-        let read = self.receive_some(lent.scratch.len(), lent)?;
+    fn sink(&mut self, bytes: u64, shared: &mut Shared) -> Result<Option<Next>, Errno> {
+        let read = self.receive_some(shared.scratch.len(), shared)?;
         self.doing = Doing::Sink { bytes: bytes + read };
         if read > 0 {
             return Ok(None);
         }
-        add(&lent.counters.requests, 1);
+        add(&shared.counters.requests, 1);
         let sent = send(&self.stream, &bytes.to_be_bytes())?;
-        add(&lent.counters.sent, sent as u64);
+        add(&shared.counters.sent, sent as u64);
         Ok(Some(Next::Close))
     }
 
-    fn pour(&mut self, begun: bool, lent: &mut Lent) -> Result<Option<Next>, Errno> {
+    fn source(&mut self, begun: bool, shared: &mut Shared) -> Result<Option<Next>, Errno> {
         let first: &[u8] = if begun { &[] } else { &[RESPONSE] };
-        let sent = match send_both(&self.stream, first, lent.filling) {
-            // The other side has had enough.
+        let sent = match send_both(&self.stream, first, shared.padding) {
+            // The client has closed.
             Err(Errno::ECONNRESET | Errno::EPIPE) => {
-                add(&lent.counters.requests, 1);
+                add(&shared.counters.requests, 1);
                 return Ok(Some(Next::Close));
             }
             result => result?,
         };
-        add(&lent.counters.sent, sent as u64);
-        self.since = lent.now;
-        self.doing = Doing::Pour { begun: true };
+        add(&shared.counters.sent, sent as u64);
+        self.since = shared.now;
+        self.doing = Doing::Source { begun: true };
         Ok(None)
     }
 }
 
-/// What the bytes ask for, and how many of them are the head that does.
-fn understand(bytes: &[u8]) -> (Doing, usize) {
+/// Parses the head of a request: what to do, and the length of the head.
+fn parse(bytes: &[u8]) -> (Doing, usize) {
     let refuse = |status| {
         let what = What::Http { status, size: 0, keep_alive: false, head_only: false };
         (Doing::Answer(Answer { what, sent: 0 }), bytes.len())
@@ -263,11 +263,11 @@ fn understand(bytes: &[u8]) -> (Doing, usize) {
         let Some(header) = bytes.first_chunk::<HEADER>() else { return (Doing::Head, 0) };
         return match wire::parse(header) {
             Some(Kind::Exchange(sizes)) => {
-                let then = Answer { what: What::Filling { size: sizes.response.into() }, sent: 0 };
+                let then = Answer { what: What::Padding { size: sizes.response.into() }, sent: 0 };
                 (Doing::Rest { left: u64::from(sizes.request) - HEADER as u64, then }, HEADER)
             }
             Some(Kind::Sink) => (Doing::Sink { bytes: 0 }, HEADER),
-            Some(Kind::Pour) => (Doing::Pour { begun: false }, HEADER),
+            Some(Kind::Source) => (Doing::Source { begun: false }, HEADER),
             None => refuse(400),
         };
     }
@@ -282,10 +282,10 @@ fn understand(bytes: &[u8]) -> (Doing, usize) {
 }
 
 impl Answer {
-    /// Writes what comes before the filling; answers its length, and the filling's.
+    /// Writes the part before the padding; returns its length, and the padding's.
     fn head(&self, to: &mut [u8; 256]) -> (usize, u64) {
         match self.what {
-            What::Filling { size } => {
+            What::Padding { size } => {
                 to[0] = RESPONSE;
                 (1, size - 1)
             }
@@ -299,7 +299,7 @@ impl Answer {
                 };
                 let connection = if keep_alive { "keep-alive" } else { "close" };
                 let mut to = Cursor::new(&mut to[..]);
-                // 256 bytes hold the longest of them.
+                // The longest head fits 256 bytes.
                 let _ = write!(
                     to,
                     "HTTP/1.1 {status} {reason}\r\nContent-Length: {size}\r\nConnection: {connection}\r\n\r\n"

@@ -1,4 +1,4 @@
-//! What a server's thread counts, for others to read.
+//! The counters of a server's thread.
 
 use std::{
     ops::{Add, Sub},
@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// One thread's counters: written by it alone.
+/// One thread's counters, written only by that thread.
 #[derive(Default)]
 pub struct Counters {
     pub accepted: AtomicU64,
@@ -20,19 +20,19 @@ pub struct Counters {
     pub dropped: AtomicU64,
 }
 
-/// Adds to a counter of this thread. No other writes it, so that nothing need be locked.
+/// Adds to a counter of this thread. No read-modify-write operation is needed, as no other thread writes it.
 pub fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }
 
-/// What was served up to now, or in an interval.
+/// The counts up to now, or of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections that have ended.
+    /// Closed connections.
     pub closed: u64,
-    /// Requests answered in full; streams count when they end.
+    /// Completely answered requests; streams count when they end.
     pub requests: u64,
     /// Bytes received.
     pub received: u64,
@@ -40,14 +40,14 @@ pub struct Served {
     pub sent: u64,
     /// Connections reset by the client.
     pub reset: u64,
-    /// Requests that broke their protocol.
+    /// Invalid requests.
     pub refused: u64,
-    /// Connections closed because they were silent for too long, or had to make room.
+    /// Connections closed because they were idle for too long, or to make room for others.
     pub dropped: u64,
 }
 
 impl Counters {
-    /// The counts as they are.
+    /// The current counts.
     pub fn served(&self) -> Served {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Served {

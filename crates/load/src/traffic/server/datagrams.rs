@@ -1,4 +1,4 @@
-//! Datagrams at a server: counted by who sent them, and told to whom asks.
+//! The server's receiver of datagrams: counts them by sender, and reports to the senders.
 
 use std::{
     collections::BTreeMap,
@@ -13,35 +13,35 @@ use super::{
     counters::{Counters, add},
 };
 use crate::{
-    PATIENCE,
+    SOCKET_TIMEOUT,
     traffic::{
         Arrived,
-        wire::{answer, parse_question},
+        wire::{parse_report_request, report},
     },
-    udp::widen,
+    udp::enlarge_buffer,
 };
 
-/// Senders remembered at once; the one silent longest is forgotten for a new one.
+/// The most senders with counts; a new one replaces the one that has been idle longest.
 const SENDERS: usize = 4096;
 
 struct Sender {
     arrived: Arrived,
-    /// The lowest sequence number above all that came.
+    /// One more than the highest sequence number so far.
     expected: u64,
-    heard: Instant,
+    last_received: Instant,
 }
 
 /// Counts until the run is over.
 pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
-    // With less, more is lost, which is counted.
-    let _ = widen(socket);
-    let _ = socket.set_read_timeout(Some(PATIENCE));
+    // With a smaller buffer more is lost, which is counted.
+    let _ = enlarge_buffer(socket);
+    let _ = socket.set_read_timeout(Some(SOCKET_TIMEOUT));
     let mut senders: BTreeMap<SocketAddr, Sender> = BTreeMap::new();
     let mut datagram = vec![0; 1 << 16];
     while !run.over.load(Ordering::Relaxed) {
         let (length, from) = match socket.recv_from(&mut datagram) {
             Ok(received) => received,
-            // Refusals are echoes of answers to those who left.
+            // ICMP errors for answers to clients that have ended.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -53,13 +53,13 @@ pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
             Err(_) => return,
         };
         let datagram = &datagram[..length];
-        if let Some(number) = parse_question(datagram) {
+        if let Some(number) = parse_report_request(datagram) {
             let arrived = senders.get(&from).map_or(Arrived::default(), |sender| sender.arrived);
-            let _ = socket.send_to(&answer(number, &arrived), from);
+            let _ = socket.send_to(&report(number, &arrived), from);
         } else if let Some(sequence) = datagram.first_chunk() {
             add(&counters.received, length as u64);
             if senders.len() == SENDERS && !senders.contains_key(&from) {
-                forget_one(&mut senders);
+                remove_oldest(&mut senders);
             }
             let sender = senders.entry(from).or_insert_with(Sender::new);
             sender.count(length as u64, u64::from_be_bytes(*sequence));
@@ -67,18 +67,18 @@ pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
     }
 }
 
-fn forget_one(senders: &mut BTreeMap<SocketAddr, Sender>) {
-    let silent = senders.iter().min_by_key(|(_, sender)| sender.heard).map(|(address, _)| *address);
-    silent.and_then(|address| senders.remove(&address));
+fn remove_oldest(senders: &mut BTreeMap<SocketAddr, Sender>) {
+    let oldest = senders.iter().min_by_key(|(_, sender)| sender.last_received).map(|(address, _)| *address);
+    oldest.and_then(|address| senders.remove(&address));
 }
 
 impl Sender {
     fn new() -> Sender {
-        Sender { arrived: Arrived::default(), expected: 0, heard: Instant::now() }
+        Sender { arrived: Arrived::default(), expected: 0, last_received: Instant::now() }
     }
 
     fn count(&mut self, bytes: u64, sequence: u64) {
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
         self.arrived.datagrams += 1;
         self.arrived.bytes += bytes;
         if sequence >= self.expected {

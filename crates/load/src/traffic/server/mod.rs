@@ -1,4 +1,4 @@
-//! A server for every pattern and for anybody's HTTP requests, on one port of TCP and of UDP.
+//! The server for all patterns and for other clients' HTTP requests, on one TCP and UDP port.
 
 mod connection;
 mod counters;
@@ -26,82 +26,82 @@ use serde::{Deserialize, Serialize};
 use super::sockets;
 use crate::{about, seconds, within};
 use counters::Counters;
-use worker::Door;
+use worker::Incoming;
 
 pub use counters::Served;
 
-/// Connections that an acceptor may have handed over and nobody taken yet, a thread.
-const HANDED: usize = 1024;
-/// Descriptors kept for other than connections.
-const SPARE: u64 = 64;
-/// How long a program may be on its way from fork to exec.
-const FORKED: Duration = Duration::from_millis(500);
-/// How often the end is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+/// The capacity of each thread's queue of connections from the acceptor.
+const QUEUE: usize = 1024;
+/// File descriptors reserved for other uses than connections.
+const RESERVED: u64 = 64;
+/// How long a child process may take from fork to exec.
+const FORK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often the end of the run is checked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Orders.
+/// Parameters of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Where to listen; port zero picks one.
+    /// The address to listen on; port zero picks one.
     pub at: SocketAddr,
-    /// Threads that serve, 1 to 256.
+    /// The number of serving threads, 1 to 256.
     pub threads: usize,
-    /// Who accepts.
+    /// Which threads accept connections.
     pub acceptors: Acceptors,
-    /// How long to serve, in seconds; none is until it is told to end.
+    /// How long to serve, in seconds; none: until stopped.
     pub seconds: Option<f64>,
-    /// Seconds an interval.
+    /// The length of an interval, in seconds.
     pub interval: f64,
-    /// Seconds after which a connection that does not get on is closed.
+    /// Seconds after which a connection without progress is closed.
     pub patience: f64,
 }
 
-/// Who accepts connections.
+/// Which threads accept connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acceptors {
-    /// One thread for all, which hands them to those that serve.
+    /// One thread, which passes them to the serving threads in turn.
     One,
-    /// Every thread for itself, on a listener of its own (SO_REUSEPORT).
+    /// Every serving thread, each with its own listener (SO_REUSEPORT).
     Each,
 }
 
-/// What was served in an interval.
+/// The counts of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Its end, in seconds since the start.
     pub t: f64,
     /// Its length in seconds.
     pub seconds: f64,
-    /// What was served in it, by thread; the last is who counts datagrams.
+    /// The counts by thread; the last thread receives datagrams.
     pub threads: Vec<Served>,
 }
 
-/// What was served in all.
+/// A server's result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// How long, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// By thread; the last is who counts datagrams.
+    /// The counts by thread; the last thread receives datagrams.
     pub threads: Vec<Served>,
-    /// Seconds of processor time this process used meanwhile.
+    /// CPU time of this process, in seconds.
     pub processor: f64,
 }
 
-/// One run, as its threads see it.
+/// The shared state of a run's threads.
 struct Run {
     over: AtomicBool,
-    /// Whether the acceptor has found no descriptor left.
+    /// Set by the acceptor when it has no file descriptor left.
     crowded: AtomicBool,
     start: Instant,
     /// Nanoseconds.
     patience: u64,
 }
 
-/// Serves until the time is up or `over` is set; tells `started` where, and `sink` each interval when it is over.
+/// Serves until the time is up or `over` is set. Calls `started` with its address, and `sink` with each interval when it is over.
 ///
 /// # Errors
-/// Orders out of range, a port in use, a socket that fails for good.
+/// If a parameter is out of range, the port is in use, or a socket fails permanently.
 pub fn run(
     spec: &Spec,
     over: &AtomicBool,
@@ -112,7 +112,7 @@ pub fn run(
     let patience = seconds("patience", spec.patience)?;
     let end = spec.seconds.map(|value| seconds("seconds", value)).transpose()?;
     within("threads", spec.threads, 1, 256)?;
-    let most = sockets::raise_descriptors().saturating_sub(SPARE).max(16) as usize / spec.threads;
+    let most = sockets::raise_descriptors().saturating_sub(RESERVED).max(16) as usize / spec.threads;
     let (listeners, datagrams) = listen(spec)?;
     let at = listeners[0].local_addr()?;
     let run = &Run {
@@ -125,7 +125,7 @@ pub fn run(
     let processor = sockets::processor_time();
     started(at);
     thread::scope(|scope| {
-        let threads = begin(scope, run, spec, listeners, most, &counters)?;
+        let threads = start(scope, run, spec, listeners, most, &counters)?;
         let counters_of_datagrams = &counters[spec.threads];
         scope.spawn(move || datagrams::run(run, &datagrams, counters_of_datagrams));
         let served = || counters.iter().map(|counters| counters.served()).collect::<Vec<_>>();
@@ -143,7 +143,7 @@ pub fn run(
             if ended || broken {
                 break;
             }
-            thread::sleep(LOOK.min(boundary.saturating_sub(now)));
+            thread::sleep(POLL_INTERVAL.min(boundary.saturating_sub(now)));
         }
         run.over.store(true, Ordering::Relaxed);
         let ends: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a server's thread")).collect();
@@ -156,8 +156,8 @@ pub fn run(
     })
 }
 
-/// Starts the threads that serve and, where one accepts for all of them, that one. Each has at most so many connections.
-fn begin<'scope>(
+/// Starts the serving threads, each with at most `most` connections, and the acceptor if it is a separate thread.
+fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: &'scope Run,
     spec: &Spec,
@@ -166,33 +166,33 @@ fn begin<'scope>(
     counters: &'scope [Arc<Counters>],
 ) -> io::Result<Vec<ScopedJoinHandle<'scope, Result<(), Errno>>>> {
     let mut listeners = listeners.into_iter();
-    let (mut hands, mut threads) = (Vec::new(), Vec::new());
+    let (mut queues, mut threads) = (Vec::new(), Vec::new());
     for counters in &counters[..spec.threads] {
-        let door = match spec.acceptors {
-            Acceptors::Each => Door::Listener(listeners.next().expect("a listener a thread")),
+        let incoming = match spec.acceptors {
+            Acceptors::Each => Incoming::Listener(listeners.next().expect("a listener per thread")),
             Acceptors::One => {
-                let (hand, inbox) = mpsc::sync_channel(HANDED);
-                let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-                hands.push((hand, bell.clone()));
-                Door::Inbox(inbox, bell)
+                let (sender, queue) = mpsc::sync_channel(QUEUE);
+                let wakeup = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+                queues.push((sender, wakeup.clone()));
+                Incoming::Queue(queue, wakeup)
             }
         };
-        threads.push(scope.spawn(move || worker::run(run, door, most, counters)));
+        threads.push(scope.spawn(move || worker::run(run, incoming, most, counters)));
     }
     if let Some(listener) = listeners.next() {
-        threads.push(scope.spawn(move || worker::accept(run, &listener, &hands)));
+        threads.push(scope.spawn(move || worker::accept(run, &listener, &queues)));
     }
     Ok(threads)
 }
 
 fn failed(error: Errno) -> io::Error {
-    about("the server cannot go on")(error.into())
+    about("the server failed")(error.into())
 }
 
-/// Listens where a listener was closed just before. A program that this process starts at the same time has it open as well,
-/// from its fork until it is executed.
+/// Listens on a port whose listener was just closed. A child process that another thread starts has the old listener open as well
+/// from fork until exec, so this retries for a while.
 fn listen_again(at: SocketAddr) -> Result<TcpListener, Errno> {
-    let end = Instant::now() + FORKED;
+    let end = Instant::now() + FORK_TIMEOUT;
     loop {
         match sockets::listen(at, true) {
             Err(Errno::EADDRINUSE) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
@@ -201,11 +201,11 @@ fn listen_again(at: SocketAddr) -> Result<TcpListener, Errno> {
     }
 }
 
-/// The listeners, one a thread or one for all, and the socket for datagrams, all of one port.
+/// Opens the listeners, one per thread or one for all, and the socket for datagrams, all on one port.
 fn listen(spec: &Spec) -> io::Result<(Vec<TcpListener>, UdpSocket)> {
     let named = |error: Errno| about(format_args!("cannot listen at {}", spec.at))(error.into());
     let shared = spec.acceptors == Acceptors::Each && spec.threads > 1;
-    // Two servers that share a port by mistake would each miss a part: this fails if another has it.
+    // First without SO_REUSEPORT: this fails if another server has the port, which would otherwise share the connections.
     let only = sockets::listen(spec.at, false).map_err(named)?;
     let at = only.local_addr()?;
     let listeners = if shared {

@@ -1,7 +1,8 @@
-//! A server's thread: accepts or is handed connections, and turns them by epoll.
+//! A thread of the server: accepts connections or gets them from the acceptor, and serves them by epoll.
 //!
-//! Memory is bounded by the number of connections. When there are too many, or no descriptor is left, those that have been
-//! silent longest make room; whoever is silent, or trickles a request, for longer than the server's patience, is closed.
+//! Memory is bounded by the number of connections. When there are too many, or no file descriptor is left, those that have been
+//! idle longest are closed. Connections that are idle, or send a request too slowly, for longer than the server's patience are closed
+//! as well.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -21,39 +22,39 @@ use nix::{
 
 use super::{
     Run,
-    connection::{CHUNK, Connection, Lent, Next},
+    connection::{CHUNK, Connection, Next, Shared},
     counters::{Counters, add},
 };
 
 const EVENTS: usize = 256;
-/// The event of new connections.
-const DOOR: u64 = u64::MAX;
-/// The longest wait for events, in milliseconds, which is how soon the end is noticed.
+/// The epoll data of new connections.
+const INCOMING: u64 = u64::MAX;
+/// The longest wait for events, in milliseconds, after which the end of the run is noticed.
 const WAIT: u16 = 100;
-/// From one look for silent connections to the next, in nanoseconds.
+/// The interval of checks for idle connections, in nanoseconds.
 const SWEEP: u64 = 500_000_000;
-/// Connections accepted before those that are there have their turn.
+/// Connections accepted before existing ones are served.
 const BATCH: usize = 64;
 
-/// Where a thread has its connections from.
-pub enum Door {
+/// The source of a thread's connections.
+pub enum Incoming {
     /// Its own listener.
     Listener(TcpListener),
-    /// An acceptor, which wakes it.
-    Inbox(mpsc::Receiver<TcpStream>, Arc<EventFd>),
+    /// A queue from the acceptor, and the eventfd that wakes this thread.
+    Queue(mpsc::Receiver<TcpStream>, Arc<EventFd>),
 }
 
-/// Serves until the run is over. At most `most` connections are kept at once.
-pub fn run(run: &Run, door: Door, most: usize, counters: &Counters) -> Result<(), Errno> {
+/// Serves until the run is over, with at most `most` connections.
+pub fn run(run: &Run, incoming: Incoming, most: usize, counters: &Counters) -> Result<(), Errno> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
-    match &door {
-        Door::Listener(listener) => epoll.add(listener, event)?,
-        Door::Inbox(_, bell) => epoll.add(bell.as_fd(), event)?,
+    let event = EpollEvent::new(EpollFlags::EPOLLIN, INCOMING);
+    match &incoming {
+        Incoming::Listener(listener) => epoll.add(listener, event)?,
+        Incoming::Queue(_, wakeup) => epoll.add(wakeup.as_fd(), event)?,
     }
-    let (scratch, filling) = (vec![0; CHUNK], vec![b'.'; CHUNK]);
+    let (scratch, padding) = (vec![0; CHUNK], vec![b'.'; CHUNK]);
     let slots = Vec::with_capacity(most.min(1024));
-    let mut worker = Worker { run, epoll, door, most, counters, scratch, filling, slots, free: Vec::new(), now: 0 };
+    let mut worker = Worker { run, epoll, incoming, most, counters, scratch, padding, slots, free: Vec::new(), now: 0 };
     let mut events = [EpollEvent::empty(); EVENTS];
     let mut sweep = SWEEP;
     while !run.over.load(Ordering::Relaxed) {
@@ -67,12 +68,12 @@ pub fn run(run: &Run, door: Door, most: usize, counters: &Counters) -> Result<()
         }
         for event in &events[..count] {
             match event.data() {
-                DOOR => worker.open()?,
+                INCOMING => worker.accept_new()?,
                 index => worker.advance(index as usize),
             }
         }
         if worker.now >= sweep {
-            worker.drop_silent();
+            worker.drop_idle();
             sweep = worker.now + SWEEP;
         }
     }
@@ -82,22 +83,22 @@ pub fn run(run: &Run, door: Door, most: usize, counters: &Counters) -> Result<()
 struct Worker<'a> {
     run: &'a Run,
     epoll: Epoll,
-    door: Door,
+    incoming: Incoming,
     most: usize,
     counters: &'a Counters,
     scratch: Vec<u8>,
-    filling: Vec<u8>,
+    padding: Vec<u8>,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
     now: u64,
 }
 
 impl Worker<'_> {
-    /// Takes new connections.
-    fn open(&mut self) -> Result<(), Errno> {
+    /// Accepts new connections.
+    fn accept_new(&mut self) -> Result<(), Errno> {
         for _ in 0..BATCH {
-            let stream = match &self.door {
-                Door::Listener(listener) => match listener.accept() {
+            let stream = match &self.incoming {
+                Incoming::Listener(listener) => match listener.accept() {
                     Ok((stream, _)) => stream,
                     Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
                         Errno::EAGAIN => return Ok(()),
@@ -109,12 +110,12 @@ impl Worker<'_> {
                         error => return Err(error),
                     },
                 },
-                Door::Inbox(inbox, bell) => match inbox.try_recv() {
+                Incoming::Queue(queue, wakeup) => match queue.try_recv() {
                     Ok(stream) => stream,
                     Err(_) => {
-                        // What comes between the look and this rings again.
-                        let _ = bell.read();
-                        match inbox.try_recv() {
+                        // Clears the wakeup before the last check, so that no later connection is missed.
+                        let _ = wakeup.read();
+                        match queue.try_recv() {
                             Ok(stream) => stream,
                             Err(_) => return Ok(()),
                         }
@@ -122,18 +123,18 @@ impl Worker<'_> {
                 },
             };
             add(&self.counters.accepted, 1);
-            self.enter(stream);
+            self.serve_new(stream);
         }
         Ok(())
     }
 
-    /// Begins with a connection. Mostly its request is there by now; only what waits is watched.
-    fn enter(&mut self, stream: TcpStream) {
+    /// Serves a new connection, whose request has usually arrived. Registers it with epoll only if it has to wait.
+    fn serve_new(&mut self, stream: TcpStream) {
         if self.slots.len() - self.free.len() >= self.most {
             self.make_room();
         }
         let mut connection = Connection::new(stream, self.now);
-        let next = connection.advance(&mut self.lent());
+        let next = connection.advance(&mut self.shared());
         if next == Next::Close {
             add(&self.counters.closed, 1);
             return;
@@ -151,10 +152,10 @@ impl Worker<'_> {
     }
 
     fn advance(&mut self, index: usize) {
-        let mut lent =
-            Lent { scratch: &mut self.scratch, filling: &self.filling, counters: self.counters, now: self.now };
+        let mut shared =
+            Shared { scratch: &mut self.scratch, padding: &self.padding, counters: self.counters, now: self.now };
         let Some(connection) = &mut self.slots[index] else { return };
-        let next = connection.advance(&mut lent);
+        let next = connection.advance(&mut shared);
         if next == Next::Close {
             return self.close(index);
         }
@@ -168,8 +169,8 @@ impl Worker<'_> {
         }
     }
 
-    fn lent(&mut self) -> Lent<'_> {
-        Lent { scratch: &mut self.scratch, filling: &self.filling, counters: self.counters, now: self.now }
+    fn shared(&mut self) -> Shared<'_> {
+        Shared { scratch: &mut self.scratch, padding: &self.padding, counters: self.counters, now: self.now }
     }
 
     fn close(&mut self, index: usize) {
@@ -183,16 +184,16 @@ impl Worker<'_> {
         self.close(index);
     }
 
-    /// Closes connections that have not got on for longer than the server's patience.
-    fn drop_silent(&mut self) {
+    /// Closes connections without progress for longer than the server's patience.
+    fn drop_idle(&mut self) {
         self.drop_before(self.now.saturating_sub(self.run.patience));
     }
 
-    /// Closes the sixteenth of the connections that has been silent longest.
+    /// Closes the sixteenth of the connections that have been idle longest.
     fn make_room(&mut self) {
         let mut times: Vec<u64> = self.slots.iter().flatten().map(|connection| connection.since).collect();
         if times.is_empty() {
-            // Others have all descriptors: there is nothing but to wait.
+            // Other threads have all descriptors: wait for them.
             thread::sleep(Duration::from_millis(1));
             return;
         }
@@ -214,11 +215,11 @@ fn flags(next: Next) -> EpollFlags {
     if next == Next::Write { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
 }
 
-/// Accepts all connections in one thread and hands them to others in turn: what a server with one acceptor does.
+/// The acceptor: accepts all connections in one thread and passes them to the serving threads in turn.
 pub fn accept(
     run: &Run,
     listener: &TcpListener,
-    hands: &[(mpsc::SyncSender<TcpStream>, Arc<EventFd>)],
+    queues: &[(mpsc::SyncSender<TcpStream>, Arc<EventFd>)],
 ) -> Result<(), Errno> {
     let mut turn = 0;
     while !run.over.load(Ordering::Relaxed) {
@@ -233,8 +234,8 @@ pub fn accept(
                 Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO => continue,
                 Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => {
                     run.crowded.store(true, Ordering::Relaxed);
-                    for (_, bell) in hands {
-                        let _ = bell.write(1);
+                    for (_, wakeup) in queues {
+                        let _ = wakeup.write(1);
                     }
                     thread::sleep(Duration::from_millis(1));
                     continue;
@@ -242,11 +243,11 @@ pub fn accept(
                 error => return Err(error),
             },
         };
-        let (hand, bell) = &hands[turn % hands.len()];
+        let (queue, wakeup) = &queues[turn % queues.len()];
         turn += 1;
-        // A thread that has ended takes no more.
-        if hand.send(stream).is_ok() {
-            let _ = bell.write(1);
+        // Fails if the thread has ended.
+        if queue.send(stream).is_ok() {
+            let _ = wakeup.write(1);
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A server in this process, and orders of a client for it.
+//! A server in this process, and parameters of a client for it.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -16,7 +16,7 @@ use fairlane_load::traffic::{
     server::{self, Acceptors},
 };
 
-/// A server that ends with its owner.
+/// A server that ends when dropped.
 pub struct Server {
     pub at: SocketAddr,
     over: Arc<AtomicBool>,
@@ -28,20 +28,20 @@ impl Server {
         Server::patient(threads, acceptors, 30.0)
     }
 
-    /// One that closes connections silent for so many seconds.
+    /// A server that closes connections which are idle for `patience` seconds.
     pub fn patient(threads: usize, acceptors: Acceptors, patience: f64) -> Server {
         let at = "127.0.0.1:0".parse().unwrap();
         let spec = server::Spec { at, threads, acceptors, seconds: None, interval: 0.1, patience };
         let over = Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::channel();
+        let (sender, address) = mpsc::channel();
         let serving = thread::spawn({
             let over = over.clone();
-            move || server::run(&spec, &over, |at| tell.send(at).unwrap(), |_| ()).unwrap()
+            move || server::run(&spec, &over, |at| sender.send(at).unwrap(), |_| ()).unwrap()
         });
-        Server { at: told.recv().unwrap(), over, serving: Some(serving) }
+        Server { at: address.recv().unwrap(), over, serving: Some(serving) }
     }
 
-    /// Ends it; what it served.
+    /// Ends the server; returns its result.
     pub fn end(mut self) -> server::Outcome {
         self.over.store(true, Ordering::Relaxed);
         self.serving.take().unwrap().join().unwrap()
@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// Orders of a short run with one connection.
+/// Parameters of a short run with one connection.
 pub fn spec(to: SocketAddr, pattern: Pattern) -> Spec {
     Spec {
         to,
@@ -78,7 +78,7 @@ pub fn http(path: &str, keep_alive: bool) -> Pattern {
     Pattern::Http { host: "test".to_owned(), path: path.to_owned(), keep_alive }
 }
 
-/// A listener whose connections are given to `serve`, one after another, in a thread that lives as long as the test.
+/// A listener that passes its connections to `serve`, one after the other, in a thread that lives as long as the test.
 pub fn scripted(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The emulated computer, as a Xen host, as a KVM host and with native Linux: booted, used, ended.
+//! Boots the emulated PC as a Xen host, as a KVM host and with native Linux, uses it and ends it.
 
 mod hostile;
 mod restored;
@@ -22,22 +22,22 @@ use support::guest_test;
 
 fn main() -> process::ExitCode {
     let tests = vec![
-        guest_test("xen_guests_and_external_machine_talk", xen),
+        guest_test("xen_guests_and_external_machine_exchange_traffic", xen),
         guest_test("fairlane_serves_unchanged_xen_guests", fairlane),
-        guest_test("kvm_guests_and_external_machine_talk", kvm),
-        guest_test("native_linux_and_external_machine_talk", bare),
+        guest_test("kvm_guests_and_external_machine_exchange_traffic", kvm),
+        guest_test("native_linux_and_external_machine_exchange_traffic", bare),
     ];
-    // Each computer has as many CPUs as this has at most, and boots on one of them.
+    // Each emulated PC has at most as many CPUs as this host, and boots on one of them.
     libtest_mimic::run(&Arguments { test_threads: Some(2), ..Arguments::from_args() }, tests).exit_code()
 }
 
-/// Two guests on a CPU of their own, the host on another; the second has a disk where the host can serve one.
+/// Two guests on one CPU, the host on another; the second guest has a disk if the host can serve one.
 fn topology(kind: MachineKind, backend: Backend) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
         bare: false,
         proxy: false,
-        mpi: kind == MachineKind::Xen && backend == Backend::Netback,
+        mpi: kind == MachineKind::Xen && backend == Backend::Kernel,
         doctor: false,
         guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
@@ -54,7 +54,7 @@ fn topology(kind: MachineKind, backend: Backend) -> Topology {
 }
 
 fn xen() -> Result<(), Error> {
-    with(MachineKind::Xen, Backend::Netback, |machine| {
+    with(MachineKind::Xen, Backend::Kernel, |machine| {
         assert_eq!(machine.facts()["scheduler"], "credit");
         let before = machine.cpu_time()?;
         send(machine, Node::Guest(1), Node::External)?;
@@ -79,19 +79,19 @@ fn fairlane() -> Result<(), Error> {
             (Node::Guest(1), Node::External),
             (Node::External, Node::Guest(2)),
             (Node::Guest(2), Node::Guest(1)),
-            // Guests and host share the card, and hear the external machine there, not each other.
+            // Guests and host share the card and reach the external machine over it, but not each other.
             (Node::External, Node::Host),
         ] {
             send(machine, from, to)?;
         }
         ping(machine, Node::Guest(1))?;
         stream(machine, Node::External, Node::Guest(2), 2.0, || Ok(()))?;
-        // The toolstack's word counts while the guest runs.
+        // A weight set by the toolstack takes effect while the guest runs.
         dom0.output(&["xenstore-write", "/local/domain/0/backend/vif/1/0/weight", "37"])?;
         let shown = dom0.output(&["fairlane", "ctl", "show"])?;
         eprintln!("{shown}");
         assert!(shown.lines().any(|line| line.starts_with("guest-1/0") && line.contains(" 37 ")), "{shown}");
-        // A stream lasts while one daemon ends and another begins.
+        // A stream survives a restart of the daemon.
         let mut daemon = None;
         stream(machine, Node::Guest(1), Node::External, 12.0, || {
             dom0.output(&["fairlane", "ctl", "stop"])?;
@@ -99,16 +99,16 @@ fn fairlane() -> Result<(), Error> {
             Ok(())
         })?;
         restored::in_mid_transfer(machine)?;
-        // A guest dies, and is made anew.
+        // A guest is destroyed and created again.
         dom0.output(&[XL, "destroy", "guest-2"])?;
         dom0.output(&[XL, "create", "-q", "/etc/xen/guest-2.cfg"])?;
         ping(machine, Node::Guest(2))?;
         ping(machine, Node::Guest(1))?;
-        hostile::deeds(machine)?;
+        hostile::attacks(machine)?;
         eprintln!("{}", dom0.output(&["fairlane", "ctl", "stats"])?);
-        // In all that, it made no call that it is refused.
+        // In all that, the daemon made no system call that its confinement refuses.
         dom0.output(&["fairlane", "ctl", "stop"])?;
-        let log = log_of(&daemon.expect("a daemon was begun"))?;
+        let log = log_of(&daemon.expect("the daemon was restarted"))?;
         eprintln!("{log}");
         for confined in ["no capability is left", "opens the paths of its kind", "makes the system calls of its kind"] {
             assert!(log.contains(confined), "{log}");
@@ -118,7 +118,7 @@ fn fairlane() -> Result<(), Error> {
     })
 }
 
-/// What a daemon that ends has logged. It runs for longer than an answer is waited for.
+/// The log of a daemon that is ending. It runs longer than the deadline of its job.
 fn log_of(daemon: &Job) -> Result<String, Error> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -134,7 +134,7 @@ fn log_of(daemon: &Job) -> Result<String, Error> {
 /// Xen's toolstack, in dom0.
 const XL: &str = "/usr/lib/xen-4.17/bin/xl";
 
-/// What Fairlane shows of a guest's card; none if it has none.
+/// Fairlane's state of a guest's card; none if it has no such card.
 fn vif(dom0: &Agent, guest: Node) -> Result<Option<VifState>, Error> {
     let shown = dom0.output(&["fairlane", "ctl", "--json", "show"])?;
     let shown: Snapshot = serde_json::from_str(&shown).unwrap();
@@ -149,14 +149,14 @@ fn await_that(what: &str, is: impl Fn() -> Result<bool, Error>) -> Result<(), Er
         }
         thread::sleep(Duration::from_millis(200));
     }
-    panic!("in vain was waited until {what}");
+    panic!("not within 10 s: {what}");
 }
 
-/// Has the external machine ask a guest for echoes until one comes, for as long as a guest may take to boot.
+/// Pings a guest from the external machine until it replies, for as long as a guest may take to boot.
 fn ping(machine: &dyn Machine, guest: Node) -> Result<(), Error> {
     for _ in 0..20 {
-        let ask = ping::Spec { to: machine.address(guest), count: 5, interval: 0.2, patience: 2.0 };
-        let Outcome::RoundTrips(trips) = machine.agent(Node::External).run(Command::Ping(ask))? else {
+        let spec = ping::Spec { to: machine.address(guest), count: 5, interval: 0.2, patience: 2.0 };
+        let Outcome::RoundTrips(trips) = machine.agent(Node::External).run(Command::Ping(spec))? else {
             panic!("trips")
         };
         if trips.lost() < 5 {
@@ -167,7 +167,7 @@ fn ping(machine: &dyn Machine, guest: Node) -> Result<(), Error> {
     panic!("{guest} does not answer");
 }
 
-/// Streams for so many seconds, does something meanwhile, and sees to it that the stream goes on after that.
+/// Streams for some seconds, runs `meanwhile` during that, and checks that the stream goes on afterwards.
 fn stream(
     machine: &dyn Machine,
     from: Node,
@@ -175,7 +175,7 @@ fn stream(
     seconds: f64,
     meanwhile: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // On a busy computer the sender begins some seconds later.
+    // On a busy host the sender may start some seconds late.
     let receive = ReceiveSpec { port: 5002, interval: 0.5, seconds: seconds + 8.0 };
     let receiver = machine.agent(to).start_job(Command::TcpReceive(receive))?;
     receiver.started()?;
@@ -198,7 +198,7 @@ fn stream(
 }
 
 fn kvm() -> Result<(), Error> {
-    with(MachineKind::Kvm, Backend::Netback, |machine| {
+    with(MachineKind::Kvm, Backend::Kernel, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         use_disk(machine, Node::Guest(2))
@@ -206,40 +206,40 @@ fn kvm() -> Result<(), Error> {
 }
 
 fn bare() -> Result<(), Error> {
-    with(MachineKind::Box, Backend::Netback, |machine| {
+    with(MachineKind::Box, Backend::Kernel, |machine| {
         send(machine, Node::Guest(1), Node::External)?;
         send(machine, Node::External, Node::Guest(2))?;
         send(machine, Node::Guest(2), Node::Host)
     })
 }
 
-/// Boots a machine, does something with it, and ends it.
+/// Boots a machine, runs `work` on it, and ends it.
 fn with(kind: MachineKind, backend: Backend, work: impl Fn(&dyn Machine) -> Result<(), Error>) -> Result<(), Error> {
     let start = Instant::now();
-    let told = |what: &str| eprintln!("{:6.2} s {what}", start.elapsed().as_secs_f64());
+    let log = |what: &str| eprintln!("{:6.2} s {what}", start.elapsed().as_secs_f64());
     if !images::check().is_empty() {
-        images::setup(&told)?;
+        images::setup(&log)?;
     }
     let logs = env::temp_dir().join(format!("fairlane-test-{kind}-{backend}-{}", process::id()));
     fs::create_dir_all(&logs).unwrap();
-    let boot = || machine::boot(kind, &topology(kind, backend), &Clock::Wall, &logs, &told);
-    // The emulated CPU's own guests do not always come up, whatever serves them: experiments have the same second try.
+    let boot = || machine::boot(kind, &topology(kind, backend), &Clock::Wall, &logs, &log);
+    // Guests of the emulated CPU do not always come up, whatever their backend. Experiments retry once as well.
     let machine = match boot() {
         Err(silent @ Error::Boot { silent: true, .. }) => {
-            told(&format!("once more: {silent}"));
+            log(&format!("retry: {silent}"));
             boot()
         }
         first => first,
     }?;
-    told("up");
+    log("up");
     work(machine.as_ref())?;
     machine.stop()?;
-    told("ended");
+    log("ended");
     fs::remove_dir_all(logs).unwrap();
     Ok(())
 }
 
-/// Sends datagrams from one node to another. On a busy computer some may be lost, not all.
+/// Sends datagrams from one node to another. On a busy host some may be lost, but not all.
 fn send(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     let receive = ReceiveSpec { port: 5001, interval: 0.5, seconds: 3.0 };
     let receiver = machine.agent(to).start_job(Command::UdpReceive(receive))?;
@@ -254,7 +254,7 @@ fn send(machine: &dyn Machine, from: Node, to: Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has both guests take part in an exchange by MPI.
+/// Runs an all-to-all exchange by MPI on both guests.
 fn exchange(machine: &dyn Machine) -> Result<(), Error> {
     let nodes = [1, 2].map(|guest| machine.address(Node::Guest(guest)));
     let shell = mpi::ShellSpec { at: (nodes[1], 5003).into(), seconds: 65.0 };
