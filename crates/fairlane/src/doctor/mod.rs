@@ -70,15 +70,15 @@ pub struct Args {
 /// It could not look, or not change what it should.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(String);
+pub struct DoctorError(String);
 
 /// Looks, says and, if told so, changes.
 ///
 /// # Errors
-/// [`Unfit`], whatever was in the way.
+/// [`DoctorError`], whatever was in the way.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = if args.undo { undo(&args) } else { examine(&args) };
-    done.map_err(|error| Unfit(format!("{error:#}")).into())
+    done.map_err(|error| DoctorError(format!("{error:#}")).into())
 }
 
 fn undo(args: &Args) -> anyhow::Result<ExitCode> {

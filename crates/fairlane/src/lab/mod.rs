@@ -34,7 +34,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Why a name or file is no experiment.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
+pub enum ExperimentError {
     /// Neither is there.
     #[error("no experiment or file is named `{given}`; the experiments are {}", BUILT_IN.map(|(name, _)| name).join(", "))]
     Unknown {
@@ -58,15 +58,17 @@ pub enum Unfit {
 }
 
 /// The experiment of this name, or in this file.
-fn find(given: &str) -> Result<Experiment, Unfit> {
+fn find(given: &str) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == given) {
-        return Experiment::parse(&format!("experiments/{name}.toml"), text).map_err(Unfit::Wrong);
+        return Experiment::parse(&format!("experiments/{name}.toml"), text).map_err(ExperimentError::Wrong);
     }
     let path = Path::new(given);
     match std::fs::read_to_string(path) {
-        Ok(text) => Experiment::parse(given, &text).map_err(Unfit::Wrong),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unfit::Unknown { given: given.to_owned() }),
-        Err(error) => Err(Unfit::Unreadable { path: path.to_owned(), error }),
+        Ok(text) => Experiment::parse(given, &text).map_err(ExperimentError::Wrong),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ExperimentError::Unknown { given: given.to_owned() })
+        }
+        Err(error) => Err(ExperimentError::Unreadable { path: path.to_owned(), error }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs experiments and writes their results.
 
 use super::screen::Screen;
-use super::{Unfit, find};
+use super::{ExperimentError, find};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
@@ -149,7 +149,7 @@ fn place(name: &str, args: &Args) -> PathBuf {
 }
 
 /// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
-fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
+fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, ExperimentError> {
     let kind = args.machine;
     if args.clock == ClockName::Instructions && experiment.machines.contains(&kind) {
         experiment.count(kind);
@@ -158,7 +158,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     experiment.serve_by(args.backend, args.early_ack == Switch::On);
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
-        return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
+        return Err(ExperimentError::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
     }
     experiment.scale(scale);
     if args.quick {
@@ -173,9 +173,9 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
 }
 
 /// Refuses what the experiment or the machine cannot be.
-fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
+fn possible(experiment: &Experiment, args: &Args) -> Result<(), ExperimentError> {
     let (name, kind, backend) = (&experiment.name, args.machine, args.backend);
-    let refuse = |message: String| Err(Unfit::Impossible(message));
+    let refuse = |message: String| Err(ExperimentError::Impossible(message));
     if !experiment.machines.contains(&kind) {
         let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
         return refuse(format!("{name} does not run on machine {kind}; it runs on {}", kinds.join(", ")));

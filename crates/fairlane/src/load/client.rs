@@ -5,7 +5,7 @@ use super::record::{self, Measure};
 use super::repeats::Repeats;
 use super::run::{Row, Run};
 use super::target::{self, Target, parse_bytes, parse_percent, parse_source};
-use super::{Unfit, refused, show, tell};
+use super::{UsageError, refused, show, tell};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
@@ -206,9 +206,10 @@ fn default_size(pattern: Name) -> u64 {
 
 fn spec(args: &Args, target: &Target, size: u64) -> anyhow::Result<Spec> {
     let small = |name: &str, bytes: u64| {
-        u32::try_from(bytes).map_err(|_| Unfit(format!("--{name} is {bytes}: 4 GiB or more is not possible")))
+        u32::try_from(bytes).map_err(|_| UsageError(format!("--{name} is {bytes}: 4 GiB or more is not possible")))
     };
-    let sizes = || Ok::<_, Unfit>(Sizes { request: small("request", args.request)?, response: small("size", size)? });
+    let sizes =
+        || Ok::<_, UsageError>(Sizes { request: small("request", args.request)?, response: small("size", size)? });
     let pattern = match args.pattern {
         Name::Crr => Pattern::Crr(sizes()?),
         Name::Rr => Pattern::Rr(sizes()?),
@@ -221,16 +222,19 @@ fn spec(args: &Args, target: &Target, size: u64) -> anyhow::Result<Spec> {
             Pattern::Http { host: target.host.clone(), path, keep_alive: args.keep_alive }
         }
     };
-    let rate = match &args.rate {
-        None => None,
-        Some(text) if args.pattern == Name::Udp => {
-            Some(parse_rate(text).map_err(|problem| Unfit(format!("--rate {problem}")))? as f64)
-        }
-        Some(text) => {
-            let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
-            Some(rate.ok_or_else(|| Unfit(format!("--rate must be requests a second, such as 5000, not `{text}`")))?)
-        }
-    };
+    let rate =
+        match &args.rate {
+            None => None,
+            Some(text) if args.pattern == Name::Udp => {
+                Some(parse_rate(text).map_err(|problem| UsageError(format!("--rate {problem}")))? as f64)
+            }
+            Some(text) => {
+                let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
+                Some(rate.ok_or_else(|| {
+                    UsageError(format!("--rate must be requests a second, such as 5000, not `{text}`"))
+                })?)
+            }
+        };
     Ok(Spec {
         to: target.address,
         pattern,

@@ -35,12 +35,12 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 /// Orders that cannot be carried out by anybody.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(String);
+pub struct UsageError(String);
 
 /// An error of a run: its orders', or the system's.
 fn refused(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
-        std::io::ErrorKind::InvalidInput => Unfit(error.to_string()).into(),
+        std::io::ErrorKind::InvalidInput => UsageError(error.to_string()).into(),
         _ => error.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::record::{Measure, samples, spread};
 use super::run::{Run, sizes};
-use crate::out::counted;
+use crate::figures::count;
 use fairlane_load::traffic::{Pattern, client::Spec};
 use fairlane_report::stats::mean;
 use fairlane_report::text::table;
@@ -16,9 +16,9 @@ pub fn orders(spec: &Spec) -> String {
         (_, None) => ", closed loop".to_owned(),
         (_, Some(rate)) => format!(", open loop at {rate}/s"),
     };
-    let connections = counted(spec.connections, "connection");
+    let connections = count(spec.connections, "connection");
     let (name, to) = (spec.pattern.name(), spec.to);
-    format!("{name} to {to}: {connections}, {}{pace}", counted(spec.threads.min(spec.connections), "thread"))
+    format!("{name} to {to}: {connections}, {}{pace}", count(spec.threads.min(spec.connections), "thread"))
 }
 
 /// The table: a row a size.

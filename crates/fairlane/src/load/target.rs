@@ -1,6 +1,6 @@
 //! Whom to send to and from where, as people write it.
 
-use super::Unfit;
+use super::UsageError;
 use anyhow::Context;
 use fairlane_load::traffic::http::parse_size;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -26,7 +26,7 @@ pub struct Target {
 /// What is wrong with it, or that no such host is known.
 pub fn parse(text: &str) -> anyhow::Result<Target> {
     if text.starts_with("https://") {
-        return Err(Unfit(format!("{text}: a URL must begin with http://: TLS is not spoken")).into());
+        return Err(UsageError(format!("{text}: a URL must begin with http://: TLS is not spoken")).into());
     }
     let (rest, port, url) = match text.strip_prefix("http://") {
         Some(rest) => (rest, 80, true),

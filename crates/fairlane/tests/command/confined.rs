@@ -318,7 +318,7 @@ fn a_state_directory_takes_captures() {
 fn nothing_is_given_up_where_that_is_not_wanted() {
     let (place, elsewhere) = (place(), tempfile::tempdir().unwrap());
     let backend = place.up_with("--unconfined", &[]);
-    assert!(backend.began.contains("not confined: --unconfined says so"), "{}", backend.began);
+    assert!(backend.began.contains("not confined, because of --unconfined"), "{}", backend.began);
     assert!(backend.threads().iter().all(|(_, _, status)| status.contains("Seccomp:\t0\n")));
     assert_done(&place.ctl(&format!("capture web {}/web.pcap", elsewhere.path().display())), "");
 }

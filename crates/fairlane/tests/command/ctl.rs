@@ -86,7 +86,7 @@ fn captures_a_vif_into_a_new_file() {
 fn turns_early_ack_on_and_off_and_carries_flows() {
     let place = Place::with_policy();
     let _backend = place.up();
-    assert_done(&place.ctl("show flows"), "no flow is known\n");
+    assert_done(&place.ctl("show flows"), "no flows\n");
     let off = "vif `web` has no early ack: turn it on with early_ack = true\n";
     assert_refused(&place.ctl("flows export web DIR/web.flows"), 1, off);
     assert_done(&place.ctl("set web early_ack=always"), "");
