@@ -172,7 +172,7 @@ fn accept_queue() {
     clients.join().unwrap();
     let finding = first(&report, "accept-queue");
     assert_eq!((&finding["sure"], status), (&"certain".into(), Some(1)));
-    assert!(finding["seen"].as_str().unwrap().contains(" waiting of 8 at most"), "{finding:#}");
+    assert!(finding["seen"].as_str().unwrap().contains(" of at most 8 connections waiting"), "{finding:#}");
     let somaxconn = || String::from_utf8(run("cat /proc/sys/net/core/somaxconn").stdout).unwrap();
     let cookies = || String::from_utf8(run("cat /proc/sys/net/ipv4/tcp_syncookies").stdout).unwrap();
     assert_eq!((somaxconn().trim(), cookies().trim()), ("4096", "1"));
