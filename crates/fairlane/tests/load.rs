@@ -187,10 +187,10 @@ fn wrong_orders_are_named() {
     let home = home("orders");
     for (arguments, said) in [
         ("crr 127.0.0.1 --request 3", "request is 3: 12 to 67108864 is possible"),
-        ("crr 127.0.0.1 --rate fast", "--rate must be requests a second"),
+        ("crr 127.0.0.1 --rate fast", "--rate must be requests per second"),
         ("udp 127.0.0.1 --rate 7", "--rate must be a number and a unit"),
         ("stream 127.0.0.1 --rate 7", "a stream has none"),
-        ("http https://127.0.0.1/", "TLS is not spoken"),
+        ("http https://127.0.0.1/", "TLS is not supported"),
         ("http 127.0.0.1 --connections 0", "connections is 0"),
         ("rr 127.0.0.1 --seconds 0", "seconds is 0"),
     ] {
@@ -229,15 +229,15 @@ fn loss_past_the_tolerance_is_a_failure() {
     let done = run(&home, "compare native guest --max-loss 10% --reference --out out");
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(1));
-    assert!(said.contains("FAILS: guest loses no more of connections_per_second than it may at object size"), "{said}");
+    assert!(
+        said.contains("FAILS: guest loses no more of connections_per_second than allowed at object size"),
+        "{said}"
+    );
     assert!(said.contains("vSphere 5, Intel e1000e") && said.contains("HAProxy Technologies 2011"), "{said}");
     let page = ResultFile::read(&home.join("out")).unwrap();
     let titles: Vec<&str> = page.figures.iter().map(|figure| figure.title.as_str()).collect();
-    let drawn = [
-        "Connections a second by object size",
-        "Loss of connections a second by object size",
-        "Beside what was published",
-    ];
+    let drawn =
+        ["Connections per second by object size", "Loss of connections per second by object size", "Published figures"];
     assert_eq!(titles, drawn);
     // What got faster is no loss.
     assert!(run(&home, "compare guest native --max-loss 0%").status.success());

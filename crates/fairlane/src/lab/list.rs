@@ -1,4 +1,4 @@
-//! What experiments there are.
+//! Lists the experiments.
 
 use crate::out;
 use fairlane_lab::MachineKind;
@@ -6,7 +6,7 @@ use fairlane_lab::experiment::Experiment;
 use fairlane_report::text::table;
 use serde::Serialize;
 
-/// Say what experiments there are, how long each takes and what it needs
+/// List the experiments, how long each takes and what it needs
 #[derive(clap::Args)]
 pub struct Args {
     /// Print the list as JSON
@@ -14,17 +14,17 @@ pub struct Args {
     json: bool,
 }
 
-/// Seconds that booting the emulated computer with its guests takes, about.
-const BOOT: f64 = 15.0;
+/// Approximate seconds to boot the emulated machine with its guests.
+const BOOT_SECONDS: f64 = 15.0;
 
-/// An experiment, for programs.
+/// An experiment as JSON.
 #[derive(Serialize)]
 struct Listed {
     name: String,
     source: String,
     figure: String,
     machines: Vec<MachineKind>,
-    /// With booting, on the emulated computer.
+    /// With booting, on the emulated machine.
     seconds: f64,
     /// CPUs that the machine has.
     cpus: usize,
@@ -60,7 +60,7 @@ fn listed(experiment: Experiment) -> Listed {
     let of_guests = topologies().flat_map(|topology| topology.guests.iter().map(|guest| cpus(&guest.cpus)));
     let of_hosts = topologies().map(|topology| cpus(&topology.host_cpus));
     Listed {
-        seconds: experiment.seconds() + BOOT * experiment.boots() as f64,
+        seconds: experiment.seconds() + BOOT_SECONDS * experiment.boots() as f64,
         cpus: of_guests.chain(of_hosts).max().unwrap_or(0),
         guests: topologies().map(|topology| topology.guests.len()).max().unwrap_or(0),
         claims: experiment.claims.len(),
