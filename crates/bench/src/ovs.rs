@@ -15,7 +15,7 @@ const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running switch, with its database.
 pub struct OpenVSwitch {
@@ -50,7 +50,7 @@ impl OpenVSwitch {
             let error = configure(&["get", "Interface", name, "error"])?;
             ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
         }
-        switch.ready("its ports were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
+        switch.ready("its ports were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
         Ok(OpenVSwitch { _switch: switch, _database: database })
     }
 }
@@ -63,7 +63,7 @@ fn database(home: &Path, socket: &str) -> Result<Process> {
     let remote = format!("--remote=punix:{socket}");
     let words = [server.display().to_string(), file, remote, control(home, "db"), NO_CHDIR.to_owned()];
     let mut database = Process::start(&words, &environment(home))?;
-    database.ready("its socket was there", PATIENCE, || Path::new(socket).exists())?;
+    database.ready("its socket was there", STARTUP_TIMEOUT, || Path::new(socket).exists())?;
     Ok(database)
 }
 
