@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Numbers of flows.
+/// Numbers of flows to measure.
 const FLOWS: [u32; 2] = [1_000, 100_000];
 
 /// Frames per sample.

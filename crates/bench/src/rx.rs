@@ -7,7 +7,7 @@ use crate::{Bound, Run};
 use anyhow::Result;
 use fairlane_report::Figure;
 
-/// Numbers of guests.
+/// Numbers of guests to measure.
 const PORTS: [usize; 3] = [1, 2, 4];
 
 const TITLE: &str = "64-byte frames from guests into the backend";

@@ -8,7 +8,7 @@ use fairlane_report::Figure;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Numbers of ports.
+/// Numbers of ports to measure.
 const PORTS: [u32; 3] = [2, 100, 10_000];
 
 /// Decisions per sample.

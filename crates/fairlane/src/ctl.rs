@@ -52,7 +52,7 @@ enum Command {
     Capture {
         /// The vif
         vif: String,
-        /// Where to write; the backend creates the file
+        /// The file to write; the backend creates it
         #[arg(required_unless_present = "stop")]
         file: Option<PathBuf>,
         /// Largest number of bytes to record of each frame [default: all]
@@ -86,7 +86,7 @@ enum Flows {
     Export {
         /// The vif
         vif: String,
-        /// Where to write; the backend creates the file
+        /// The file to write; the backend creates it
         file: PathBuf,
     },
     /// Load a vif's flows from a file, before its guest resumes

@@ -63,9 +63,9 @@ impl Summary<'_> {
         let row = |size: u64| {
             let (sent, offered) = (self.value("datagrams_per_second", size, 0), self.value("offered", size, 2));
             let (lost, reordered) = (self.value("loss", size, 3), self.value("reordered", size, 0));
-            let came = self.value("throughput", size, 2);
+            let received = self.value("throughput", size, 2);
             let [repeats, spread] = self.repeats(size);
-            [size.to_string(), self.seconds(size), sent, offered, came, lost, reordered, repeats, spread]
+            [size.to_string(), self.seconds(size), sent, offered, received, lost, reordered, repeats, spread]
         };
         table(head, [true; 9], sizes(self.runs).into_iter().map(row).collect())
     }

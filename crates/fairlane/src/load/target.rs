@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> anyhow::Result<Target> {
 /// Parses an address, or a range of IPv4 addresses such as `10.0.0.1-10.0.0.9`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
     let wrong = || format!("`{text}` is neither an address nor a range such as 10.0.0.1-10.0.0.9");
     if let Ok(address) = text.parse() {
@@ -75,7 +75,7 @@ pub fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
 /// Parses a size such as `16k`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("`{text}` is not a size such as 512, 16k or 1m"))
 }
@@ -83,7 +83,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Parses a percentage such as `5%`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     number
