@@ -63,7 +63,7 @@ pub fn add(result: &mut ResultFile, act: &Act, measured: &Measurement) {
         add_shares(result, act, measured);
     }
     let ledger = &measured.ledger;
-    result.setting(&format!("ledger_{act_name}"), books(ledger));
+    result.setting(&format!("ledger_{act_name}"), ledger_json(ledger));
     result.value(&format!("{act_name}_drops"), ledger.drops() as f64, "frames");
     let latest = measured.lateness.iter().copied().fold(0.0, f64::max);
     result.value(&format!("{act_name}_latest_change"), latest, "ms");
@@ -103,7 +103,7 @@ fn add_shares(result: &mut ResultFile, act: &Act, measured: &Measurement) {
     }
 }
 
-fn books(ledger: &Ledger) -> serde_json::Value {
+fn ledger_json(ledger: &Ledger) -> serde_json::Value {
     json!({
         "datagrams sent": ledger.sent_datagrams,
         "frames taken from rings": ledger.taken,

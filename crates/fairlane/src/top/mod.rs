@@ -29,8 +29,8 @@ use std::time::Duration;
 
 /// Watch a running backend: the traffic of each vif, and its share of the link
 ///
-/// `due` is the share that a vif's weight gives it among the vifs that send. Waits (p50, p99) are upper bounds of histogram buckets, powers of
-/// two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
+/// `due` is the share that a vif's weight gives it among the vifs that send. Waits (p50, p99) are upper bounds of histogram
+/// buckets, powers of two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

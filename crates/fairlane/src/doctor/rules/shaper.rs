@@ -69,7 +69,7 @@ fn finding(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> 
             after.backlog,
             rate / 1e6
         ),
-        why: "the discipline enforces a rate set by an administrator: packets above it wait, and are dropped if the queue is full".to_owned(),
+        why: "the discipline enforces an administrator's rate: packets above it wait, and are dropped if the queue is full".to_owned(),
         change: vec![Remedy::by_hand(format!(
             "if the limit is not intended: tc qdisc show dev {0}, then change its rate, or tc qdisc del dev {0} root",
             after.dev
