@@ -1,4 +1,4 @@
-//! Part ack: nanoseconds that early ack takes of a frame, with few and with many flows.
+//! Part ack: nanoseconds of early ack per frame, with few and with many flows.
 
 use crate::rounds::{Contestant, compete};
 use crate::{Bound, Run};
@@ -14,27 +14,27 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Numbers of flows.
+/// Numbers of flows to measure.
 const FLOWS: [u32; 2] = [1_000, 100_000];
 
-/// Frames of one sample.
+/// Frames per sample.
 const FRAMES: u32 = 500_000;
 
-/// Frames that are shown at once: those of a full burst of the engine.
+/// Frames per burst: those of a full burst of the engine.
 const BURST: usize = 32;
 
 /// Payload of a data segment.
 const PAYLOAD: usize = 1448;
 
 const NOW: Nanos = Nanos::from_millis(1_000);
-const TITLE: &str = "Time of early ack for a frame";
+const TITLE: &str = "Time of early ack per frame";
 
-/// Measures and records.
+/// Measures all numbers of flows and adds the results.
 ///
 /// # Errors
 /// The run was interrupted.
 pub fn measure(run: &mut Run) -> Result<()> {
-    for (place, flows) in FLOWS.into_iter().enumerate() {
+    for (case, flows) in FLOWS.into_iter().enumerate() {
         let mut drained = Flows::new(flows, Mode::Auto, BURST);
         let mut watched = Flows::new(flows, Mode::Auto, BURST).watched();
         let mut alone = Flows::new(flows, Mode::Auto, 1).watched();
@@ -45,9 +45,9 @@ pub fn measure(run: &mut Run) -> Result<()> {
             Contestant::new("alone", move || alone.sample()),
             Contestant::new("acknowledged", move || early.sample()),
         ];
-        // Samples are short: more of them cost nothing.
+        // Samples are short, so there can be more.
         let figures = compete(run, &format!("ack, {flows} flows"), 3 * run.rounds, contestants)?;
-        figures.keep(run, "ack", place, "ns", |name| match name {
+        figures.add_to(run, "ack", case, "ns", |name| match name {
             "watched" => format!("ack_ns_{flows}"),
             other => format!("ack_{other}_ns_{flows}"),
         });
@@ -55,29 +55,29 @@ pub fn measure(run: &mut Run) -> Result<()> {
     run.result.figure(
         Figure::bars(TITLE)
             .caption(
-                "Data segments for the guest and the guest's ACKs for them, in bursts of 32 frames one way and then the other, of \
-                 flows in random order, in the processor's time. Drained: the guest drains its ring. Watched: it does, and a flow \
-                 opens, so that all are noted. Alone: the same, in bursts of one frame. Acknowledged: each segment is copied and acknowledged early.",
+                "Data segments for the guest and the guest's ACKs for them, alternately in bursts of 32 frames per direction, of \
+                 flows in random order, in processor time. Drained: the guest drains its ring. Watched: it does, but a flow is \
+                 opening, so all segments are tracked. Alone: as watched, in bursts of one frame. Acknowledged: each segment is copied and acknowledged early.",
             )
-            .y("a frame")
+            .y("per frame")
             .categories(FLOWS.map(|flows| format!("{flows} flows")))
             .series(["ack/drained", "ack/watched", "ack/alone", "ack/acknowledged"].map(str::to_owned)),
     );
     run.claim(
         "ack_ns_100000",
-        "Early ack takes at most 60 ns a frame of a full burst among 100,000 flows",
+        "Early ack takes at most 60 ns per frame of a full burst with 100,000 flows",
         Bound::AtMost(60.0),
         TITLE,
     );
     Ok(())
 }
 
-/// Open connections to one guest. Some get a segment each, in a burst, and acknowledge it in another.
+/// Open connections to one guest. In each turn, a burst of segments is delivered for some of them, and a burst of ACKs sent.
 struct Flows {
     early: EarlyAck<'static>,
-    /// What each was sent.
+    /// Bytes sent on each connection.
     sent: Vec<u32>,
-    /// A burst of segments for the guest, and one of ACKs of it, rewritten for the flows whose turn it is.
+    /// A burst of segments for the guest and one of its ACKs, rewritten for the flows of each turn.
     data: Vec<Vec<u8>>,
     acks: Vec<Vec<u8>>,
     sights: Vec<LookupBatch>,
@@ -86,7 +86,7 @@ struct Flows {
 
 impl Flows {
     fn new(count: u32, mode: Mode, burst: usize) -> Flows {
-        // They live as long as the process does, as a backend's do.
+        // They are never freed, like those of a backend.
         let flows = vec![Flow::default(); count as usize + 1].leak();
         let blocks = vec![Block::FREE; 1024].leak();
         let early =
@@ -104,17 +104,17 @@ impl Flows {
             flows.send(&mut [frame(flow, false, TcpFlags::SYN.with(TcpFlags::ACK), 0, 1, 0)]);
             flows.deliver(&[frame(flow, true, TcpFlags::ACK, 1, 1, 0)]);
         }
-        assert_eq!(flows.early.stats().flows, u64::from(count), "every handshake is one of a flow");
+        assert_eq!(flows.early.stats().flows, u64::from(count), "every handshake creates a flow");
         flows
     }
 
-    /// Has a connection begin, and wait for its end.
+    /// Starts a connection whose handshake stays incomplete.
     fn watched(mut self) -> Flows {
         self.deliver(&[frame(self.sent.len() as u32, true, TcpFlags::SYN, 0, 0, 0)]);
         self
     }
 
-    /// A burst for the guest.
+    /// Delivers a burst to the guest.
     fn deliver(&mut self, burst: &[Vec<u8>]) {
         self.early.look(&mut self.sights, Direction::In, heads(burst), NOW);
         for (frame, sight) in burst.iter().zip(&self.sights) {
@@ -125,7 +125,7 @@ impl Flows {
         }
     }
 
-    /// A burst of the guest.
+    /// Sends a burst from the guest.
     fn send(&mut self, burst: &mut [Vec<u8>]) {
         self.early.look(&mut self.sights, Direction::Out, heads(burst), NOW);
         for (frame, sight) in burst.iter_mut().zip(&self.sights) {
@@ -133,7 +133,7 @@ impl Flows {
         }
     }
 
-    /// Segments for some flows' guest, and the guest's ACKs.
+    /// Delivers segments of random flows, and sends the guest's ACKs.
     fn turn(&mut self) {
         let (mut data, mut acks) = (std::mem::take(&mut self.data), std::mem::take(&mut self.acks));
         for (data, ack) in data.iter_mut().zip(&mut acks) {
@@ -142,7 +142,7 @@ impl Flows {
             let first = sent.wrapping_add(1);
             *sent = sent.wrapping_add(PAYLOAD as u32);
             let last = sent.wrapping_add(1);
-            let ([a, b], [c, d]) = place(flow);
+            let ([a, b], [c, d]) = outside_address(flow);
             data[28..30].copy_from_slice(&[a, b]);
             data[34..36].copy_from_slice(&[c, d]);
             data[38..42].copy_from_slice(&first.to_be_bytes());
@@ -155,7 +155,7 @@ impl Flows {
         (self.data, self.acks) = (data, acks);
     }
 
-    /// Nanoseconds a frame, of this thread's own time: what else runs here does not count.
+    /// Nanoseconds per frame, in processor time of this thread, so that other work of the machine does not count.
     fn sample(&mut self) -> Result<f64> {
         let turns = FRAMES / (2 * self.data.len() as u32);
         let start = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
@@ -165,19 +165,19 @@ impl Flows {
     }
 }
 
-/// What is looked at of frames.
+/// The bytes of frames, as early ack expects them.
 fn heads(burst: &[Vec<u8>]) -> impl Iterator<Item = (&[u8], usize)> {
     burst.iter().map(|frame| (&frame[..], frame.len()))
 }
 
-/// The last half of a flow's address outside, and its port.
-fn place(flow: u32) -> ([u8; 2], [u8; 2]) {
+/// The last half of a flow's outside address, and its port.
+fn outside_address(flow: u32) -> ([u8; 2], [u8; 2]) {
     (((flow / 1000) as u16).to_be_bytes(), (1000 + (flow % 1000) as u16).to_be_bytes())
 }
 
 /// A frame of a flow.
 fn frame(flow: u32, inward: bool, flags: TcpFlags, sequence: u32, acknowledgment: u32, payload: usize) -> Vec<u8> {
-    let ([a, b], port) = place(flow);
+    let ([a, b], port) = outside_address(flow);
     let outside = (IpAddr::from(Ipv4Addr::new(10, 1, a, b)), u16::from_be_bytes(port));
     let inside = (IpAddr::from(Ipv4Addr::new(10, 0, 0, 2)), 80);
     let (source, destination) = if inward { (outside, inside) } else { (inside, outside) };

@@ -1,4 +1,4 @@
-//! Fairlane as the contestant: a worker with one bridge, its switch and the `fair` scheduler on.
+//! Fairlane as a contestant: a worker with one bridge, with switch and `fair` scheduler.
 
 use crate::machine::REAL_TIME;
 use crate::process;
@@ -15,26 +15,26 @@ use fairlane_port::drain::Drain;
 use fairlane_port::vhost_user::VhostUser;
 use std::path::PathBuf;
 
-/// What a policy says when it says nothing.
+/// The default of a policy.
 const DELAY: Nanos = Nanos::from_millis(10);
 
 /// A running backend.
 pub struct Backend(Worker);
 
-/// Where guests may send.
+/// The destinations of guests' frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Uplink {
-    /// To each other; there is none.
+    /// No uplink: guests send to each other.
     None,
-    /// To a sink only, which copies each frame once.
+    /// A sink, which copies each frame once. Guests send to nobody else.
     Sink,
 }
 
 impl Backend {
-    /// Listens on a socket for each guest, whose MAC address it is pinned to; on one core, or wherever there is time.
+    /// Starts a backend with a socket per guest, each restricted to one MAC address. The worker is pinned to `core`, if given.
     ///
     /// # Errors
-    /// A socket or thread cannot be made.
+    /// A socket or thread cannot be created.
     pub fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
         let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
         let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
@@ -52,7 +52,7 @@ impl Backend {
         Ok(Backend(Worker::start(vec![bridge], Monotonic::new(), core)?))
     }
 
-    /// Schedules the worker's thread as the peers' are.
+    /// Gives the worker's thread the same real-time priority as the peers'.
     ///
     /// # Errors
     /// The system refuses.
@@ -62,7 +62,7 @@ impl Backend {
         process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
     }
 
-    /// Makes sure that a rate seen by the guests is one of frames that arrived.
+    /// Checks that no frame was dropped, so that a rate measured at the guests counts frames that arrived.
     ///
     /// # Errors
     /// Frames were dropped.

@@ -1,4 +1,4 @@
-//! Part forward: how many frames of 64 bytes a backend carries between two guests, both ways at once.
+//! Part forward: the rate of 64-byte frames between two guests, in both directions at once.
 
 use crate::Run;
 use crate::backend::{Backend, Uplink};
@@ -12,10 +12,10 @@ use std::path::Path;
 
 const TITLE: &str = "64-byte frames from guest to guest";
 
-/// Measures and records.
+/// Measures all backends and adds the results.
 ///
 /// # Errors
-/// Missing programs; contestants that do not run.
+/// Missing programs, or contestants that do not run.
 pub fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
@@ -25,19 +25,19 @@ pub fn measure(run: &mut Run) -> Result<()> {
         Contestant::new("dpdk", move || theirs(seconds, real_time)),
     ];
     let mut series = vec!["forward/fairlane", "forward/dpdk"];
-    run.doing("forward: trying Open vSwitch".to_owned());
+    run.show("forward: trying Open vSwitch".to_owned());
     let ovs = try_ovs(real_time);
     match &ovs {
         Ok(()) => {
             contestants.push(Contestant::new("ovs", move || open_vswitch(seconds, real_time)));
             series.push("forward/ovs");
         }
-        Err(error) if error.is::<Missing>() => run.skip(&format!("forward beside Open vSwitch: {error}")),
+        Err(error) if error.is::<Missing>() => run.skip(&format!("forward with Open vSwitch: {error}")),
         Err(_) => return ovs,
     }
     let others: Vec<String> = contestants[1..].iter().map(|one| one.name.to_owned()).collect();
     let figures = compete(run, "forward", run.rounds, contestants)?;
-    figures.keep(run, "forward", 0, "frames/s", |name| format!("forward_64b_{name}"));
+    figures.add_to(run, "forward", 0, "frames/s", |name| format!("forward_64b_{name}"));
     for other in others {
         run.result.metric(&format!("forward_64b_vs_{other}"), &figures.ratios(&other), "");
     }
@@ -47,7 +47,7 @@ pub fn measure(run: &mut Run) -> Result<()> {
     );
     run.result.figure(
         Figure::bars(TITLE)
-            .caption("Fairlane switches by MAC address and schedules; DPDK passes whatever one port gives to the other (io); Open vSwitch has its NORMAL action. Same guests, same core.")
+            .caption("Fairlane switches by MAC address and schedules; DPDK forwards all frames of one port to the other (io); Open vSwitch uses its NORMAL action. Same guests, same core.")
             .y("frames received")
             .categories(["two guests"])
             .series(series),

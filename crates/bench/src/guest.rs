@@ -1,6 +1,6 @@
-//! Part guest: TCP from one User-Mode Linux guest to another, through Fairlane and through the kernel's bridge.
+//! Part guest: TCP between two User-Mode Linux guests, through Fairlane and through the kernel's bridge.
 //!
-//! Both pairs of guests stay up, and take turns. The stream is the agent's own; the system places every thread.
+//! Both pairs of guests stay up and run alternately. The agent makes the stream; threads are not pinned.
 
 use crate::backend::{Backend, Uplink};
 use crate::machine::{self, Missing};
@@ -19,18 +19,18 @@ const TITLE: &str = "TCP between two guests";
 
 const PORT: u16 = 5001;
 
-/// Measures and records.
+/// Measures both and adds the results.
 ///
 /// # Errors
-/// Missing programs, or no root; guests that do not run.
+/// Missing programs or permissions, or guests that do not run.
 pub fn measure(run: &mut Run) -> Result<()> {
     if !run.machine.root {
-        return Err(Missing("it makes a bridge and taps, which only root may".to_owned()).into());
+        return Err(Missing("only root can create a bridge and taps".to_owned()).into());
     }
     machine::find("ip", "iproute2")?;
     machine::find("linux.uml", "user-mode-linux")?;
     let home = tempfile::tempdir()?;
-    run.doing("guest: booting four guests".to_owned());
+    run.show("guest: booting four guests".to_owned());
     let sockets = [1, 2].map(|number| (home.path().join(format!("{number}.sock")), mac(number)));
     let backend = Backend::start(&sockets, Uplink::None, None)?;
     let ours = boot(home.path(), "fairlane", |number| fairlane_lab::Backend::VhostUser(sockets[number - 1].0.clone()))?;
@@ -43,7 +43,7 @@ pub fn measure(run: &mut Run) -> Result<()> {
     ];
     let figures = compete(run, "guest", run.rounds, contestants)?;
     backend.check_drops()?;
-    figures.keep(run, "guest_tcp", 0, "bit/s", |name| format!("guest_tcp_{name}"));
+    figures.add_to(run, "guest_tcp", 0, "bit/s", |name| format!("guest_tcp_{name}"));
     run.result.metric("guest_tcp_vs_bridge", &figures.ratios("bridge"), "");
     run.result.setting(
         "guest_tcp",
@@ -65,7 +65,7 @@ fn mac(number: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 1, number]
 }
 
-/// Two guests of one network.
+/// Two guests of the same network.
 type Pair = [Guest; 2];
 
 fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backend) -> Result<Pair> {
@@ -79,8 +79,8 @@ fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backen
             queues: 1,
         };
         let log = home.join(format!("{name}.console"));
-        // As the sources' guests have it. A kernel with 128 MiB keeps TCP's window to half a megabyte: then the round trip
-        // is what is measured.
+        // As in the papers. With 128 MiB, the kernel limits TCP's window to half a megabyte, so the round trip time would limit the
+        // rate.
         let (cpus, tools) = (1, Tools::default());
         let spec =
             GuestSpec { name, kind: Kind::Uml, cpus, memory_mib: 1024, tools, nic: Some(nic), monitor: None, log };
@@ -92,10 +92,10 @@ fn boot(home: &Path, name: &str, backend: impl Fn(usize) -> fairlane_lab::Backen
     Ok([guest(1)?, guest(2)?])
 }
 
-/// Boots two guests on a bridge in a network namespace of its own, which goes with them.
+/// Boots two guests on a bridge in a new network namespace, which is removed with them.
 fn on_bridge(home: &Path) -> Result<Pair> {
     let work = || {
-        unshare(CloneFlags::CLONE_NEWNET).context("a network namespace of its own")?;
+        unshare(CloneFlags::CLONE_NEWNET).context("cannot create a network namespace")?;
         let ip = |line: &str| process::output(&[&["ip"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
         ip("link add br0 type bridge")?;
         ip("link set br0 up")?;
@@ -105,14 +105,14 @@ fn on_bridge(home: &Path) -> Result<Pair> {
         }
         boot(home, "bridge", |number| fairlane_lab::Backend::Tap(format!("tap{number}")))
     };
-    // What a thread starts is in the thread's namespace.
+    // Processes inherit the network namespace of the thread that starts them.
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(pair) => pair,
         Err(_) => bail!("the thread that boots guests on a bridge panicked"),
     })
 }
 
-/// Bits a second that the second guest receives from the first.
+/// The rate at which the second guest receives from the first, in bits per second.
 fn stream([first, second]: &Pair, seconds: f64) -> Result<f64> {
     let receiver = second.agent().start_job(Command::TcpReceive(ReceiveSpec {
         port: PORT,

@@ -1,4 +1,4 @@
-//! Ctrl-C ends a run by way of errors, so that everything started is ended on the way out.
+//! Signals end a run with an error, so that all processes are stopped on the way out.
 
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// How often waiting looks whether it should end.
-const STEP: Duration = Duration::from_millis(50);
+/// How often a wait polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The run was told to end.
+/// The run was interrupted.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Takes SIGINT, SIGTERM and SIGHUP from now on. Called before other threads are started, which take after this one.
+/// Blocks SIGINT, SIGTERM and SIGHUP and waits for them in a thread. Call it before other threads start: they inherit the blocked signals.
 pub fn watch() -> nix::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -37,12 +37,12 @@ pub fn watch() -> nix::Result<()> {
     Ok(())
 }
 
-/// An error once the run was told to end.
+/// Returns an error once the run was interrupted.
 pub fn check() -> Result<(), Interrupted> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
 }
 
-/// Waits until `ready`, at most so long; whether it became so.
+/// Waits until `ready` returns true, for at most `limit`. Returns whether it did.
 pub fn wait(limit: Duration, mut ready: impl FnMut() -> bool) -> Result<bool, Interrupted> {
     let start = Instant::now();
     loop {
@@ -51,6 +51,6 @@ pub fn wait(limit: Duration, mut ready: impl FnMut() -> bool) -> Result<bool, In
         if ready() || left.is_zero() {
             return Ok(!left.is_zero());
         }
-        thread::sleep(left.min(STEP));
+        thread::sleep(left.min(POLL_INTERVAL));
     }
 }

@@ -1,10 +1,10 @@
-//! What this machine has and lets us do.
+//! The capabilities of this machine.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fmt, thread};
 
-/// Something that a part needs and the machine lacks: a reason to skip, not to fail.
+/// Something that a part needs and the machine lacks. The part is skipped and does not fail.
 #[derive(Debug)]
 pub struct Missing(pub String);
 
@@ -16,36 +16,36 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The machine.
+/// The capabilities of the machine.
 pub struct Machine {
-    /// Whether threads may be scheduled ahead of all ordinary ones.
+    /// Whether real-time scheduling is permitted.
     pub real_time: bool,
-    /// Whether this is root.
+    /// Whether this process runs as root.
     pub root: bool,
     cores: usize,
 }
 
-/// Round robin among threads of one priority, for of two spinning threads on a core each must have its turn.
+/// Real-time scheduling with round robin, since two spinning threads on one core must alternate.
 pub const REAL_TIME: [&str; 3] = ["chrt", "--rr", "50"];
 
 impl Machine {
-    /// Tries what cannot be read.
-    pub fn look() -> Machine {
+    /// Probes the machine.
+    pub fn probe() -> Machine {
         let [chrt, policy, priority] = REAL_TIME;
-        let tried = Command::new(chrt).args([policy, priority, "true"]).stderr(Stdio::null()).status();
+        let status = Command::new(chrt).args([policy, priority, "true"]).stderr(Stdio::null()).status();
         Machine {
-            real_time: tried.is_ok_and(|status| status.success()),
+            real_time: status.is_ok_and(|status| status.success()),
             root: nix::unistd::geteuid().is_root(),
             cores: thread::available_parallelism().map_or(1, usize::from),
         }
     }
 
-    /// Asks for two cores: one for the backend, one for its guests.
+    /// Requires two cores: one for the backend, one for its guests.
     ///
     /// # Errors
     /// [`Missing`].
     pub fn two_cores(&self) -> Result<(), Missing> {
-        if self.cores >= 2 { Ok(()) } else { Err(Missing("two cores are needed, and there is one".to_owned())) }
+        if self.cores >= 2 { Ok(()) } else { Err(Missing("two cores are needed, but there is only one".to_owned())) }
     }
 }
 
@@ -58,10 +58,10 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, Missing> {
     env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|file| file.is_file())
-        .ok_or_else(|| Missing(format!("{program} is not installed: `apt-get install {package}` brings it")))
+        .ok_or_else(|| Missing(format!("{program} is not installed: run `apt-get install {package}`")))
 }
 
-/// Packages that take part, and their versions as far as they are installed from packages.
+/// The packages of the peers that are installed, with their versions.
 pub fn versions() -> Vec<(&'static str, String)> {
     let version = |package| {
         let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output().ok()?;

@@ -1,7 +1,7 @@
-//! Fairlane beside its peers, in one run on one machine.
+//! Compares Fairlane with its peers, in one run on one machine.
 //!
-//! Absolute rates of a shared machine move by half between runs. So contestants run one after the other in short rounds,
-//! and what is reported is the ratio within each round: its median, with a 95% interval.
+//! Absolute rates on a shared machine differ by half between runs. So contestants run alternately in short rounds, and the report
+//! has the ratios within each round: their median, with a 95% interval.
 #![forbid(unsafe_code)]
 
 mod ack;
@@ -29,88 +29,88 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measures Fairlane beside DPDK, Open vSwitch and the kernel's bridge.
+/// Compares Fairlane with DPDK, Open vSwitch and the kernel's bridge.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Run this part only; may be given again.
+    /// Run only this part; can be repeated.
     #[arg(long = "part", value_name = "NAME")]
     parts: Vec<Part>,
-    /// Rounds of every comparison; each contestant runs once a round.
+    /// Rounds of every comparison; each contestant runs once per round.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
-    /// How long each contestant is measured in a round.
+    /// Seconds that each contestant is measured in a round.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// Where `result.json` and `report.html` go.
+    /// The directory for `result.json` and `report.html`.
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
 }
 
-/// What is compared.
+/// A comparison.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Frames of 64 bytes from a guest into the backend.
     Rx,
     /// Frames of 64 bytes from guest to guest.
     Forward,
-    /// Nanoseconds a scheduling decision.
+    /// Nanoseconds per scheduling decision.
     Sched,
-    /// Nanoseconds of early ack for a frame.
+    /// Nanoseconds of early ack per frame.
     Ack,
     /// TCP between two guests.
     Guest,
 }
 
-/// What a part needs to run.
+/// The state of a run, for its parts.
 pub struct Run {
-    /// Where samples, metrics, figures and claims go.
+    /// The result, to which parts add samples, metrics, figures and claims.
     pub result: ResultFile,
-    /// What the machine can do.
+    /// The machine's capabilities.
     pub machine: Machine,
     /// Rounds of every comparison.
     pub rounds: usize,
-    /// Seconds a contestant is measured in a round.
+    /// Seconds that a contestant is measured in a round.
     pub seconds: u32,
     skipped: Vec<String>,
     progress: ProgressBar,
-    /// When a line was last told where there is no terminal, in the time of `progress`.
-    told: Cell<Duration>,
+    /// When a line was last printed without a terminal, as elapsed time of `progress`.
+    last_line: Cell<Duration>,
 }
 
-/// How long nothing is told where there is no terminal, at most, while contestants take turns.
-const QUIET: Duration = Duration::from_secs(10);
+/// Minimum time between two lines about contestants without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Run {
-    /// Says what is being done: by a spinner or, where there is no terminal, in a line.
-    pub fn doing(&self, what: String) {
+    /// Shows the current work: with a spinner or, without a terminal, as a line.
+    pub fn show(&self, what: String) {
         if self.progress.is_hidden() {
-            self.told.set(self.progress.elapsed());
-            eprintln!("{} {what}", FormattedDuration(self.told.get()));
+            self.last_line.set(self.progress.elapsed());
+            eprintln!("{} {what}", FormattedDuration(self.last_line.get()));
         }
         self.progress.set_message(what);
     }
 
-    /// As [`Run::doing`], of something short among others: a line tells it only where none did for a while.
-    pub fn turn(&self, what: String) {
-        if self.progress.is_hidden() && self.progress.elapsed() < self.told.get() + QUIET {
+    /// Like [`Run::show`] for short steps: without a terminal, at most one line per [`LINE_INTERVAL`] is printed.
+    pub fn show_turn(&self, what: String) {
+        if self.progress.is_hidden() && self.progress.elapsed() < self.last_line.get() + LINE_INTERVAL {
             return;
         }
-        self.doing(what);
+        self.show(what);
     }
 
-    /// Tells a line that stays.
-    pub fn tell(&self, line: &str) {
+    /// Prints a line above the spinner.
+    pub fn print(&self, line: &str) {
         self.progress.suspend(|| eprintln!("{line}"));
     }
 
-    /// Says loudly what is not measured, and why; the result says so too.
+    /// Reports a comparison that is not measured, and why, here and in the result.
     pub fn skip(&mut self, what: &str) {
-        self.tell(&format!("SKIPPED: {what}"));
+        self.print(&format!("SKIPPED: {what}"));
         self.skipped.push(what.to_owned());
     }
 
-    /// Claims that a metric is at least, or at most, some value.
+    /// Adds a claim that a metric is at least or at most some value.
     pub fn claim(&mut self, metric: &str, text: &str, bound: Bound, figure: &str) {
         let Some(measured) = self.result.metrics.get(metric) else { return };
         let (holds, words, limit) = match bound {
@@ -130,11 +130,11 @@ impl Run {
     }
 }
 
-/// What a metric should reach.
+/// The bound of a claim.
 pub enum Bound {
-    /// No less.
+    /// The metric is at least this value.
     AtLeast(f64),
-    /// No more.
+    /// The metric is at most this value.
     AtMost(f64),
 }
 
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the parts; whether every part ran to its end and every claim holds.
+/// Runs the parts. Returns whether all of them succeeded and all claims hold.
 fn run(options: Options) -> Result<bool> {
     interrupt::watch()?;
     let progress =
@@ -161,12 +161,12 @@ fn run(options: Options) -> Result<bool> {
     progress.enable_steady_tick(Duration::from_millis(200));
     let mut run = Run {
         result: ResultFile::new("bench"),
-        machine: Machine::look(),
+        machine: Machine::probe(),
         rounds: options.repeats as usize,
         seconds: options.seconds,
         skipped: Vec::new(),
         progress,
-        told: Cell::default(),
+        last_line: Cell::default(),
     };
     let versions = machine::versions().into_iter().map(|(package, version)| (package.to_owned(), version));
     run.result.host.versions.extend(versions);
@@ -188,7 +188,7 @@ fn run(options: Options) -> Result<bool> {
             Err(error) if error.is::<interrupt::Interrupted>() => return Err(error),
             Err(error) if error.is::<Missing>() => run.skip(&format!("part {name}: {error}")),
             Err(error) => {
-                run.tell(&format!("FAILED part {name}: {error:#}"));
+                run.print(&format!("FAILED part {name}: {error:#}"));
                 failed += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! Open vSwitch with its datapath on DPDK, run privately: its database, sockets and logs in one directory, no huge pages.
+//! A private Open vSwitch with its datapath on DPDK: database, sockets and logs in one directory, without huge pages.
 
 use crate::machine::{self, Missing, REAL_TIME};
 use crate::process::{self, Process};
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 const PACKAGE: &str = "openvswitch-switch-dpdk";
 
-/// The package puts it beside the plain one, which the command on the PATH may be.
+/// The program of this package. The program on the PATH may be the one without DPDK.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running switch, with its database.
 pub struct OpenVSwitch {
@@ -24,13 +24,13 @@ pub struct OpenVSwitch {
 }
 
 impl OpenVSwitch {
-    /// Starts a switch with a port for each socket, all in one directory, and the NORMAL action: it learns MAC addresses.
+    /// Starts a switch with a port for each socket and the NORMAL action, which learns MAC addresses. The sockets are in `home`.
     ///
     /// # Errors
-    /// Missing programs, or no root; a switch that does not come up.
+    /// Missing programs or permissions, or a switch that does not start.
     pub fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
         if !nix::unistd::geteuid().is_root() {
-            return Err(Missing("Open vSwitch makes taps, which only root may".to_owned()).into());
+            return Err(Missing("Open vSwitch creates taps, which needs root".to_owned()).into());
         }
         let vsctl = machine::find("ovs-vsctl", PACKAGE)?.display().to_string();
         let program: PathBuf =
@@ -50,12 +50,12 @@ impl OpenVSwitch {
             let error = configure(&["get", "Interface", name, "error"])?;
             ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
         }
-        switch.ready("its ports were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
+        switch.ready("its ports were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
         Ok(OpenVSwitch { _switch: switch, _database: database })
     }
 }
 
-/// Makes a database and starts its server, and waits for its socket.
+/// Creates a database, starts its server, and waits for its socket.
 fn database(home: &Path, socket: &str) -> Result<Process> {
     let (tool, server) = (machine::find("ovsdb-tool", PACKAGE)?, machine::find("ovsdb-server", PACKAGE)?);
     let file = home.join("conf.db").display().to_string();
@@ -63,11 +63,11 @@ fn database(home: &Path, socket: &str) -> Result<Process> {
     let remote = format!("--remote=punix:{socket}");
     let words = [server.display().to_string(), file, remote, control(home, "db"), NO_CHDIR.to_owned()];
     let mut database = Process::start(&words, &environment(home))?;
-    database.ready("its socket was there", PATIENCE, || Path::new(socket).exists())?;
+    database.ready("its socket was there", STARTUP_TIMEOUT, || Path::new(socket).exists())?;
     Ok(database)
 }
 
-/// What the switch is told before it starts.
+/// The configuration before the switch starts.
 fn options() -> [String; 11] {
     let mask = format!("{:#x}", 1 << BACKEND);
     [
@@ -80,21 +80,21 @@ fn options() -> [String; 11] {
         "other_config:dpdk-init=true",
         &format!("other_config:pmd-cpu-mask={mask}"),
         &format!("other_config:dpdk-lcore-mask={mask}"),
-        // A pool that all ports share is larger than the memory.
+        // A pool shared by all ports would be larger than the memory.
         "other_config:per-port-memory=true",
-        // Memory without huge pages is "legacy"; unless told so, the switch asks for the other kind as well.
+        // Memory without huge pages is "legacy"; without this option, the switch requires the other kind as well.
         "other_config:dpdk-extra=\"--no-huge --legacy-mem -m 512 --no-pci --no-telemetry --file-prefix=ovs\"",
     ]
     .map(str::to_owned)
 }
 
-/// Starts the switch itself.
+/// Starts the switch.
 fn switch(home: &Path, program: &Path, database: &str, real_time: bool) -> Result<Process> {
     let mut words: Vec<String> = Vec::new();
     if real_time {
         words.extend(REAL_TIME.map(str::to_owned));
     }
-    // It makes taps that outlive it; in a network namespace of its own they go with it.
+    // The switch creates taps that outlive it; in a new network namespace they are removed with it.
     words.extend(["unshare", "--net"].map(str::to_owned));
     let database = format!("unix:{database}");
     words.extend([program.display().to_string(), database, control(home, "switch"), NO_CHDIR.to_owned()]);
@@ -107,7 +107,7 @@ fn control(home: &Path, name: &str) -> String {
     format!("--unixctl={}", home.join(format!("{name}.control")).display())
 }
 
-/// Where Open vSwitch and DPDK keep what they would keep in the system's directories.
+/// Redirects the directories of Open vSwitch and DPDK to `home`.
 fn environment(home: &Path) -> [(&str, &OsStr); 4] {
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "RUNTIME_DIRECTORY"].map(|name| (name, home.as_os_str()))
 }

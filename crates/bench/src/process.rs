@@ -1,4 +1,4 @@
-//! A program that runs beside us: in a process group of its own, its lines read, its group killed at the end.
+//! A program in its own process group: its output is read, and the group is killed at the end.
 
 use crate::interrupt;
 use anyhow::{Context, Result, bail};
@@ -13,10 +13,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Last lines that are told when the program fails.
+/// Number of last lines that an error shows.
 const TAIL: usize = 12;
 
-/// A running program. Killed with its group when dropped, and by the system when this process is killed.
+/// A running program. It is killed with its group on drop, and by the kernel if this process is killed.
 pub struct Process {
     name: String,
     child: Child,
@@ -25,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `words`, the first of which is a program, without input.
+    /// Starts a program without input. `words` are the program and its arguments.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -40,16 +40,16 @@ impl Process {
         thread::spawn(move || {
             let lines = BufReader::new(output).split(b'\n').map_while(std::io::Result::ok);
             let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-            // Ends when nobody listens any more.
+            // Ends when the receiver is dropped.
             lines.try_for_each(|line| sender.send(line))
         });
         Ok(Process { name, child, lines, tail: VecDeque::new() })
     }
 
-    /// The next line the program prints.
+    /// The next line of the program's output.
     ///
     /// # Errors
-    /// It ended, or printed nothing until `deadline`; or the run was interrupted.
+    /// The program ended, or printed nothing until `deadline`, or the run was interrupted.
     pub fn line(&mut self, deadline: Instant) -> Result<String> {
         loop {
             interrupt::check()?;
@@ -62,33 +62,33 @@ impl Process {
                     return Ok(line);
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(RecvTimeoutError::Timeout) => bail!("{} does not do what it should{}", self.name, self.said()),
-                Err(RecvTimeoutError::Disconnected) => bail!("{} ended{}", self.name, self.said()),
+                Err(RecvTimeoutError::Timeout) => bail!("{} printed nothing in time{}", self.name, self.last_lines()),
+                Err(RecvTimeoutError::Disconnected) => bail!("{} ended{}", self.name, self.last_lines()),
             }
         }
     }
 
-    /// Waits for a sign that the program is ready.
+    /// Waits until `ready` returns true. `what` describes the condition.
     ///
     /// # Errors
-    /// It ended, or is not ready in time; or the run was interrupted.
+    /// The program ended, or is not ready in time, or the run was interrupted.
     pub fn ready(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
         let mut ended = false;
         let child = &mut self.child;
-        let came = interrupt::wait(limit, || {
+        let is_ready = interrupt::wait(limit, || {
             ended = !matches!(child.try_wait(), Ok(None));
             ended || ready()
         })?;
-        if ended || !came {
+        if ended || !is_ready {
             self.tail.extend(self.lines.try_iter());
             self.tail.drain(..self.tail.len().saturating_sub(TAIL));
             let how = if ended { "ended before".to_owned() } else { format!("took over {} s for", limit.as_secs()) };
-            bail!("{} {how} {what}{}", self.name, self.said());
+            bail!("{} {how} {what}{}", self.name, self.last_lines());
         }
         Ok(())
     }
 
-    fn said(&self) -> String {
+    fn last_lines(&self) -> String {
         let lines: Vec<String> = self.tail.iter().map(|line| format!("\n    {line}")).collect();
         format!("; its last lines:{}", lines.concat())
     }
@@ -96,16 +96,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Before it is waited for, its id cannot name another group.
+        // Before the wait, its id cannot belong to another group.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
         let _ = self.child.wait();
     }
 }
 
-/// Runs a program to its end; answers what it printed.
+/// Runs a program to its end. Returns its output.
 ///
 /// # Errors
-/// It cannot be started, or fails; then its words.
+/// It cannot be started, or fails. The message has its standard error.
 pub fn output<W: AsRef<OsStr>>(words: &[W]) -> Result<String> {
     let line = || words.iter().map(|word| word.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut command = Command::new(&words[0]);

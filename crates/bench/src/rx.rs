@@ -1,4 +1,4 @@
-//! Part rx: how many frames of 64 bytes a backend takes from guests' rings, one core each for backend and guests.
+//! Part rx: the rate at which a backend takes 64-byte frames from guests' rings, with one core each for backend and guests.
 
 use crate::backend::{Backend, Uplink};
 use crate::rounds::{Contestant, compete};
@@ -7,32 +7,32 @@ use crate::{Bound, Run};
 use anyhow::Result;
 use fairlane_report::Figure;
 
-/// Numbers of guests.
+/// Numbers of guests to measure.
 const PORTS: [usize; 3] = [1, 2, 4];
 
 const TITLE: &str = "64-byte frames from guests into the backend";
 
-/// Measures and records.
+/// Measures all numbers of guests and adds the results.
 ///
 /// # Errors
-/// Missing programs; contestants that do not run.
+/// Missing programs, or contestants that do not run.
 pub fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
-    for (place, ports) in PORTS.into_iter().enumerate() {
+    for (case, ports) in PORTS.into_iter().enumerate() {
         let (seconds, real_time) = (run.seconds, run.machine.real_time);
         let contestants = vec![
             Contestant::new("fairlane", || ours(ports, seconds, real_time)),
             Contestant::new("dpdk", || theirs(ports, seconds, real_time)),
         ];
         let figures = compete(run, &format!("rx, {ports} guests"), run.rounds, contestants)?;
-        figures.keep(run, "rx", place, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
+        figures.add_to(run, "rx", case, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
         let ratio = if ports == 1 { "rx_64b_vs_dpdk".to_owned() } else { format!("rx_64b_vs_dpdk_{ports}") };
         run.result.metric(&ratio, &figures.ratios("dpdk"), "");
     }
     run.result.figure(
         Figure::bars(TITLE)
-            .caption("Fairlane with switch (an unknown address: its slowest answer), pinned sources and the fair scheduler, and a copy of each frame; DPDK's vhost backend only takes and frees. Same guests, same core.")
+            .caption("Fairlane with switch (an unknown address, its slowest case), anti-spoofing and the fair scheduler, and a copy of each frame; DPDK's vhost backend only dequeues and frees frames. Same guests, same core.")
             .y("frames taken")
             .categories(PORTS.map(|ports| if ports == 1 { "1 guest".to_owned() } else { format!("{ports} guests") }))
             .series(["rx/fairlane", "rx/dpdk"]),

@@ -1,4 +1,4 @@
-//! Part sched: nanoseconds a scheduling decision, all ports backlogged, beside a plain deficit round robin.
+//! Part sched: nanoseconds per scheduling decision with all ports backlogged, compared with a plain deficit round robin.
 
 use crate::decision::{Backlogged, SCHEDULERS};
 use crate::rounds::{Contestant, compete};
@@ -8,27 +8,27 @@ use fairlane_report::Figure;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Numbers of ports.
+/// Numbers of ports to measure.
 const PORTS: [u32; 3] = [2, 100, 10_000];
 
-/// Decisions of one sample.
+/// Decisions per sample.
 const DECISIONS: u32 = 500_000;
 
 const TITLE: &str = "Time of a scheduling decision";
 
-/// Measures and records.
+/// Measures all numbers of ports and adds the results.
 ///
 /// # Errors
 /// The run was interrupted.
 pub fn measure(run: &mut Run) -> Result<()> {
-    for (place, ports) in PORTS.into_iter().enumerate() {
+    for (case, ports) in PORTS.into_iter().enumerate() {
         let contestants = SCHEDULERS.iter().map(|(name, build)| {
             let mut backlogged = Backlogged::new(build(), ports);
             Contestant::new(name, move || sample(&mut backlogged))
         });
-        // Samples are short: more of them cost nothing.
+        // Samples are short, so there can be more.
         let figures = compete(run, &format!("sched, {ports} ports"), 3 * run.rounds, contestants.collect())?;
-        figures.keep(run, "sched", place, "ns", |name| match name {
+        figures.add_to(run, "sched", case, "ns", |name| match name {
             "fair" => format!("sched_ns_{ports}"),
             other => format!("sched_{other}_ns_{ports}"),
         });
@@ -36,8 +36,8 @@ pub fn measure(run: &mut Run) -> Result<()> {
     }
     run.result.figure(
         Figure::bars(TITLE)
-            .caption("Choosing a port and charging it, in the processor's time. A decision serves up to 32 frames.")
-            .y("a decision")
+            .caption("Selecting a port and charging it, in processor time. A decision serves up to 32 frames.")
+            .y("per decision")
             .categories(PORTS.map(|ports| format!("{ports} vifs")))
             .series(SCHEDULERS.map(|(name, _)| format!("sched/{name}"))),
     );
@@ -45,7 +45,7 @@ pub fn measure(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a decision, of this thread's own time: what else runs here does not count.
+/// Nanoseconds per decision, in processor time of this thread, so that other work of the machine does not count.
 fn sample(backlogged: &mut Backlogged) -> Result<f64> {
     let start = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
     (0..DECISIONS).for_each(|_| backlogged.decide());

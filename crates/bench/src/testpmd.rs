@@ -1,7 +1,7 @@
-//! DPDK's test program, as the guests and as the peer.
+//! DPDK's testpmd, as the guests and as a peer.
 //!
-//! The guests are virtio-user frontends of one process on core 1. They are also the one meter for every backend: what a
-//! frontend put in its ring has been taken from it, but for a ring's length, and what it received has been delivered.
+//! The guests are virtio-user frontends of one process on core 1. They also measure every backend in the same way: frames that a
+//! frontend sent have been taken by the backend, except for at most a ring's length, and frames that it received were delivered.
 
 use crate::machine::{self, Missing, REAL_TIME};
 use crate::process::Process;
@@ -11,14 +11,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The core of backends, and that of guests.
+/// The core of backends and the core of guests.
 pub const BACKEND: usize = 0;
 const GUESTS: usize = 1;
 
-/// How long a frontend may take until frames move.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait until a program is ready and frames move.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Finds DPDK's test program.
+/// Finds testpmd.
 ///
 /// # Errors
 /// [`Missing`].
@@ -36,7 +36,7 @@ pub fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
     (0..guests).map(|guest| home.join(format!("vhost{guest}"))).collect()
 }
 
-/// What guests do.
+/// What the guests do.
 #[derive(Clone, Copy)]
 pub enum Traffic {
     /// Every guest sends, and receives nothing.
@@ -56,7 +56,7 @@ pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: boo
         let (path, mac) = (socket.display(), Mac(mac(guest)));
         devices.push(format!("net_virtio_user{guest},path={path},queues=1,queue_size=1024,mac={mac}"));
         if let Traffic::Exchange = traffic {
-            // The guest's forwarding partner makes frames without end, and swallows what the guest received.
+            // The guest's forwarding partner generates frames without end, and discards those that the guest received.
             devices.push(format!("net_null{guest}"));
         }
     }
@@ -71,16 +71,16 @@ pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: boo
     Ok(Guests { process, count: sockets.len(), traffic })
 }
 
-/// Starts DPDK's own backend, and waits for its sockets.
+/// Starts DPDK's vhost backend, and waits for its sockets.
 ///
 /// # Errors
-/// It does not come up.
+/// It does not start.
 pub fn backend(home: &Path, sockets: &[PathBuf], mode: &str, real_time: bool) -> Result<Process> {
     let device = |(port, socket): (usize, &PathBuf)| format!("net_vhost{port},iface={}", socket.display());
     let devices = sockets.iter().enumerate().map(device).collect();
     let options = vec!["--".to_owned(), format!("--forward-mode={mode}")];
     let mut process = start(home, "backend", BACKEND, devices, options, real_time)?;
-    process.ready("its sockets were there", PATIENCE, || sockets.iter().all(|socket| socket.exists()))?;
+    process.ready("its sockets were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
     Ok(process)
 }
 
@@ -105,7 +105,7 @@ fn start(
     words.extend(options);
     // The mbufs must fit into the memory.
     words.extend(["--auto-start", "--total-num-mbufs=32768", "--stats-period", "1"].map(str::to_owned));
-    // Where DPDK keeps its locks, else somewhere in /var/run.
+    // The directory for DPDK's locks, which would otherwise be in /var/run.
     Process::start(&words, &[("RUNTIME_DIRECTORY", OsStr::new(home))])
 }
 
@@ -117,27 +117,27 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Frames a second, of all guests together, over so many seconds from when frames move steadily.
+    /// Frames per second of all guests together, over some seconds of steady traffic.
     ///
     /// # Errors
     /// Nothing moves, or the program ended.
     pub fn rate(&mut self, seconds: u32) -> Result<f64> {
         let start = Instant::now();
-        while self.period(start + PATIENCE)? == 0.0 {
-            ensure!(start.elapsed() < PATIENCE, "no frame moved within {} s", PATIENCE.as_secs());
+        while self.period(start + STARTUP_TIMEOUT)? == 0.0 {
+            ensure!(start.elapsed() < STARTUP_TIMEOUT, "no frame moved within {} s", STARTUP_TIMEOUT.as_secs());
         }
-        // The first period with frames began without.
-        self.period(Instant::now() + PATIENCE)?;
+        // The first period with frames may have begun without frames.
+        self.period(Instant::now() + STARTUP_TIMEOUT)?;
         let mut sum = 0.0;
         for _ in 0..seconds {
-            sum += self.period(Instant::now() + PATIENCE)?;
+            sum += self.period(Instant::now() + STARTUP_TIMEOUT)?;
         }
         Ok(sum / f64::from(seconds))
     }
 
-    /// Frames a second of the next period, about a second long by the program's own clock.
+    /// Frames per second in the next period, which lasts about a second by the program's clock.
     fn period(&mut self, deadline: Instant) -> Result<f64> {
-        // Guests' partners are ports as well.
+        // The guests' forwarding partners are ports as well.
         let (figure, step) = match self.traffic {
             Traffic::Send => ("Tx-pps:", 1),
             Traffic::Exchange => ("Rx-pps:", 2),

@@ -6,7 +6,7 @@ use fairlane_policy::CONTROL;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Which backend.
+/// The option that names a backend.
 #[derive(clap::Args)]
 pub struct Backend {
     /// The backend's control socket
@@ -15,14 +15,14 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Connects to it.
+    /// Connects to its control socket.
     ///
     /// # Errors
-    /// Nobody answers, and what can be done about it.
+    /// The connection failed. The message says what the user can do.
     pub fn connect(&self) -> anyhow::Result<Client> {
         Client::connect(&self.control).map_err(|error| match &error {
             Error::NoBackend { error: cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
-                anyhow!("{error}; only the user it runs as, or root, may ask it")
+                anyhow!("{error}; only root and the user it runs as may connect")
             }
             _ => anyhow!("{error}; start it with `fairlane up POLICY`, or name its socket with --control PATH"),
         })

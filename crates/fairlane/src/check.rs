@@ -1,14 +1,14 @@
-//! Says what is wrong with a policy file, or what it promises.
+//! Checks a policy file, and summarizes a correct one.
 
 use crate::out;
-use crate::policy_file::{self, Unfit};
+use crate::policy_file::{self, PolicyError};
 use fairlane_policy::units::format_rate;
 use fairlane_policy::{Link, Policy, Uplink};
 use fairlane_report::text::table;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Say what is wrong with a policy, all at once, or sum it up
+/// Report every problem of a policy file, or summarize a correct one
 #[derive(clap::Args)]
 pub struct Args {
     /// The policy file
@@ -18,7 +18,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What was found, for programs.
+/// The findings as JSON.
 #[derive(Serialize)]
 struct Findings {
     ok: bool,
@@ -26,7 +26,7 @@ struct Findings {
     links: Vec<Summary>,
 }
 
-/// A problem; `line` is null where the file could not be read.
+/// A problem. `line` is null if the file could not be read.
 #[derive(Serialize)]
 struct Found {
     file: String,
@@ -34,19 +34,19 @@ struct Found {
     message: String,
 }
 
-/// A link and what its vifs are promised. Rates are bits a second.
+/// A link and the rates guaranteed to its vifs, in bits per second.
 #[derive(Serialize)]
 struct Summary {
     name: String,
     scheduler: &'static str,
     rate: Option<u64>,
-    /// All `min_rate`s together.
+    /// Sum of all `min_rate`s.
     min_rates: u64,
     vifs: usize,
     uplink: String,
 }
 
-/// Prints the findings.
+/// Prints the problems, or the summary.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let read = policy_file::read(&args.policy);
     if args.json {
@@ -58,14 +58,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn findings(read: &Result<Policy, Unfit>) -> Findings {
+fn findings(read: &Result<Policy, PolicyError>) -> Findings {
     let (problems, links) = match read {
         Ok(policy) => (Vec::new(), summaries(policy)),
-        Err(Unfit::Unreadable { path, error }) => {
+        Err(PolicyError::Unreadable { path, error }) => {
             let found = Found { file: path.display().to_string(), line: None, message: error.to_string() };
             (vec![found], Vec::new())
         }
-        Err(Unfit::Wrong(problems)) => {
+        Err(PolicyError::Invalid(problems)) => {
             let found = problems.iter().map(|problem| Found {
                 file: problem.file.clone(),
                 line: Some(problem.line),
@@ -100,13 +100,13 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
 fn text(links: &[Summary]) -> String {
     let row = |link: &Summary| {
         let rate = link.rate.map_or("none".to_owned(), format_rate);
-        let promised = match (link.min_rates, link.rate) {
+        let guaranteed = match (link.min_rates, link.rate) {
             (0, _) => "none".to_owned(),
             (sum, None) => format_rate(sum),
             (sum, Some(rate)) => format!("{} ({:.0}%)", format_rate(sum), sum as f64 / rate as f64 * 100.0),
         };
         let (name, scheduler, uplink) = (link.name.clone(), link.scheduler.to_owned(), link.uplink.clone());
-        [name, scheduler, rate, promised, link.vifs.to_string(), uplink]
+        [name, scheduler, rate, guaranteed, link.vifs.to_string(), uplink]
     };
     let head = ["link", "scheduler", "rate", "min_rates", "vifs", "uplink"];
     table(head, [false, false, true, true, true, false], links.iter().map(row).collect())

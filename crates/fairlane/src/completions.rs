@@ -1,10 +1,10 @@
-//! Completions for shells, made from the command line's own definition.
+//! Shell completions, generated from the definition of the command line.
 
 use crate::{Cli, out};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-/// Print the completions of a shell
+/// Print the completions for a shell
 ///
 /// For bash: fairlane completions bash > /etc/bash_completion.d/fairlane
 #[derive(clap::Args)]
@@ -13,7 +13,7 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Prints them.
+/// Prints the completions.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "fairlane", &mut script);

@@ -1,4 +1,4 @@
-//! Shows and changes a running backend, through its control socket.
+//! Shows and changes a running backend through its control socket.
 
 use crate::backend::Backend;
 use crate::{figures, out};
@@ -28,14 +28,14 @@ pub struct Args {
 enum Command {
     /// Show links and vifs: their settings, state and share
     Show {
-        /// Show something else
+        /// Show something other than links and vifs
         #[command(subcommand)]
         what: Option<What>,
     },
     /// Change settings of a vif or link, as in the policy file
     ///
     /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, early_ack. Of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate.
-    /// One after the other, up to the first that is refused. The policy file is not written.
+    /// Settings are applied in order, up to the first that is refused. The policy file is not changed.
     Set {
         /// The vif or link
         name: String,
@@ -43,7 +43,7 @@ enum Command {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
     },
-    /// Go over to a policy file; if anything is wrong with it, the running policy stays
+    /// Load a policy file; if it has any error, the running policy is kept
     Reload {
         /// The policy file
         file: PathBuf,
@@ -52,31 +52,31 @@ enum Command {
     Capture {
         /// The vif
         vif: String,
-        /// Where to write; the backend creates the file
+        /// The file to write; the backend creates it
         #[arg(required_unless_present = "stop")]
         file: Option<PathBuf>,
-        /// Bytes recorded of a frame at most [default: all]
+        /// Largest number of bytes to record of each frame [default: all]
         #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
         snap: Option<u32>,
-        /// Size of the file at which the recording ends, such as 64MiB [default: 1GiB]
+        /// File size at which the recording ends, such as 64MiB [default: 1GiB]
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         limit: Option<u64>,
-        /// End the recording, and show what came of it
+        /// End the recording and show a summary
         #[arg(long, conflicts_with_all = ["file", "snap", "limit"])]
         stop: bool,
     },
-    /// Show what passed since the backend started: frames, bytes, waits, drops by reason
+    /// Show counters since the backend started: frames, bytes, waits, drops by reason
     Stats,
-    /// Carry the TCP flows of a vif with early ack to another backend, with what is owed to its guest
+    /// Move the TCP flows of a vif with early ack to another backend, with the data that its guest has yet to receive
     #[command(subcommand)]
     Flows(Flows),
-    /// End the backend
+    /// Stop the backend
     Stop,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Show the TCP flows that early ack knows
+    /// Show the TCP flows in early ack's tables
     Flows,
 }
 
@@ -86,25 +86,25 @@ enum Flows {
     Export {
         /// The vif
         vif: String,
-        /// Where to write; the backend creates the file
+        /// The file to write; the backend creates it
         file: PathBuf,
     },
-    /// Take over a vif's flows from a file, before its guest goes on
+    /// Load a vif's flows from a file, before its guest resumes
     Import {
         /// The vif
         vif: String,
-        /// What another backend wrote; the backend reads the file
+        /// The file that another backend exported; the backend reads it
         file: PathBuf,
     },
 }
 
-/// Reads `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE, such as weight=30")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Asks, and prints the answer.
+/// Sends the command and prints the answer.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let mut client = args.backend.connect()?;
     let json = args.json;
@@ -130,15 +130,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             answer(json, &changes, &format!("{}\n", figures::count(changes, "change")))
         }
         Command::Flows(Flows::Export { vif, file }) => {
-            let bytes = client.export_flows(&vif, &whole(&file)?)?;
+            let bytes = client.export_flows(&vif, &absolute(&file)?)?;
             answer(json, &bytes, &format!("{} written\n", figures::size(bytes)))
         }
         Command::Flows(Flows::Import { vif, file }) => {
-            let taken = client.import_flows(&vif, &whole(&file)?)?;
-            answer(json, &taken, &format!("{} taken over\n", figures::count(taken as usize, "flow")))
+            let imported = client.import_flows(&vif, &absolute(&file)?)?;
+            answer(json, &imported, &format!("{} taken over\n", figures::count(imported as usize, "flow")))
         }
         Command::Capture { vif, file: Some(file), snap, limit, .. } => {
-            client.start_capture(&vif, &whole(&file)?, snap, limit)?;
+            client.start_capture(&vif, &absolute(&file)?, snap, limit)?;
             answer(json, &(), "")
         }
         Command::Capture { vif, file: None, .. } => stop_capture(&mut client, json, &vif),
@@ -167,20 +167,20 @@ fn stop_capture(client: &mut Client, json: bool, vif: &str) -> anyhow::Result<()
     }
 }
 
-/// Prints the protocol's answer, or the same in words.
-fn answer(json: bool, answer: &impl Serialize, words: &str) -> anyhow::Result<()> {
-    if json { out::print_json(answer) } else { out::print(words) }
+/// Prints the protocol's answer as JSON, or `text`.
+fn answer(json: bool, answer: &impl Serialize, text: &str) -> anyhow::Result<()> {
+    if json { out::print_json(answer) } else { out::print(text) }
 }
 
-/// A path that means the same to the backend.
-fn whole(file: &Path) -> anyhow::Result<PathBuf> {
+/// An absolute path, since the backend has another working directory.
+fn absolute(file: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(file).with_context(|| format!("no file {}", file.display()))
 }
 
 fn set(client: &mut Client, name: &str, settings: &[(String, String)]) -> anyhow::Result<()> {
-    for (place, (key, value)) in settings.iter().enumerate() {
+    for (index, (key, value)) in settings.iter().enumerate() {
         client.set(name, key, value).map_err(|error| {
-            let done: Vec<_> = settings[..place].iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let done: Vec<_> = settings[..index].iter().map(|(key, value)| format!("{key}={value}")).collect();
             let done = if done.is_empty() { String::new() } else { format!(" ({} is set)", done.join(" ")) };
             anyhow::anyhow!("{error}{done}")
         })?;
@@ -188,7 +188,7 @@ fn set(client: &mut Client, name: &str, settings: &[(String, String)]) -> anyhow
     Ok(())
 }
 
-/// Settings, states and shares.
+/// Formats settings, states and shares.
 fn show(shown: &Snapshot) -> String {
     let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
     let link = |link: &LinkState| {
@@ -230,12 +230,13 @@ fn show(shown: &Snapshot) -> String {
     text
 }
 
-/// Counters since the start.
+/// Formats counters since the start.
 fn stats(shown: &Snapshot) -> String {
     let waits = shown.vifs.iter().map(|vif| Some(&vif.waiting));
     let waits = waits.chain(std::iter::repeat(None));
     let row = |((name, port), waits): ((String, &PortState), Option<&_>)| {
-        let waited = |part| waits.and_then(|waits| figures::waited(waits, part)).map_or("-".to_owned(), figures::time);
+        let quantile =
+            |q| waits.and_then(|waits| figures::wait_quantile(waits, q)).map_or("-".to_owned(), figures::time);
         let drops: Vec<_> = port.drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         [
             name,
@@ -243,8 +244,8 @@ fn stats(shown: &Snapshot) -> String {
             figures::size(port.sent_bytes),
             port.received_frames.to_string(),
             figures::size(port.received_bytes),
-            waited(0.5),
-            waited(0.99),
+            quantile(0.5),
+            quantile(0.99),
             if drops.is_empty() { "none".to_owned() } else { drops.join(", ") },
         ]
     };
@@ -252,10 +253,10 @@ fn stats(shown: &Snapshot) -> String {
     table(head, [false, true, true, true, true, true, true, false], ports(shown).zip(waits).map(row).collect())
 }
 
-/// What early ack knows.
+/// Formats early ack's flows.
 fn flows(shown: &[FlowState]) -> String {
     if shown.is_empty() {
-        return "no flow is known\n".to_owned();
+        return "no flows\n".to_owned();
     }
     let row = |flow: &FlowState| {
         [

@@ -1,34 +1,34 @@
-//! Measured figures as people read them. (What a policy says is written exactly, by `fairlane_policy::units`.)
+//! Measured figures, rounded for people. (Values of a policy are written exactly, by `fairlane_policy::units`.)
 
 use fairlane_engine::Waiting;
 
-/// A measured rate, in bits a second: `99.8Mbit/s`.
+/// Formats a measured rate, in bits per second: `99.8Mbit/s`.
 pub fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-/// A count of bytes: `1.5GiB`.
+/// Formats a number of bytes: `1.5GiB`.
 pub fn size(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// A time in nanoseconds: `131.1us`.
+/// Formats a time in nanoseconds: `131.1us`.
 pub fn time(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
-/// A number of things: `1 vif`, `2 vifs`.
+/// Formats a number of things: `1 vif`, `2 vifs`.
 pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A number with one decimal in the largest unit it reaches; whole in the smallest unit.
+/// Formats a number with one decimal in the largest unit it reaches; without decimals in the smallest unit.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut scaled = value;
-    for (place, unit) in units.iter().enumerate() {
-        let decimals = usize::from(place > 0);
-        // What would round up to a step is one of the next unit.
-        if scaled + 0.5 / 10f64.powi(decimals as i32) < step || place + 1 == units.len() {
+    for (index, unit) in units.iter().enumerate() {
+        let decimals = usize::from(index > 0);
+        // A value that would round up to `step` is shown in the next unit.
+        if scaled + 0.5 / 10f64.powi(decimals as i32) < step || index + 1 == units.len() {
             return format!("{scaled:.decimals$}{unit}");
         }
         scaled /= step;
@@ -36,12 +36,12 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     String::new()
 }
 
-/// The time, in nanoseconds, that this part (0 to 1) of the waits stayed below; none if there were no waits.
-/// It is a bucket's bound: the true quantile is up to half of it lower. Waits of the last bucket count as its lower end.
-pub fn waited(waiting: &Waiting, part: f64) -> Option<u64> {
+/// The quantile (0 to 1) of the waits, in nanoseconds, rounded up to the bound of its bucket; none if there were no waits.
+/// The true quantile is at least half of it. For the last bucket, which has no bound, its lower end.
+pub fn wait_quantile(waiting: &Waiting, quantile: f64) -> Option<u64> {
     let all: u64 = waiting.buckets.iter().sum();
     let last = waiting.buckets.len().checked_sub(2)?;
-    let needed = (all as f64 * part).ceil().max(1.0);
+    let needed = (all as f64 * quantile).ceil().max(1.0);
     let mut below = 0;
     let bucket = waiting.buckets.iter().position(|count| {
         below += count;
@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn figures_read_well() {
+    fn figures_have_one_decimal_and_the_largest_unit() {
         let rates = [0.0, 999.4, 999.6, 1000.0, 99_812_345.0, 999_960_000.0, 2.5e15].map(rate);
         let expected = ["0bit/s", "999bit/s", "1.0kbit/s", "1.0kbit/s", "99.8Mbit/s", "1.0Gbit/s", "2500.0Tbit/s"];
         assert_eq!(rates, expected);
@@ -66,21 +66,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waited_is_no_time() {
-        assert_eq!(waited(&Waiting::default(), 0.5), None);
+    fn without_waits_there_is_no_quantile() {
+        assert_eq!(wait_quantile(&Waiting::default(), 0.5), None);
     }
 
     proptest! {
         #[test]
         fn a_quantile_is_at_most_twice_the_true_one(
             mut waits in prop::collection::vec(0u64..1 << 34, 1..50),
-            part in 0.0..=1.0f64,
+            quantile in 0.0..=1.0f64,
         ) {
             let mut waiting = Waiting::default();
             waits.iter().for_each(|wait| waiting.record(Nanos(*wait)));
             waits.sort_unstable();
-            let rank = ((waits.len() as f64 * part).ceil() as usize).max(1);
-            let (exact, bound) = (waits[rank - 1], waited(&waiting, part).unwrap());
+            let rank = ((waits.len() as f64 * quantile).ceil() as usize).max(1);
+            let (exact, bound) = (waits[rank - 1], wait_quantile(&waiting, quantile).unwrap());
             prop_assert!(exact < bound && bound <= (2 * exact).max(1), "{exact} {bound}");
         }
     }

@@ -1,42 +1,42 @@
-//! An interrupt from the terminal: noticed between two events and while a guest is waited for, so that all that was started is also
-//! ended.
+//! SIGINT and SIGTERM as a flag, checked between two events and while waiting for a guest, so that everything that was started is
+//! also stopped.
 
 use fairlane_lab::Error;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether someone wants this process to end.
+/// Whether SIGINT or SIGTERM arrived.
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes SIGINT and SIGTERM over. To be called before other threads start, which inherit that.
+    /// Blocks SIGINT and SIGTERM and waits for them in a thread. Call it before other threads start: they inherit the blocked signals.
     ///
     /// # Errors
-    /// What the system says.
+    /// The signals cannot be blocked.
     pub fn watch() -> nix::Result<Interrupt> {
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         signals.thread_block()?;
-        let wanted = Arc::new(AtomicBool::new(false));
+        let interrupted = Arc::new(AtomicBool::new(false));
         std::thread::spawn({
-            let wanted = wanted.clone();
+            let interrupted = interrupted.clone();
             move || {
                 if signals.wait().is_ok() {
-                    wanted.store(true, Ordering::Relaxed);
+                    interrupted.store(true, Ordering::Relaxed);
                     fairlane_lab::interrupt();
                 }
             }
         });
-        Ok(Interrupt(wanted))
+        Ok(Interrupt(interrupted))
     }
 
-    /// Becomes true when someone does.
+    /// Becomes true when a signal arrives.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
     /// # Errors
-    /// [`Error::Interrupted`], if so.
+    /// [`Error::Interrupted`] once a signal arrived.
     pub fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -1,6 +1,7 @@
-//! The network path of virtual machines, measured, shared fairly, kept fast.
+//! The `fairlane` command: a network backend for virtual machines that shares links fairly, and tools to measure it.
 //!
-//! A file a subcommand. Exit status: 0 done, 1 failed, 2 wrong usage, a wrong policy or experiment. (`doctor`: 1 is findings.)
+//! Each subcommand is a module. Exit status: 0 success, 1 failure, 2 wrong usage or an invalid policy or experiment. (`doctor`: 1
+//! means findings.)
 
 #![forbid(unsafe_code)]
 
@@ -86,12 +87,12 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where nobody reads it, the exit status must do.
+            // If standard error is closed, the exit status has to do.
             let _ = writeln!(std::io::stderr(), "{error:#}");
-            let wrong = error.is::<policy_file::Unfit>()
-                || error.is::<lab::Unfit>()
-                || error.is::<load::Unfit>()
-                || error.is::<doctor::Unfit>();
+            let wrong = error.is::<policy_file::PolicyError>()
+                || error.is::<lab::ExperimentError>()
+                || error.is::<load::UsageError>()
+                || error.is::<doctor::DoctorError>();
             ExitCode::from(if wrong { 2 } else { 1 })
         }
     }

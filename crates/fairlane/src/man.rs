@@ -1,4 +1,4 @@
-//! Manual pages, made from the command line's own definition.
+//! Manual pages, generated from the definition of the command line.
 
 use crate::{Cli, out};
 use anyhow::Context;
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 /// Print the manual page, or write the pages of all subcommands
 #[derive(clap::Args)]
 pub struct Args {
-    /// An existing directory, for a page a subcommand; without it the page of fairlane itself is printed
+    /// An existing directory for one page per subcommand; without it, the page of fairlane itself is printed
     directory: Option<PathBuf>,
 }
 
-/// Prints or writes them.
+/// Prints or writes the pages.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.directory {
         Some(directory) => clap_mangen::generate_to(Cli::command(), &directory)

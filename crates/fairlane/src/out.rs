@@ -1,13 +1,13 @@
-//! Standard output, whose reader may leave at any time.
+//! Standard output, whose reader may close it at any time.
 
 use anyhow::Context;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Writes text. A reader that left (`| head`) has what it wanted, which is no error.
+/// Writes text. A closed pipe (`| head`) is no error: its reader has read enough.
 ///
 /// # Errors
-/// It cannot be written: a full disk, mostly.
+/// The write failed, most often because the disk is full.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -16,15 +16,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a value as JSON for people and programs alike.
+/// Writes a value as indented JSON.
 ///
 /// # Errors
 /// As [`print`].
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
-}
-
-/// So many of a thing, in words: `1 result`, `2 results`.
-pub fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

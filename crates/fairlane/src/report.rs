@@ -1,25 +1,26 @@
-//! Joins results into one page.
+//! Combines results into one page.
 
-use crate::out::{counted, print};
+use crate::figures::count;
+use crate::out::print;
 use anyhow::bail;
 use fairlane_report::{Error, ResultFile, find, write_figures, write_page};
 use std::path::PathBuf;
 
-/// Join results into one HTML page
+/// Combine results into one HTML page
 #[derive(clap::Args)]
 pub struct Args {
-    /// Result files, or directories with a result.json in them or anywhere below
+    /// Result files, or directories that contain a result.json at any depth
     #[arg(required = true, value_name = "DIR")]
     results: Vec<PathBuf>,
     /// The page to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// Also write each figure there, as an SVG file for a paper, slides or a README
+    /// Also write each figure to this directory, as an SVG file for a paper, slides or a README
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
 }
 
-/// Reads all results, then writes the page; says of every result that cannot be read why.
+/// Reads all results, then writes the page. Reports every result that cannot be read.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let read = find(&args.results).and_then(|files| {
         let (results, errors): (Vec<_>, Vec<_>) =
@@ -33,10 +34,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let results: Vec<_> = results.iter().collect();
     write_page(&args.out, &results)?;
-    print(&format!("{}: {}\n", args.out.display(), counted(results.len(), "result")))?;
+    print(&format!("{}: {}\n", args.out.display(), count(results.len(), "result")))?;
     if let Some(dir) = args.figures {
         let figures = write_figures(&dir, &results)?;
-        print(&format!("{}: {}\n", dir.display(), counted(figures, "figure")))?;
+        print(&format!("{}: {}\n", dir.display(), count(figures, "figure")))?;
     }
     Ok(())
 }

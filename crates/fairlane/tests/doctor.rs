@@ -1,79 +1,80 @@
-//! The doctor on causes that are there for real, each in a network namespace of its own: it names the cause first.
+//! The doctor on real causes, each in its own network namespace: the doctor must name the cause first.
 //!
-//! A machine that lets nobody make a namespace, or lacks a tool, skips them, says why, and counts them as ignored; with
+//! On a machine without a tool or the permission to create a namespace, the tests are ignored with a message; with
 //! `FAIRLANE_GUESTS=required` in the environment they fail instead.
 #![forbid(unsafe_code)]
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+#[path = "../../lab/tests/support/mod.rs"]
+mod support;
+
+use fairlane_lab::Error;
+use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
+use std::panic::resume_unwind;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
+use support::guest_test;
 
 const FAIRLANE: &str = env!("CARGO_BIN_EXE_fairlane");
-/// What every test needs. A real-time priority keeps what else runs on this machine out of a test's way.
+/// The tools that every test needs. With real-time priority, other work of this machine does not disturb a test.
 const TOOLS: [&str; 7] = ["ip", "tc", "ss", "sysctl", "taskset", "chrt", "timeout"];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Each fills processors.
+    // Each test fills processors.
     arguments.test_threads = Some(1);
     let tests = vec![
-        test("a_healthy_host_is_left_in_peace", healthy),
-        test("a_full_accept_queue_is_found_mended_and_put_back", accept_queue),
-        test("one_acceptor_on_a_busy_core_is_found", acceptor),
-        test("ports_that_ran_out_are_found", ports),
-        test("a_server_beside_a_hog_is_found_starved", starved),
+        test("a_healthy_host_has_no_findings", healthy),
+        test("a_full_accept_queue_is_found_fixed_and_undone", accept_queue),
+        test("a_single_acceptor_on_a_busy_core_is_found", acceptor),
+        test("exhausted_ports_are_found", ports),
+        test("a_starved_server_is_found", starved),
         test("a_rate_cap_is_found", rate_cap),
-        test("a_load_of_its_own_is_not_judged", own_load),
-        test("wrong_orders_are_refused", refused),
+        test("the_doctors_own_load_is_not_judged", own_load),
+        test("invalid_arguments_are_refused", refused),
     ];
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// A test on a thread of its own, in a namespace of its own, which its processes inherit.
+/// A test in its own thread and network namespace, which its processes inherit.
 fn test(name: &str, test: fn()) -> Trial {
-    Trial::ignorable_test(name, move || {
-        let missing = thread::spawn(move || {
-            if let Some(missing) = missing() {
-                return Some(missing);
-            }
+    guest_test(name, move || {
+        let run = move || {
+            enter_namespace()?;
             test();
-            None
-        });
-        match missing.join().map_err(|_| "the test failed, see above")? {
-            None => Ok(Completion::Completed),
-            Some(what) if env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") => {
-                eprintln!("SKIPPED: {what}");
-                Ok(Completion::ignored_with(what))
-            }
-            Some(what) => Err(Failed::from(what)),
-        }
+            Ok(())
+        };
+        thread::spawn(run).join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
-/// Enters a namespace; says what this machine lacks.
-fn missing() -> Option<String> {
+/// Enters a new network namespace.
+///
+/// # Errors
+/// [`Error::Missing`] if this machine lacks a permission, a tool or a second processor.
+fn enter_namespace() -> Result<(), Error> {
+    let missing = |what: String| Err(Error::Missing(what));
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        return Some(format!("no network namespace can be made here, which needs root: {error}"));
+        return missing(format!("cannot create a network namespace, which needs root: {error}"));
     }
-    let there =
+    let is_installed =
         |tool: &&str| Command::new(tool).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if let Some(tool) = TOOLS.iter().find(|tool| !there(tool)) {
-        return Some(format!("{tool} is not installed"));
+    if let Some(tool) = TOOLS.iter().find(|tool| !is_installed(tool)) {
+        return missing(format!("{tool} is not installed"));
     }
-    let raised = Command::new("chrt").args(["-f", "1", "true"]).status();
-    if !raised.is_ok_and(|status| status.success()) {
-        return Some("no real-time priority can be had here (chrt -f 1)".to_owned());
+    let real_time = Command::new("chrt").args(["-f", "1", "true"]).status();
+    if !real_time.is_ok_and(|status| status.success()) {
+        return missing("real-time priority is not permitted (chrt -f 1)".to_owned());
     }
     if last_processor() == 0 {
-        return Some("there is one processor only, and server and client need one each".to_owned());
+        return missing("there is only one processor, but server and client need one each".to_owned());
     }
     run("ip link set lo up");
-    None
+    Ok(())
 }
 
 /// Runs a command that must succeed.
@@ -90,7 +91,7 @@ fn command(line: &str) -> Command {
     command
 }
 
-/// A process that ends with its test.
+/// A process, killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -104,23 +105,23 @@ fn start(line: &str) -> Running {
     Running(command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// A server started so, and where it serves.
-fn serve(before: &str, orders: &str) -> (Running, String) {
-    let line = format!("{before} {FAIRLANE} load server --listen 127.0.0.1:0 {orders}");
+/// Starts a server, with `prefix` before its command line. Returns it with its address.
+fn serve(prefix: &str, arguments: &str) -> (Running, String) {
+    let line = format!("{prefix} {FAIRLANE} load server --listen 127.0.0.1:0 {arguments}");
     let mut child = command(&line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
     let server = Running(child);
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    errors.read_line(&mut line).unwrap();
     let at = line.trim().strip_prefix("serving at ").unwrap_or_else(|| panic!("{line}")).to_owned();
-    // What it says later must find a reader.
-    thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    // Later output must be read, or the server would block.
+    thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     (server, at)
 }
 
-/// The doctor's report and exit status. It comes before all that these tests run, so that it reads when it means to.
-fn doctor(orders: &str) -> (Value, Option<i32>) {
-    let output = command(&format!("chrt -f 3 {FAIRLANE} doctor --json {orders}")).output().unwrap();
+/// The doctor's report and exit status. It has the highest priority of all processes here, so that its readings are on time.
+fn doctor(arguments: &str) -> (Value, Option<i32>) {
+    let output = command(&format!("chrt -f 3 {FAIRLANE} doctor --json {arguments}")).output().unwrap();
     let report = serde_json::from_slice(&output.stdout);
     (report.unwrap_or_else(|error| panic!("{error}: {output:?}")), output.status.code())
 }
@@ -135,44 +136,44 @@ fn first<'a>(report: &'a Value, cause: &str) -> &'a Value {
     &report["findings"][0]
 }
 
-/// The last processor.
+/// The number of the last processor.
 fn last_processor() -> usize {
     thread::available_parallelism().map_or(1, usize::from) - 1
 }
 
-/// Requests at an easy rate. What is told of the whole machine, whose other work is none of ours, is left out.
+/// Requests at a low rate. Findings about the whole machine, which may have other work, are ignored.
 fn healthy() {
     let (_server, at) = serve("chrt -f 2", "");
     let (report, _) = doctor(&format!(
         "--seconds 1 -- chrt -f 2 {FAIRLANE} load client crr {at} --rate 300 --connections 4 --close reset --seconds 1.5"
     ));
-    let ours: Vec<_> = causes(&report)
+    let found: Vec<_> = causes(&report)
         .into_iter()
         .filter(|cause| !["steal", "processors", "budget", "hot-core", "worker"].contains(cause))
         .collect();
-    assert_eq!(ours, [""; 0], "{report:#}");
+    assert_eq!(found, [""; 0], "{report:#}");
     assert!(report["accepted_per_second"].as_f64().unwrap() > 50.0, "{report:#}");
 }
 
-/// A listener that does not accept, its backlog cut down by somaxconn.
+/// A listener that does not accept, with its backlog cut to somaxconn.
 fn accept_queue() {
     run("sysctl -w net.core.somaxconn=8");
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
-    let knock = move || {
+    let connect = move || {
         thread::sleep(Duration::from_millis(300));
-        let reached: Vec<_> =
+        let streams: Vec<_> =
             (0..40).map(|_| TcpStream::connect_timeout(&at, Duration::from_millis(20)).ok()).collect();
         thread::sleep(Duration::from_secs(1));
-        drop(reached);
+        drop(streams);
     };
     let state = env::temp_dir().join(format!("fairlane-doctor-{}.json", std::process::id()));
-    let clients = thread::spawn(knock);
+    let clients = thread::spawn(connect);
     let (report, status) = doctor(&format!("--seconds 1.5 --fix --yes --state {}", state.display()));
     clients.join().unwrap();
     let finding = first(&report, "accept-queue");
     assert_eq!((&finding["sure"], status), (&"certain".into(), Some(1)));
-    assert!(finding["seen"].as_str().unwrap().contains(" waiting of 8 at most"), "{finding:#}");
+    assert!(finding["seen"].as_str().unwrap().contains(" of at most 8 connections waiting"), "{finding:#}");
     let somaxconn = || String::from_utf8(run("cat /proc/sys/net/core/somaxconn").stdout).unwrap();
     let cookies = || String::from_utf8(run("cat /proc/sys/net/ipv4/tcp_syncookies").stdout).unwrap();
     assert_eq!((somaxconn().trim(), cookies().trim()), ("4096", "1"));
@@ -182,7 +183,7 @@ fn accept_queue() {
     assert!(fs::metadata(&state).is_err(), "the file of old values is left behind");
 }
 
-/// A server of one thread and one listener, on a processor of its own, with more clients than it can serve.
+/// A server with one thread and one listener on its own processor, with more clients than it can serve.
 fn acceptor() {
     let last = last_processor();
     let (_server, at) = serve(&format!("chrt -f 2 taskset -c {last}"), "--threads 1");
@@ -194,14 +195,14 @@ fn acceptor() {
     assert!(finding["seen"].as_str().unwrap().contains(&format!("{at} has one listener")), "{finding:#}");
 }
 
-/// A hundred ports, each kept for a minute.
+/// A range of a hundred ports, each occupied for a minute.
 fn ports() {
     run("sysctl -w net.ipv4.tcp_tw_reuse=0");
     let range = |ports: &str| {
         let setting = format!("net.ipv4.ip_local_port_range={ports}");
         assert!(command("sysctl -qw").arg(setting).status().unwrap().success());
     };
-    // The server's own port is none of the hundred, of which a listener takes one away.
+    // The server's port must be outside the hundred, since a listener occupies a port.
     range("43000 43999");
     let (_server, at) = serve("chrt -f 2", "--threads 1");
     range("42000 42099");
@@ -212,7 +213,7 @@ fn ports() {
     assert!(report["command"].as_str().unwrap().contains("ended with exit status: 1"), "{report:#}");
 }
 
-/// Two that only compute, on the server's processor and of its priority: each has its turn of 100 ms.
+/// Two busy processes on the server's processor with its priority: each runs for 100 ms in turn.
 fn starved() {
     let last = last_processor();
     let (_server, at) = serve(&format!("chrt -r 1 taskset -c {last}"), "--threads 1");
@@ -227,7 +228,7 @@ fn starved() {
     );
 }
 
-/// A token bucket on the way.
+/// A token bucket filter on the device.
 fn rate_cap() {
     run("ip link set lo mtu 1500");
     run("tc qdisc add dev lo root tbf rate 4mbit burst 16k latency 400ms");
@@ -242,7 +243,7 @@ fn rate_cap() {
 }
 
 fn own_load() {
-    // Its load has its priority: none here.
+    // The load has the doctor's priority, so none is raised here.
     let output = command(&format!("{FAIRLANE} doctor --json --load --seconds 1")).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["accepted_per_second"].as_f64().unwrap() > 100.0, "{report:#}");
@@ -256,14 +257,14 @@ fn own_load() {
 }
 
 fn refused() {
-    for (orders, sentence) in [
+    for (arguments, message) in [
         ("doctor --seconds 0", "must be a number of seconds from 0.1 to 86400"),
         ("doctor --yes", "--fix"),
         ("doctor --undo --state /nowhere/at/all", "/nowhere/at/all holds nothing to undo"),
         ("doctor -- /no/such/program", "cannot run /no/such/program: No such file or directory"),
     ] {
-        let output = command(&format!("{FAIRLANE} {orders}")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(sentence), "{orders}: {output:?}");
+        let output = command(&format!("{FAIRLANE} {arguments}")).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && errors.contains(message), "{arguments}: {output:?}");
     }
 }

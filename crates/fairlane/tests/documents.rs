@@ -1,5 +1,5 @@
-//! The documents hold together: each relative link and anchor leads somewhere, on a forge and in the book, README is short, and
-//! the reference has every command and option.
+//! Checks the documentation: all relative links and anchors are valid, on a forge and in the book; README is short; and the reference
+//! has every command and option.
 
 use pulldown_cmark::{BrokenLink, Event, LinkType, Options, Parser, Tag, TagEnd};
 use std::cell::RefCell;
@@ -8,23 +8,23 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// What README may have: a screen or two.
+/// Limits of README: a screen or two.
 const README_LINES: usize = 120;
 const README_COLUMNS: usize = 120;
 
-/// The pages beside the book.
+/// The pages outside the book.
 const OUTSIDE: [&str; 5] = ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a page refers to, and what may be referred to in it.
+/// The links, anchors and includes of a page.
 #[derive(Default)]
 struct Page {
     links: Vec<String>,
     anchors: BTreeSet<String>,
-    /// A file whose text stands in this one's place in the book.
+    /// A file that this page includes as its only content.
     includes: Option<String>,
     /// References without a definition.
     undefined: Vec<String>,
@@ -33,8 +33,8 @@ struct Page {
 impl Page {
     fn read(text: &str) -> Page {
         let undefined = RefCell::new(Vec::new());
-        let note = |broken: BrokenLink<'_>| {
-            // A word in brackets alone is a word in brackets.
+        let record = |broken: BrokenLink<'_>| {
+            // A single word in brackets is no reference.
             if broken.link_type != LinkType::Shortcut {
                 undefined.borrow_mut().push(broken.reference.to_string());
             }
@@ -42,7 +42,7 @@ impl Page {
         };
         let mut page = Page::default();
         let mut heading: Option<String> = None;
-        for event in Parser::new_with_broken_link_callback(text, Options::ENABLE_TABLES, Some(note)) {
+        for event in Parser::new_with_broken_link_callback(text, Options::ENABLE_TABLES, Some(record)) {
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     page.links.push(dest_url.to_string())
@@ -59,7 +59,7 @@ impl Page {
         Page { includes: included.map(str::to_owned), undefined: undefined.take(), ..page }
     }
 
-    /// Notes the anchor that forges and mdBook make of a heading.
+    /// Adds the anchor that forges and mdBook derive from a heading.
     fn heading(&mut self, text: &str) {
         let kept = text
             .to_lowercase()
@@ -73,21 +73,21 @@ impl Page {
     }
 }
 
-/// A path without `.` and `..`, from the root of the repository. None if it leaves that.
-fn plain(path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
+/// Normalizes a path, relative to the root of the repository, without `.` and `..`. None if it leaves the repository.
+fn normalize(path: &Path) -> Option<PathBuf> {
+    let mut normalized = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::Normal(name) => plain.push(name),
-            Component::ParentDir => plain.pop().then_some(())?,
+            Component::Normal(name) => normalized.push(name),
+            Component::ParentDir => normalized.pop().then_some(())?,
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) => return None,
         }
     }
-    Some(plain)
+    Some(normalized)
 }
 
-/// Names of all pages below a directory, from the root.
+/// Adds the names of all pages below a directory, relative to the root.
 fn pages_below(root: &Path, directory: &Path, names: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(directory)).unwrap() {
         let entry = entry.unwrap();
@@ -100,11 +100,11 @@ fn pages_below(root: &Path, directory: &Path, names: &mut Vec<PathBuf>) {
     }
 }
 
-/// The documents of a repository.
+/// The documentation of a repository.
 struct Documents {
     root: PathBuf,
     pages: BTreeMap<PathBuf, Page>,
-    /// Addresses in the book that lead on to others, as book.toml has them.
+    /// Redirects of the book, from book.toml.
     redirects: BTreeMap<String, String>,
 }
 
@@ -123,30 +123,31 @@ impl Documents {
         Documents { root: root.to_owned(), pages, redirects }
     }
 
-    /// What is wrong with the documents, a sentence each.
+    /// All problems of the documentation.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, page) in &self.pages {
-            let wrong = page.links.iter().filter_map(|link| self.wrong(name, link));
+            let wrong = page.links.iter().filter_map(|link| self.link_problem(name, link));
             problems.extend(wrong.map(|wrong| format!("{}: {wrong}", name.display())));
             let undefined =
                 page.undefined.iter().map(|reference| format!("{}: [{reference}] is not defined", name.display()));
             problems.extend(undefined);
             if let Some(included) = &page.includes {
-                problems.extend(self.wrong_include(name, included));
+                problems.extend(self.include_problems(name, included));
             }
         }
-        problems.extend(self.wrong_contents());
+        problems.extend(self.contents_problems());
         problems
     }
 
-    /// What is wrong with a link of a page.
-    fn wrong(&self, name: &Path, link: &str) -> Option<String> {
+    /// The problem of a link of a page, if any.
+    fn link_problem(&self, name: &Path, link: &str) -> Option<String> {
         if ["https://", "http://", "mailto:"].iter().any(|scheme| link.starts_with(scheme)) {
             return None;
         }
         let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
-        let target = if path.is_empty() { Some(name.to_owned()) } else { plain(&name.with_file_name("").join(path)) };
+        let target =
+            if path.is_empty() { Some(name.to_owned()) } else { normalize(&name.with_file_name("").join(path)) };
         let Some(target) = target.filter(|target| self.root.join(target).is_file()) else {
             return Some(format!("{link} is not there"));
         };
@@ -155,45 +156,45 @@ impl Documents {
         }
         let anchor = anchor?;
         let included = self.pages.get(&target).and_then(|page| Some((target.clone(), page.includes.as_ref()?)));
-        let included = included.and_then(|(target, file)| plain(&target.with_file_name("").join(file)));
+        let included = included.and_then(|(target, file)| normalize(&target.with_file_name("").join(file)));
         let found = self.pages.get(&included.unwrap_or(target)).is_some_and(|page| page.anchors.contains(anchor));
         (!found).then(|| format!("{link}: there is no such heading"))
     }
 
-    /// What is wrong with a page whose text stands elsewhere. Links of that text begin from this page's place in the book.
-    fn wrong_include(&self, name: &Path, included: &str) -> Vec<String> {
-        let place = name.with_file_name("");
-        let Some(page) = plain(&place.join(included)).and_then(|file| self.pages.get(&file)) else {
+    /// The problems of a page that includes a file. Links of that file are relative to this page in the book.
+    fn include_problems(&self, name: &Path, included: &str) -> Vec<String> {
+        let directory = name.with_file_name("");
+        let Some(page) = normalize(&directory.join(included)).and_then(|file| self.pages.get(&file)) else {
             return vec![format!("{}: {included} is not there", name.display())];
         };
         let mut problems = Vec::new();
         for link in page.links.iter().filter(|link| !link.contains("://")) {
             let path = link.split('#').next().unwrap_or_default();
-            let target = plain(&place.join(path)).unwrap_or_default();
+            let target = normalize(&directory.join(path)).unwrap_or_default();
             let address = target.strip_prefix("docs").unwrap_or(&target).with_extension("html");
             let from = format!("/{}", address.display());
             let to = self
                 .redirects
                 .get(&from)
-                .map(|to| plain(&Path::new("docs").join(&address).with_file_name("").join(to)));
-            let leads = match to {
+                .map(|to| normalize(&Path::new("docs").join(&address).with_file_name("").join(to)));
+            let is_valid = match to {
                 Some(to) => to.is_some_and(|to| self.pages.contains_key(&to.with_extension("md"))),
                 None => self.pages.contains_key(&target),
             };
-            if !leads {
+            if !is_valid {
                 problems.push(format!("{}: {link} of {included} leads nowhere in the book", name.display()));
             }
         }
         problems
     }
 
-    /// Pages that the book's contents do not name, or name twice.
-    fn wrong_contents(&self) -> Vec<String> {
+    /// Pages that are not exactly once in the book's contents.
+    fn contents_problems(&self) -> Vec<String> {
         let contents = Path::new("docs/SUMMARY.md");
         let named = self.pages[contents]
             .links
             .iter()
-            .filter_map(|link| plain(&Path::new("docs").join(link)))
+            .filter_map(|link| normalize(&Path::new("docs").join(link)))
             .collect::<Vec<_>>();
         let pages = self.pages.keys().filter(|name| name.starts_with("docs") && *name != contents);
         let times = pages.map(|page| (page, named.iter().filter(|named| *named == page).count()));
@@ -203,7 +204,7 @@ impl Documents {
 }
 
 #[test]
-fn each_link_leads_somewhere_and_each_page_is_in_the_book() {
+fn links_are_valid_and_each_page_is_in_the_book() {
     let problems = Documents::read(&root()).problems();
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
@@ -222,25 +223,25 @@ fn readme_is_short() {
     }
 }
 
-/// What of a command's help, and of its subcommands', is not in the reference.
-fn unsaid(command: &[&str], reference: &str, unsaid: &mut Vec<String>) {
+/// Adds the options and subcommands of a command that are not in the reference.
+fn add_missing(command: &[&str], reference: &str, missing: &mut Vec<String>) {
     let output = Command::new(env!("CARGO_BIN_EXE_fairlane")).args(command).arg("--help").output().unwrap();
     assert!(output.status.success(), "{command:?}");
     let help = String::from_utf8(output.stdout).unwrap();
     let options = help.lines().filter_map(|line| line.trim().strip_prefix("--"));
     let options = options.filter_map(|option| option.split(|char: char| !char.is_alphanumeric() && char != '-').next());
-    // As a word: `--rate` does not stand in for `--rate-limit`.
-    let told =
-        |word: &str| reference.split(|char: char| !char.is_alphanumeric() && char != '-').any(|told| told == word);
-    let missing = options.map(|option| format!("--{option}")).filter(|option| !told(option));
-    unsaid.extend(missing.map(|option| format!("{} {option}", command.join(" "))));
+    // As a whole word: `--rate` does not count for `--rate-limit`.
+    let has =
+        |word: &str| reference.split(|char: char| !char.is_alphanumeric() && char != '-').any(|each| each == word);
+    let absent = options.map(|option| format!("--{option}")).filter(|option| !has(option));
+    missing.extend(absent.map(|option| format!("{} {option}", command.join(" "))));
     let listed = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest.split("\n\n").next().unwrap_or_default());
     for name in listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
         let command = [command, &[name]].concat();
-        if !told(name) {
-            unsaid.push(command.join(" "));
+        if !has(name) {
+            missing.push(command.join(" "));
         }
-        self::unsaid(&command, reference, unsaid);
+        add_missing(&command, reference, missing);
     }
 }
 
@@ -248,15 +249,15 @@ fn unsaid(command: &[&str], reference: &str, unsaid: &mut Vec<String>) {
 fn every_command_and_option_is_in_the_reference() {
     let reference = fs::read_to_string(root().join("docs/reference/command-line.md")).unwrap();
     let mut missing = Vec::new();
-    unsaid(&[], &reference, &mut missing);
-    assert!(missing.is_empty(), "docs/reference/command-line.md has not\n{}", missing.join("\n"));
+    add_missing(&[], &reference, &mut missing);
+    assert!(missing.is_empty(), "not in docs/reference/command-line.md:\n{}", missing.join("\n"));
 }
 
 #[test]
-fn what_is_broken_is_found() {
-    let place = tempfile::tempdir().unwrap();
+fn problems_are_found() {
+    let root = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
-        let file = place.path().join(name);
+        let file = root.path().join(name);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
     };
@@ -276,7 +277,7 @@ fn what_is_broken_is_found() {
     write("docs/c.md", "# C\n![1](picture.svg)\n[2](https://example.com/none)\n");
     write("docs/SUMMARY.md", "- [A](a.md)\n- [B](b.md)\n- [A](a.md)\n");
     write("docs/book.toml", "[output.html.redirect]\n\"/docs/a.html\" = \"../a.html\"\n");
-    let problems = Documents::read(place.path()).problems();
+    let problems = Documents::read(root.path()).problems();
     let expected = [
         "README.md: docs/gone.md is not there",
         "README.md: docs/a.md#none: there is no such heading",

@@ -1,11 +1,13 @@
-//! The lab's commands, and in short what it measures. A machine that lacks what a test needs skips it, says why, and counts
-//! it as ignored; with `FAIRLANE_GUESTS=required` in the environment it fails instead.
+//! The lab's commands, with short experiments. On a machine that lacks something a test needs, the test is ignored with a message;
+//! with `FAIRLANE_GUESTS=required` in the environment it fails instead.
+
+mod missing;
 
 use fairlane_report::ResultFile;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use missing::skip_or_fail;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::thread;
@@ -13,15 +15,15 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let tests = vec![
-        Trial::test("the_list_says_what_there_is", list),
-        Trial::test("a_wrong_file_is_told_by_line_before_anything_starts", wrong),
-        Trial::test("a_kind_that_an_experiment_does_not_run_on_is_told", impossible),
-        Trial::ignorable_test("datagrams_are_shared_among_namespaces", native),
-        Trial::ignorable_test("lines_tell_where_it_is_without_a_terminal", lines),
-        Trial::ignorable_test("requests_pass_haproxy_and_fairlane_and_the_doctor_looks_on", requests),
-        Trial::ignorable_test("guests_exchange_by_mpi", exchange),
-        Trial::ignorable_test("an_interrupt_ends_a_boot_and_leaves_nothing", interrupt),
-        Trial::ignorable_test("xen_boots_and_its_slices_are_looked_for_in_round_trips", xen),
+        Trial::test("experiments_are_listed", list),
+        Trial::test("problems_of_a_file_are_reported_by_line_before_anything_starts", wrong),
+        Trial::test("an_unsupported_kind_of_machine_is_refused", impossible),
+        Trial::ignorable_test("datagrams_are_exchanged_between_namespaces", native),
+        Trial::ignorable_test("progress_is_printed_as_lines_without_a_terminal", lines),
+        Trial::ignorable_test("requests_pass_haproxy_and_fairlane_while_the_doctor_runs", requests),
+        Trial::ignorable_test("guests_exchange_data_by_mpi", exchange),
+        Trial::ignorable_test("an_interrupt_ends_a_boot_and_leaves_nothing_behind", interrupt),
+        Trial::ignorable_test("xen_boots_and_delays_are_measured", xen),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
@@ -44,25 +46,25 @@ fn wrong() -> Result<(), Failed> {
     let file = home.path().join("e.toml");
     std::fs::write(&file, "name = \"e\"\nguests = 3\n")?;
     let file = file.display().to_string();
-    let told = lab(&["run", &file, "--machine", "native"])?;
-    let errors = String::from_utf8(told.stderr)?;
+    let output = lab(&["run", &file, "--machine", "native"])?;
+    let errors = String::from_utf8(output.stderr)?;
     assert!(errors.contains(&format!("{file}:2: no key is named `guests`")), "{errors}");
-    assert_eq!(told.status.code(), Some(2));
-    let told = lab(&["run", "delay-pong"])?;
-    assert_eq!(told.status.code(), Some(2));
-    assert!(String::from_utf8(told.stderr)?.contains("the experiments are isolation-equal-rate"));
+    assert_eq!(output.status.code(), Some(2));
+    let output = lab(&["run", "delay-pong"])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr)?.contains("the experiments are isolation-equal-rate"));
     Ok(())
 }
 
 fn impossible() -> Result<(), Failed> {
-    let told = lab(&["run", "isolation-disk", "--machine", "native"])?;
-    let errors = String::from_utf8(told.stderr)?;
+    let output = lab(&["run", "isolation-disk", "--machine", "native"])?;
+    let errors = String::from_utf8(output.stderr)?;
     assert!(errors.contains("isolation-disk does not run on machine native; it runs on xen"), "{errors}");
-    assert_eq!(told.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(2));
     Ok(())
 }
 
-/// Runs an experiment in short; what it measures on a busy machine is not asserted, that it measures is.
+/// Runs a short experiment. The measured values are not asserted, since the machine may be busy.
 fn trial(name: &str, machine: &str, backend: &str) -> Result<Completion, Failed> {
     let out = tempfile::tempdir()?;
     let scratch = tempfile::tempdir()?;
@@ -89,38 +91,27 @@ fn trial(name: &str, machine: &str, backend: &str) -> Result<Completion, Failed>
         return skip_or_fail(errors);
     }
     let result = ResultFile::from_json(&String::from_utf8(run.stdout)?, "standard output")?;
-    judged(&result, out.path())?;
-    nothing_is_left(scratch.path())?;
+    check_result(&result, out.path())?;
+    assert_nothing_left(scratch.path())?;
     Ok(Completion::Completed)
 }
 
-/// What comes of a run that could not begin: where the machine lacks what it needs, the test may be ignored.
-fn skip_or_fail(errors: String) -> Result<Completion, Failed> {
-    let lacking = ["is not installed", "is not built", "is not there", "needs root", "was not fetched", "lab setup"];
-    let missing = lacking.iter().any(|words| errors.contains(words));
-    if missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
-        eprintln!("SKIPPED: {errors}");
-        return Ok(Completion::ignored_with(errors.trim()));
-    }
-    Err(errors.into())
-}
-
-/// Neither files nor processes of a run whose temporary files were in `scratch`.
-fn nothing_is_left(scratch: &Path) -> Result<(), Failed> {
-    assert_eq!(scratch.read_dir()?.count(), 0, "something is left behind");
-    let place = scratch.display().to_string();
-    // What was killed may still be dying.
+/// Asserts that a run with its temporary files in `scratch` has left neither files nor processes.
+fn assert_nothing_left(scratch: &Path) -> Result<(), Failed> {
+    assert_eq!(scratch.read_dir()?.count(), 0, "temporary files are left behind");
+    let directory = scratch.display().to_string();
+    // Killed processes may still be ending.
     let end = Instant::now() + Duration::from_secs(10);
-    while let Some(line) = processes_of(&place)? {
+    while let Some(line) = process_in(&directory)? {
         assert!(Instant::now() < end, "a process is left behind: {line:?}");
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }
 
-fn judged(result: &ResultFile, out: &Path) -> Result<(), Failed> {
-    // As text: a step that was not found is no number, and equal to none.
-    assert!(result.to_json() == ResultFile::read(out)?.to_json(), "what is printed is not what is written");
+fn check_result(result: &ResultFile, out: &Path) -> Result<(), Failed> {
+    // Compared as text, since values may be NaN.
+    assert!(result.to_json() == ResultFile::read(out)?.to_json(), "the printed result differs from the written one");
     assert!(out.join("report.html").is_file());
     assert!(!result.claims.is_empty() && result.holds());
     result.warnings.iter().for_each(|warning| eprintln!("WARNING: {warning}"));
@@ -141,7 +132,7 @@ fn native() -> Result<Completion, Failed> {
     trial("isolation-two-rates", "native", "kernel")
 }
 
-/// A moment of round trips in a namespace.
+/// Some round trips in a namespace.
 const SHORT: &str = r#"
 name = "short"
 source = "this test"
@@ -170,17 +161,17 @@ fn lines() -> Result<Completion, Failed> {
         .args(["lab", "run", "--machine", "native", "--out"])
         .args([&out, &file])
         .output()?;
-    let told = String::from_utf8(run.stderr)?;
+    let output = String::from_utf8(run.stderr)?;
     if !out.join("result.json").is_file() {
-        return skip_or_fail(told);
+        return skip_or_fail(output);
     }
     for step in ["  0% booting\n", "  0% guest-1: booting\n", "  0% repeat 1\n", " 50% repeat 2\n"] {
-        assert!(told.contains(step), "{step:?} is not told: {told}");
+        assert!(output.contains(step), "no {step:?} in {output}");
     }
     Ok(Completion::Completed)
 }
 
-/// A User-Mode Linux guest whose card Fairlane serves: through its HAProxy, and to a server whose backlog is short.
+/// A User-Mode Linux guest with a card of Fairlane: requests through its HAProxy, and to a server with a short backlog.
 const REQUESTS: &str = r#"
 name = "requests"
 source = "this test"
@@ -210,7 +201,7 @@ procedure = { server = 1, connections = 64, backlog = 1 }
 name = "proxy"
 procedure = { through = 1 }
 
-# On a computer with other work, the processor may come first.
+# On a machine with other work, a cause of the processor may come first.
 [[claim]]
 text = "The doctor in the guest names the queue first"
 metrics = ["queue/named/accept-queue"]
@@ -227,7 +218,7 @@ fn requests() -> Result<Completion, Failed> {
     own_trial(REQUESTS)
 }
 
-/// Runs an experiment of this test's, among User-Mode Linux guests that Fairlane serves.
+/// Runs an experiment from text, with User-Mode Linux guests and Fairlane.
 fn own_trial(experiment: &str) -> Result<Completion, Failed> {
     let home = tempfile::tempdir()?;
     let file = home.path().join("experiment.toml");
@@ -235,7 +226,7 @@ fn own_trial(experiment: &str) -> Result<Completion, Failed> {
     trial(&file.display().to_string(), "uml", "fairlane")
 }
 
-/// Guests of User-Mode Linux that exchange by Open MPI, one of them beside a program that wants its processor as well.
+/// User-Mode Linux guests that exchange data by Open MPI, one of them with a second program on its processor.
 const EXCHANGE: &str = r#"
 name = "exchange"
 source = "this test"
@@ -270,7 +261,7 @@ fn exchange() -> Result<Completion, Failed> {
     own_trial(EXCHANGE)
 }
 
-/// Interrupted as soon as the emulator is there, the lab does not wait for its guests.
+/// If it is interrupted as soon as the emulator runs, the lab does not wait for its guests.
 fn interrupt() -> Result<Completion, Failed> {
     let (out, scratch) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let mut run = Command::new(env!("CARGO_BIN_EXE_fairlane"))
@@ -284,7 +275,7 @@ fn interrupt() -> Result<Completion, Failed> {
     while !console.is_file() && run.try_wait()?.is_none() {
         thread::sleep(Duration::from_millis(10));
     }
-    // Where it has ended by itself, its words say why.
+    // If it has ended already, its errors say why.
     let _ = kill(Pid::from_raw(run.id() as i32), Signal::SIGINT);
     let ended = run.wait_with_output()?;
     let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -295,7 +286,7 @@ fn interrupt() -> Result<Completion, Failed> {
     let printed = std::fs::read_to_string(&console)?;
     assert!(!printed.contains("guest-1: "), "a guest was booted after the interrupt: {printed}");
     assert!(!out.path().join("result.json").exists());
-    nothing_is_left(scratch.path())?;
+    assert_nothing_left(scratch.path())?;
     Ok(Completion::Completed)
 }
 
@@ -303,8 +294,8 @@ fn xen() -> Result<Completion, Failed> {
     trial("delay-packet", "xen", "kernel")
 }
 
-/// The command line of a process that has files in a directory.
-fn processes_of(place: &str) -> std::io::Result<Option<String>> {
+/// The command line of a process that names a directory in its arguments.
+fn process_in(directory: &str) -> std::io::Result<Option<String>> {
     let lines = Path::new("/proc").read_dir()?.flatten().map(|entry| entry.path().join("cmdline"));
-    Ok(lines.filter_map(|path| std::fs::read_to_string(path).ok()).find(|line| line.contains(place)))
+    Ok(lines.filter_map(|path| std::fs::read_to_string(path).ok()).find(|line| line.contains(directory)))
 }

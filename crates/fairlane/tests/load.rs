@@ -1,4 +1,4 @@
-//! `fairlane load` and `fairlane compare`, as a user meets them.
+//! The commands `fairlane load` and `fairlane compare`.
 #![forbid(unsafe_code)]
 
 use fairlane_report::{Axis, ResultFile, Series};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A directory of this test's own.
+/// A new directory for a test.
 fn home(name: &str) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}"));
     let _ = std::fs::remove_dir_all(&home);
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server in a process of its own; killed if a test ends before it.
+/// A server process, killed on drop.
 struct Server {
     child: Child,
     at: String,
@@ -40,12 +40,12 @@ impl Server {
     fn start(home: &Path, arguments: &str) -> Server {
         let mut command = fairlane(home, &format!("load server --listen 127.0.0.1:0 {arguments}"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        told.read_line(&mut line).unwrap();
+        errors.read_line(&mut line).unwrap();
         let at = line.trim().strip_prefix("serving at ").unwrap_or_else(|| panic!("{line}")).to_owned();
-        // What it says later must find a reader.
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        // Later output must be read, or the server would block.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         Server { child, at }
     }
 
@@ -53,13 +53,13 @@ impl Server {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Interrupts it; its standard output.
+    /// Interrupts the server. Returns its standard output.
     fn end(mut self) -> String {
         self.signal(Signal::SIGINT);
-        let mut said = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut output = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
         assert!(self.child.wait().unwrap().success());
-        said
+        output
     }
 }
 
@@ -71,7 +71,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn every_file_is_written_and_the_server_reports_too() {
+fn client_and_server_write_all_their_files() {
     let home = home("files");
     let server = Server::start(&home, "--threads 2 --out server --interval 0.2");
     let done = run(&home, &format!("load client http {} --size 0,2k --seconds 0.4 --repeats 2 --out out", server.at));
@@ -99,7 +99,7 @@ fn every_file_is_written_and_the_server_reports_too() {
 }
 
 #[test]
-fn repeats_end_or_warn() {
+fn repeats_stop_or_warn() {
     let home = home("repeats");
     let server = Server::start(&home, "--threads 1");
     let done = run(&home, &format!("load client rr {} --seconds 0.3 --within 0% --json", server.at));
@@ -113,28 +113,28 @@ fn repeats_end_or_warn() {
 }
 
 #[test]
-fn a_server_that_dies_leaves_what_was_measured_marked_incomplete() {
+fn the_result_is_incomplete_if_the_server_dies() {
     let home = home("dies");
     let server = Server::start(&home, "--threads 1");
-    let orders = format!("load client crr {} --seconds 60 --interval 0.1 --out out", server.at);
-    let mut client = fairlane(&home, &orders).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(client.stderr.take().unwrap());
-    // The orders, then an interval: some requests are through.
+    let arguments = format!("load client crr {} --seconds 60 --interval 0.1 --out out", server.at);
+    let mut client = fairlane(&home, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(client.stderr.take().unwrap());
+    // A title, then an interval with some requests.
     for _ in 0..2 {
-        told.read_line(&mut String::new()).unwrap();
+        errors.read_line(&mut String::new()).unwrap();
     }
     drop(server);
-    let mut said = String::new();
-    told.read_to_string(&mut said).unwrap();
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
     assert_eq!(client.wait().unwrap().code(), Some(1));
-    assert!(said.contains("incomplete: ") && said.contains("So far: connections per second of "), "{said}");
+    assert!(rest.contains("incomplete: ") && rest.contains("So far: connections per second of "), "{rest}");
     let result = ResultFile::read(&home.join("out")).unwrap();
     assert_eq!(result.settings["complete"], false);
     assert!(result.metrics["connections_per_second"].value > 0.0 && result.warnings[0].starts_with("incomplete: "));
 }
 
 #[test]
-fn without_descriptors_it_says_so() {
+fn missing_file_descriptors_are_reported() {
     let home = home("descriptors");
     let server = Server::start(&home, "--threads 1");
     let command = format!(
@@ -143,19 +143,19 @@ fn without_descriptors_it_says_so() {
         server.at
     );
     let done = Command::new("sh").args(["-c", &command]).output().unwrap();
-    let said = text(&done.stderr);
+    let output = text(&done.stderr);
     assert_eq!(done.status.code(), Some(1));
-    assert!(said.contains("no file descriptors left: this process may have 40"), "{said}");
+    assert!(output.contains("no file descriptors left: this process may have 40"), "{output}");
 }
 
-/// In a network of its own with ten ports. Without the right to make one, this says so and tests nothing.
+/// In a network namespace with ten ports. Without the permission to create one, the test is skipped with a message.
 #[test]
-fn without_ports_it_says_so_and_several_sources_help() {
+fn exhausted_ports_are_reported_and_several_sources_help() {
     let home = home("ports");
-    let may = Command::new("unshare").args(["--user", "--map-root-user", "--net", "ip", "link"]).output();
-    if !may.is_ok_and(|may| may.status.success()) {
+    let unshared = Command::new("unshare").args(["--user", "--map-root-user", "--net", "ip", "link"]).output();
+    if !unshared.is_ok_and(|output| output.status.success()) {
         assert_ne!(std::env::var("FAIRLANE_GUESTS").as_deref(), Ok("required"), "unshare and ip are needed");
-        eprintln!("SKIPPED: no network namespace can be made here (unshare --user --net), ports cannot be exhausted");
+        eprintln!("SKIPPED: cannot create a network namespace (unshare --user --net), so ports cannot be exhausted");
         return;
     }
     let script = r#"
@@ -176,27 +176,27 @@ fn without_ports_it_says_so_and_several_sources_help() {
         .current_dir(&home)
         .output()
         .unwrap();
-    let said = text(&done.stdout);
-    assert!(said.contains("few 1\n") && said.contains("many 0\n"), "{done:?}");
+    let output = text(&done.stdout);
+    assert!(output.contains("few 1\n") && output.contains("many 0\n"), "{done:?}");
     let few = std::fs::read_to_string(home.join("few.err")).unwrap();
     assert!(few.contains("ports exhausted: every local port (50000 to 50009) to 127.0.0.1:8000"), "{few}");
 }
 
 #[test]
-fn wrong_orders_are_named() {
-    let home = home("orders");
-    for (arguments, said) in [
+fn invalid_arguments_are_reported() {
+    let home = home("arguments");
+    for (arguments, output) in [
         ("crr 127.0.0.1 --request 3", "request is 3: 12 to 67108864 is possible"),
-        ("crr 127.0.0.1 --rate fast", "--rate must be requests a second"),
+        ("crr 127.0.0.1 --rate fast", "--rate must be requests per second"),
         ("udp 127.0.0.1 --rate 7", "--rate must be a number and a unit"),
         ("stream 127.0.0.1 --rate 7", "a stream has none"),
-        ("http https://127.0.0.1/", "TLS is not spoken"),
+        ("http https://127.0.0.1/", "TLS is not supported"),
         ("http 127.0.0.1 --connections 0", "connections is 0"),
         ("rr 127.0.0.1 --seconds 0", "seconds is 0"),
     ] {
         let done = run(&home, &format!("load client {arguments}"));
         assert_eq!(done.status.code(), Some(2), "{arguments}: {done:?}");
-        assert!(text(&done.stderr).contains(said), "{done:?}");
+        assert!(text(&done.stderr).contains(output), "{done:?}");
     }
     let server = Server::start(&home, "");
     let done = run(&home, &format!("load server --listen {}", server.at));
@@ -204,12 +204,12 @@ fn wrong_orders_are_named() {
     assert!(text(&done.stderr).contains("cannot listen at 127.0.0.1"), "{done:?}");
 }
 
-/// A result of HTTP by size, with repeats a little apart.
+/// Writes a result of HTTP by size, with repeats that differ slightly.
 fn result(dir: &Path, scale: f64) {
     let mut result = ResultFile::new("load-http");
     let points = [0.0, 1024.0, 65536.0]
         .into_iter()
-        .flat_map(|size| [0.99, 1.0, 1.01].map(|part| [size, 20_000.0 * scale * part / (1.0 + size / 65536.0)]));
+        .flat_map(|size| [0.99, 1.0, 1.01].map(|factor| [size, 20_000.0 * scale * factor / (1.0 + size / 65536.0)]));
     let axis = Axis::new("object size", "bytes");
     result.series(Series::new("connections_per_second", "1/s", axis.clone()).points(points));
     result.series(Series::new("latency_p50", "us", axis).points([[0.0, 50.0 / scale]]));
@@ -217,34 +217,34 @@ fn result(dir: &Path, scale: f64) {
 }
 
 #[test]
-fn loss_past_the_tolerance_is_a_failure() {
+fn a_loss_above_the_limit_is_a_failure() {
     let home = home("compare");
     result(&home.join("native"), 1.0);
     result(&home.join("guest"), 0.8);
     let done = run(&home, "compare native guest");
-    let said = text(&done.stdout);
+    let output = text(&done.stdout);
     assert!(done.status.success(), "{done:?}");
-    assert!(said.contains("0.800") && said.contains("20.0% ("), "{said}");
+    assert!(output.contains("0.800") && output.contains("20.0% ("), "{output}");
     assert!(run(&home, "compare native guest --max-loss 25%").status.success());
     let done = run(&home, "compare native guest --max-loss 10% --reference --out out");
-    let said = text(&done.stdout);
+    let output = text(&done.stdout);
     assert_eq!(done.status.code(), Some(1));
-    assert!(said.contains("FAILS: guest loses no more of connections_per_second than it may at object size"), "{said}");
-    assert!(said.contains("vSphere 5, Intel e1000e") && said.contains("HAProxy Technologies 2011"), "{said}");
+    assert!(
+        output.contains("FAILS: guest loses no more of connections_per_second than allowed at object size"),
+        "{output}"
+    );
+    assert!(output.contains("vSphere 5, Intel e1000e") && output.contains("HAProxy Technologies 2011"), "{output}");
     let page = ResultFile::read(&home.join("out")).unwrap();
     let titles: Vec<&str> = page.figures.iter().map(|figure| figure.title.as_str()).collect();
-    let drawn = [
-        "Connections a second by object size",
-        "Loss of connections a second by object size",
-        "Beside what was published",
-    ];
-    assert_eq!(titles, drawn);
-    // What got faster is no loss.
+    let expected =
+        ["Connections per second by object size", "Loss of connections per second by object size", "Published figures"];
+    assert_eq!(titles, expected);
+    // A gain is no loss.
     assert!(run(&home, "compare guest native --max-loss 0%").status.success());
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn incomparable_results_are_reported() {
     let home = home("incomparable");
     result(&home.join("http"), 1.0);
     ResultFile::new("other").value("height", 1.0, "m").write(&home.join("other")).unwrap();

@@ -1,4 +1,4 @@
-//! `fairlane report`: results into one page, and what is said of results that are none.
+//! `fairlane report`: combines results into one page, and reports invalid ones.
 #![forbid(unsafe_code)]
 
 use fairlane_report::ResultFile;
@@ -11,7 +11,7 @@ fn report(home: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn results_are_joined_or_named() {
+fn results_are_combined_and_invalid_ones_reported() {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
     let _ = fs::remove_dir_all(&home);
     for (run, machine) in [("out/a", "xen"), ("out/b", "kvm")] {
@@ -27,12 +27,12 @@ fn results_are_joined_or_named() {
     fs::write(home.join("out/b/result.json"), r#"{"schema": "fairlane-result/9"}"#).unwrap();
     fs::create_dir(home.join("empty")).unwrap();
     let done = report(&home, &["out", "absent", "--out", "other.html"]);
-    let said = String::from_utf8_lossy(&done.stderr);
+    let errors = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1));
-    assert!(said.contains("out/b/result.json: schema is `fairlane-result/9`"), "{said}");
-    assert!(said.contains("cannot read absent"), "{said}");
+    assert!(errors.contains("out/b/result.json: schema is `fairlane-result/9`"), "{errors}");
+    assert!(errors.contains("cannot read absent"), "{errors}");
     assert!(!home.join("other.html").exists());
     let done = report(&home, &["empty"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(said.contains("empty: holds no result.json"), "{said}");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(errors.contains("empty: holds no result.json"), "{errors}");
 }

@@ -1,4 +1,4 @@
-//! Compares results with a base: what is lost, size by size, and whether that is too much.
+//! Compares results with a base: the loss for each size, and whether it is too high.
 
 mod page;
 mod pairs;
@@ -13,19 +13,19 @@ use std::process::ExitCode;
 
 /// Compare results with a base, size by size
 ///
-/// Rates count as lost where they are lower than the base's; times and counts are shown, and judged by nobody. Exit status 1
-/// says that more than --max-loss is lost, or that a result is incomplete.
+/// A rate lower than the base's counts as a loss; times and counts are shown, but not judged. Exit status 1 means that a loss
+/// exceeds --max-loss, or that a result is incomplete.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The result all others are compared with: a result.json, or the directory it is in
+    /// The result to compare with: a result.json, or its directory
     base: PathBuf,
-    /// The others
+    /// The results to compare
     #[arg(required = true)]
     others: Vec<PathBuf>,
-    /// The most that may be lost of any rate, in per cent
+    /// Largest acceptable loss of any rate, in percent
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     max_loss: Option<f64>,
-    /// Show what was published beside it, with its origin
+    /// Also show published figures, with their origin
     #[arg(long)]
     reference: bool,
     /// Write result.json and report.html
@@ -36,25 +36,25 @@ pub struct Args {
     json: bool,
 }
 
-/// A result and what it is called beside others.
+/// A result with its label.
 pub struct Named {
     label: String,
     result: ResultFile,
 }
 
-/// Compares, shows, writes.
+/// Compares results; shows and writes the comparison.
 ///
 /// # Errors
-/// Results that cannot be read, or that have nothing in common.
+/// A result cannot be read, or two have nothing in common.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let base = read(&args.base)?;
     let others = args.others.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let all = labelled(base, others);
+    let all = with_labels(base, others);
     let mut pairs: Vec<Pair> = Vec::new();
     for other in &all[1..] {
         let found = pairs::pairs(&all[0], other);
         if found.is_empty() {
-            anyhow::bail!("{} and {} have no series or metric of one name and unit", all[0].label, other.label);
+            anyhow::bail!("{} and {} have no series or metric of the same name and unit", all[0].label, other.label);
         }
         pairs.extend(found);
     }
@@ -74,7 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if complete && result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a run came to its end.
+/// Whether a run was complete.
 fn complete(result: &ResultFile) -> bool {
     result.settings.get("complete").is_none_or(|complete| complete != false)
 }
@@ -83,8 +83,8 @@ fn read(path: &Path) -> anyhow::Result<(PathBuf, ResultFile)> {
     Ok((path.to_owned(), ResultFile::read(path)?))
 }
 
-/// Results by the names of their machines, or where those do not tell them apart by their paths.
-fn labelled(base: (PathBuf, ResultFile), others: Vec<(PathBuf, ResultFile)>) -> Vec<Named> {
+/// Labels results with the names of their machines, or with their paths if those names are not distinct.
+fn with_labels(base: (PathBuf, ResultFile), others: Vec<(PathBuf, ResultFile)>) -> Vec<Named> {
     let all: Vec<_> = std::iter::once(base).chain(others).collect();
     let machines: Vec<_> = all.iter().filter_map(|(_, result)| result.machine.clone()).collect();
     let distinct =

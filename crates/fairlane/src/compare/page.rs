@@ -1,13 +1,13 @@
-//! A comparison as a result file and as text: ratios, losses, and the three plots of seed 001: connections a second,
-//! bandwidth and loss, by object size.
+//! A comparison as a result file and as text: ratios, losses, and the three plots of HAProxy Technologies (2011): connections per
+//! second, bandwidth and loss, by object size.
 
-use super::pairs::{Pair, is_rate, places, sized};
+use super::pairs::{Pair, is_rate, series_over_size, sizes};
 use super::{Named, complete, reference};
 use fairlane_report::text::table;
 use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, number};
 use std::fmt::Write;
 
-/// The comparison, with every series it is made from.
+/// The comparison, with all series it is based on.
 pub fn result(all: &[Named], pairs: &[Pair], max_loss: Option<f64>, with_reference: bool) -> ResultFile {
     let mut result = ResultFile::new("compare");
     result.setting("base", all[0].label.as_str());
@@ -18,7 +18,7 @@ pub fn result(all: &[Named], pairs: &[Pair], max_loss: Option<f64>, with_referen
             result.warn(format!("{}: {warning}", named.label));
         }
         if !complete(&named.result) {
-            result.warn(format!("{} is incomplete: its run ended before its time", named.label));
+            result.warn(format!("{} is incomplete: its run ended early", named.label));
         }
     }
     add_rates(&mut result, all);
@@ -37,13 +37,13 @@ pub fn result(all: &[Named], pairs: &[Pair], max_loss: Option<f64>, with_referen
     result
 }
 
-/// Each rate along the size, of every result.
+/// Adds each rate over size, for every result.
 fn add_rates(result: &mut ResultFile, all: &[Named]) {
-    for series in sized(&all[0]).filter(|series| is_rate(&series.unit)) {
+    for series in series_over_size(&all[0]).filter(|series| is_rate(&series.unit)) {
         let mut names = Vec::new();
         for named in all {
-            if let Some(same) =
-                sized(named).find(|same| same.name == series.name && same.unit == series.unit && same.x == series.x)
+            if let Some(same) = series_over_size(named)
+                .find(|same| same.name == series.name && same.unit == series.unit && same.x == series.x)
             {
                 let name = format!("{}: {}", named.label, series.name);
                 result.series(Series { name: name.clone(), group: Some(named.label.clone()), ..same.clone() });
@@ -52,15 +52,15 @@ fn add_rates(result: &mut ResultFile, all: &[Named]) {
         }
         let words = words(&series.name);
         let title = format!("{words} by {}", series.x.name);
-        // One size is no line.
-        let figure = if places(series).len() > 1 { Figure::means(&title) } else { Figure::bars(&title) };
+        // A single size is shown as bars, not as a line.
+        let figure = if sizes(series).len() > 1 { Figure::means(&title) } else { Figure::bars(&title) };
         result.figure(figure.y(&words).series(names));
     }
 }
 
-/// What is lost of each rate along the size.
+/// Adds the loss of each rate over size.
 fn add_losses(result: &mut ResultFile, all: &[Named], pairs: &[Pair]) {
-    let rates: Vec<&Series> = sized(&all[0]).filter(|series| is_rate(&series.unit)).collect();
+    let rates: Vec<&Series> = series_over_size(&all[0]).filter(|series| is_rate(&series.unit)).collect();
     for series in rates {
         let mut names = Vec::new();
         for named in &all[1..] {
@@ -73,8 +73,8 @@ fn add_losses(result: &mut ResultFile, all: &[Named], pairs: &[Pair]) {
         }
         let words = words(&series.name).to_lowercase();
         let title = format!("Loss of {words} by {}", series.x.name);
-        let figure = if places(series).len() > 1 { Figure::lines(&title) } else { Figure::bars(&title) };
-        let caption = format!("In per cent of {}; below zero it is more.", all[0].label);
+        let figure = if sizes(series).len() > 1 { Figure::lines(&title) } else { Figure::bars(&title) };
+        let caption = format!("In percent of {}; negative values are gains.", all[0].label);
         result.figure(figure.caption(&caption).y("loss").series(names));
     }
 }
@@ -84,7 +84,7 @@ fn judge(pair: &Pair, base: &str, most: f64) -> Claim {
     Claim {
         about: About::Fairlane,
         source: "--max-loss".to_owned(),
-        text: format!("{} loses no more of {} than it may{at}, compared with {base}", pair.other, pair.name),
+        text: format!("{} loses no more of {} than allowed{at}, compared with {base}", pair.other, pair.name),
         expected: format!("at most {most}%"),
         measured: loss(pair),
         holds: pair.loss() <= most,
@@ -92,16 +92,16 @@ fn judge(pair: &Pair, base: &str, most: f64) -> Claim {
     }
 }
 
-/// What was published, and what is the highest rate here, as bars.
+/// Adds published rates and the highest rate of each result, as bars.
 fn add_reference(result: &mut ResultFile, all: &[Named]) {
-    let published = reference::beside(&all[0].result);
+    let published = reference::published_for(&all[0].result);
     if published.is_empty() {
         let name = &all[0].result.experiment;
-        result.warn(format!("there is nothing published to be shown beside {name}: of http, crr and rr there is"));
+        result.warn(format!("there are no published figures for {name}, only for http, crr and rr"));
         return;
     }
     let ours = all.iter().filter_map(|named| {
-        let series = sized(named).find(|series| series.unit == "1/s")?;
+        let series = series_over_size(named).find(|series| series.unit == "1/s")?;
         Some((named.label.clone(), series.values().into_iter().fold(f64::NAN, f64::max)))
     });
     let ours: Vec<(String, f64)> = ours.collect();
@@ -115,12 +115,15 @@ fn add_reference(result: &mut ResultFile, all: &[Named]) {
     let categories: Vec<String> = categories.chain(ours.iter().map(|(label, _)| label.clone())).collect();
     let mut origins: Vec<&str> = published.iter().map(|published| published.origin).collect();
     origins.dedup();
-    let caption = format!("Other machines, other years: {}. Here the highest of all sizes.", origins.join("; "));
-    let figure = Figure::bars("Beside what was published").caption(&caption).y("connections or requests a second");
+    let caption = format!(
+        "Published figures are from other machines and years: {}. For the results here, the highest rate of all sizes.",
+        origins.join("; ")
+    );
+    let figure = Figure::bars("Published figures").caption(&caption).y("connections or requests per second");
     result.figure(figure.categories(categories).series(["published", "here"]));
 }
 
-/// The table of ratios, the verdicts, and what was published of `base`, if that is wanted.
+/// The table of ratios, the failed claims, and published figures if `base` is given.
 pub fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile>) -> String {
     let mut text: String = result.warnings.iter().map(|warning| format!("WARNING: {warning}\n")).collect();
     let row = |pair: &Pair| {
@@ -144,7 +147,7 @@ pub fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile>) -> S
         let row = |published: &reference::Published| {
             [published.system.to_owned(), number(published.rate), published.origin.to_owned()]
         };
-        let rows = reference::beside(base).iter().map(row).collect();
+        let rows = reference::published_for(base).iter().map(row).collect();
         let _ = write!(text, "\n{}", table(["published", "per second", "origin"], [false, true, false], rows));
     }
     for claim in result.claims.iter().filter(|claim| !claim.holds) {
@@ -153,7 +156,7 @@ pub fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile>) -> S
     text
 }
 
-/// A loss with its interval.
+/// Formats a loss with its interval.
 fn loss(pair: &Pair) -> String {
     let interval = pair.loss_interval().map_or(String::new(), |[low, high]| format!(" ({low:.1} to {high:.1})"));
     format!("{:.1}%{interval}", pair.loss())
@@ -161,8 +164,8 @@ fn loss(pair: &Pair) -> String {
 
 fn words(name: &str) -> String {
     match name {
-        "connections_per_second" => "Connections a second".to_owned(),
-        "requests_per_second" => "Requests a second".to_owned(),
+        "connections_per_second" => "Connections per second".to_owned(),
+        "requests_per_second" => "Requests per second".to_owned(),
         "throughput" => "Bandwidth".to_owned(),
         name => name.replace('_', " "),
     }

@@ -1,4 +1,4 @@
-//! What two results have in common, and the ratio of it.
+//! The quantities that two results have in common, and their ratios.
 
 use super::Named;
 use fairlane_report::{Axis, Metric, Role, Series, stats};
@@ -6,29 +6,29 @@ use fairlane_report::{Axis, Metric, Role, Series, stats};
 /// One quantity of two results, at one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// Whose result it is that is compared.
+    /// The label of the compared result.
     pub other: String,
     /// The quantity's name in both.
     pub name: String,
     pub unit: String,
-    /// The size and what it is of; none for a metric that has no size.
+    /// The size and its axis; none for a metric without size.
     pub at: Option<(f64, Axis)>,
     /// The means of the base's samples and of the other's.
     pub base: f64,
     pub value: f64,
-    /// The other's mean by the base's.
+    /// The other's mean divided by the base's.
     pub ratio: f64,
-    /// The ratio's 95% interval, where there are repeats of both.
+    /// The ratio's 95% interval, if both have repeats.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Pair {
-    /// Whether more of it is better, and less a loss: a rate.
+    /// Whether it is a rate, of which less is a loss.
     pub fn is_rate(&self) -> bool {
         is_rate(&self.unit)
     }
 
-    /// What is lost, in per cent of the base; negative where there is more.
+    /// The loss, in percent of the base; negative for a gain.
     pub fn loss(&self) -> f64 {
         stats::loss_percent(self.ratio)
     }
@@ -39,20 +39,20 @@ impl Pair {
     }
 }
 
-/// Whether a unit is one of a rate.
+/// Whether a unit is that of a rate.
 pub fn is_rate(unit: &str) -> bool {
     unit.ends_with("/s")
 }
 
-/// Every quantity that both have: series along a size first, then metrics that are not of such a series.
+/// All quantities that both have: series over size first, then metrics that do not belong to such a series.
 pub fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    for series in sized(base) {
+    for series in series_over_size(base) {
         let Some(same) = other.result.find(&series.name).filter(|same| same.unit == series.unit && same.x == series.x)
         else {
             continue;
         };
-        for x in places(series) {
+        for x in sizes(series) {
             let at = Some((x, series.x.clone()));
             pairs.extend(pair(other, (&series.name, &series.unit), at, &values(series, x), &values(same, x)));
         }
@@ -62,7 +62,7 @@ pub fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
             name == &series.name || name.strip_prefix(&series.name).is_some_and(|rest| rest.starts_with('/'))
         };
         let same = other.result.metrics.get(name).filter(|same| same.unit == metric.unit);
-        if let Some(same) = same.filter(|_| !sized(base).any(|series| named(&series))) {
+        if let Some(same) = same.filter(|_| !series_over_size(base).any(|series| named(&series))) {
             pairs.extend(pair(other, (name, &metric.unit), None, &samples(metric), &samples(same)));
         }
     }
@@ -89,17 +89,17 @@ fn pair(
     })
 }
 
-/// The measured series along a size, not along time or a share.
-pub fn sized(named: &Named) -> impl Iterator<Item = &Series> {
+/// The measured series over size, not over time or share.
+pub fn series_over_size(named: &Named) -> impl Iterator<Item = &Series> {
     named.result.series.iter().filter(|series| series.role == Role::Measured && series.x.unit == "bytes")
 }
 
-/// The sizes of a series, in rising order.
-pub fn places(series: &Series) -> Vec<f64> {
-    let mut places: Vec<f64> = series.points.iter().map(|point| point[0]).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
-    places
+/// The sizes of a series, in ascending order.
+pub fn sizes(series: &Series) -> Vec<f64> {
+    let mut sizes: Vec<f64> = series.points.iter().map(|point| point[0]).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    sizes
 }
 
 fn values(series: &Series, x: f64) -> Vec<f64> {
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_common_is_compared_once() {
+    fn common_quantities_are_compared_once() {
         let pairs = pairs(&named("native", 1.0), &named("guest", 0.5));
-        let told: Vec<_> =
+        let found: Vec<_> =
             pairs.iter().map(|pair| (pair.name.as_str(), pair.at.as_ref().map(|at| at.0), pair.loss())).collect();
         let rate = "connections_per_second";
-        assert_eq!(told, [(rate, Some(0.0), 50.0), (rate, Some(1024.0), 50.0), ("boot", None, 50.0)]);
+        assert_eq!(found, [(rate, Some(0.0), 50.0), (rate, Some(1024.0), 50.0), ("boot", None, 50.0)]);
         assert!(pairs[0].is_rate() && !pairs[2].is_rate());
         let [low, high] = pairs[0].loss_interval().unwrap();
         assert!(low <= 50.0 && 50.0 <= high && high - low < 20.0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_unit_is_not() {
+    fn quantities_with_different_units_are_not_compared() {
         let (base, mut other) = (named("a", 1.0), named("b", 1.0));
         other.result.series[0].unit = "1/min".to_owned();
         other.result.metrics.clear();

@@ -1,25 +1,25 @@
-//! What others published, as far as it stands as numbers in their text: rates of connections and of requests.
+//! Published rates of connections and requests, as far as the texts have them as numbers.
 
 use fairlane_report::ResultFile;
 
 /// A published figure.
 pub struct Published {
-    /// What was measured on.
+    /// The system measured.
     pub system: &'static str,
-    /// Connections a second, or of [`RR`] requests.
+    /// Connections per second, or requests for [`RR`].
     pub rate: f64,
-    /// Where it is from, and what must be known of it.
+    /// Where the figure is from, and its conditions.
     pub origin: &'static str,
 }
 
-/// Its text says 55K, 20K, 1.5K and 8000; all else of it is pictures.
-const HAPROXY: &str = "HAProxy Technologies 2011, hypervisors compared (seed 001)";
-/// netperf -H 127.0.0.1: within the machine, never across its virtual card.
+/// The text has 55K, 20K, 1.5K and 8000; all other figures are in images.
+const HAPROXY: &str = "HAProxy Technologies 2011, hypervisors compared";
+/// netperf -H 127.0.0.1, so within the machine, never across its virtual card.
 const SERVERFAULT: &str = "ServerFault 272483 (2011), netperf on loopback";
-/// A later rewrite of the same question, whose numbers the original does not have.
-const REWRITE: &str = "rewrite of ServerFault 272483 (seed 000), not in the original";
+/// A later rewrite of the same question, with numbers that the original does not have.
+const REWRITE: &str = "rewrite of ServerFault 272483, not in the original";
 
-/// HTTP/1.0 requests a second of empty objects, through HAProxy in a guest.
+/// HTTP/1.0 requests per second for empty objects, through HAProxy in a guest.
 const HTTP: [Published; 4] = [
     Published { system: "vSphere 5, Intel e1000e", rate: 55_000.0, origin: HAPROXY },
     Published { system: "vSphere 5, Realtek (at most)", rate: 20_000.0, origin: HAPROXY },
@@ -52,8 +52,8 @@ const RR: [Published; 6] = [
     Published { system: "Xen at a provider, L5520", rate: 18_160.0, origin: SERVERFAULT },
 ];
 
-/// What was published of the traffic that a result is about; nothing of most.
-pub fn beside(result: &ResultFile) -> &'static [Published] {
+/// The published figures for the kind of traffic of a result; empty for most.
+pub fn published_for(result: &ResultFile) -> &'static [Published] {
     match result.experiment.as_str() {
         "load-http" | "http-sizes" => &HTTP,
         "load-crr" | "accept-rate" => &CRR,

@@ -1,32 +1,32 @@
-//! What is shown: acts, each a load, a link's settings and the shares they should lead to. Acts are data.
+//! The acts of the demo as data: each has a load, settings of a link, and the shares that should result.
 
 use clap::ValueEnum;
 
-/// The wire's rate, in bits a second.
-pub const LINK: f64 = 100e6;
-/// What act `min-rate` promises to guest a, in bits a second.
-pub const FLOOR: f64 = 20e6;
+/// The wire's rate, in bits per second.
+pub const LINK_RATE: f64 = 100e6;
+/// The `min_rate` of guest a in act `min-rate`, in bits per second.
+pub const MIN_RATE: f64 = 20e6;
 
-/// The acts, by the name they have on the command line and in the result.
+/// The acts, by their names on the command line and in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
-    /// Round robin and a queue that drops: who offers more gets more
+    /// Round robin and a queue that drops: a guest that offers more gets more
     Before,
-    /// The same load, shared fairly
+    /// The same load with fair sharing
     Fair,
-    /// Weighted round robin, weights moved from 30:1 to 1:30
+    /// Weighted round robin, with weights that change from 30:1 to 1:30
     Wrr,
-    /// Fair sharing, weights moved from 30:1 to 1:30
+    /// Fair sharing, with weights that change from 30:1 to 1:30
     Weights,
-    /// A guaranteed rate against heavier floods
+    /// A guaranteed rate despite heavier floods
     MinRate,
     /// Transfers to a guest that waits for its CPU, without and with early ack
     EarlyAck,
 }
 
 impl Name {
-    /// As a word.
-    pub fn word(self) -> &'static str {
+    /// The name on the command line and in the result.
+    pub fn as_str(self) -> &'static str {
         match self {
             Name::Before => "before",
             Name::Fair => "fair",
@@ -40,17 +40,17 @@ impl Name {
 
 /// One act.
 pub struct Act {
-    /// Which.
+    /// Its name.
     pub name: Name,
-    /// Its heading.
+    /// Its title in report and terminal.
     pub title: &'static str,
-    /// What to see in it.
+    /// The caption of its figure.
     pub caption: &'static str,
-    /// Settings made before its load begins.
+    /// Settings applied before the load begins.
     pub prelude: Vec<Setting>,
-    /// What each guest offers, in bits a second, from guest a on; none is a flood.
+    /// Offered load of each guest, starting with guest a, in bits per second; none means a flood.
     pub loads: Vec<Option<f64>>,
-    /// What happens while the load runs, one step after the other.
+    /// The steps while the load runs, in order.
     pub steps: Vec<Step>,
 }
 
@@ -64,20 +64,20 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Some whole seconds under the same settings.
+/// A number of whole seconds with the same settings.
 pub struct Step {
-    /// Its name on the plot; empty where an act has one step only.
+    /// Its label on the plot; empty if the act has only one step.
     pub label: String,
-    /// Settings made as it begins.
+    /// Settings applied when it begins.
     pub settings: Vec<Setting>,
-    /// How long it lasts.
+    /// Its length, in seconds.
     pub seconds: usize,
-    /// The part of the link, 0 to 1, that each guest should have.
+    /// The expected share of the link of each guest, 0 to 1.
     pub shares: Vec<f64>,
 }
 
 impl Act {
-    /// How long its steps last, in seconds.
+    /// The length of all steps, in seconds.
     pub fn seconds(&self) -> usize {
         self.steps.iter().map(|step| step.seconds).sum()
     }
@@ -88,17 +88,17 @@ impl Act {
     }
 }
 
-/// The vifs of the guests that send, in the order of loads and shares.
+/// The vifs of the sending guests, in the order of loads and shares.
 pub const SENDERS: [&str; 3] = ["a", "b", "c"];
 
-/// Weights of guests a and b, second by second.
+/// Weights of guests a and b, for each second.
 const WEIGHTS: [[u32; 2]; 9] = [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
 
-/// An act of floods; `seconds` is the length of those whose settings stay the same. None for [`Name::EarlyAck`], which has
-/// transfers instead.
+/// The act of this name; `seconds` is the length of acts with constant settings. None for [`Name::EarlyAck`], which has
+/// transfers instead of floods.
 pub fn act(name: Name, seconds: usize) -> Option<Act> {
-    // Seed 002, figure 7: one guest offers the link's rate, the other three times that.
-    let uneven = vec![Some(LINK), Some(3.0 * LINK)];
+    // Adamczyk and Chydzinski (2011), figure 7: one guest offers the link's rate, the other three times as much.
+    let uneven = vec![Some(LINK_RATE), Some(3.0 * LINK_RATE)];
     let flood = |guests| vec![None; guests];
     let steady =
         |shares: &[f64]| vec![Step { label: String::new(), settings: Vec::new(), seconds, shares: shares.to_vec() }];
@@ -107,8 +107,8 @@ pub fn act(name: Name, seconds: usize) -> Option<Act> {
         Name::Before => Act {
             name,
             title: "Before: round robin and a queue that drops",
-            caption: "Guest a offers the link's rate, guest b three times as much. All frames are taken from the rings as \
-                      they come, in turn, and the queue behind drops what does not fit: what each gets follows from \
+            caption: "Guest a offers the link's rate, guest b three times as much. Frames are taken from the rings in turn as \
+                      they arrive, and the queue after them drops what does not fit, so each guest's rate follows from \
                       what it offers.",
             prelude: vec![],
             loads: uneven,
@@ -117,8 +117,8 @@ pub fn act(name: Name, seconds: usize) -> Option<Act> {
         Name::Fair => Act {
             name,
             title: "Fair: the same load, equal weights",
-            caption: "A full link takes no more, frames wait in their guests' rings, and the scheduler takes from each \
-                      ring what its weight says.",
+            caption: "When the link is full, frames wait in the guests' rings, and the scheduler serves each ring according \
+                      to its weight.",
             prelude: vec![set("senders", "scheduler", "fair"), set("a", "weight", 1), set("b", "weight", 1)],
             loads: uneven,
             steps: steady(&[0.5, 0.5]),
@@ -126,23 +126,23 @@ pub fn act(name: Name, seconds: usize) -> Option<Act> {
         Name::Wrr => Act {
             name,
             title: "Weighted round robin: weights from 30:1 to 1:30",
-            caption: "Both guests flood the link, and their weights change every second, while frames pass.",
-            prelude: moving_from("wrr"),
+            caption: "Both guests flood the link, and their weights change every second during the flood.",
+            prelude: first_weights("wrr"),
             loads: flood(2),
-            steps: moving(),
+            steps: changing_weights(),
         },
         Name::Weights => Act {
             name,
             title: "Fair: weights from 30:1 to 1:30",
-            caption: "The same under the default scheduler, which counts bytes where weighted round robin counts frames.",
-            prelude: moving_from("fair"),
+            caption: "The same under the default scheduler, which counts bytes; weighted round robin counts frames.",
+            prelude: first_weights("fair"),
             loads: flood(2),
-            steps: moving(),
+            steps: changing_weights(),
         },
         Name::MinRate => Act {
             name,
-            title: "A guaranteed rate against heavier floods",
-            caption: "Guest a has a hundredth of the others' weight, and a min_rate of 20 Mbit/s. All three flood the \
+            title: "A guaranteed rate despite heavier floods",
+            caption: "Guest a has a hundredth of the others' weight and a min_rate of 20 Mbit/s. All three flood the \
                       link.",
             prelude: vec![
                 set("senders", "scheduler", "fair"),
@@ -152,19 +152,23 @@ pub fn act(name: Name, seconds: usize) -> Option<Act> {
                 set("c", "weight", 100),
             ],
             loads: flood(3),
-            steps: steady(&[FLOOR / LINK, (1.0 - FLOOR / LINK) / 2.0, (1.0 - FLOOR / LINK) / 2.0]),
+            steps: steady(&[
+                MIN_RATE / LINK_RATE,
+                (1.0 - MIN_RATE / LINK_RATE) / 2.0,
+                (1.0 - MIN_RATE / LINK_RATE) / 2.0,
+            ]),
         },
     })
 }
 
-/// The settings that the load of moving weights begins with.
-fn moving_from(scheduler: &str) -> Vec<Setting> {
+/// The settings before the load of the acts with changing weights.
+fn first_weights(scheduler: &str) -> Vec<Setting> {
     let [a, b] = WEIGHTS[0];
     vec![set("senders", "scheduler", scheduler), set("a", "weight", a), set("b", "weight", b)]
 }
 
-/// The steps of seed 002, figure 9.
-fn moving() -> Vec<Step> {
+/// The steps of Adamczyk and Chydzinski (2011), figure 9.
+fn changing_weights() -> Vec<Step> {
     let step = |[a, b]: [u32; 2]| {
         let share = |weight: u32| f64::from(weight) / f64::from(a + b);
         Step {

@@ -1,7 +1,7 @@
-//! The act of early ack: transfers to a guest that has its CPU a third of the time, without and with it.
+//! The act of early ack: transfers to a guest that has a CPU for a third of the time, without and with early ack.
 //!
-//! Each transfer is timed twice at the sender: until its kernel has the last ACK, which is what the source measured, and until
-//! the receiving program has confirmed the last byte, which is what a user feels.
+//! The sender times each transfer twice: until its kernel has the last ACK, as in the paper, and until the receiving program
+//! has confirmed the last byte, which is what a user notices.
 
 use super::acts::Setting;
 use super::stage::{RECEIVER, RECEIVER_ADDRESS, Stage};
@@ -15,39 +15,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What the progress counts for it, in tenths of a second.
+/// Its length on the progress bar, in tenths of a second.
 pub const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
 
-/// How long transfers of a size begin, without and with early ack each.
+/// How long new transfers of one size are started, each without and with early ack.
 const SECONDS: f64 = 3.0;
 
-/// How long the guest runs and waits in turn: two others of its kind share the CPU by slices of 30 ms.
-const RUNS: Duration = Duration::from_millis(30);
-const WAITS: Duration = Duration::from_millis(60);
+/// How long the guest runs and waits alternately, as if it shared the CPU with two other guests in slices of 30 ms.
+const RUN_TIME: Duration = Duration::from_millis(30);
+const WAIT_TIME: Duration = Duration::from_millis(60);
 
-/// Bytes of a transfer, in words, and whether it is judged. A short one fits into one slice of the guest, if it begins well: it
-/// is shown. A long one is to be faster for both ends.
+/// Size of a transfer in bytes and as text, and whether it has a claim. A short transfer may fit into one slice of the guest, so it
+/// is only shown. A long one must be faster at both ends.
 const SIZES: [(u64, &str, bool); 2] = [(100_000, "100 KB", false), (1_000_000, "1 MB", true)];
 
-/// How much faster at least.
-const FASTER: f64 = 1.2;
+/// The smallest speedup that a claim requires.
+const MIN_SPEEDUP: f64 = 1.2;
 
 const PORT: u16 = 5002;
 
-/// Where a transfer is timed, and how long it took there, in milliseconds.
+/// Where a transfer is timed, and its duration there, in milliseconds.
 type End = (&'static str, fn(&transfer::Transfer) -> f64);
 const ENDS: [End; 2] =
     [("sender", |transfer| transfer.acknowledged * 1e3), ("receiver", |transfer| transfer.seconds * 1e3)];
 
-const CAPTION: &str = "The guest runs for 30 ms and waits for 60 ms, in turn. Without early ack the sender waits with the guest; \
-                       with it the sender has ACKs at the speed of the network, as far as the guest's window goes, and the \
+const CAPTION: &str = "The guest alternately runs for 30 ms and waits for 60 ms. Without early ack, the sender waits with the guest. \
+                       With it, the sender receives ACKs at the speed of the network, as far as the guest's window allows, and the \
                        data are in the guest's ring when it runs.";
 
-/// Performs the act, and enters it.
+/// Runs the act and adds its measurements to the result.
 ///
 /// # Errors
-/// A guest that ended or could not do its part, an interrupt.
-pub fn perform(
+/// A guest ended or failed, or an interrupt arrived.
+pub fn run(
     stage: &Stage,
     result: &mut ResultFile,
     progress: &ProgressBar,
@@ -75,17 +75,17 @@ pub fn perform(
         }
         result.figure(Figure::cdf(&title).caption(CAPTION).x("time of a transfer").series(names));
         let [without, with] = medians[..] else { unreachable!("two modes were measured") };
-        for (place, (end, _)) in ENDS.into_iter().enumerate().filter(|_| is_judged) {
-            let (before, after) = (without[place], with[place]);
+        for (index, (end, _)) in ENDS.into_iter().enumerate().filter(|_| is_judged) {
+            let (before, after) = (without[index], with[index]);
             result.claim(Claim {
                 about: About::Fairlane,
                 source: "README; Kangarlou, Gamage, Kompella and Xu, SC'10".to_owned(),
                 text: format!(
                     "With early ack the median transfer of {words} to a guest that waits is faster, seen at the {end}"
                 ),
-                expected: format!("at least {FASTER} times as fast"),
+                expected: format!("at least {MIN_SPEEDUP} times as fast"),
                 measured: format!("{:.2} times ({before:.1} ms without, {after:.1} ms with)", before / after),
-                holds: before / after >= FASTER,
+                holds: before / after >= MIN_SPEEDUP,
                 figure: Some(title.clone()),
             });
         }
@@ -95,34 +95,34 @@ pub fn perform(
     Ok(())
 }
 
-/// Transfers to the receiver, one after the other, while its CPU comes and goes.
+/// Sequential transfers to the receiver, which is suspended and resumed meanwhile.
 fn transfers(stage: &Stage, size: u64) -> anyhow::Result<Vec<transfer::Transfer>> {
     let explain = |error| stage.explain(error);
-    // The last begins within its time, and may take long.
+    // The last transfer begins within `SECONDS` and may take a while.
     let serve = ServeSpec { port: PORT, seconds: SECONDS + 1.0 };
-    let serving = stage.receiver().start_job(Command::TransferServe(serve)).map_err(explain)?;
-    serving.started().map_err(explain)?;
+    let server = stage.receiver().start_job(Command::TransferServe(serve)).map_err(explain)?;
+    server.started().map_err(explain)?;
     let to = (RECEIVER_ADDRESS, PORT).into();
     let spec = transfer::Spec { to, size, count: 10_000, seconds: SECONDS, pause: 0.0, kept: false };
-    let over = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
         let guest = stage.receiving_guest();
         let schedule = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) {
                 guest.suspend()?;
-                thread::sleep(WAITS);
+                thread::sleep(WAIT_TIME);
                 guest.resume()?;
-                thread::sleep(RUNS);
+                thread::sleep(RUN_TIME);
             }
             Ok(())
         });
         let outcome = stage.sender(0).run(Command::TransferSend(spec));
-        over.store(true, Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         schedule.join().expect("the schedule does not panic")?;
         outcome
     });
     let outcome = outcome.map_err(explain)?;
-    serving.wait().map_err(explain)?;
+    server.wait().map_err(explain)?;
     let Outcome::Transfers(transfers) = outcome else { anyhow::bail!("the sender answered {outcome:?}") };
     Ok(transfers)
 }

@@ -1,42 +1,42 @@
-//! What was said before each act, judged by what was measured in it.
+//! The claims about each act, judged by the measurements.
 
-use super::acts::{Act, FLOOR, Name, SENDERS};
-use super::take::Take;
+use super::acts::{Act, MIN_RATE, Name, SENDERS};
+use super::measure::Measurement;
 use fairlane_report::{About, Claim};
 
-/// The most by which a share may differ from what its weight says, in every whole second.
-const SHARE: f64 = 0.01;
-/// The most by which a guaranteed rate may differ, as a part of it, in every whole second.
-const RATE: f64 = 0.02;
+/// Largest allowed difference of a share from the due share, in every whole second.
+const SHARE_TOLERANCE: f64 = 0.01;
+/// Largest allowed relative difference of a guaranteed rate, in every whole second.
+const RATE_TOLERANCE: f64 = 0.02;
 
-/// The claims of an act, each with its verdict.
-pub fn claims(act: &Act, take: &Take) -> Vec<Claim> {
+/// The claims about an act, each with its verdict.
+pub fn claims(act: &Act, measured: &Measurement) -> Vec<Claim> {
     let mut claims = match act.name {
-        Name::Before => vec![abuse(act, take)],
+        Name::Before => vec![abuse(act, measured)],
         Name::Fair => {
-            vec![shares(act, take, "README", "Guests of equal weight get equal shares, whatever they offer")]
+            vec![shares(act, measured, "README", "Guests of equal weight get equal shares, whatever load they offer")]
         }
         Name::Wrr => {
             let source = "README; Adamczyk and Chydzinski 2011, figure 9";
-            vec![shares(act, take, source, "Under weighted round robin, shares follow the weights as they change")]
+            vec![shares(act, measured, source, "Under weighted round robin, shares follow the weights as they change")]
         }
         Name::Weights => {
-            vec![shares(act, take, "README", "Under fair sharing, shares follow the weights as they change")]
+            vec![shares(act, measured, "README", "Under fair sharing, shares follow the weights as they change")]
         }
-        Name::MinRate => vec![floor(act, take)],
+        Name::MinRate => vec![floor(act, measured)],
         Name::EarlyAck => Vec::new(),
     };
     if act.name != Name::Before {
-        claims.push(no_loss(act, take));
+        claims.push(no_loss(act, measured));
     }
-    claims.push(balance(act, take));
+    claims.push(balance(act, measured));
     claims
 }
 
-/// Seed 002, figure 7: the overactive guest gets more in proportion.
-fn abuse(act: &Act, take: &Take) -> Claim {
+/// Adamczyk and Chydzinski (2011), figure 7: the overactive guest gets proportionally more.
+fn abuse(act: &Act, measured: &Measurement) -> Claim {
     let mean = |sender| {
-        let rates = take.rates(sender);
+        let rates = measured.rates(sender);
         rates.iter().sum::<f64>() / rates.len() as f64 / 1e6
     };
     let (modest, greedy) = (mean(0), mean(1));
@@ -55,26 +55,26 @@ fn abuse(act: &Act, take: &Take) -> Claim {
     }
 }
 
-/// Every second's shares are what the weights say.
-fn shares(act: &Act, take: &Take, source: &str, text: &str) -> Claim {
-    let (worst, guest, second) = worst(act, take);
+/// The shares in every second are the due shares.
+fn shares(act: &Act, measured: &Measurement, source: &str, text: &str) -> Claim {
+    let (worst, guest, second) = worst(act, measured);
     Claim {
         about: About::Fairlane,
         source: source.to_owned(),
         text: format!("{text}, in each whole second from the first"),
-        expected: format!("within {SHARE} of the share"),
+        expected: format!("within {SHARE_TOLERANCE} of the share"),
         measured: format!("at most {worst:.4} off (guest {guest}, second {})", second + 1),
-        holds: worst <= SHARE,
+        holds: worst <= SHARE_TOLERANCE,
         figure: Some(act.title.to_owned()),
     }
 }
 
-/// The greatest difference of a share from its due, whose it was and in which second. What cannot be told, because
-/// nothing arrived, is infinitely wrong.
-fn worst(act: &Act, take: &Take) -> (f64, &'static str, usize) {
+/// The largest difference of a share from the due share, with its guest and second. If nothing arrived in a second, the
+/// difference is infinite.
+fn worst(act: &Act, measured: &Measurement) -> (f64, &'static str, usize) {
     let mut worst = (0.0, SENDERS[0], 0);
     for (sender, guest) in SENDERS.into_iter().enumerate().take(act.loads.len()) {
-        for (second, (share, step)) in take.shares(sender).iter().zip(act.by_second()).enumerate() {
+        for (second, (share, step)) in measured.shares(sender).iter().zip(act.by_second()).enumerate() {
             let off = (share - step.shares[sender]).abs();
             let off = if off.is_nan() { f64::INFINITY } else { off };
             if off > worst.0 {
@@ -85,32 +85,32 @@ fn worst(act: &Act, take: &Take) -> (f64, &'static str, usize) {
     worst
 }
 
-/// The guaranteed rate is kept in every second.
-fn floor(act: &Act, take: &Take) -> Claim {
-    let rates = take.rates(0);
+/// The guest has its guaranteed rate in every second.
+fn floor(act: &Act, measured: &Measurement) -> Claim {
+    let rates = measured.rates(0);
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
-    let allowed = (1.0 - RATE) * FLOOR..=(1.0 + RATE) * FLOOR;
+    let allowed = (1.0 - RATE_TOLERANCE) * MIN_RATE..=(1.0 + RATE_TOLERANCE) * MIN_RATE;
     Claim {
         about: About::Fairlane,
         source: "README".to_owned(),
-        text: "A guest with min_rate gets it against heavier floods, in each whole second".to_owned(),
-        expected: format!("{:.0} Mbit/s within {:.0}%", FLOOR / 1e6, RATE * 100.0),
+        text: "A guest gets its min_rate despite heavier floods, in each whole second".to_owned(),
+        expected: format!("{:.0} Mbit/s within {:.0}%", MIN_RATE / 1e6, RATE_TOLERANCE * 100.0),
         measured: format!("{:.2} to {:.2} Mbit/s", least / 1e6, most / 1e6),
         holds: allowed.contains(&least) && allowed.contains(&most),
         figure: Some(act.title.to_owned()),
     }
 }
 
-/// Nothing is lost between ring and wire. What arrived of what programs sent is told beside it: a guest's own kernel may
-/// drop too.
-fn no_loss(act: &Act, take: &Take) -> Claim {
-    let ledger = &take.ledger;
+/// Nothing is lost between ring and wire. The datagrams that programs sent and received are shown as well: a guest's own kernel
+/// may drop some.
+fn no_loss(act: &Act, measured: &Measurement) -> Claim {
+    let ledger = &measured.ledger;
     let (sent, received) = (ledger.sent_datagrams, ledger.received_datagrams);
     Claim {
         about: About::Fairlane,
         source: "README".to_owned(),
-        text: format!("Nothing is dropped between ring and wire ({})", act.name.word()),
+        text: format!("Nothing is dropped between ring and wire ({})", act.name.as_str()),
         expected: "0 frames".to_owned(),
         measured: format!("{} frames; {received} of {sent} datagrams arrived", ledger.drops()),
         holds: ledger.drops() == 0 && ledger.on_wire > 0,
@@ -118,13 +118,13 @@ fn no_loss(act: &Act, take: &Take) -> Claim {
     }
 }
 
-/// The books balance.
-fn balance(act: &Act, take: &Take) -> Claim {
-    let ledger = &take.ledger;
+/// Every frame is accounted for.
+fn balance(act: &Act, measured: &Measurement) -> Claim {
+    let ledger = &measured.ledger;
     Claim {
         about: About::Fairlane,
         source: "README".to_owned(),
-        text: format!("Every frame taken from a ring is forwarded, or dropped and counted ({})", act.name.word()),
+        text: format!("Every frame taken from a ring is forwarded, or dropped and counted ({})", act.name.as_str()),
         expected: format!("{} frames", ledger.taken),
         measured: format!(
             "{} forwarded, {} dropped, {} unaccounted for",

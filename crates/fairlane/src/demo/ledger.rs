@@ -1,12 +1,12 @@
-//! Where frames went: every one that a guest sent was forwarded, or dropped for a reason.
+//! Accounts for all frames: each one that a guest sent was forwarded, or dropped for a reason.
 
 use fairlane_engine::snapshot::{PortState, Snapshot};
 use std::collections::BTreeMap;
 
-/// What passed in an act, counted at each place on the way.
+/// The frames of an act, counted at each point of their path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Datagrams that programs in the guests handed to their kernels.
+    /// Datagrams that programs in the guests passed to their kernels.
     pub sent_datagrams: u64,
     /// Frames taken from the senders' rings.
     pub taken: u64,
@@ -20,27 +20,27 @@ pub struct Ledger {
     pub delivered: u64,
     /// Frames dropped between wire and receiver, by reason.
     pub undelivered: BTreeMap<String, u64>,
-    /// Datagrams that the program in the receiver got.
+    /// Datagrams that the program in the receiver received.
     pub received_datagrams: u64,
 }
 
 impl Ledger {
-    /// What passed between two looks at the backend, both while nothing was on its way.
+    /// The difference of two snapshots, both taken while no frame was in flight.
     pub fn between(before: &Snapshot, after: &Snapshot, sent_datagrams: u64, received_datagrams: u64) -> Ledger {
         let [before, after] = [Ledger::of(before), Ledger::of(after)];
         Ledger {
             sent_datagrams,
             taken: after.taken - before.taken,
             on_wire: after.on_wire - before.on_wire,
-            dropped: less(after.dropped, &before.dropped),
+            dropped: difference(after.dropped, &before.dropped),
             off_wire: after.off_wire - before.off_wire,
             delivered: after.delivered - before.delivered,
-            undelivered: less(after.undelivered, &before.undelivered),
+            undelivered: difference(after.undelivered, &before.undelivered),
             received_datagrams,
         }
     }
 
-    /// Since the backend's start.
+    /// The counters of a snapshot, since the backend's start.
     fn of(snapshot: &Snapshot) -> Ledger {
         let uplink =
             |link: &str| snapshot.links.iter().find(|known| known.name == link).and_then(|link| link.uplink.clone());
@@ -62,7 +62,7 @@ impl Ledger {
         self.dropped.values().sum()
     }
 
-    /// Frames of which it is not known where they went; 0 if the books balance.
+    /// Frames that were neither forwarded nor dropped; 0 if all counters agree.
     pub fn unaccounted(&self) -> u64 {
         let near = self.taken.abs_diff(self.on_wire + self.drops());
         let wire = self.on_wire.abs_diff(self.off_wire);
@@ -78,8 +78,8 @@ fn add(mut sum: BTreeMap<String, u64>, port: &PortState) -> BTreeMap<String, u64
     sum
 }
 
-/// The difference of counters that only grow; those that did not are left out.
-fn less(mut after: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+/// The difference of counters that only grow, without those that did not change.
+fn difference(mut after: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     for (reason, count) in &mut after {
         *count -= before.get(reason).copied().unwrap_or(0);
     }

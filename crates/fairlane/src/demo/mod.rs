@@ -1,15 +1,15 @@
-//! The demo: real guests flood a link of 100 Mbit/s, and who gets what follows from the policy, not from who shouts most.
+//! The demo: real guests flood a link of 100 Mbit/s, and their rates follow from the policy, not from the load they offer.
 //!
-//! [`acts`] says what is shown, [`stage`] sets it up, [`take`] performs and measures it, [`judge`] compares with what was
-//! promised, [`report`] writes it down; [`early`] is an act of another kind.
+//! [`acts`] defines what is shown, [`stage`] starts backend and guests, [`measure`] runs an act, [`judge`] compares the
+//! measurements with the claims, [`report`] writes the result. [`early`] is an act with transfers instead of floods.
 
 mod acts;
 mod early;
 mod judge;
 mod ledger;
+mod measure;
 mod report;
 mod stage;
-mod take;
 
 use crate::interrupt::Interrupt;
 use acts::{Act, Name};
@@ -24,21 +24,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Boot real guests, flood a shared link from them, and show who gets what
+/// Boot real guests, flood a shared link from them, and show each guest's rate
 ///
-/// Takes about a minute and no root. Exit status 0 only if every claim about Fairlane holds.
+/// Takes about a minute and does not need root. The exit status is 0 only if every claim about Fairlane holds.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What the guests run on
+    /// The kind of guests
     #[arg(long, value_enum, default_value = "uml")]
     guest: GuestKind,
-    /// Where result.json and report.html are written
+    /// The directory for result.json and report.html
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
-    /// Print the result as JSON, and no progress
+    /// Print the result as JSON, without progress
     #[arg(long)]
     json: bool,
-    /// Length of each act whose settings stay the same
+    /// Seconds of each act with constant settings
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
     /// The acts to show
@@ -50,7 +50,7 @@ pub struct Args {
 enum GuestKind {
     /// User-Mode Linux
     Uml,
-    /// QEMU, with KVM where that boots a guest
+    /// QEMU, with KVM if that can boot a guest
     Qemu,
 }
 
@@ -63,17 +63,17 @@ impl From<GuestKind> for Kind {
     }
 }
 
-/// What the progress counts for booting, in tenths of a second.
+/// The length of booting on the progress bar, in tenths of a second.
 const BOOT: u64 = 20;
 
 /// Runs the demo.
 ///
 /// # Errors
-/// A sentence: what is missing on this machine, which guest ended and what it said last, what cannot be written.
+/// Something is missing on this machine, a guest ended (with the end of its console), or the result cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    let interrupt = Interrupt::watch().context("cannot block signals")?;
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let result = play(&args, &progress, &interrupt);
+    let result = run_acts(&args, &progress, &interrupt);
     progress.finish_and_clear();
     let result = match result {
         Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
@@ -88,41 +88,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Shows all acts wanted, in order.
-fn play(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::Result<ResultFile> {
+/// Runs all selected acts, in order.
+fn run_acts(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::Result<ResultFile> {
     let start = Instant::now();
     let mut result = ResultFile::new("demo");
-    let wanted = Name::value_variants().iter().filter(|name| args.acts.contains(name));
-    let acts: Vec<Act> = wanted.filter_map(|name| acts::act(*name, args.seconds.into())).collect();
-    // A wire's backpressure cannot change while it runs, so the first act has a stage of its own.
-    let parts: Vec<&[Act]> = acts.chunk_by(|a, b| (a.name == Name::Before) == (b.name == Name::Before)).collect();
-    let length: usize = acts.iter().map(take::intervals).sum();
+    let selected = Name::value_variants().iter().filter(|name| args.acts.contains(name));
+    let acts: Vec<Act> = selected.filter_map(|name| acts::act(*name, args.seconds.into())).collect();
+    // A wire's backpressure cannot be changed while it runs, so act `before` has its own stage.
+    let groups: Vec<&[Act]> = acts.chunk_by(|a, b| (a.name == Name::Before) == (b.name == Name::Before)).collect();
+    let length: usize = acts.iter().map(measure::intervals).sum();
     let early = args.acts.contains(&Name::EarlyAck);
     let early_length = if early { BOOT + early::LENGTH } else { 0 };
-    progress.set_length(parts.len() as u64 * BOOT + length as u64 + early_length);
+    progress.set_length(groups.len() as u64 * BOOT + length as u64 + early_length);
     let style = "{elapsed_precise} {wide_bar} {msg}";
     progress.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
     progress.enable_steady_tick(Duration::from_millis(100));
-    report::begin(&mut result, args);
-    for part in parts {
+    report::add_settings(&mut result, args);
+    for group in groups {
         progress.set_message("booting guests");
-        let senders = part.iter().map(|act| act.loads.len()).max().unwrap_or(0);
-        let backpressure = part.iter().all(|act| act.name != Name::Before);
-        let booting = Instant::now();
+        let senders = group.iter().map(|act| act.loads.len()).max().unwrap_or(0);
+        let backpressure = group.iter().all(|act| act.name != Name::Before);
+        let boot_start = Instant::now();
         let stage = Stage::build(args.guest.into(), senders, backpressure)?;
-        report::booted(&mut result, &stage, booting.elapsed(), backpressure);
+        report::add_stage(&mut result, &stage, boot_start.elapsed(), backpressure);
         progress.inc(BOOT);
-        for act in part {
-            let take = take::perform(act, &stage, progress, interrupt)?;
-            report::add(&mut result, act, &take);
+        for act in group {
+            let measured = measure::run(act, &stage, progress, interrupt)?;
+            report::add(&mut result, act, &measured);
         }
     }
     if early {
         progress.set_message("booting guests");
         let stage = Stage::build(args.guest.into(), 1, true)?;
         progress.inc(BOOT);
-        early::perform(&stage, &mut result, progress, interrupt)?;
+        early::run(&stage, &mut result, progress, interrupt)?;
     }
-    report::end(&mut result, start.elapsed());
+    report::add_total_time(&mut result, start.elapsed());
     Ok(result)
 }

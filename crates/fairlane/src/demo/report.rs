@@ -1,11 +1,11 @@
-//! The demo's result: series, figures and claims, and what the terminal shows of them.
+//! The demo's result: series, figures and claims, and a summary for the terminal.
 
 use super::Args;
-use super::acts::{self, Act, LINK, Name, SENDERS};
+use super::acts::{self, Act, LINK_RATE, Name, SENDERS};
 use super::judge;
 use super::ledger::Ledger;
+use super::measure::{INTERVALS, Measurement};
 use super::stage::Stage;
-use super::take::{INTERVALS, Take};
 use clap::ValueEnum;
 use fairlane_report::{At, Axis, Figure, ResultFile, Series};
 use serde_json::json;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const SHARES: &str = "Share against weight";
 
-/// How the run is set up.
-pub fn begin(result: &mut ResultFile, args: &Args) {
+/// Adds the settings of the run.
+pub fn add_settings(result: &mut ResultFile, args: &Args) {
     result
         .setting("link", "100 Mbit/s wire, 1 ms delay, queue of 32 KiB")
         .setting("guests", format!("{:?}", args.guest).to_lowercase())
@@ -24,22 +24,22 @@ pub fn begin(result: &mut ResultFile, args: &Args) {
         .setting("interval", format!("{} s", 1.0 / INTERVALS as f64));
 }
 
-/// What a stage was like.
-pub fn booted(result: &mut ResultFile, stage: &Stage, took: Duration, backpressure: bool) {
+/// Adds a stage: its policy, and how long booting took.
+pub fn add_stage(result: &mut ResultFile, stage: &Stage, took: Duration, backpressure: bool) {
     let name = if backpressure { "with_backpressure" } else { "without_backpressure" };
     result.setting(&format!("policy_{name}"), stage.policy.as_str());
     result.value(&format!("boot_{name}"), took.as_secs_f64(), "s");
 }
 
-/// Enters an act.
-pub fn add(result: &mut ResultFile, act: &Act, take: &Take) {
-    let word = act.name.word();
+/// Adds an act.
+pub fn add(result: &mut ResultFile, act: &Act, measured: &Measurement) {
+    let act_name = act.name.as_str();
     let mut names = Vec::new();
     for (sender, guest) in SENDERS.into_iter().enumerate().take(act.loads.len()) {
         let group = format!("guest {guest}");
-        let name = format!("{word}/{guest}");
+        let name = format!("{act_name}/{guest}");
         let rate = |bytes: &u64| *bytes as f64 * 8.0 * INTERVALS as f64 / 1e6;
-        let samples = take.bytes[sender].iter().zip(1..).map(|(bytes, interval)| {
+        let samples = measured.bytes[sender].iter().zip(1..).map(|(bytes, interval)| {
             let end = f64::from(interval) / INTERVALS as f64;
             [end, rate(bytes)]
         });
@@ -47,9 +47,9 @@ pub fn add(result: &mut ResultFile, act: &Act, take: &Take) {
         result.series(Series::new(&name, "Mbit/s", Axis::time()).group(&group).points(samples));
         result.series(Series::new(&due, "Mbit/s", Axis::time()).group(&group).expected().points(dues(act, sender)));
         names.extend([name, due]);
-        let rates: Vec<f64> = take.rates(sender).iter().map(|rate| rate / 1e6).collect();
+        let rates: Vec<f64> = measured.rates(sender).iter().map(|rate| rate / 1e6).collect();
         if act.steps.len() == 1 {
-            result.metric(&format!("{word}_{guest}"), &rates, "Mbit/s");
+            result.metric(&format!("{act_name}_{guest}"), &rates, "Mbit/s");
         }
     }
     let mut figure = Figure::lines(act.title).caption(act.caption).y("throughput").series(names);
@@ -60,50 +60,50 @@ pub fn add(result: &mut ResultFile, act: &Act, take: &Take) {
     }
     result.figure(figure);
     if act.steps.len() > 1 {
-        add_shares(result, act, take);
+        add_shares(result, act, measured);
     }
-    let ledger = &take.ledger;
-    result.setting(&format!("ledger_{word}"), books(ledger));
-    result.value(&format!("{word}_drops"), ledger.drops() as f64, "frames");
-    let late = take.lateness.iter().copied().fold(0.0, f64::max);
-    result.value(&format!("{word}_latest_change"), late, "ms");
-    result.claims.extend(judge::claims(act, take));
+    let ledger = &measured.ledger;
+    result.setting(&format!("ledger_{act_name}"), ledger_json(ledger));
+    result.value(&format!("{act_name}_drops"), ledger.drops() as f64, "frames");
+    let latest = measured.lateness.iter().copied().fold(0.0, f64::max);
+    result.value(&format!("{act_name}_latest_change"), latest, "ms");
+    result.claims.extend(judge::claims(act, measured));
 }
 
-/// What a sender is due, as a line of steps.
+/// The due rate of a sender, as a line of steps.
 fn dues(act: &Act, sender: usize) -> Vec<[f64; 2]> {
     let mut start = 0;
     let mut points = Vec::new();
     for step in &act.steps {
-        let rate = step.shares[sender] * LINK / 1e6;
+        let rate = step.shares[sender] * LINK_RATE / 1e6;
         points.extend([[start as f64, rate], [(start + step.seconds) as f64, rate]]);
         start += step.seconds;
     }
     points
 }
 
-/// Share against weight, of the acts in which weights move.
-fn add_shares(result: &mut ResultFile, act: &Act, take: &Take) {
+/// Adds the plot of share against weight, for the acts in which weights change.
+fn add_shares(result: &mut ResultFile, act: &Act, measured: &Measurement) {
     let axis = || Axis::new("weight of guest a, of all weights", "");
     let due = || act.by_second().map(|step| step.shares[0]);
     if result.find("share due").is_none() {
-        let line = Series::new("share due", "", axis()).group("what the weight says").expected();
+        let line = Series::new("share due", "", axis()).group("due share").expected();
         result.series(line.points(due().map(|share| [share, share])));
-        let caption = "A point a second: what guest a got of the link, and what its weight says.";
+        let caption = "One point per second: guest a's share of the link against its share of the weights.";
         result.figure(Figure::lines(SHARES).caption(caption).y("share of guest a").series(["share due"]));
     }
-    let name = format!("{}/share", act.name.word());
+    let name = format!("{}/share", act.name.as_str());
     let group = if act.name == Name::Wrr { "weighted round robin" } else { "fair" };
-    let points = due().zip(take.shares(0)).map(|(due, share)| [due, share]);
+    let points = due().zip(measured.shares(0)).map(|(due, share)| [due, share]);
     result.series(Series::new(&name, "", axis()).group(group).points(points));
-    // The one figure of both acts stands last.
-    if let Some(place) = result.figures.iter().position(|figure| figure.title == SHARES) {
-        let figure = result.figures.remove(place);
+    // The figure that both acts share comes last.
+    if let Some(index) = result.figures.iter().position(|figure| figure.title == SHARES) {
+        let figure = result.figures.remove(index);
         result.figure(figure.series([name]));
     }
 }
 
-fn books(ledger: &Ledger) -> serde_json::Value {
+fn ledger_json(ledger: &Ledger) -> serde_json::Value {
     json!({
         "datagrams sent": ledger.sent_datagrams,
         "frames taken from rings": ledger.taken,
@@ -116,16 +116,16 @@ fn books(ledger: &Ledger) -> serde_json::Value {
     })
 }
 
-/// How long all took.
-pub fn end(result: &mut ResultFile, took: Duration) {
+/// Adds the duration of the whole demo.
+pub fn add_total_time(result: &mut ResultFile, took: Duration) {
     result.value("total_time", took.as_secs_f64(), "s");
 }
 
-/// What the terminal shows: a table an act, claims and metrics, and where to read on.
+/// The summary for the terminal: one table per act, claims and metrics, and the path of the report.
 pub fn text(result: &ResultFile, out: &Path) -> String {
     let mut text = String::new();
     for name in Name::value_variants() {
-        let prefix = format!("{}/", name.word());
+        let prefix = format!("{}/", name.as_str());
         let guests: Vec<&Series> =
             SENDERS.iter().filter_map(|guest| result.find(&format!("{prefix}{guest}"))).collect();
         if guests.is_empty() {
@@ -141,7 +141,7 @@ pub fn text(result: &ResultFile, out: &Path) -> String {
     format!("{}\n{}\nThe plots: {}\n", text.trim_start(), fairlane_report::text::summary(result), report.display())
 }
 
-/// A guest's rates, in Mbit/s, over whole seconds.
+/// A guest's rates over whole seconds, in Mbit/s.
 fn row(result: &ResultFile, series: &Series) -> [String; 5] {
     let seconds: Vec<f64> = series
         .values()

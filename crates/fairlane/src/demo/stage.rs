@@ -1,4 +1,4 @@
-//! The stage of an act: a backend in this process, guests that send, one that receives, and a wire between them.
+//! The stage of an act: a backend in this process, sending guests, a receiving guest, and a wire between them.
 
 use super::acts::{SENDERS, Setting};
 use anyhow::Context;
@@ -13,10 +13,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// The guest that receives.
+/// The vif of the receiving guest.
 pub const RECEIVER: &str = "receiver";
 
-/// The engine and its guests. Dropped, guests end first, then the engine, then the directory with all sockets goes.
+/// The engine and its guests. On drop, the guests end first, then the engine, then the directory with all sockets is removed.
 pub struct Stage {
     /// The guests, in the order of [`SENDERS`], then the receiver.
     guests: Vec<(GuestSpec, Guest)>,
@@ -27,11 +27,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts the backend and boots the guests, all at once. With `backpressure`, a full wire takes no more; without, it
-    /// drops, and the link is served as netback does.
+    /// Starts the backend and boots all guests in parallel. With `backpressure`, frames wait while the wire is full; without, the wire
+    /// drops frames, and the link is scheduled as netback does.
     ///
     /// # Errors
-    /// What could not be started; then nothing is left behind.
+    /// The backend or a guest could not be started. Nothing is left running.
     pub fn build(kind: Kind, senders: usize, backpressure: bool) -> anyhow::Result<Stage> {
         let home = tempfile::Builder::new().prefix("fairlane-demo-").tempdir().context("a temporary directory")?;
         let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
@@ -45,14 +45,14 @@ impl Stage {
         let guests = Guest::boot_all(&specs)?;
         let guests = specs.into_iter().zip(guests).collect();
         let stage = Stage { guests, engine, policy: text, _home: home };
-        stage.introduce().map_err(|error| stage.explain(error))?;
+        stage.resolve_receiver().map_err(|error| stage.explain(error))?;
         Ok(stage)
     }
 
-    /// Has the senders learn the receiver's MAC address: what a flood sends before that, its own kernel drops.
-    fn introduce(&self) -> Result<(), fairlane_lab::Error> {
-        let order = ReceiveSpec { port: PORT, interval: 1.0, seconds: 0.3 };
-        let receiving = self.receiver().start_job(Command::UdpReceive(order))?;
+    /// Makes the senders resolve the receiver's MAC address: until then, their kernels drop the datagrams of a flood.
+    fn resolve_receiver(&self) -> Result<(), fairlane_lab::Error> {
+        let spec = ReceiveSpec { port: PORT, interval: 1.0, seconds: 0.3 };
+        let receiving = self.receiver().start_job(Command::UdpReceive(spec))?;
         receiving.started()?;
         let to = (RECEIVER_ADDRESS, PORT).into();
         let (_, senders) = self.guests.split_last().expect("there is a receiver");
@@ -62,25 +62,25 @@ impl Stage {
         receiving.wait().map(drop)
     }
 
-    /// The guest of one of [`SENDERS`].
+    /// The agent of a sending guest, by index in [`SENDERS`].
     pub fn sender(&self, index: usize) -> &Agent {
         self.guests[index].1.agent()
     }
 
-    /// The guest that receives.
+    /// The agent of the receiving guest.
     pub fn receiver(&self) -> &Agent {
         self.guests[self.guests.len() - 1].1.agent()
     }
 
-    /// The guest that receives, to take its CPU from it.
+    /// The receiving guest itself, to suspend and resume it.
     pub fn receiving_guest(&self) -> &Guest {
         &self.guests[self.guests.len() - 1].1
     }
 
-    /// Makes a setting while frames pass.
+    /// Applies a setting to the running backend.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The setting is invalid.
     pub fn set(&self, setting: &Setting) -> anyhow::Result<()> {
         let Setting { target, key, value } = setting;
         self.engine.set(target, key, value).with_context(|| format!("set {target} {key} {value}"))
@@ -94,20 +94,20 @@ impl Stage {
         Ok(self.engine.snapshot()?)
     }
 
-    /// An error of a guest that was up, with the last words of its kernel if it ended.
+    /// Adds the end of a guest's console to an error, if the guest ended.
     pub fn explain(&self, error: fairlane_lab::Error) -> anyhow::Error {
         let fairlane_lab::Error::Gone { guest: gone, .. } = &error else { return error.into() };
-        let words = self.guests.iter().find(|(spec, _)| spec.name == *gone).map(|(spec, _)| spec.last_words());
-        anyhow::anyhow!("{error}; its console ends:\n{}", words.unwrap_or_default())
+        let console = self.guests.iter().find(|(spec, _)| spec.name == *gone).map(|(spec, _)| spec.last_words());
+        anyhow::anyhow!("{error}; its console ends:\n{}", console.unwrap_or_default())
     }
 }
 
-/// The IP address of a sender, by its place in [`SENDERS`].
+/// The IP address of a sender, by index in [`SENDERS`].
 pub fn sender_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 83, 0, 1 + index as u8)
 }
 
-/// The UDP port the receiver counts at.
+/// The UDP port of the receiver.
 pub const PORT: u16 = 5001;
 
 /// The receiver's IP address.
@@ -122,11 +122,11 @@ fn mac(name: &str) -> [u8; 6] {
     [0x52, 0x54, 0, 0x83, 0, host]
 }
 
-/// The policy of the stage: senders, a wire of the link's rate, the receiver.
+/// The policy of the stage: senders, a wire with the link's rate, the receiver.
 fn policy(home: &Path, names: &[&str], backpressure: bool) -> String {
     let home = home.display();
     let scheduler = if backpressure { "fair" } else { "netback" };
-    // The queue is 2.6 ms of the wire: short beside a second, and long enough to keep the wire busy.
+    // The queue holds 2.6 ms of the wire: short compared to a second, and long enough to keep the wire busy.
     let mut text = format!(
         "control = \"{home}/control.sock\"\n\n\
          [[link]]\nname = \"senders\"\nrate = \"100Mbit/s\"\nscheduler = \"{scheduler}\"\n\

@@ -1,15 +1,15 @@
-//! Settings that are passed on for a high rate of accept() under Xen, and what each is worth on a kernel of today.
+//! Settings commonly recommended for a high rate of accept() under Xen, and what each is worth on a current kernel.
 
 use super::pinned;
 use super::snapshot::Snapshot;
 use serde::Serialize;
 
-/// A setting with its worth.
+/// A recommended setting and a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// As it is passed on.
+    /// The setting as it is recommended.
     pub setting: &'static str,
-    /// What it is worth.
+    /// Whether it helps.
     pub verdict: Verdict,
     /// Why.
     pub why: &'static str,
@@ -18,36 +18,36 @@ pub struct Advice {
     pub set: Option<String>,
 }
 
-/// What a setting is worth.
+/// Whether a setting helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Helps against one cause, which the doctor finds if it is there.
+    /// Helps against one cause, which the doctor finds if it is present.
     Sometimes,
-    /// Valid, and does nothing for the rate of connections.
+    /// Valid, but without effect on the rate of connections.
     NoHelp,
-    /// Makes it worse.
+    /// Makes the rate worse.
     Harmful,
-    /// There is no such setting, or not there.
+    /// There is no such setting, or not in that place.
     Invalid,
 }
 
-/// How a setting is recognised.
+/// Where a setting is looked up.
 enum Place {
     /// A kernel setting.
     Sysctl(&'static str),
-    /// A word in Xen's configuration.
+    /// A key in Xen's configuration.
     Xen(&'static str),
 }
 
-/// A setting, what it is worth, why, and how it is recognised.
-type Known = (&'static str, Verdict, &'static str, Place);
+/// A setting, the verdict, why, and where it is looked up.
+type Entry = (&'static str, Verdict, &'static str, Place);
 
-const KNOWN: [Known; 9] = [
+const ENTRIES: [Entry; 9] = [
     (
         "net.ipv4.tcp_syncookies = 0",
         Verdict::Harmful,
-        "without cookies a full SYN queue drops connections that it would have let in, and tcp_max_syn_backlog drops them earlier",
+        "without cookies a full SYN queue drops connections that cookies would have saved, and tcp_max_syn_backlog drops them earlier",
         Place::Sysctl("net.ipv4.tcp_syncookies"),
     ),
     (
@@ -66,7 +66,7 @@ const KNOWN: [Known; 9] = [
     (
         "timer_mode = 1 (xl.conf)",
         Verdict::Invalid,
-        "it belongs in an HVM or PVH guest's configuration, where 1 (no_delay_for_missed_ticks) is the default already, and is about \
+        "it belongs in the configuration of an HVM or PVH guest, where 1 (no_delay_for_missed_ticks) is the default; it only concerns \
          missed timer ticks",
         Place::Xen("timer_mode"),
     ),
@@ -80,19 +80,19 @@ const KNOWN: [Known; 9] = [
     (
         "net.ipv4.tcp_max_syn_backlog = 4096, 65536",
         Verdict::NoHelp,
-        "it counts only where tcp_syncookies is 0; otherwise the listener's backlog bounds the SYN queue",
+        "it is used only if tcp_syncookies is 0; otherwise the listener's backlog limits the SYN queue",
         Place::Sysctl("net.ipv4.tcp_max_syn_backlog"),
     ),
     (
         "net.ipv4.tcp_synack_retries = 3",
         Verdict::NoHelp,
-        "it gives up sooner on clients that do not answer, and lets no connection in faster",
+        "the kernel gives up sooner on clients that do not answer, but accepts no connection faster",
         Place::Sysctl("net.ipv4.tcp_synack_retries"),
     ),
     (
         "net.ipv4.tcp_tw_reuse = 1",
         Verdict::Sometimes,
-        "for connections that this machine opens (cause ports); to connections it accepts it does nothing",
+        "for connections that this machine opens (cause ports); it has no effect on connections it accepts",
         Place::Sysctl("net.ipv4.tcp_tw_reuse"),
     ),
     (
@@ -104,36 +104,36 @@ const KNOWN: [Known; 9] = [
 ];
 
 impl Verdict {
-    /// As a person reads it.
-    pub fn words(self) -> &'static str {
+    /// The text shown to people.
+    pub fn text(self) -> &'static str {
         match self {
             Verdict::Sometimes => "helps sometimes",
             Verdict::NoHelp => "does not help",
-            Verdict::Harmful => "does harm",
+            Verdict::Harmful => "is harmful",
             Verdict::Invalid => "is not valid",
         }
     }
 }
 
-/// The settings that somebody set on this machine; or all of them.
+/// The recommended settings that are set on this machine, or all of them.
 pub fn advice(snapshot: &Snapshot, all: bool) -> Vec<Advice> {
-    let known = KNOWN.iter().map(|(setting, verdict, why, place)| {
+    let advice = ENTRIES.iter().map(|(setting, verdict, why, place)| {
         let set = match place {
             Place::Sysctl(key) => pinned::find(snapshot, key),
-            Place::Xen(word) => xen(snapshot, word),
+            Place::Xen(key) => find_in_xen(snapshot, key),
         };
         Advice { setting, verdict: *verdict, why, set }
     });
-    known.filter(|advice| all || advice.set.is_some()).collect()
+    advice.filter(|advice| all || advice.set.is_some()).collect()
 }
 
-/// Where a word is set in Xen's configuration.
-fn xen(snapshot: &Snapshot, word: &str) -> Option<String> {
-    let sets = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == word);
+/// Where a key is set in Xen's configuration: `FILE:LINE`.
+fn find_in_xen(snapshot: &Snapshot, key: &str) -> Option<String> {
+    let sets = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
     snapshot.below("/etc/xen/").find_map(|(name, text)| {
         let line = text.lines().position(sets)?;
-        // In a guest's own file it is where it belongs.
-        let belongs = word == "timer_mode" && name != "xl.conf";
+        // In a guest's own file this key is valid.
+        let belongs = key == "timer_mode" && name != "xl.conf";
         (!belongs).then(|| format!("/etc/xen/{name}:{}", line + 1))
     })
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_set_here_is_spoken_of() {
+    fn only_settings_of_this_machine_are_reported() {
         let mut snapshot = Snapshot::default();
         assert_eq!(advice(&snapshot, false), []);
         assert!(advice(&snapshot, true).iter().all(|advice| advice.set.is_none()));

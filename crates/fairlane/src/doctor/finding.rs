@@ -1,4 +1,4 @@
-//! What a rule answers: a cause, why it limits, and what to change.
+//! The result of a rule: a cause, why it limits the machine, and what to change.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,28 @@ use serde::{Deserialize, Serialize};
 pub struct Finding {
     /// The cause's short name.
     pub cause: &'static str,
-    /// How sure it is that this limits.
-    pub sure: Sure,
-    /// How much it limits: the part of the work, 0 to 1, that it is thought to cost.
+    /// How sure the doctor is that this limits.
+    #[serde(rename = "sure")]
+    pub confidence: Confidence,
+    /// How much it limits: an estimate of the fraction of the work that it costs, 0 to 1.
     pub limits: f64,
     /// What was seen, with figures.
     pub seen: String,
     /// Why that limits.
     pub why: String,
-    /// What to change, the first first.
+    /// What to change, in the order to try.
     pub change: Vec<Remedy>,
 }
 
-/// How sure a finding is.
+/// How sure the doctor is of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sure {
-    /// The kernel counted what was lost or held up.
+pub enum Confidence {
+    /// The kernel counted the losses or delays.
     Certain,
-    /// What was counted has hardly another cause.
+    /// The counters rarely have another cause.
     Likely,
-    /// It often limits; whether here, only a trial shows.
+    /// It often limits; only a trial shows whether it does here.
     Possible,
 }
 
@@ -36,7 +37,7 @@ pub enum Sure {
 pub struct Remedy {
     /// A command, or what to do.
     pub text: String,
-    /// What `--fix` may set; none where a person must act.
+    /// The setting that `--fix` may change; none if a person must act.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setting: Option<Setting>,
 }
@@ -52,35 +53,35 @@ pub struct Setting {
 }
 
 impl Finding {
-    /// Its place among others: what limits more, and more surely, comes first.
+    /// The key for sorting: findings that limit more, and with more confidence, come first.
     pub fn weight(&self) -> f64 {
-        let sure = match self.sure {
-            Sure::Certain => 1.0,
-            Sure::Likely => 0.8,
-            Sure::Possible => 0.5,
+        let factor = match self.confidence {
+            Confidence::Certain => 1.0,
+            Confidence::Likely => 0.8,
+            Confidence::Possible => 0.5,
         };
-        self.limits.clamp(0.0, 1.0) * sure
+        self.limits.clamp(0.0, 1.0) * factor
     }
 }
 
-impl Sure {
-    /// As a person reads it.
+impl Confidence {
+    /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
-            Sure::Certain => "certain",
-            Sure::Likely => "likely",
-            Sure::Possible => "possible",
+            Confidence::Certain => "certain",
+            Confidence::Likely => "likely",
+            Confidence::Possible => "possible",
         }
     }
 }
 
 impl Remedy {
-    /// What a person does.
+    /// A remedy for a person to carry out.
     pub fn by_hand(text: impl Into<String>) -> Remedy {
         Remedy { text: text.into(), setting: None }
     }
 
-    /// A kernel setting.
+    /// A kernel setting that `--fix` may change.
     pub fn set(key: &str, value: impl ToString) -> Remedy {
         let value = value.to_string();
         let quote = if value.contains(' ') { "'" } else { "" };

@@ -1,4 +1,4 @@
-//! Applies kernel settings that findings name, keeps what they were in a file, and puts that back.
+//! Applies the kernel settings that findings name, saves the old values in a file, and restores them.
 
 use super::finding::{Finding, Setting};
 use super::pinned;
@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the old values are kept unless told otherwise.
+/// The default file for the old values.
 pub const STATE: &str = "/var/lib/fairlane/doctor.json";
-/// The version of that file.
+/// The version of that file's format.
 const SCHEMA: u32 = 1;
 
-/// A setting to make, and where an administrator has pinned it.
+/// A setting to change, and where an administrator has pinned it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// What to set.
@@ -23,18 +23,18 @@ pub struct Step {
     pub pinned: Option<String>,
 }
 
-/// The kernel's settings, and the file with those that were changed.
+/// The kernel's settings, and the file with the old values.
 pub struct Settings<'a> {
-    /// The directory that `net.core.somaxconn` is below: /proc/sys.
+    /// The directory above `net/core/somaxconn`: /proc/sys.
     pub root: &'a Path,
-    /// The file.
+    /// The file with the old values.
     pub state: &'a Path,
 }
 
-/// The file's text.
+/// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct SavedValues {
     schema: u32,
     settings: Vec<Changed>,
 }
@@ -48,7 +48,7 @@ struct Changed {
     new: String,
 }
 
-/// What the findings would set, each key once, by the finding that limits most.
+/// The settings that the findings would change, each key once, from the finding that limits most.
 pub fn plan(findings: &[Finding], snapshot: &Snapshot) -> Vec<Step> {
     let mut seen = BTreeSet::new();
     let settings = findings.iter().flat_map(|finding| &finding.change).filter_map(|remedy| remedy.setting.clone());
@@ -57,65 +57,65 @@ pub fn plan(findings: &[Finding], snapshot: &Snapshot) -> Vec<Step> {
 }
 
 impl Settings<'_> {
-    /// Makes settings, the old values kept first; says what was done, a line each.
+    /// Changes settings, after saving each old value. Returns one line per change.
     ///
     /// # Errors
     /// A setting that cannot be read or written, a state file that cannot be read or written.
     pub fn apply(&self, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
-        let mut kept = self.kept()?;
+        let mut saved = self.load()?;
         let mut done = Vec::new();
         for Setting { key, value } in settings {
             let old = self.get(key)?;
             if old == *value {
                 continue;
             }
-            // What stood there before the first change is what is put back.
-            match kept.settings.iter_mut().find(|changed| changed.key == *key) {
+            // `undo` restores the value before the first change.
+            match saved.settings.iter_mut().find(|changed| changed.key == *key) {
                 Some(changed) if changed.new == old => changed.new.clone_from(value),
                 Some(changed) => *changed = Changed { key: key.clone(), old: old.clone(), new: value.clone() },
-                None => kept.settings.push(Changed { key: key.clone(), old: old.clone(), new: value.clone() }),
+                None => saved.settings.push(Changed { key: key.clone(), old: old.clone(), new: value.clone() }),
             }
-            self.keep(&kept)?;
+            self.save(&saved)?;
             self.set(key, value)?;
             done.push(format!("{key} = {value} (was {old})"));
         }
         Ok(done)
     }
 
-    /// Puts back what [`Settings::apply`] changed, unless somebody else has changed it since; says what was done.
+    /// Restores the values that [`Settings::apply`] changed, except those changed again since. Returns one line per setting.
     ///
     /// # Errors
-    /// No file of old values, or one that is not ours; a setting that cannot be written, which stays in the file.
+    /// No file with old values, or an invalid one; a setting that cannot be written, which stays in the file.
     pub fn undo(&self) -> anyhow::Result<Vec<String>> {
-        let mut kept = self.kept()?;
-        if kept.settings.is_empty() {
+        let mut saved = self.load()?;
+        if saved.settings.is_empty() {
             bail!("{} holds nothing to undo", self.state.display());
         }
         let mut done = Vec::new();
-        while let Some(Changed { key, old, new }) = kept.settings.last() {
+        while let Some(Changed { key, old, new }) = saved.settings.last() {
             let now = self.get(key)?;
             if now == *new {
                 self.set(key, old)?;
                 done.push(format!("{key} = {old} (was {new})"));
             } else {
-                done.push(format!("{key} = {now}: changed since to other than {new}, left alone"));
+                done.push(format!("{key} = {now}: changed since from {new}, left alone"));
             }
-            kept.settings.pop();
-            self.keep(&kept)?;
+            saved.settings.pop();
+            self.save(&saved)?;
         }
         Ok(done)
     }
 
-    /// The path of a setting. Only the network's are ours, whatever a file says.
+    /// The path of a setting. Only network settings are allowed, whatever the file with the old values says.
     fn path(&self, key: &str) -> anyhow::Result<PathBuf> {
-        let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-        if !key.starts_with("net.") || !plain {
-            bail!("{key:?} is not a setting of the network (net.core.somaxconn is one)");
+        let valid = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if !key.starts_with("net.") || !valid {
+            bail!("{key:?} is not a network setting (such as net.core.somaxconn)");
         }
         Ok(self.root.join(key.replace('.', "/")))
     }
 
-    /// A setting's value, its numbers parted by a space.
+    /// A setting's value, its numbers separated by single spaces.
     fn get(&self, key: &str) -> anyhow::Result<String> {
         let text = fs::read_to_string(self.path(key)?).with_context(|| format!("cannot read {key}"))?;
         Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -125,46 +125,46 @@ impl Settings<'_> {
         fs::write(self.path(key)?, value).with_context(|| format!("cannot set {key} to {value}"))
     }
 
-    fn kept(&self) -> anyhow::Result<Kept> {
+    fn load(&self) -> anyhow::Result<SavedValues> {
         let text = match fs::read_to_string(self.state) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Kept { schema: SCHEMA, settings: Vec::new() });
+                return Ok(SavedValues { schema: SCHEMA, settings: Vec::new() });
             }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", self.state.display())),
         };
-        let kept: Kept = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no file of the doctor's old values", self.state.display()))?;
-        if kept.schema != SCHEMA {
-            bail!("{} is of version {}, this program knows {SCHEMA}", self.state.display(), kept.schema);
+        let saved: SavedValues = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a file of old values of the doctor", self.state.display()))?;
+        if saved.schema != SCHEMA {
+            bail!("{} has version {}, but this program supports {SCHEMA}", self.state.display(), saved.schema);
         }
-        Ok(kept)
+        Ok(saved)
     }
 
-    /// Writes the file, whole or not at all; without settings there is none.
-    fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
+    /// Replaces the file atomically, or removes it if there are no settings.
+    fn save(&self, saved: &SavedValues) -> anyhow::Result<()> {
         let write = || {
-            if kept.settings.is_empty() {
+            if saved.settings.is_empty() {
                 return fs::remove_file(self.state);
             }
             let directory = self.state.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
             fs::create_dir_all(directory)?;
             let file = tempfile::NamedTempFile::new_in(directory)?;
-            serde_json::to_writer_pretty(&file, kept)?;
+            serde_json::to_writer_pretty(&file, saved)?;
             file.as_file().sync_all()?;
             file.persist(self.state).map(drop).map_err(|error| error.error)
         };
-        write().with_context(|| format!("cannot keep old values in {}", self.state.display()))
+        write().with_context(|| format!("cannot save old values in {}", self.state.display()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::{Remedy, Sure};
+    use crate::doctor::finding::{Confidence, Remedy};
 
-    /// Settings below a directory of this test's own.
-    fn with(test: impl FnOnce(&Settings, &dyn Fn() -> String)) {
+    /// Runs a test on settings below a temporary directory.
+    fn with_settings(test: impl FnOnce(&Settings, &dyn Fn() -> String)) {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().join("sys");
         fs::create_dir_all(root.join("net/core")).unwrap();
@@ -179,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_each_setting_once_and_says_what_is_pinned() {
+    fn a_plan_has_each_setting_once_and_where_it_is_pinned() {
         let finding = |remedies| Finding {
             cause: "accept-queue",
-            sure: Sure::Certain,
+            confidence: Confidence::Certain,
             limits: 1.0,
             seen: String::new(),
             why: String::new(),
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_there_first_is_put_back() {
-        with(|settings, now| {
+    fn undo_restores_the_value_before_the_first_change() {
+        with_settings(|settings, now| {
             assert_eq!(settings.apply(&somaxconn("4096")).unwrap(), ["net.core.somaxconn = 4096 (was 128)"]);
             assert_eq!(settings.apply(&somaxconn("4096")).unwrap(), [""; 0]);
             settings.apply(&somaxconn("9000")).unwrap();
@@ -217,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_set_since_is_left_alone() {
-        with(|settings, now| {
+    fn undo_leaves_values_alone_that_were_changed_since() {
+        with_settings(|settings, now| {
             settings.apply(&somaxconn("4096")).unwrap();
             fs::write(settings.root.join("net/core/somaxconn"), "777").unwrap();
             assert!(settings.undo().unwrap()[0].contains("left alone"));
@@ -227,18 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn a_state_file_reaches_nothing_but_the_network() {
-        with(|settings, _| {
+    fn a_state_file_changes_only_network_settings() {
+        with_settings(|settings, _| {
             fs::create_dir_all(settings.state.parent().unwrap()).unwrap();
-            for (text, sentence) in [
-                ("rubbish", "is no file of the doctor's"),
+            for (text, expected) in [
+                ("rubbish", "is not a file of old values"),
                 (r#"{"schema":9,"settings":[]}"#, "version 9"),
-                (r#"{"schema":1,"settings":[{"key":"kernel.core_pattern","old":"|x","new":"core"}]}"#, "not a setting"),
-                (r#"{"schema":1,"settings":[{"key":"net/../../x","old":"1","new":"2"}]}"#, "not a setting"),
+                (
+                    r#"{"schema":1,"settings":[{"key":"kernel.core_pattern","old":"|x","new":"core"}]}"#,
+                    "not a network setting",
+                ),
+                (r#"{"schema":1,"settings":[{"key":"net/../../x","old":"1","new":"2"}]}"#, "not a network setting"),
             ] {
                 fs::write(settings.state, text).unwrap();
                 let error = format!("{:#}", settings.undo().unwrap_err());
-                assert!(error.contains(sentence), "{error}");
+                assert!(error.contains(expected), "{error}");
             }
         });
     }

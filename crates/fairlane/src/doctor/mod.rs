@@ -1,4 +1,4 @@
-//! Explains a slow host: reads its counters before and after an interval under load, and judges what changed.
+//! Explains what limits a host: reads its counters before and after an interval under load, and judges the changes.
 
 mod advice;
 mod finding;
@@ -23,23 +23,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 use view::Change;
 
-/// Seconds between the readings, if nothing else says when.
+/// Default number of seconds between the two readings.
 const SECONDS: f64 = 10.0;
-/// How often it is looked whether the command has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often to check whether the command has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Say what limits this host, guest or dom0 under its load, and what to change
+/// Find out what limits this host, guest or dom0 under its load, and what to change
 ///
-/// Reads counters twice and judges what changed between. Exit status: 0 nothing found, 1 findings, 2 it could not look.
+/// Reads counters twice and judges the changes. Exit status: 0 nothing found, 1 findings, 2 counters could not be read.
 #[derive(clap::Args)]
 pub struct Args {
     /// Seconds between the readings [default: 10; with a command, until it ends]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Make a load of our own meanwhile: connections on loopback
+    /// Generate a load meanwhile: connections on loopback
     #[arg(long)]
     load: bool,
-    /// Speak of all settings passed on for high connection rates, not only of those set here
+    /// Comment on all settings commonly recommended for high connection rates, not only on those set on this machine
     #[arg(long)]
     settings: bool,
     /// Print the report as JSON
@@ -48,37 +48,37 @@ pub struct Args {
     /// Show which kernel settings would be changed
     #[arg(long)]
     fix: bool,
-    /// Change them, and keep the old values
+    /// Change them, and save the old values
     #[arg(long, requires = "fix")]
     yes: bool,
-    /// Change those too that an administrator has pinned in /etc/sysctl.conf, /etc/sysctl.d or /run/sysctl.d
+    /// Also change settings that an administrator has pinned in /etc/sysctl.conf, /etc/sysctl.d or /run/sysctl.d
     #[arg(long, requires = "fix")]
     even_pinned: bool,
-    /// Put back what --fix changed
+    /// Restore the settings that --fix changed
     #[arg(long, conflicts_with_all = ["seconds", "load", "settings", "json", "fix", "command"])]
     undo: bool,
-    /// The file of old values
+    /// The file with the old values
     #[arg(long, value_name = "FILE", default_value = STATE)]
     state: PathBuf,
     #[command(flatten)]
     backend: Backend,
-    /// The load: run meanwhile, its output on standard error
+    /// The command that makes the load; its output goes to standard error
     #[arg(last = true, conflicts_with = "load")]
     command: Vec<String>,
 }
 
-/// It could not look, or not change what it should.
+/// The counters could not be read, or the settings not changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(String);
+pub struct DoctorError(String);
 
-/// Looks, says and, if told so, changes.
+/// Reads the counters, prints the findings and, with --fix, changes settings.
 ///
 /// # Errors
-/// [`Unfit`], whatever was in the way.
+/// [`DoctorError`], for every failure.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = if args.undo { undo(&args) } else { examine(&args) };
-    done.map_err(|error| Unfit(format!("{error:#}")).into())
+    done.map_err(|error| DoctorError(format!("{error:#}")).into())
 }
 
 fn undo(args: &Args) -> anyhow::Result<ExitCode> {
@@ -90,33 +90,33 @@ fn undo(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn examine(args: &Args) -> anyhow::Result<ExitCode> {
-    let looked = look(args)?;
-    let change = Change { before: &looked.before, after: &looked.after, seconds: looked.seconds };
+    let readings = read_under_load(args)?;
+    let change = Change { before: &readings.before, after: &readings.after, seconds: readings.seconds };
     let mut findings = rules::examine(&change);
-    // Our own load takes all there is: that it fills the processors says nothing of the host.
+    // Our own load fills the processors by design, so this is no finding about the host.
     findings.retain(|finding| !args.load || !["processors", "pressure"].contains(&finding.cause));
-    let report = Report::new(&change, looked.command, findings, advice::advice(&looked.after, args.settings));
+    let report = Report::new(&change, readings.command, findings, advice::advice(&readings.after, args.settings));
     if args.json {
         out::print_json(&report)?;
     } else {
         out::print(&report.text())?;
     }
     if args.fix {
-        fix(args, &report, &looked.after)?;
+        fix(args, &report, &readings.after)?;
     }
     Ok(ExitCode::from(u8::from(!report.findings.is_empty())))
 }
 
-/// Two readings.
-struct Looked {
+/// Two readings of the counters.
+struct Readings {
     before: Snapshot,
     after: Snapshot,
     seconds: f64,
-    /// How the command ended, if not well.
+    /// How the command ended, if it failed.
     command: Option<String>,
 }
 
-fn look(args: &Args) -> anyhow::Result<Looked> {
+fn read_under_load(args: &Args) -> anyhow::Result<Readings> {
     let seconds = args.seconds.unwrap_or(SECONDS);
     if args.load {
         return load::run(seconds, || read_twice(args, || thread::sleep(Duration::from_secs_f64(seconds))));
@@ -127,44 +127,44 @@ fn look(args: &Args) -> anyhow::Result<Looked> {
     let mut command = Command::new(program);
     command.args(arguments).stdout(std::io::stderr());
     let mut started = Err(std::io::Error::other("not started"));
-    let mut looked = read_twice(args, || {
+    let mut readings = read_twice(args, || {
         started = command.spawn();
         if let Ok(child) = &mut started {
-            watch(child, args.seconds);
+            wait_for(child, args.seconds);
         }
     });
     let status = started.and_then(|mut child| child.wait()).with_context(|| format!("cannot run {program}"))?;
-    looked.command = (!status.success()).then(|| format!("{program} ended with {status}"));
-    Ok(looked)
+    readings.command = (!status.success()).then(|| format!("{program} ended with {status}"));
+    Ok(readings)
 }
 
-/// Waits until the command ends, for so many seconds at most. It goes on by itself.
-fn watch(child: &mut Child, seconds: Option<f64>) {
+/// Waits until the command ends, or for at most `seconds`; then the command keeps running.
+fn wait_for(child: &mut Child, seconds: Option<f64>) {
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     while matches!(child.try_wait(), Ok(None)) && end.is_none_or(|end| Instant::now() < end) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn read_twice(args: &Args, meanwhile: impl FnOnce()) -> Looked {
-    // From beginning to beginning: a reading takes a while itself.
+fn read_twice(args: &Args, meanwhile: impl FnOnce()) -> Readings {
+    // Measured from start to start, since a reading takes a while itself.
     let start = Instant::now();
     let before = Snapshot::of_this_machine(&args.backend.control);
     meanwhile();
     let seconds = start.elapsed().as_secs_f64().max(0.001);
     let mut after = Snapshot::of_this_machine(&args.backend.control);
-    after.ask_about_cards(&before);
-    Looked { before, after, seconds, command: None }
+    after.read_cards(&before);
+    Readings { before, after, seconds, command: None }
 }
 
-/// Shows what would be set, or sets it. With JSON on standard output, what is said goes to standard error.
+/// Shows what would be set, or sets it. If standard output has JSON, this text goes to standard error.
 fn fix(args: &Args, report: &Report, snapshot: &Snapshot) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     let mut settings = Vec::new();
     for step in fix::plan(&report.findings, snapshot) {
         match &step.pinned {
-            Some(place) if !args.even_pinned => {
-                lines.push(format!("{} left alone: pinned in {place} (--even-pinned changes it)", step.setting.key));
+            Some(location) if !args.even_pinned => {
+                lines.push(format!("{} left alone: pinned in {location} (--even-pinned changes it)", step.setting.key));
             }
             _ => settings.push(step.setting),
         }
@@ -179,14 +179,14 @@ fn fix(args: &Args, report: &Report, snapshot: &Snapshot) -> anyhow::Result<()> 
     }
     let text = format!("\n{}\n", lines.join("\n"));
     if args.json {
-        // Where nobody reads it, nothing is lost.
+        // If standard error is closed, nobody wants the text.
         let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(());
     }
     out::print(&text)
 }
 
-/// Reads a number of seconds.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.1..=86_400.0).contains(value));
     value.ok_or_else(|| "must be a number of seconds from 0.1 to 86400".to_owned())

@@ -1,11 +1,11 @@
-//! Which kernel settings an administrator has written down: those the doctor leaves alone.
+//! Kernel settings that an administrator has pinned in a file. The doctor does not change them.
 
 use super::snapshot::Snapshot;
 
-/// Where administrators write them (sysctl.d(5)). What a distribution ships in /usr/lib is not theirs.
+/// Where administrators pin settings (sysctl.d(5)). Files in /usr/lib belong to the distribution.
 const PLACES: [&str; 3] = ["/etc/sysctl.conf", "/etc/sysctl.d/", "/run/sysctl.d/"];
 
-/// Where a setting is written down: `FILE:LINE`, the first found.
+/// Where a setting is pinned: `FILE:LINE` of the first line found.
 pub fn find(snapshot: &Snapshot, key: &str) -> Option<String> {
     PLACES.iter().find_map(|place| {
         let mut files = snapshot.below(place).filter(|(rest, _)| rest.is_empty() || rest.ends_with(".conf"));
@@ -24,11 +24,11 @@ fn sets(line: &str, key: &str) -> bool {
     !line.starts_with(['#', ';']) && !name.is_empty() && matches(&name, key)
 }
 
-/// Whether a text is of a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(start) else { return false };
-    text.char_indices().map(|(place, _)| place).chain([text.len()]).any(|place| matches(rest, &text[place..]))
+    text.char_indices().map(|(index, _)| index).chain([text.len()]).any(|index| matches(rest, &text[index..]))
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_is_found_where_it_is_written() {
+    fn a_pinned_setting_is_found() {
         let mut snapshot = Snapshot::default();
         snapshot
             .put("/etc/sysctl.conf", "# net.core.somaxconn = 1\n;net.core.somaxconn=1\nnet.core.rmem_max=1\n".into());

@@ -1,4 +1,4 @@
-//! The doctor's report: for people, and as JSON.
+//! The doctor's report, as text and as JSON.
 
 use super::advice::Advice;
 use super::finding::Finding;
@@ -9,31 +9,31 @@ use std::fmt::Write;
 /// The version of the JSON report.
 const SCHEMA: u32 = 1;
 
-/// All that the doctor says.
+/// The report.
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: u32,
     /// Seconds between the two readings.
     seconds: f64,
-    /// Connections this machine accepted, a second.
+    /// Connections accepted per second.
     accepted_per_second: f64,
-    /// Connections it opened, a second.
+    /// Connections opened per second.
     opened_per_second: f64,
-    /// Parts of the processors' time, 0 to 1.
+    /// Fraction of the processors' time that was not idle, 0 to 1. So are the next two, for interrupts and stolen time.
     busy: f64,
     interrupts: f64,
     steal: f64,
-    /// How the user's command ended, if not well.
+    /// How the user's command ended, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<String>,
-    /// What limits, the most limiting first.
+    /// The findings, the most limiting first.
     pub findings: Vec<Finding>,
-    /// Settings that are passed on, and what they are worth.
+    /// Commonly recommended settings, and whether they help.
     settings: Vec<Advice>,
 }
 
 impl Report {
-    /// What was found, with the figures to read it by.
+    /// Combines the findings with the figures of the whole machine.
     pub fn new(change: &Change, command: Option<String>, findings: Vec<Finding>, settings: Vec<Advice>) -> Report {
         let all = change.all_cpus();
         Report {
@@ -65,19 +65,19 @@ impl Report {
             let _ = writeln!(text, "WARNING: {command}");
         }
         if self.findings.is_empty() {
-            text += "\nNothing found that limits.\n";
+            text += "\nNo limit found.\n";
         }
         for (number, finding) in (1..).zip(&self.findings) {
-            let _ = writeln!(text, "\n{number}. {} ({})", finding.cause, finding.sure.name());
+            let _ = writeln!(text, "\n{number}. {} ({})", finding.cause, finding.confidence.name());
             let _ = writeln!(text, "   seen    {}", finding.seen);
             let _ = writeln!(text, "   why     {}", finding.why);
-            for (place, remedy) in finding.change.iter().enumerate() {
-                let _ = writeln!(text, "   {:<7} {}", if place == 0 { "change" } else { "" }, remedy.text);
+            for (index, remedy) in finding.change.iter().enumerate() {
+                let _ = writeln!(text, "   {:<7} {}", if index == 0 { "change" } else { "" }, remedy.text);
             }
         }
         for advice in &self.settings {
             let set = advice.set.as_ref().map_or(String::new(), |set| format!(" (set in {set})"));
-            let _ = write!(text, "\n{}{set} {}: {}\n", advice.setting, advice.verdict.words(), advice.why);
+            let _ = write!(text, "\n{}{set} {}: {}\n", advice.setting, advice.verdict.text(), advice.why);
         }
         text
     }

@@ -1,6 +1,6 @@
-//! What the doctor reads: the text of a machine's files and tools at one time, under the name of each.
+//! What the doctor reads: the text of a machine's files and the output of tools at one time, each under its name.
 //!
-//! Rules see only this text, so a rule is tested on what a machine printed, whichever machine that was.
+//! Rules see only this text, so they can be tested with text recorded on any machine.
 
 use fairlane_engine::control::Client;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, thread};
 
-/// Files read as they are.
+/// Files that are read unchanged.
 const FILES: [&str; 20] = [
     "/proc/net/netstat",
     "/proc/net/snmp",
@@ -36,10 +36,10 @@ const FILES: [&str; 20] = [
     "/etc/sysctl.conf",
 ];
 
-/// Directories whose files are read as they are.
+/// Directories whose files are read unchanged.
 const DIRECTORIES: [&str; 4] = ["/sys/kernel/debug/kvm", "/etc/xen", "/etc/sysctl.d", "/run/sysctl.d"];
 
-/// Where each of Xen's network backends has a directory with a file a ring (drivers/net/xen-netback/xenbus.c).
+/// Where netback has a directory per vif with a file per ring (drivers/net/xen-netback/xenbus.c).
 pub const NETBACK: &str = "/sys/kernel/debug/xen-netback";
 
 /// The listening TCP sockets with the processes that hold them.
@@ -48,28 +48,28 @@ pub const LISTENERS: &str = "ss -Hlntp";
 pub const QDISCS: &str = "tc -s -j qdisc show";
 /// Xen's version, scheduler and processors.
 pub const XEN_INFO: &str = "xl info";
-/// Xen's domains with the processor time each has used.
+/// Xen's domains with the processor time that each has used.
 pub const XEN_DOMAINS: &str = "xl list";
-/// The parameters of Xen's first scheduler.
+/// The parameters of Xen's credit scheduler.
 pub const XEN_CREDIT: &str = "xl sched-credit -s";
-/// A device's offloads: to be followed by its name.
+/// A device's offloads; the device's name follows.
 pub const OFFLOADS: &str = "ethtool -k ";
-/// A device's driver: to be followed by its name.
+/// A device's driver; the device's name follows.
 pub const DRIVER: &str = "ethtool -i ";
-/// The busiest destinations: a line `LOCAL-ADDRESS REMOTE-ADDRESS:PORT COUNT`, addresses as in /proc/net/tcp.
+/// The destinations with the most connections: lines `LOCAL-ADDRESS REMOTE-ADDRESS:PORT COUNT`, addresses as in /proc/net/tcp.
 pub const DESTINATIONS: &str = "destinations";
-/// Every thread: a line `PROCESS THREAD CPU RUN WAIT SLICES NAME`, times in nanoseconds (sched-stats.rst, section
+/// All threads: lines `PROCESS THREAD CPU RUN WAIT SLICES NAME`, times in nanoseconds (sched-stats.rst, section
 /// "/proc/<pid>/schedstat").
 pub const THREADS: &str = "threads";
 /// The state of Fairlane's own backend, as the control protocol's JSON.
 pub const FAIRLANE: &str = "fairlane";
 
-/// Tools asked once a snapshot. One that is absent says nothing.
+/// Tools run once per snapshot. Absent ones are skipped.
 const TOOLS: [&str; 5] = [LISTENERS, QDISCS, XEN_INFO, XEN_DOMAINS, XEN_CREDIT];
-/// How long a tool may take.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Destinations kept: ports run out at the busiest first.
-const KEPT: usize = 20;
+/// How long a tool may run.
+const TOOL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Number of destinations to keep: ports run out first for the one with the most connections.
+const MAX_DESTINATIONS: usize = 20;
 
 /// A machine at one time.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +82,13 @@ impl Snapshot {
     pub fn of_this_machine(control: &Path) -> Snapshot {
         let mut snapshot = Snapshot::of_files(Path::new("/"));
         for tool in TOOLS {
-            snapshot.ask(tool);
+            snapshot.run_tool(tool);
         }
-        // A load of our own is not to be judged.
+        // The doctor's own load is not judged.
         let own = format!("pid={},", std::process::id());
-        let others = snapshot.text(LISTENERS).lines().filter(|line| !line.contains(&own));
-        let others = others.flat_map(|line| [line, "\n"]).collect();
-        snapshot.put(LISTENERS, others);
+        let lines = snapshot.text(LISTENERS).lines().filter(|line| !line.contains(&own));
+        let lines = lines.flat_map(|line| [line, "\n"]).collect();
+        snapshot.put(LISTENERS, lines);
         let state = Client::connect(control).and_then(|mut client| client.show());
         if let Some(state) = state.ok().and_then(|state| serde_json::to_string(&state).ok()) {
             snapshot.put(FAIRLANE, state);
@@ -96,18 +96,18 @@ impl Snapshot {
         snapshot
     }
 
-    /// Asks about the network cards that packets went through since an earlier reading.
-    pub fn ask_about_cards(&mut self, since: &Snapshot) {
-        // Loopback is no card, and has nothing to set.
+    /// Reads the offloads and drivers of the network cards that carried packets since an earlier snapshot.
+    pub fn read_cards(&mut self, since: &Snapshot) {
+        // Loopback is no card, and its offloads are not worth changing.
         let carried = |device: &String| device != "lo" && self.packets(device) > since.packets(device);
         let devices: Vec<_> = self.devices().into_iter().filter(carried).collect();
         for device in devices {
-            self.ask(&format!("{OFFLOADS}{device}"));
-            self.ask(&format!("{DRIVER}{device}"));
+            self.run_tool(&format!("{OFFLOADS}{device}"));
+            self.run_tool(&format!("{DRIVER}{device}"));
         }
     }
 
-    /// Reads the files below a root. What is not there, or may not be read, is left out.
+    /// Reads the files below a root. Files that are absent or unreadable are skipped.
     pub fn of_files(root: &Path) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for name in FILES {
@@ -128,18 +128,18 @@ impl Snapshot {
         snapshot
     }
 
-    /// What stands under a name; nothing if it is not there.
+    /// The text under a name; empty if there is none.
     pub fn text(&self, name: &str) -> &str {
         self.texts.get(name).map_or("", String::as_str)
     }
 
-    /// Everything whose name begins so: the rest of the name, and the text.
+    /// All texts whose names begin with `prefix`: the rest of the name, and the text.
     pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let from = self.texts.range(prefix.to_owned()..);
         from.map_while(move |(name, text)| Some((name.strip_prefix(prefix)?, text.as_str())))
     }
 
-    /// Sets what stands under a name.
+    /// Sets the text under a name.
     pub fn put(&mut self, name: &str, text: String) {
         self.texts.insert(name.to_owned(), text);
     }
@@ -150,32 +150,32 @@ impl Snapshot {
         }
     }
 
-    /// Asks a tool. One that answers nothing, or too late, is left out.
-    fn ask(&mut self, line: &str) {
-        if let Ok(answer) = answer(line)
-            && !answer.is_empty()
+    /// Runs a tool. Without output, or if it takes too long, it is skipped.
+    fn run_tool(&mut self, line: &str) {
+        if let Ok(output) = output(line)
+            && !output.is_empty()
         {
-            self.put(line, answer);
+            self.put(line, output);
         }
     }
 }
 
-/// What a tool prints within [`PATIENCE`]: Xen's may wait for a daemon that is not there.
-fn answer(line: &str) -> io::Result<String> {
+/// The output of a tool that ends within [`TOOL_TIMEOUT`]: Xen's tools may wait for a daemon that does not run.
+fn output(line: &str) -> io::Result<String> {
     let mut words = line.split_whitespace();
     let mut tool = Command::new(words.next().unwrap_or_default());
     tool.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut tool = tool.spawn()?;
-    let output = tool.stdout.take();
-    let (say, said) = mpsc::channel();
+    let stdout = tool.stdout.take();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut text = Vec::new();
-        let read = output.map_or(Ok(0), |mut output| output.read_to_end(&mut text));
-        // Nobody waits for it any more.
-        let _ = say.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
+        let read = stdout.map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut text));
+        // Fails after the timeout, when the text is not wanted any more.
+        let _ = sender.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
     });
-    let text = said.recv_timeout(PATIENCE);
-    // It has ended already, or is not waited for any longer.
+    let text = receiver.recv_timeout(TOOL_TIMEOUT);
+    // Fails if the tool has ended already.
     let _ = tool.kill();
     tool.wait()?;
     text.map_err(io::Error::other)?
@@ -194,7 +194,7 @@ fn names(root: &Path, directory: &str) -> Vec<String> {
     names
 }
 
-/// Counts the ports in use a destination: sockets of any state with a local port of their own choosing.
+/// Counts the ports in use per destination: sockets in any state whose local port is in the ephemeral range.
 fn destinations(root: &Path) -> String {
     let range = fs::read_to_string(below(root, "/proc/sys/net/ipv4/ip_local_port_range")).unwrap_or_default();
     let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u16>().ok());
@@ -207,30 +207,29 @@ fn destinations(root: &Path) -> String {
             let (Some(local), Some(remote), Some(state)) = (words.nth(1), words.next(), words.next()) else { continue };
             let Some((address, port)) = local.split_once(':') else { continue };
             // 0A is a listener (include/net/tcp_states.h).
-            let chosen = u16::from_str_radix(port, 16).is_ok_and(|port| (first..=last).contains(&port));
-            if chosen && state != "0A" {
+            let ephemeral = u16::from_str_radix(port, 16).is_ok_and(|port| (first..=last).contains(&port));
+            if ephemeral && state != "0A" {
                 *counts.entry((address.to_owned(), remote.to_owned())).or_default() += 1;
             }
         }
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counts.truncate(KEPT);
+    counts.truncate(MAX_DESTINATIONS);
     counts.iter().fold(String::new(), |mut text, ((local, remote), count)| {
         let _ = writeln!(text, "{local} {remote} {count}");
         text
     })
 }
 
-/// Where every thread ran and how long it ran and waited.
+/// The processor on which each thread ran last, and how long it ran and waited.
 fn threads(root: &Path) -> String {
     let mut text = String::new();
     for process in names(root, "/proc").iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         for thread in names(root, &format!("/proc/{process}/task")) {
             let file = |name| fs::read_to_string(below(root, &format!("/proc/{process}/task/{thread}/{name}")));
             let (Ok(stat), Ok(times)) = (file("stat"), file("schedstat")) else { continue };
-            // The name is in parentheses and may hold anything, so the rest is found from its end. The 39th field is
-            // the processor, the 37th after the name (proc_pid_stat(5)).
+            // The name is in parentheses and may contain any character, so the other fields are found after the last parenthesis.
             let (Some((_, named)), Some((_, rest))) = (stat.split_once('('), stat.rsplit_once(')')) else { continue };
             let name = named.rsplit_once(')').map_or("", |(name, _)| name);
             let Some(cpu) = rest.split_whitespace().nth(36) else { continue };
@@ -245,7 +244,7 @@ fn threads(root: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Files below a directory of a test's own.
+    /// Files below a temporary directory.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -257,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_answers_or_is_left() {
-        assert_eq!(answer("echo two words").unwrap(), "two words\n");
-        assert!(answer("no-such-tool-anywhere").is_err());
+    fn a_tool_has_output_or_an_error() {
+        assert_eq!(output("echo two words").unwrap(), "two words\n");
+        assert!(output("no-such-tool-anywhere").is_err());
     }
 
     #[test]
-    fn a_tree_of_files_is_read_and_counted() {
+    fn files_are_read_and_destinations_and_threads_listed() {
         let stat = format!("7 (a) b) S{} 3 0", " 0".repeat(35));
         let head = "  sl  local_address rem_address   st\n";
         let sockets = [

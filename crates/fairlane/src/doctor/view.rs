@@ -1,4 +1,4 @@
-//! The text of snapshots as numbers: views that rules share. What cannot be read is absent, never an error.
+//! The text of snapshots as numbers, shared by the rules. Text that cannot be parsed counts as absent, never as an error.
 
 use super::snapshot::{LISTENERS, Snapshot, THREADS};
 use fairlane_load::processors::{self, Use};
@@ -21,9 +21,9 @@ pub struct Listener {
     pub local: String,
     /// Connections that wait to be accepted.
     pub queue: u64,
-    /// How many may: the lesser of what the program asked for and somaxconn.
+    /// Longest queue: the smaller of the backlog that the program passed to listen() and somaxconn.
     pub backlog: u64,
-    /// The processes that hold it; none if we may not know.
+    /// The processes that hold it; empty without the permission to see them.
     pub processes: BTreeSet<u32>,
 }
 
@@ -36,50 +36,50 @@ pub struct Thread {
     pub name: String,
     /// The processor it ran on last.
     pub cpu: u32,
-    /// Part of the time it ran, 0 to 1.
+    /// Fraction of the time that it ran, 0 to 1.
     pub running: f64,
-    /// Part of the time it could have run and waited for a processor, 0 to 1.
+    /// Fraction of the time that it was runnable and waited for a processor, 0 to 1.
     pub waiting: f64,
-    /// Seconds it waited each time it came to run.
+    /// Mean wait before each time slice, in seconds.
     pub wait: f64,
 }
 
-/// What a processor did between two snapshots: parts of its time, 0 to 1.
+/// What a processor did between two snapshots: fractions of its time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// Anything but idle.
     pub busy: f64,
-    /// Interrupts and their soft halves: most of the network stack.
+    /// Interrupts and soft interrupts: most of the network stack.
     pub interrupts: f64,
-    /// Taken by the hypervisor for others.
+    /// Given to other guests by the hypervisor.
     pub steal: f64,
 }
 
 impl From<&Use> for Cpu {
     fn from(used: &Use) -> Cpu {
-        let part = |ticks: u64| ticks as f64 / used.total.max(1) as f64;
-        let busy = part(used.busy.saturating_add(used.stolen));
-        Cpu { busy, interrupts: part(used.interrupts), steal: part(used.stolen) }
+        let fraction = |ticks: u64| ticks as f64 / used.total.max(1) as f64;
+        let busy = fraction(used.busy.saturating_add(used.stolen));
+        Cpu { busy, interrupts: fraction(used.interrupts), steal: fraction(used.stolen) }
     }
 }
 
 impl Snapshot {
-    /// The number a file holds.
+    /// The number in a file.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.text(name).trim().parse().ok()
     }
 
-    /// A counter of /proc/net/netstat or /proc/net/snmp: a line of names, then one of numbers, a protocol.
+    /// A counter of /proc/net/netstat or /proc/net/snmp, which have a line of names and a line of numbers per protocol.
     pub fn counter(&self, protocol: &str, name: &str) -> Option<u64> {
         ["/proc/net/netstat", "/proc/net/snmp"].iter().find_map(|file| {
             let mut lines = self.text(file).lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
             let (names, values) = (lines.next()?, lines.next()?);
-            let place = names.split_whitespace().position(|each| each == name)?;
-            values.split_whitespace().nth(place)?.parse().ok()
+            let index = names.split_whitespace().position(|each| each == name)?;
+            values.split_whitespace().nth(index)?.parse().ok()
         })
     }
 
-    /// The value after a name at the beginning of a line (`sockets: used 15`), as in /proc/net/sockstat.
+    /// The value after `name` in the line that begins with `line:` (`sockets: used 15`), as in /proc/net/sockstat.
     pub fn field(&self, file: &str, line: &str, name: &str) -> Option<u64> {
         let line = self.text(file).lines().find_map(|each| each.strip_prefix(line)?.strip_prefix(':'))?;
         line.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
@@ -104,7 +104,7 @@ impl Snapshot {
     pub fn packets(&self, device: &str) -> u64 {
         let count = || {
             let words: Vec<_> = self.value("/proc/net/dev", device)?.split_whitespace().collect();
-            let count = |place: usize| words.get(place)?.parse::<u64>().ok();
+            let count = |index: usize| words.get(index)?.parse::<u64>().ok();
             Some(count(1)?.saturating_add(count(9)?))
         };
         count().unwrap_or(0)
@@ -126,7 +126,7 @@ impl Snapshot {
         self.text(LISTENERS).lines().filter_map(listener).collect()
     }
 
-    /// Whether a hypervisor is below this machine.
+    /// Whether this machine runs on a hypervisor.
     pub fn is_guest(&self) -> bool {
         let flags = self.value("/proc/cpuinfo", "flags").unwrap_or_default();
         flags.split_whitespace().any(|flag| flag == "hypervisor") || !self.text("/sys/hypervisor/type").is_empty()
@@ -145,7 +145,7 @@ impl Change<'_> {
         self.after.number(file).unwrap_or(0).saturating_sub(self.before.number(file).unwrap_or(0))
     }
 
-    /// A count as so many a second.
+    /// A count divided by the seconds between the snapshots.
     pub fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
@@ -168,7 +168,7 @@ impl Change<'_> {
         after.iter().map(|(number, after)| after.since(before.get(number).unwrap_or(&Use::default()))).collect()
     }
 
-    /// The threads that were there both times.
+    /// The threads that are in both snapshots.
     pub fn threads(&self) -> Vec<Thread> {
         let read = |snapshot: &Snapshot| -> BTreeMap<(u32, u32), ([u64; 4], String)> {
             let line = |line: &str| {
@@ -183,18 +183,18 @@ impl Change<'_> {
         let before = read(self.before);
         let thread = |((process, thread), (after, name)): ((u32, u32), ([u64; 4], String))| {
             let (earlier, _) = before.get(&(process, thread))?;
-            let [_, run, wait, slices] = std::array::from_fn(|place| after[place].saturating_sub(earlier[place]));
-            let part = |nanos: u64| nanos as f64 / 1e9 / self.seconds;
+            let [_, run, wait, slices] = std::array::from_fn(|index| after[index].saturating_sub(earlier[index]));
+            let fraction = |nanos: u64| nanos as f64 / 1e9 / self.seconds;
             let each = wait as f64 / 1e9 / slices.max(1) as f64;
             let cpu = u32::try_from(after[0]).unwrap_or(u32::MAX);
-            Some(Thread { process, name, cpu, running: part(run), waiting: part(wait), wait: each })
+            Some(Thread { process, name, cpu, running: fraction(run), waiting: fraction(wait), wait: each })
         };
         read(self.after).into_iter().filter_map(thread).collect()
     }
 }
 
-/// The part of clients' time that dropped SYNs cost: each is sent again after a second (RFC 6298 section 2), and a connection
-/// that is served is taken to last a hundredth of that.
+/// The fraction of the clients' time that dropped SYNs cost: each is retransmitted after a second (RFC 6298 section 2), and an
+/// accepted connection is assumed to last a hundredth of that.
 pub fn lost_to_drops(drops: u64, served: u64) -> f64 {
     let lost = 100.0 * drops as f64;
     lost / (lost + served as f64).max(1.0)
@@ -205,8 +205,8 @@ pub fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
-/// A part as per cent: `12%`, `0.3%`.
-pub fn percent(part: f64) -> String {
-    let percent = part * 100.0;
+/// Formats a fraction as a percentage: `12%`, `0.3%`.
+pub fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
     if percent > 0.0 && percent < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
 }

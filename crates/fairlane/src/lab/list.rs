@@ -1,4 +1,4 @@
-//! What experiments there are.
+//! Lists the experiments.
 
 use crate::out;
 use fairlane_lab::MachineKind;
@@ -6,7 +6,7 @@ use fairlane_lab::experiment::Experiment;
 use fairlane_report::text::table;
 use serde::Serialize;
 
-/// Say what experiments there are, how long each takes and what it needs
+/// List the experiments, how long each takes and what it needs
 #[derive(clap::Args)]
 pub struct Args {
     /// Print the list as JSON
@@ -14,10 +14,10 @@ pub struct Args {
     json: bool,
 }
 
-/// The approximate time to boot the emulated PC with its guests, in seconds.
-const BOOT: f64 = 15.0;
+/// Approximate seconds to boot the emulated machine with its guests.
+const BOOT_SECONDS: f64 = 15.0;
 
-/// An experiment, for programs.
+/// An experiment as JSON.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -60,7 +60,7 @@ fn listed(experiment: Experiment) -> Listed {
     let of_guests = topologies().flat_map(|topology| topology.guests.iter().map(|guest| cpus(&guest.cpus)));
     let of_hosts = topologies().map(|topology| cpus(&topology.host_cpus));
     Listed {
-        seconds: experiment.seconds() + BOOT * experiment.boots() as f64,
+        seconds: experiment.seconds() + BOOT_SECONDS * experiment.boots() as f64,
         cpus: of_guests.chain(of_hosts).max().unwrap_or(0),
         guests: topologies().map(|topology| topology.guests.len()).max().unwrap_or(0),
         claims: experiment.claims.len(),

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Repeat published experiments on network virtualization: HAProxy Technologies (2011), Adamczyk and Chydzinski (2011), vSnoop (2010), Apparao, Makineni and Newell (2006)
+/// Repeat published experiments on current machines
 #[derive(clap::Subcommand)]
 pub enum Command {
     List(list::Args),
@@ -23,7 +23,7 @@ pub enum Command {
 /// Runs a subcommand.
 ///
 /// # Errors
-/// A sentence: what is missing, what is wrong with a file, which guest did not boot.
+/// Something is missing, a file is invalid, or a guest did not boot.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::List(args) => list::run(args).map(|()| ExitCode::SUCCESS),
@@ -32,46 +32,48 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Why a name or file is no experiment.
+/// Why an experiment cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// Neither is there.
+pub enum ExperimentError {
+    /// There is neither an experiment nor a file of this name.
     #[error("no experiment or file is named `{given}`; the experiments are {}", BUILT_IN.map(|(name, _)| name).join(", "))]
     Unknown {
-        /// What was given.
+        /// The given name.
         given: String,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read experiment {}: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It can, and this is wrong with it.
+    /// The file can be read, but has these problems.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Wrong(Vec<Problem>),
-    /// It is right, and cannot be run so.
+    Invalid(Vec<Problem>),
+    /// The experiment is valid, but cannot be run with these options.
     #[error("{0}")]
     Impossible(String),
 }
 
-/// The experiment of this name, or in this file.
-fn find(given: &str) -> Result<Experiment, Unfit> {
+/// Finds the experiment of this name, or reads it from this file.
+fn find(given: &str) -> Result<Experiment, ExperimentError> {
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == given) {
-        return Experiment::parse(&format!("experiments/{name}.toml"), text).map_err(Unfit::Wrong);
+        return Experiment::parse(&format!("experiments/{name}.toml"), text).map_err(ExperimentError::Invalid);
     }
     let path = Path::new(given);
     match std::fs::read_to_string(path) {
-        Ok(text) => Experiment::parse(given, &text).map_err(Unfit::Wrong),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unfit::Unknown { given: given.to_owned() }),
-        Err(error) => Err(Unfit::Unreadable { path: path.to_owned(), error }),
+        Ok(text) => Experiment::parse(given, &text).map_err(ExperimentError::Invalid),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ExperimentError::Unknown { given: given.to_owned() })
+        }
+        Err(error) => Err(ExperimentError::Unreadable { path: path.to_owned(), error }),
     }
 }
 
-/// All experiments that come with the lab.
+/// All built-in experiments.
 fn all() -> anyhow::Result<Vec<Experiment>> {
     let experiments = BUILT_IN.iter().map(|(name, _)| find(name)).collect::<Result<_, _>>();
-    experiments.context("an experiment that comes with the lab")
+    experiments.context("a built-in experiment")
 }

@@ -1,7 +1,7 @@
 //! Runs experiments and writes their results.
 
 use super::screen::Screen;
-use super::{Unfit, find};
+use super::{ExperimentError, find};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
@@ -14,12 +14,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run an experiment on a machine and judge what its source claims
+/// Run an experiment on a machine and check the claims of its paper
 ///
-/// A source's claim that does not hold here is a finding; only one about Fairlane that does not hold is a failure.
+/// A claim of the paper that does not hold is a finding; a claim about Fairlane that does not hold is a failure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Its name (see `fairlane lab list`), or a file
+    /// The experiment's name (see `fairlane lab list`), or a file
     #[arg(value_name = "NAME|FILE")]
     experiment: String,
     /// The kind of machine
@@ -28,25 +28,25 @@ pub struct Args {
     /// The backend of the guests' cards: kernel (netback, vhost-net or a tap), or fairlane on xen, kvm, uml and qemu
     #[arg(long, value_name = "BACKEND", default_value = "kernel")]
     backend: Backend,
-    /// Whether Fairlane acknowledges TCP data for guests that wait for their CPU, with --backend fairlane
+    /// Whether Fairlane acknowledges TCP data early, for guests that wait for a CPU; needs --backend fairlane
     #[arg(long, value_enum, value_name = "OFF|ON", default_value = "off")]
     early_ack: Switch,
-    /// What measures time on the machine
+    /// The clock of the machine
     #[arg(long, value_enum, default_value = "wall")]
     clock: ClockName,
-    /// Where result.json and report.html are written, and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND][-early-ack][-instructions]]
+    /// The directory for result.json, report.html and the consoles' logs [default: out/lab/NAME-KIND[-BACKEND][-early-ack][-instructions]]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the result as JSON, and no progress
+    /// Print the result as JSON, without progress
     #[arg(long)]
     json: bool,
-    /// Repeats of each case, instead of what the file says
+    /// Repeats of each case, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: Option<u16>,
-    /// The factor on all rates, instead of what the file says for this kind of machine
+    /// Factor for all rates, instead of the file's for this kind of machine
     #[arg(long, value_name = "FACTOR")]
     scale: Option<f64>,
-    /// A short trial: too little to judge a source by
+    /// A short trial, too short to judge a paper's claims
     #[arg(long)]
     quick: bool,
 }
@@ -66,7 +66,7 @@ enum ClockName {
 }
 
 impl ClockName {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             ClockName::Wall => "wall",
             ClockName::Instructions => "instructions",
@@ -77,16 +77,16 @@ impl ClockName {
 /// Runs the experiment.
 ///
 /// # Errors
-/// What is wrong with its file, what is missing here, which guest did not boot and what it said last.
+/// The file is invalid, something is missing on this machine, or a guest did not boot (with the end of its console).
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut experiment = find(&args.experiment)?;
     let repeats = experiment.repeats.most();
     let scale = prepare(&mut experiment, &args)?;
-    let out = args.out.clone().unwrap_or_else(|| place(&experiment.name, &args));
+    let out = args.out.clone().unwrap_or_else(|| default_directory(&experiment.name, &args));
     let logs = out.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-    Interrupt::watch().context("cannot take over signals")?;
-    let screen = if args.json { Screen::hidden() } else { Screen::of(experiment.seconds())? };
+    Interrupt::watch().context("cannot block signals")?;
+    let screen = if args.json { Screen::hidden() } else { Screen::bar(experiment.seconds())? };
     let result = measure(&experiment, &args, scale, &logs, &screen);
     screen.close();
     let mut result = match result {
@@ -96,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         result => result?,
     };
-    caveats(&mut result, &experiment, &args, repeats);
+    add_warnings(&mut result, &experiment, &args, repeats);
     result.write(&out)?;
     let text =
         || format!("{}\nThe plots: {}\n", fairlane_report::text::summary(&result), out.join("report.html").display());
@@ -121,44 +121,46 @@ fn measure(
     experiment::run(experiment, &options, &boot, screen)
 }
 
-/// What a reader must know who compares the result with the source's, whose file asks for so many repeats.
-fn caveats(result: &mut ResultFile, experiment: &Experiment, args: &Args, repeats: usize) {
+/// Adds warnings about limits of the result. `repeats` is the number in the experiment's file.
+fn add_warnings(result: &mut ResultFile, experiment: &Experiment, args: &Args, repeats: usize) {
     if args.clock == ClockName::Instructions && !args.machine.has_virtual_clock() {
         let machine = args.machine;
-        result.warn(format!("Instructions were counted while the real clock ran: machine {machine} has no other."));
+        result.warn(format!(
+            "Instructions were counted while the real clock ran: machine {machine} has no virtual clock."
+        ));
     }
     let most = experiment.repeats.most();
     if args.quick {
-        result.warn("A short trial (--quick): too little to judge a source by.");
+        result.warn("A short trial (--quick): too short to judge the paper's claims.");
     } else if most < repeats {
         result.warn(format!("At most {most} repeats of each case, not {repeats}."));
     }
 }
 
-/// The machine as results name it: with its backend where that is not the machine's own.
+/// The machine's name in results, with the backend unless it is the default.
 fn machine_name(args: &Args) -> String {
     let backend = if args.backend == Backend::default() { String::new() } else { format!("-{}", args.backend) };
     let early = if args.early_ack == Switch::On { "-early-ack" } else { "" };
     format!("{}{backend}{early}", args.machine)
 }
 
-/// Where a result is written unless something else is said.
-fn place(name: &str, args: &Args) -> PathBuf {
+/// The default directory of a result.
+fn default_directory(name: &str, args: &Args) -> PathBuf {
     let clock = if args.clock == ClockName::Instructions { "-instructions" } else { "" };
     format!("out/lab/{name}-{}{clock}", machine_name(args)).into()
 }
 
-/// Fits the experiment to the machine and to what was asked for; answers the factor on its rates.
-fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
+/// Adapts the experiment to the machine and the options. Returns the factor for its rates.
+fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, ExperimentError> {
     let kind = args.machine;
     if args.clock == ClockName::Instructions && experiment.machines.contains(&kind) {
         experiment.count(kind);
     }
-    possible(experiment, args)?;
+    check_options(experiment, args)?;
     experiment.serve_by(args.backend, args.early_ack == Switch::On);
     let scale = args.scale.or_else(|| experiment.scale.get(&kind).copied()).unwrap_or(1.0);
     if !(0.001..=10.0).contains(&scale) {
-        return Err(Unfit::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
+        return Err(ExperimentError::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
     }
     experiment.scale(scale);
     if args.quick {
@@ -172,10 +174,10 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, Unfit> {
     Ok(scale)
 }
 
-/// Refuses what the experiment or the machine cannot be.
-fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
+/// Refuses options that the experiment or the machine does not support.
+fn check_options(experiment: &Experiment, args: &Args) -> Result<(), ExperimentError> {
     let (name, kind, backend) = (&experiment.name, args.machine, args.backend);
-    let refuse = |message: String| Err(Unfit::Impossible(message));
+    let refuse = |message: String| Err(ExperimentError::Impossible(message));
     if !experiment.machines.contains(&kind) {
         let kinds: Vec<&str> = experiment.machines.iter().map(|kind| kind.name()).collect();
         return refuse(format!("{name} does not run on machine {kind}; it runs on {}", kinds.join(", ")));
@@ -188,7 +190,7 @@ fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
         return refuse(format!("{name} counts instructions: it needs --clock instructions"));
     }
     if backend == Backend::Fairlane && !kind.supports_fairlane() {
-        return refuse(format!("machine {kind} cannot have --backend fairlane; {} can", machine::with_fairlane()));
+        return refuse(format!("machine {kind} does not support --backend fairlane; {} do", machine::with_fairlane()));
     }
     if args.early_ack == Switch::On && backend != Backend::Fairlane {
         return refuse("--early-ack on needs --backend fairlane".to_owned());
@@ -202,5 +204,5 @@ fn possible(experiment: &Experiment, args: &Args) -> Result<(), Unfit> {
 }
 
 fn settings(args: &Args) -> BTreeMap<String, serde_json::Value> {
-    BTreeMap::from([("clock".to_owned(), args.clock.word().into())])
+    BTreeMap::from([("clock".to_owned(), args.clock.as_str().into())])
 }

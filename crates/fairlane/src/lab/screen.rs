@@ -1,28 +1,28 @@
-//! Where the lab's work is, for whoever waits: a bar or, where nobody has a terminal, lines.
+//! The lab's progress: a bar, or lines if standard error is no terminal.
 
 use fairlane_lab::experiment::Watch;
 use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::time::Duration;
 
-/// Shows on standard error what is done.
+/// Shows progress on standard error.
 pub struct Screen {
     bar: ProgressBar,
     lines: bool,
 }
 
 impl Screen {
-    /// One for work that takes as long as it takes.
-    pub fn open() -> anyhow::Result<Screen> {
+    /// A screen for work of unknown duration.
+    pub fn spinner() -> anyhow::Result<Screen> {
         Screen::with(ProgressBar::new_spinner(), "{elapsed_precise} {msg}")
     }
 
-    /// One for work of so many seconds.
-    pub fn of(seconds: f64) -> anyhow::Result<Screen> {
+    /// A screen for work of known duration, in seconds.
+    pub fn bar(seconds: f64) -> anyhow::Result<Screen> {
         Screen::with(ProgressBar::new(tenths(seconds)), "{elapsed_precise} {wide_bar} {msg}")
     }
 
-    /// One that shows nothing.
+    /// A screen that shows nothing.
     pub fn hidden() -> Screen {
         Screen { bar: ProgressBar::hidden(), lines: false }
     }
@@ -34,7 +34,7 @@ impl Screen {
         Ok(Screen { bar, lines })
     }
 
-    /// The work is done.
+    /// Removes the bar.
     pub fn close(self) {
         self.bar.finish_and_clear();
     }

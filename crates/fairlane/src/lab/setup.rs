@@ -1,4 +1,4 @@
-//! Builds what the lab's machines are started with.
+//! Builds the images of the lab's machines.
 
 use super::screen::Screen;
 use crate::out;
@@ -9,18 +9,18 @@ use std::time::Instant;
 
 /// Fetch Debian packages and build the lab's images from them
 ///
-/// Images are kept, and built anew only when what they are made from changes. Experiments need no network afterwards.
+/// Images are kept, and rebuilt only when their inputs change. Experiments need no network afterwards.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Build nothing; say what is missing, and exit with status 1 if anything is
+    /// Build nothing; report what is missing, and exit with status 1 if anything is
     #[arg(long)]
     check: bool,
 }
 
-/// Builds, or checks.
+/// Builds the images, or checks what is missing.
 ///
 /// # Errors
-/// A sentence that says what to do.
+/// An image cannot be built. The message says what to do.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.check {
         let missing = images::check();
@@ -29,10 +29,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let start = Instant::now();
-    let screen = Screen::open()?;
+    let screen = Screen::spinner()?;
     let done = images::setup(&|what: &str| screen.doing(what));
     screen.close();
     done?;
-    out::print(&format!("the lab is set up; that took {:.1} s\n", start.elapsed().as_secs_f64()))?;
+    out::print(&format!("the lab is set up after {:.1} s\n", start.elapsed().as_secs_f64()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use super::record::{self, Measure};
 use super::repeats::Repeats;
 use super::run::{Row, Run};
 use super::target::{self, Target, parse_bytes, parse_percent, parse_source};
-use super::{Unfit, refused, show, tell};
+use super::{UsageError, print_status, run_error, show};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
@@ -18,52 +18,52 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make requests, streams or datagrams, and measure what comes of them
+/// Generate requests, streams or datagrams, and measure them
 ///
-/// Against `fairlane load server`; http against any HTTP server. Latency is counted from when a request began or, at a
-/// rate, from when it was meant to begin (corrected for coordinated omission).
+/// The server is `fairlane load server`, or for http any HTTP server. Latency counts from the start of a request or, with
+/// --rate, from its scheduled start (corrected for coordinated omission).
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to do
+    /// The traffic pattern
     pattern: Name,
     /// The server: HOST, HOST:PORT (8000 if none is given) or http://HOST:PORT/PATH
     #[arg(value_name = "SERVER")]
     server: String,
-    /// Threads
+    /// Number of threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Connections at once, over all threads
+    /// Concurrent connections, over all threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     connections: usize,
-    /// Open loop: requests a second; for udp a rate of Ethernet frames such as 100Mbit/s [default: as fast as it goes]
+    /// Open loop: requests per second; for udp the rate of Ethernet frames, such as 100Mbit/s [default: as fast as possible]
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
-    /// Seconds a run
+    /// Seconds per run
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
     /// Bytes of the response (crr, rr), object (http) or datagram (udp): 16k, or several: 0,1k,64k
-    /// [default: 1024; http: what the URL says; udp: 1470]
+    /// [default: 1024; http: the URL's; udp: 1470]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     size: Vec<u64>,
     /// Bytes of the request (crr, rr), at least 12
     #[arg(long, value_name = "SIZE", default_value = "32", value_parser = parse_bytes)]
     request: u64,
-    /// HTTP/1.1 requests on connections that stay, instead of HTTP/1.0 with a connection each
+    /// Use HTTP/1.1 with persistent connections, instead of HTTP/1.0 with one connection per request
     #[arg(long)]
     keep_alive: bool,
-    /// How the client closes
+    /// How the client closes connections
     #[arg(long, value_name = "HOW", default_value = "graceful")]
     close: Closing,
-    /// Addresses of this machine to come from in turn, such as 10.0.0.1-10.0.0.9: each has its own ports
+    /// Source addresses of this machine to use in turn, such as 10.0.0.1-10.0.0.9; each has its own ports
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = parse_source)]
     source: Vec<Vec<IpAddr>>,
     /// Runs of each size
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeats: u8,
-    /// Repeat, 3 to 30 times, until the 95% interval is within so much of the mean, such as 5%
+    /// Repeat 3 to 30 times, until the 95% interval is within this percentage of the mean, such as 5%
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     within: Option<f64>,
-    /// Seconds an interval
+    /// Seconds per interval
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
     /// Seconds to wait for an answer
@@ -82,9 +82,9 @@ pub struct Args {
 enum Name {
     /// Connect, request, response, close
     Crr,
-    /// Requests and responses on connections that stay
+    /// Requests and responses on persistent connections
     Rr,
-    /// HTTP requests, a connection each or --keep-alive
+    /// HTTP requests, with one connection each or --keep-alive
     Http,
     /// Bytes to the server
     Stream,
@@ -96,34 +96,34 @@ enum Name {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Closing {
-    /// By FIN
+    /// With FIN
     Graceful,
-    /// By RST: leaves nothing in TIME_WAIT
+    /// With RST, which leaves no socket in TIME_WAIT
     Reset,
 }
 
-/// Runs all sizes and repeats; shows and writes what was measured, complete or not.
+/// Runs all sizes and repeats. Shows and writes the measurements, even if they are incomplete.
 ///
 /// # Errors
-/// Orders that cannot be carried out, or results that cannot be written.
+/// Invalid arguments, or results that cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let target = target::parse(&args.server)?;
     let sizes = if args.size.is_empty() { vec![default_size(args.pattern)] } else { args.size.clone() };
     let specs = sizes.into_iter().map(|size| Ok((size, spec(&args, &target, size)?)));
     let specs = specs.collect::<anyhow::Result<Vec<_>>>()?;
     let first = &specs[0].1;
-    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    let interrupt = Interrupt::watch().context("cannot block signals")?;
     let measures = record::measures(&first.pattern, args.rate.is_some());
     let mut result = ResultFile::new(&format!("load-{}", first.pattern.name()));
     if !args.json {
-        tell(&show::orders(first));
+        print_status(&show::title(first));
     }
     let (runs, stopped) = measure(&args, &specs, &measures, &interrupt, &mut result)?;
-    settings(&mut result, &args, first, stopped.is_none());
-    caveats(&mut result, &runs);
+    add_settings(&mut result, &args, first, stopped.is_none());
+    add_warnings(&mut result, &runs);
     let incomplete = stopped.map(|why| incomplete(&why.to_string(), &measures, &runs));
-    if let Some(words) = &incomplete {
-        result.warnings.insert(0, words.clone());
+    if let Some(text) = &incomplete {
+        result.warnings.insert(0, text.clone());
     }
     record::add(&mut result, &first.pattern, &measures, &runs);
     if let Some(dir) = &args.out {
@@ -138,13 +138,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.out.map_or(String::new(), |dir| format!("\nThe plots: {}\n", dir.join("report.html").display()));
         out::print(&format!("{}\n{warnings}{page}", show::summary(first, &measures, &runs)))?;
     }
-    let Some(words) = incomplete else { return Ok(ExitCode::SUCCESS) };
-    tell(&words);
+    let Some(text) = incomplete else { return Ok(ExitCode::SUCCESS) };
+    print_status(&text);
     Ok(if interrupt.check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
 }
 
-/// Runs size by size, each as often as is wanted, and shows intervals as they end; answers the runs, and why the last one ended
-/// before its time, if it did.
+/// Runs all sizes, each as often as requested, and shows intervals as they end. Returns the runs, and why the last one ended early,
+/// if it did.
 fn measure(
     args: &Args,
     specs: &[(u64, Spec)],
@@ -152,19 +152,19 @@ fn measure(
     interrupt: &Interrupt,
     result: &mut ResultFile,
 ) -> anyhow::Result<(Vec<Run>, Option<Stop>)> {
-    let repeats = Repeats { least: args.repeats.max(1).into(), within: args.within };
+    let repeats = Repeats { min: args.repeats.max(1).into(), within: args.within };
     let mut runs: Vec<Run> = Vec::new();
     for (size, spec) in specs {
-        while repeats.go_on(&record::samples(&measures[0], &runs, *size)) {
+        while repeats.needs_more(&record::samples(&measures[0], &runs, *size)) {
             let mut rows = Vec::new();
             let outcome = client::run(spec, interrupt.flag(), |interval| {
                 let row = Row::from(interval);
                 if !args.json {
-                    tell(&row.line());
+                    print_status(&row.line());
                 }
                 rows.push(row);
             });
-            let outcome = outcome.map_err(refused)?;
+            let outcome = outcome.map_err(run_error)?;
             let stopped = outcome.stopped.clone();
             runs.push(Run { size: *size, outcome, rows });
             if stopped.is_some() {
@@ -178,14 +178,14 @@ fn measure(
     Ok((runs, None))
 }
 
-/// The sentence about a run that ended before its time, with the figure up to there.
+/// The message about a run that ended early, with the figure up to then.
 fn incomplete(why: &str, measures: &[Measure], runs: &[Run]) -> String {
     let figure = runs.last().map_or(String::new(), |run| {
         let (total, seconds) = (&run.outcome.total, run.outcome.seconds);
         let failed = total.failures.total();
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-        let Measure { name, unit, of } = &measures[0];
-        let value = fairlane_report::quantity(of(run), if *unit == "1/s" { "" } else { unit });
+        let Measure { name, unit, value } = &measures[0];
+        let value = fairlane_report::quantity(value(run), if *unit == "1/s" { "" } else { unit });
         format!(
             " So far: {} of {value} in {seconds:.2} s ({} requests{failed}).",
             name.replace('_', " "),
@@ -205,32 +205,36 @@ fn default_size(pattern: Name) -> u64 {
 }
 
 fn spec(args: &Args, target: &Target, size: u64) -> anyhow::Result<Spec> {
-    let small = |name: &str, bytes: u64| {
-        u32::try_from(bytes).map_err(|_| Unfit(format!("--{name} is {bytes}: 4 GiB or more is not possible")))
+    let to_u32 = |name: &str, bytes: u64| {
+        u32::try_from(bytes).map_err(|_| UsageError(format!("--{name} is {bytes}: it must be below 4 GiB")))
     };
-    let sizes = || Ok::<_, Unfit>(Sizes { request: small("request", args.request)?, response: small("size", size)? });
+    let sizes =
+        || Ok::<_, UsageError>(Sizes { request: to_u32("request", args.request)?, response: to_u32("size", size)? });
     let pattern = match args.pattern {
         Name::Crr => Pattern::Crr(sizes()?),
         Name::Rr => Pattern::Rr(sizes()?),
         Name::Stream => Pattern::Stream,
         Name::Maerts => Pattern::Maerts,
-        Name::Udp => Pattern::Udp { size: small("size", size)? as usize },
+        Name::Udp => Pattern::Udp { size: to_u32("size", size)? as usize },
         Name::Http => {
             let path = target.path.clone().filter(|_| args.size.is_empty());
             let path = path.unwrap_or_else(|| format!("/?s={size}"));
             Pattern::Http { host: target.host.clone(), path, keep_alive: args.keep_alive }
         }
     };
-    let rate = match &args.rate {
-        None => None,
-        Some(text) if args.pattern == Name::Udp => {
-            Some(parse_rate(text).map_err(|problem| Unfit(format!("--rate {problem}")))? as f64)
-        }
-        Some(text) => {
-            let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
-            Some(rate.ok_or_else(|| Unfit(format!("--rate must be requests a second, such as 5000, not `{text}`")))?)
-        }
-    };
+    let rate =
+        match &args.rate {
+            None => None,
+            Some(text) if args.pattern == Name::Udp => {
+                Some(parse_rate(text).map_err(|problem| UsageError(format!("--rate {problem}")))? as f64)
+            }
+            Some(text) => {
+                let rate = text.parse::<f64>().ok().filter(|rate| *rate > 0.0);
+                Some(rate.ok_or_else(|| {
+                    UsageError(format!("--rate must be requests per second, such as 5000, not `{text}`"))
+                })?)
+            }
+        };
     Ok(Spec {
         to: target.address,
         pattern,
@@ -248,14 +252,14 @@ fn spec(args: &Args, target: &Target, size: u64) -> anyhow::Result<Spec> {
     })
 }
 
-/// Whatever someone needs to run it again, and what of this machine's settings decides the figures.
-fn settings(result: &mut ResultFile, args: &Args, spec: &Spec, complete: bool) {
+/// Adds what is needed to repeat the run, and this machine's settings that affect the figures.
+fn add_settings(result: &mut ResultFile, args: &Args, spec: &Spec, complete: bool) {
     result
         .setting("server", args.server.as_str())
         .setting("pattern", spec.pattern.name())
         .setting("threads", spec.threads)
         .setting("connections", spec.connections)
-        .setting("rate", args.rate.as_deref().unwrap_or("as fast as it goes"))
+        .setting("rate", args.rate.as_deref().unwrap_or("as fast as possible"))
         .setting("loop", if spec.rate.is_some() { "open" } else { "closed" })
         .setting("seconds", spec.seconds)
         .setting("close", if spec.close == Close::Reset { "reset" } else { "graceful" })
@@ -282,8 +286,8 @@ fn settings(result: &mut ResultFile, args: &Args, spec: &Spec, complete: bool) {
     }
 }
 
-/// What one must know of requests that failed or were not answered.
-fn caveats(result: &mut ResultFile, runs: &[Run]) {
+/// Adds warnings about requests that failed or were not answered.
+fn add_warnings(result: &mut ResultFile, runs: &[Run]) {
     let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>();
     let kinds = [
         (sum(|run| run.outcome.total.failures.reset), "reset"),
@@ -294,12 +298,12 @@ fn caveats(result: &mut ResultFile, runs: &[Run]) {
     let failed: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     if !failed.is_empty() {
-        result.warn(format!("requests failed, and are in no rate or latency: {}", failed.join(", ")));
+        result.warn(format!("failed requests are included in no rate or latency: {}", failed.join(", ")));
     }
     let unanswered = sum(|run| run.outcome.total.unanswered);
     if unanswered > 0 {
         result.warn(format!(
-            "{unanswered} requests were due and not answered when time was up; they count in the latency as far as they had waited"
+            "{unanswered} requests were due but not answered at the end; the latency includes them with the time they had waited"
         ));
     }
 }

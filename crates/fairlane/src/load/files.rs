@@ -1,4 +1,4 @@
-//! Files beside the result: intervals as CSV, histograms in the text form of HdrHistogram's plotter.
+//! Additional files: intervals as CSV, and histograms in the text format of HdrHistogram's plotter.
 
 use super::run::{Row, Run, sizes};
 use anyhow::Context;
@@ -9,10 +9,10 @@ use std::path::Path;
 /// Writes `intervals.csv` and the histograms.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// A file cannot be written.
 pub fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    put(&dir.join("intervals.csv"), &intervals(runs))?;
+    write_file(&dir.join("intervals.csv"), &intervals(runs))?;
     for size in sizes(runs) {
         let of_size = || runs.iter().filter(|run| run.size == size).map(|run| &run.outcome.total);
         for (name, histograms) in [
@@ -23,14 +23,14 @@ pub fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
             let mut all = (*first).clone();
             others.iter().for_each(|other| all += *other);
             if !all.is_empty() {
-                put(&dir.join(format!("{name}-{size}.hgrm")), &percentiles(&all))?;
+                write_file(&dir.join(format!("{name}-{size}.hgrm")), &percentiles(&all))?;
             }
         }
     }
     Ok(())
 }
 
-fn put(path: &Path, text: &str) -> anyhow::Result<()> {
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -52,15 +52,15 @@ fn intervals(runs: &[Run]) -> String {
     text
 }
 
-/// A histogram as HdrHistogram's `outputPercentileDistribution` writes it, in microseconds.
+/// A histogram in the format of HdrHistogram's `outputPercentileDistribution`, in microseconds.
 fn percentiles(histogram: &Histogram<u64>) -> String {
     let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
     for step in histogram.iter_quantiles(5) {
-        let (value, part) = (step.value_iterated_to() as f64 / 1000.0, step.quantile());
-        let below = (part * histogram.len() as f64).round();
-        let _ = match 1.0 / (1.0 - part) {
-            odds if odds.is_finite() => writeln!(text, "{value:12.3} {part:2.12} {below:10} {odds:14.2}"),
-            _ => writeln!(text, "{value:12.3} {part:2.12} {below:10}"),
+        let (value, quantile) = (step.value_iterated_to() as f64 / 1000.0, step.quantile());
+        let below = (quantile * histogram.len() as f64).round();
+        let _ = match 1.0 / (1.0 - quantile) {
+            inverse if inverse.is_finite() => writeln!(text, "{value:12.3} {quantile:2.12} {below:10} {inverse:14.2}"),
+            _ => writeln!(text, "{value:12.3} {quantile:2.12} {below:10}"),
         };
     }
     let micros = |value: f64| value / 1000.0;

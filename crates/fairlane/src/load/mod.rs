@@ -1,4 +1,4 @@
-//! Traffic: what a network path carries and how long it takes, from here to a server.
+//! Generates traffic to measure the throughput and latency of a network path to a server.
 
 mod client;
 mod files;
@@ -14,17 +14,17 @@ pub use target::parse_percent;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Make traffic, and measure it
+/// Generate traffic and measure it
 #[derive(clap::Subcommand)]
 pub enum Command {
     Server(server::Args),
     Client(client::Args),
 }
 
-/// Runs a subcommand. Exit status: 0 done, 1 incomplete, 2 wrong orders, 130 interrupted.
+/// Runs a subcommand. Exit status: 0 success, 1 incomplete, 2 invalid arguments, 130 interrupted.
 ///
 /// # Errors
-/// A sentence: what is in the way.
+/// The failure of the subcommand.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Server(args) => server::run(args),
@@ -32,20 +32,20 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Orders that cannot be carried out by anybody.
+/// Invalid arguments.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(String);
+pub struct UsageError(String);
 
-/// An error of a run: its orders', or the system's.
-fn refused(error: std::io::Error) -> anyhow::Error {
+/// The error of a run: of its arguments, or of the system.
+fn run_error(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
-        std::io::ErrorKind::InvalidInput => Unfit(error.to_string()).into(),
+        std::io::ErrorKind::InvalidInput => UsageError(error.to_string()).into(),
         _ => error.into(),
     }
 }
 
-/// A line for whoever watches. Where nobody does, nothing is lost.
-fn tell(line: &str) {
+/// Prints a status line to standard error. A closed standard error is ignored.
+fn print_status(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,32 +1,32 @@
-//! What runs of the client measured, as a result file: a series a measure along the size, a sample a repeat.
+//! The measurements of the client's runs as a result file: one series over size per measure, with one sample per repeat.
 
 use super::repeats::half_percent;
 use super::run::{Row, Run, sizes};
 use fairlane_load::traffic::Pattern;
 use fairlane_report::{Axis, Figure, Metric, ResultFile, Series};
 
-/// Something measured of each run.
+/// A quantity measured in each run.
 pub struct Measure {
     pub name: &'static str,
     pub unit: &'static str,
-    pub of: fn(&Run) -> f64,
+    pub value: fn(&Run) -> f64,
 }
 
-/// What is measured of a pattern, what it is chiefly about first.
+/// The measures of a pattern, the most important one first.
 pub fn measures(pattern: &Pattern, open: bool) -> Vec<Measure> {
-    let measure = |name, unit, of| Measure { name, unit, of };
+    let measure = |name, unit, value| Measure { name, unit, value };
     let connects = matches!(pattern, Pattern::Crr(_) | Pattern::Http { keep_alive: false, .. });
     match pattern {
         Pattern::Stream => vec![measure("throughput", "Mbit/s", |run| megabits(run, run.outcome.total.sent))],
         Pattern::Maerts => vec![measure("throughput", "Mbit/s", received)],
         Pattern::Udp { .. } => vec![
             measure("throughput", "Mbit/s", |run| {
-                run.outcome.arrived.map_or(f64::NAN, |came| megabits(run, came.bytes))
+                run.outcome.arrived.map_or(f64::NAN, |arrived| megabits(run, arrived.bytes))
             }),
             measure("offered", "Mbit/s", |run| megabits(run, run.outcome.total.sent)),
             measure("datagrams_per_second", "1/s", requests),
             measure("loss", "%", lost),
-            measure("reordered", "", |run| run.outcome.arrived.map_or(f64::NAN, |came| came.reordered as f64)),
+            measure("reordered", "", |run| run.outcome.arrived.map_or(f64::NAN, |arrived| arrived.reordered as f64)),
         ],
         _ => {
             let mut all =
@@ -68,33 +68,33 @@ fn megabits(run: &Run, bytes: u64) -> f64 {
 
 fn lost(run: &Run) -> f64 {
     let sent = run.outcome.total.requests as f64;
-    run.outcome.arrived.map_or(f64::NAN, |came| (sent - came.datagrams as f64) / sent * 100.0)
+    run.outcome.arrived.map_or(f64::NAN, |arrived| (sent - arrived.datagrams as f64) / sent * 100.0)
 }
 
-fn latency(run: &Run, part: f64) -> f64 {
-    quantile(&run.outcome.total.latency, part)
+fn latency(run: &Run, q: f64) -> f64 {
+    quantile(&run.outcome.total.latency, q)
 }
 
-fn connect(run: &Run, part: f64) -> f64 {
-    quantile(&run.outcome.total.connect, part)
+fn connect(run: &Run, q: f64) -> f64 {
+    quantile(&run.outcome.total.connect, q)
 }
 
-/// A quantile of times in microseconds; nothing was measured without samples.
-fn quantile(histogram: &hdrhistogram::Histogram<u64>, part: f64) -> f64 {
-    if histogram.is_empty() { f64::NAN } else { histogram.value_at_quantile(part) as f64 / 1000.0 }
+/// A quantile of times, in microseconds; NaN without samples.
+fn quantile(histogram: &hdrhistogram::Histogram<u64>, q: f64) -> f64 {
+    if histogram.is_empty() { f64::NAN } else { histogram.value_at_quantile(q) as f64 / 1000.0 }
 }
 
-/// The samples of a measure at a size.
+/// The samples of a measure for one size.
 pub fn samples(measure: &Measure, runs: &[Run], size: u64) -> Vec<f64> {
-    runs.iter().filter(|run| run.size == size).map(measure.of).collect()
+    runs.iter().filter(|run| run.size == size).map(measure.value).collect()
 }
 
-/// Enters series, metrics and figures of the runs.
+/// Adds series, metrics and figures of the runs.
 pub fn add(result: &mut ResultFile, pattern: &Pattern, measures: &[Measure], runs: &[Run]) {
     let sizes = sizes(runs);
     let axis = || Axis::new(size_name(pattern), "bytes");
     for measure in measures {
-        let points = runs.iter().map(|run| [run.size as f64, (measure.of)(run)]);
+        let points = runs.iter().map(|run| [run.size as f64, (measure.value)(run)]);
         result.series(Series::new(measure.name, measure.unit, axis()).points(points));
         for size in &sizes {
             let name = if sizes.len() == 1 { measure.name.to_owned() } else { format!("{}/{size}", measure.name) };
@@ -111,7 +111,7 @@ pub fn add(result: &mut ResultFile, pattern: &Pattern, measures: &[Measure], run
     add_last(result, runs);
 }
 
-/// The last run's course, and its latency by quantile.
+/// Adds the last run over time, and its latency by quantile.
 fn add_last(result: &mut ResultFile, runs: &[Run]) {
     let Some(run) = runs.last() else { return };
     let requests = run.outcome.total.requests > 0;
@@ -122,19 +122,21 @@ fn add_last(result: &mut ResultFile, runs: &[Run]) {
     };
     let points = run.rows.iter().filter(|row| row.seconds > 0.0).map(|row| [row.t, rate(row)]);
     result.series(Series::new(name, unit, Axis::time()).points(points));
-    result.figure(Figure::lines("Course of the last run").series([name]));
+    result.figure(Figure::lines("The last run over time").series([name]));
     let latency = &run.outcome.total.latency;
     if !latency.is_empty() {
         let name = "last run/latency";
-        let points = (0..1000)
-            .map(|part| [f64::from(part) / 10.0, latency.value_at_quantile(f64::from(part) / 1000.0) as f64 / 1000.0]);
+        let points = (0..1000).map(|permille| {
+            [f64::from(permille) / 10.0, latency.value_at_quantile(f64::from(permille) / 1000.0) as f64 / 1000.0]
+        });
         result.series(Series::new(name, "us", Axis::new("requests", "%")).points(points));
-        let figure = Figure::lines("Latency of the last run").caption("So many of the requests took at most so long.");
+        let figure =
+            Figure::lines("Latency of the last run").caption("The percentage of requests that took at most this long.");
         result.figure(figure.y("latency").series([name]));
     }
 }
 
-/// What a pattern's size is of.
+/// What the size of a pattern refers to.
 pub fn size_name(pattern: &Pattern) -> &'static str {
     match pattern {
         Pattern::Http { .. } => "object size",
@@ -144,11 +146,11 @@ pub fn size_name(pattern: &Pattern) -> &'static str {
 }
 
 fn words(name: &str) -> String {
-    let text = name.replace("_per_second", " a second").replace('_', " ");
+    let text = name.replace("_per_second", " per second").replace('_', " ");
     text[..1].to_uppercase() + &text[1..]
 }
 
-/// The spread of a measure's samples, as people write it.
+/// Formats the spread of a measure's samples.
 pub fn spread(samples: &[f64]) -> String {
     half_percent(samples).map_or_else(|| "-".to_owned(), |half| format!("±{half:.1}%"))
 }

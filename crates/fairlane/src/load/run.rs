@@ -2,7 +2,7 @@
 
 use fairlane_load::traffic::{Interval, client::Outcome};
 
-/// One run: so many seconds with one size.
+/// One run with one size.
 pub struct Run {
     /// Bytes of the response, object or datagram; zero for streams.
     pub size: u64,
@@ -10,14 +10,14 @@ pub struct Run {
     pub rows: Vec<Row>,
 }
 
-/// The sizes that were run, in order.
+/// The sizes of the runs, in order.
 pub fn sizes(runs: &[Run]) -> Vec<u64> {
     let mut sizes: Vec<u64> = runs.iter().map(|run| run.size).collect();
     sizes.dedup();
     sizes
 }
 
-/// An interval's counts: times in nanoseconds.
+/// The counts of an interval.
 pub struct Row {
     pub t: f64,
     pub seconds: f64,
@@ -26,7 +26,7 @@ pub struct Row {
     pub received: u64,
     pub connections: u64,
     pub failures: u64,
-    /// The median, the 99th percentile, the most.
+    /// Median, 99th percentile and maximum of the latency, in nanoseconds.
     pub latencies: [u64; 3],
 }
 
@@ -41,13 +41,13 @@ impl From<&Interval> for Row {
             received: tally.received,
             connections: tally.connections,
             failures: tally.failures.total(),
-            latencies: [0.5, 0.99, 1.0].map(|part| tally.latency.value_at_quantile(part)),
+            latencies: [0.5, 0.99, 1.0].map(|quantile| tally.latency.value_at_quantile(quantile)),
         }
     }
 }
 
 impl Row {
-    /// What is told of it while the run goes on.
+    /// The status line shown during the run.
     pub fn line(&self) -> String {
         let rate = self.requests as f64 / self.seconds;
         let megabits = (self.sent + self.received) as f64 * 8e-6 / self.seconds;

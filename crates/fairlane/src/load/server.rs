@@ -1,6 +1,6 @@
-//! The server: answers every pattern and anybody's HTTP requests, and says what it served.
+//! The server: serves all patterns of the client and HTTP requests of any client, and reports what it served.
 
-use super::{refused, target, tell};
+use super::{print_status, run_error, target};
 use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
@@ -12,25 +12,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{fmt::Write, thread};
 
-/// Serve clients of every pattern on one port of TCP and UDP, and HTTP (/?s=16k asks for an object of 16 KiB)
+/// Serve all patterns of the client on one TCP and UDP port, and HTTP (/?s=16k requests an object of 16 KiB)
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen; port 0 picks one
+    /// Address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], target::PORT)))]
     listen: SocketAddr,
-    /// Threads that serve [default: a core each]
+    /// Number of serving threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Who accepts connections
+    /// Which threads accept connections
     #[arg(long, value_name = "WHO", default_value = "each")]
-    acceptors: Who,
+    acceptors: AcceptorThreads,
     /// Seconds to serve [default: until interrupted]
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Seconds an interval
+    /// Seconds per interval
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
-    /// Seconds after which a connection that does not get on is closed
+    /// Seconds without progress after which a connection is closed
     #[arg(long, value_name = "S", default_value_t = 30.0)]
     patience: f64,
     /// Write result.json, report.html and intervals.csv
@@ -42,43 +42,43 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Who {
-    /// Every thread, by a listener of its own (SO_REUSEPORT)
+enum AcceptorThreads {
+    /// Every thread, with its own listener (SO_REUSEPORT)
     Each,
-    /// One thread for all, which hands them over
+    /// One thread, which passes connections to the others
     One,
 }
 
-/// Serves until the time is up or it is interrupted, which is how it is meant to end.
+/// Serves until the time is over or an interrupt arrives, which is the normal end.
 ///
 /// # Errors
-/// A port in use, orders that cannot be carried out, results that cannot be written.
+/// A port in use, invalid arguments, or results that cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let interrupt = Interrupt::watch().context("cannot take over signals")?;
+    let interrupt = Interrupt::watch().context("cannot block signals")?;
     let spec = Spec {
         at: args.listen,
         threads: args.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
         acceptors: match args.acceptors {
-            Who::Each => Acceptors::Each,
-            Who::One => Acceptors::One,
+            AcceptorThreads::Each => Acceptors::Each,
+            AcceptorThreads::One => Acceptors::One,
         },
         seconds: args.seconds,
         interval: args.interval,
         patience: args.patience,
     };
     let mut intervals = Vec::new();
-    let started = |at| tell(&format!("serving at {at}"));
+    let started = |at| print_status(&format!("serving at {at}"));
     let outcome = server::run(&spec, interrupt.flag(), started, |interval| {
         let all = sum(&interval.threads);
-        // An hour of nothing is told once.
+        // Idle intervals are not shown.
         if !args.json && all != Served::default() {
-            tell(&line(interval, &all));
+            print_status(&line(interval, &all));
         }
         if args.out.is_some() || args.json {
             intervals.push(interval.clone());
         }
     });
-    let outcome = outcome.map_err(refused)?;
+    let outcome = outcome.map_err(run_error)?;
     let result = result(&args, &spec, &outcome, &intervals);
     if let Some(dir) = &args.out {
         result.write(dir)?;
@@ -100,7 +100,7 @@ fn line(interval: &Interval, all: &Served) -> String {
     format!("{t:8.1} s  {accepted:10.0} connections/s  {requests:10.0} requests/s  {megabits:9.1} Mbit/s")
 }
 
-/// A row a thread that serves, and the sum.
+/// One row per serving thread, and the sum.
 fn summary(outcome: &Outcome) -> String {
     let rate = |count: u64| format!("{:.2}", count as f64 / outcome.seconds);
     let row = |name: String, served: &Served| {
@@ -139,7 +139,7 @@ fn summary(outcome: &Outcome) -> String {
     let per_request = outcome.processor * 1e6 / all.requests as f64;
     let _ = write!(text, "\n{:.2} s, {:.2} s of processor time", outcome.seconds, outcome.processor);
     if all.requests > 0 {
-        let _ = write!(text, ", {per_request:.1} us a request");
+        let _ = write!(text, ", {per_request:.1} us per request");
     }
     text + "\n"
 }
@@ -176,7 +176,7 @@ fn result(args: &Args, spec: &Spec, outcome: &Outcome, intervals: &[Interval]) -
         result.series(Series::new(&series, "1/s", Axis::time()).group(&format!("thread {thread}")).points(points));
         names.push(series);
     }
-    result.figure(Figure::lines("Connections accepted").y("connections a second").series(names));
+    result.figure(Figure::lines("Connections accepted").y("connections per second").series(names));
     result
 }
 

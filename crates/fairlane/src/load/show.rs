@@ -1,14 +1,14 @@
-//! A summary for the terminal, in the columns that users of netperf know.
+//! A summary for the terminal, with columns similar to netperf's.
 
 use super::record::{Measure, samples, spread};
 use super::run::{Run, sizes};
-use crate::out::counted;
+use crate::figures::count;
 use fairlane_load::traffic::{Pattern, client::Spec};
 use fairlane_report::stats::mean;
 use fairlane_report::text::table;
 
-/// What was run, in a line.
-pub fn orders(spec: &Spec) -> String {
+/// One line about the load.
+pub fn title(spec: &Spec) -> String {
     let pace = match (&spec.pattern, spec.rate) {
         (Pattern::Stream | Pattern::Maerts, _) => String::new(),
         (Pattern::Udp { .. }, None) => ", flood".to_owned(),
@@ -16,12 +16,12 @@ pub fn orders(spec: &Spec) -> String {
         (_, None) => ", closed loop".to_owned(),
         (_, Some(rate)) => format!(", open loop at {rate}/s"),
     };
-    let connections = counted(spec.connections, "connection");
+    let connections = count(spec.connections, "connection");
     let (name, to) = (spec.pattern.name(), spec.to);
-    format!("{name} to {to}: {connections}, {}{pace}", counted(spec.threads.min(spec.connections), "thread"))
+    format!("{name} to {to}: {connections}, {}{pace}", count(spec.threads.min(spec.connections), "thread"))
 }
 
-/// The table: a row a size.
+/// The table, with one row per size.
 pub fn summary(spec: &Spec, measures: &[Measure], runs: &[Run]) -> String {
     let all = Summary { spec, measures, runs };
     match spec.pattern {
@@ -31,7 +31,7 @@ pub fn summary(spec: &Spec, measures: &[Measure], runs: &[Run]) -> String {
     }
 }
 
-/// What is summed up.
+/// What the summary is made from.
 struct Summary<'a> {
     spec: &'a Spec,
     measures: &'a [Measure],
@@ -54,7 +54,7 @@ impl Summary<'_> {
             "Elapsed s",
             "Sent/s",
             "Sent Mbit/s",
-            "Came Mbit/s",
+            "Received Mbit/s",
             "Lost %",
             "Reordered",
             "Repeats",
@@ -63,9 +63,9 @@ impl Summary<'_> {
         let row = |size: u64| {
             let (sent, offered) = (self.value("datagrams_per_second", size, 0), self.value("offered", size, 2));
             let (lost, reordered) = (self.value("loss", size, 3), self.value("reordered", size, 0));
-            let came = self.value("throughput", size, 2);
+            let received = self.value("throughput", size, 2);
             let [repeats, spread] = self.repeats(size);
-            [size.to_string(), self.seconds(size), sent, offered, came, lost, reordered, repeats, spread]
+            [size.to_string(), self.seconds(size), sent, offered, received, lost, reordered, repeats, spread]
         };
         table(head, [true; 9], sizes(self.runs).into_iter().map(row).collect())
     }
@@ -91,7 +91,7 @@ impl Summary<'_> {
                 Pattern::Crr(sizes) | Pattern::Rr(sizes) => sizes.request.to_string(),
                 _ => "-".to_owned(),
             };
-            // What a URL asks for has a size of its own.
+            // The size of the object behind a URL is unknown.
             let response = match &self.spec.pattern {
                 Pattern::Http { path, .. } if !path.starts_with("/?s=") => "-".to_owned(),
                 _ => size.to_string(),
@@ -117,21 +117,21 @@ impl Summary<'_> {
         table(head, [true; 13], sizes(self.runs).into_iter().map(row).collect())
     }
 
-    /// The mean of a measure at a size, with so many decimal places.
+    /// The mean of a measure for one size, with `places` decimals.
     fn value(&self, name: &str, size: u64, places: usize) -> String {
         let measure = self.measures.iter().find(|measure| measure.name == name);
         let mean = measure.and_then(|measure| mean(&samples(measure, self.runs, size)));
         mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.places$}"))
     }
 
-    /// The mean of what runs of a size took.
+    /// The mean duration of the runs of one size.
     fn seconds(&self, size: u64) -> String {
         let of_size = self.runs.iter().filter(|run| run.size == size);
         let times: Vec<f64> = of_size.map(|run| run.outcome.seconds).collect();
         format!("{:.2}", mean(&times).unwrap_or(f64::NAN))
     }
 
-    /// How many runs a size had, and how far apart they lie.
+    /// The number of runs of one size, and their spread.
     fn repeats(&self, size: u64) -> [String; 2] {
         let samples = samples(&self.measures[0], self.runs, size);
         [samples.len().to_string(), spread(&samples)]

@@ -1,32 +1,32 @@
-//! Whom to send to and from where, as people write it.
+//! Parses servers, source addresses and sizes from the command line.
 
-use super::Unfit;
+use super::UsageError;
 use anyhow::Context;
 use fairlane_load::traffic::http::parse_size;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// The port of `fairlane load server`.
 pub const PORT: u16 = 8000;
-/// Addresses a range may have.
-const MOST: u32 = 65_536;
+/// Largest number of addresses in a range.
+const MAX_SOURCES: u32 = 65_536;
 
-/// A server, and for HTTP what to ask it.
+/// A server, and for HTTP the path to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub address: SocketAddr,
-    /// The name with its port, as given.
+    /// Name and port, as given.
     pub host: String,
-    /// The path; none unless a URL was given.
+    /// The path; none if no URL was given.
     pub path: Option<String>,
 }
 
-/// Reads `HOST`, `HOST:PORT` or `http://HOST:PORT/PATH` and looks the name up.
+/// Parses `HOST`, `HOST:PORT` or `http://HOST:PORT/PATH`, and resolves the name.
 ///
 /// # Errors
-/// What is wrong with it, or that no such host is known.
+/// Invalid text, or an unknown host.
 pub fn parse(text: &str) -> anyhow::Result<Target> {
     if text.starts_with("https://") {
-        return Err(Unfit(format!("{text}: a URL must begin with http://: TLS is not spoken")).into());
+        return Err(UsageError(format!("{text}: a URL must begin with http://; TLS is not supported")).into());
     }
     let (rest, port, url) = match text.strip_prefix("http://") {
         Some(rest) => (rest, 80, true),
@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> anyhow::Result<Target> {
         None if url => (rest, Some("/".to_owned())),
         _ => (rest, None),
     };
-    let look_up = || {
+    let resolve = || {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::from((address, port))]);
         }
@@ -47,46 +47,48 @@ pub fn parse(text: &str) -> anyhow::Result<Target> {
         };
         ported.to_socket_addrs().map(Iterator::collect)
     };
-    let addresses = look_up().with_context(|| format!("{text}: HOST, HOST:PORT or http://HOST:PORT/PATH is needed"))?;
-    // Where a name has both families, the old one is the one that works in most labs.
+    let addresses = resolve().with_context(|| format!("{text}: must be HOST, HOST:PORT or http://HOST:PORT/PATH"))?;
+    // If a name has addresses of both families, IPv4 is used: it works in most labs.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     let address = *address.with_context(|| format!("{host} has no address"))?;
     Ok(Target { address, host: host.to_owned(), path })
 }
 
-/// Reads an address, or a range of IPv4 addresses such as `10.0.0.1-10.0.0.9`.
+/// Parses an address, or a range of IPv4 addresses such as `10.0.0.1-10.0.0.9`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
-    let wrong = || format!("`{text}` is no address, nor a range such as 10.0.0.1-10.0.0.9");
+    let wrong = || format!("`{text}` is neither an address nor a range such as 10.0.0.1-10.0.0.9");
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
     }
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let first = u32::from(first.parse::<Ipv4Addr>().map_err(|_| wrong())?);
     let last = u32::from(last.parse::<Ipv4Addr>().map_err(|_| wrong())?);
-    if first > last || last - first >= MOST {
-        return Err(format!("`{text}` is no range of 1 to {MOST} addresses"));
+    if first > last || last - first >= MAX_SOURCES {
+        return Err(format!("`{text}` is not a range of 1 to {MAX_SOURCES} addresses"));
     }
     Ok((first..=last).map(|address| Ipv4Addr::from(address).into()).collect())
 }
 
-/// Reads a size such as `16k`.
+/// Parses a size such as `16k`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    parse_size(text).ok_or_else(|| format!("`{text}` is no size such as 512, 16k or 1m"))
+    parse_size(text).ok_or_else(|| format!("`{text}` is not a size such as 512, 16k or 1m"))
 }
 
-/// Reads a share such as `5%`.
+/// Parses a percentage such as `5%`.
 ///
 /// # Errors
-/// What would be right.
+/// The message names the expected form.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    number.filter(|number| (0.0..=1000.0).contains(number)).ok_or_else(|| format!("`{text}` is no share such as 5%"))
+    number
+        .filter(|number| (0.0..=1000.0).contains(number))
+        .ok_or_else(|| format!("`{text}` is not a percentage such as 5%"))
 }
 
 #[cfg(test)]
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_of_every_form() {
+    fn parses_all_forms_of_targets() {
         for (text, address, path) in [
             ("127.0.0.1", "127.0.0.1:8000", None),
             ("127.0.0.1:81", "127.0.0.1:81", None),
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_and_ranges() {
+    fn parses_sources_and_ranges() {
         assert_eq!(parse_source("::1").unwrap().len(), 1);
         let range = parse_source("10.0.0.254-10.0.1.1").unwrap();
         assert_eq!(

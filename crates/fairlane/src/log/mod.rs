@@ -1,12 +1,12 @@
-//! The log of `fairlane up`, on standard error. Nobody who has something to say waits for who reads it ([`queue`]), and what guests and
-//! the wire can have said without end is bounded ([`bound`]): a worker that logs serves on.
+//! The log of `fairlane up`, on standard error. A worker that logs keeps serving: no thread waits for the reader of the log
+//! ([`queue`]), and lines that guests and the wire can cause are rate-limited ([`rate_limit`]).
 
-mod bound;
 mod queue;
+mod rate_limit;
 
-use bound::Bound;
 use fairlane_engine::confinement;
 use queue::Queue;
+use rate_limit::RateLimiter;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,32 +16,32 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// The running log. What it has is written when it is dropped, and before the process ends by a failure.
+/// The running log. Queued lines are written when it is dropped, and before the process ends because of a failure.
 pub struct Log {
-    bound: Bound,
+    limiter: RateLimiter,
     queue: Queue,
 }
 
-/// Starts to log what the filter lets pass. Panics are logged too: printing one could wait.
+/// Starts to log what passes the filter. Panics are logged too, since printing one directly could block.
 ///
 /// # Errors
-/// What the system says: no descriptor or thread is left.
+/// No descriptor can be duplicated or no thread started.
 pub fn start(filter: EnvFilter) -> io::Result<Log> {
-    // Not by the library's handle, whose lock a write that waits would keep from all others.
+    // Not the standard library's handle: a blocked write would hold its lock.
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-    let bound = Bound::default();
-    let leftovers = bound.clone();
+    let limiter = RateLimiter::default();
+    let leftovers = limiter.clone();
     let queue = Queue::start(out, move || {
-        leftovers.tell_due();
+        leftovers.report_due();
         confinement::log_refused();
     })?;
     let lines = queue.clone();
     let layer = fmt::layer()
         .with_writer(move || lines.clone())
         .with_ansi(io::stderr().is_terminal())
-        // A backend whose standard error was closed still has guests to serve.
+        // If standard error is closed, the backend keeps serving its guests.
         .log_internal_errors(false);
-    tracing_subscriber::registry().with(filter).with(bound.clone()).with(layer).init();
+    tracing_subscriber::registry().with(filter).with(limiter.clone()).with(layer).init();
     panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();
         match trace.status() {
@@ -49,21 +49,21 @@ pub fn start(filter: EnvFilter) -> io::Result<Log> {
             _ => tracing::error!("{panic}"),
         }
     }));
-    let (last_bound, last_queue) = (bound.clone(), queue.clone());
-    fairlane_engine::failure::before_end(move || end(&last_bound, &last_queue));
-    Ok(Log { bound, queue })
+    let (last_limiter, last_queue) = (limiter.clone(), queue.clone());
+    fairlane_engine::failure::before_end(move || end(&last_limiter, &last_queue));
+    Ok(Log { limiter, queue })
 }
 
-/// Writes what there is, as far as standard error takes it within a second.
-fn end(bound: &Bound, queue: &Queue) {
-    bound.tell_all();
+/// Writes the queued lines, as far as standard error accepts them within a second.
+fn end(limiter: &RateLimiter, queue: &Queue) {
+    limiter.report_all();
     confinement::log_refused();
     queue.flush();
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        end(&self.bound, &self.queue);
+        end(&self.limiter, &self.queue);
     }
 }
 

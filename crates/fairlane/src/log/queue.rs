@@ -1,5 +1,5 @@
-//! Lines on their way to a descriptor that may take none for any time, such as a pipe that nobody reads. They wait in a bounded queue
-//! for a thread that writes them; where that is full they are lost and counted, and the number stands where they would.
+//! Writes lines to a descriptor that may block for any time, such as a pipe that nobody reads. Lines wait in a bounded queue for a
+//! thread that writes them. If the queue is full, lines are lost and counted, and a line with their number takes their place.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fairlane_engine::confinement::{self, Kind};
@@ -11,54 +11,54 @@ use std::time::{Duration, Instant};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Lines that may wait; mostly of about 100 bytes.
-const WAITING: usize = 1024;
+/// Capacity of the queue, in lines; most have about 100 bytes.
+const CAPACITY: usize = 1024;
 
-/// How long the end of the process waits for lines to be written.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the process, when it ends, waits for lines to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often the thread looks after what is said later.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How often the thread calls its periodic function.
+const PERIOD: Duration = Duration::from_secs(1);
 
 enum Entry {
-    /// A line, and how many before it were lost.
+    /// A line, and the number of lines lost before it.
     Line(Vec<u8>, u64),
-    /// Answered once all before it is written.
+    /// Answered once all entries before it are written.
     Mark(Sender<()>),
 }
 
-/// Where lines are put. Each write is a line; none waits. Clones are the same.
+/// The queue. Each write is one line; no write blocks. Clones share the queue.
 #[derive(Clone)]
 pub struct Queue {
     entries: Sender<Entry>,
-    /// Lines that found no room since the last one that did.
+    /// Lines lost since the last one that was queued.
     lost: Arc<AtomicU64>,
 }
 
 impl Queue {
-    /// Starts the thread that writes to `out`, and calls `later` about once a second.
+    /// Starts the thread that writes to `out` and calls `periodic` about once a second.
     ///
     /// # Errors
-    /// What the system says: no thread is left.
-    pub fn start(out: File, later: impl FnMut() + Send + 'static) -> io::Result<Queue> {
-        let (entries, received) = bounded(WAITING);
+    /// No thread can be started.
+    pub fn start(out: File, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
+        let (entries, received) = bounded(CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
-        let unsaid = lost.clone();
+        let unreported = lost.clone();
         let thread = std::thread::Builder::new().name("fairlane-log".to_owned());
         thread.spawn(move || {
             confinement::enter(Kind::Log);
-            write_all(out, &received, &unsaid, later);
+            write_all(out, &received, &unreported, periodic);
         })?;
         Ok(Queue { entries, lost })
     }
 
-    /// Waits, for a second at most, until what was put so far is written.
+    /// Waits, for at most a second, until all queued lines are written.
     pub fn flush(&self) {
-        let until = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
         let (done, marked) = bounded(1);
-        if self.entries.send_deadline(Entry::Mark(done), until).is_ok() {
-            // A descriptor that takes nothing for so long is not waited for.
-            let _ = marked.recv_deadline(until);
+        if self.entries.send_deadline(Entry::Mark(done), deadline).is_ok() {
+            // If the descriptor blocks for longer, the lines are lost.
+            let _ = marked.recv_deadline(deadline);
         }
     }
 }
@@ -77,46 +77,42 @@ impl Write for Queue {
     }
 }
 
-/// The thread's work, until all ends of the queue are dropped.
-fn write_all(mut out: File, received: &Receiver<Entry>, unsaid: &AtomicU64, mut later: impl FnMut()) {
-    let mut next = Instant::now() + PAUSE;
+/// Writes lines until all clones of the queue are dropped.
+fn write_all(mut out: File, received: &Receiver<Entry>, unreported: &AtomicU64, mut periodic: impl FnMut()) {
+    let mut next = Instant::now() + PERIOD;
     loop {
-        // A descriptor that takes nothing for good, as a closed pipe, has nobody who could be told.
+        // Write errors, such as of a closed pipe, are ignored: there is nowhere to report them.
         match received.recv_deadline(next) {
             Ok(Entry::Line(line, lost)) => {
-                let _ = tell_lost(&mut out, lost).and_then(|()| out.write_all(&line));
+                let _ = write_lost(&mut out, lost).and_then(|()| out.write_all(&line));
             }
             Ok(Entry::Mark(done)) => {
-                let _ = tell_lost(&mut out, unsaid.swap(0, Relaxed));
+                let _ = write_lost(&mut out, unreported.swap(0, Relaxed));
                 let _ = done.send(());
             }
             Err(end) => {
-                let _ = tell_lost(&mut out, unsaid.swap(0, Relaxed));
+                let _ = write_lost(&mut out, unreported.swap(0, Relaxed));
                 if end == RecvTimeoutError::Disconnected {
                     return;
                 }
             }
         }
         if Instant::now() >= next {
-            later();
-            next = Instant::now() + PAUSE;
+            periodic();
+            next = Instant::now() + PERIOD;
         }
     }
 }
 
-/// Says how many lines are missing here, if some are.
-fn tell_lost(out: &mut File, lost: u64) -> io::Result<()> {
+/// Writes how many lines were lost, if any were.
+fn write_lost(out: &mut File, lost: u64) -> io::Result<()> {
     if lost == 0 {
         return Ok(());
     }
     let mut time = String::new();
-    // Without the time it is worth saying too.
+    // The line is useful even without the time.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    writeln!(
-        out,
-        "{time}  WARN {}: {lost} lines are missing here: they came faster than they were read",
-        module_path!()
-    )
+    writeln!(out, "{time}  WARN {}: {lost} lines were lost: they came faster than they were read", module_path!())
 }
 
 #[cfg(test)]
@@ -126,7 +122,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
 
     #[test]
-    fn lines_come_out_in_order_and_at_the_end() {
+    fn lines_are_written_in_order_and_flushed() {
         let (reader, writer) = io::pipe().unwrap();
         let mut queue = Queue::start(File::from(std::os::fd::OwnedFd::from(writer)), || {}).unwrap();
         for number in 0..100 {
@@ -138,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_waits_for_no_reader_and_what_is_missing_is_counted_in_its_place() {
+    fn writers_do_not_block_and_lost_lines_are_counted_in_their_place() {
         let (reader, writer) = io::pipe().unwrap();
         // A page: some dozens of lines.
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
@@ -146,7 +142,7 @@ mod tests {
         for number in 0..10_000 {
             queue.write_all(format!("{number:063}\n").as_bytes()).unwrap();
         }
-        // Nor does the end of the process.
+        // Flushing does not block either.
         queue.flush();
         drop(queue);
         let (mut lines, mut next) = (0, 0);
@@ -157,13 +153,13 @@ mod tests {
             } else {
                 let (_, rest) = line.split_once("WARN fairlane::log::queue: ").unwrap();
                 next += rest
-                    .strip_suffix(" lines are missing here: they came faster than they were read")
+                    .strip_suffix(" lines were lost: they came faster than they were read")
                     .unwrap()
                     .parse::<u64>()
                     .unwrap();
             }
         }
         assert_eq!(next, 10_000);
-        assert!(lines >= WAITING as u64 && lines < 5000, "{lines} lines had room");
+        assert!(lines >= CAPACITY as u64 && lines < 5000, "{lines} lines had room");
     }
 }

@@ -1,50 +1,50 @@
-//! What `top` shows: changed by snapshots and keys, and by nothing else.
+//! The state of the screen, changed only by snapshots and keys.
 
 use super::state::{History, Reading, VifReading};
 use fairlane_engine::snapshot::Snapshot;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
 
-/// Rows that a page key goes.
+/// Rows that a page key scrolls.
 const PAGE: u16 = 20;
 
-/// Said until there are two snapshots to compare.
+/// Shown until there are two snapshots to compare.
 const FIRST: &str = "waiting for the first figures";
 
-/// By what the vifs are sorted.
+/// How the vifs are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// As the policy has them.
+pub enum SortKey {
+    /// In the policy's order.
     Policy,
-    /// Who sends most comes first.
+    /// By sent bytes, the most first.
     Sent,
-    /// Who receives most comes first.
+    /// By received bytes, the most first.
     Received,
-    /// Who loses most comes first.
+    /// By dropped frames, the most first.
     Drops,
-    /// Who waits longest comes first.
+    /// By waits (p99), the longest first.
     Waits,
 }
 
-impl Order {
-    /// What the user is told.
+impl SortKey {
+    /// The name shown to the user.
     pub fn name(self) -> &'static str {
         match self {
-            Order::Policy => "policy",
-            Order::Sent => "sent",
-            Order::Received => "received",
-            Order::Drops => "drops",
-            Order::Waits => "waits",
+            SortKey::Policy => "policy",
+            SortKey::Sent => "sent",
+            SortKey::Received => "received",
+            SortKey::Drops => "drops",
+            SortKey::Waits => "waits",
         }
     }
 
-    fn next(self) -> Order {
+    fn next(self) -> SortKey {
         match self {
-            Order::Policy => Order::Sent,
-            Order::Sent => Order::Received,
-            Order::Received => Order::Drops,
-            Order::Drops => Order::Waits,
-            Order::Waits => Order::Policy,
+            SortKey::Policy => SortKey::Sent,
+            SortKey::Sent => SortKey::Received,
+            SortKey::Received => SortKey::Drops,
+            SortKey::Drops => SortKey::Waits,
+            SortKey::Waits => SortKey::Policy,
         }
     }
 }
@@ -57,9 +57,9 @@ pub struct App {
     pub history: History,
     /// Why there is no reading.
     pub notice: String,
-    /// By what the vifs are sorted.
-    pub order: Order,
-    /// Whether new snapshots are passed over.
+    /// How the vifs are sorted.
+    pub order: SortKey,
+    /// Whether new snapshots are ignored.
     pub paused: bool,
     /// The selected row, and how far the table is scrolled.
     pub table: TableState,
@@ -73,19 +73,19 @@ impl App {
             reading: None,
             history: History::default(),
             notice: FIRST.to_owned(),
-            order: Order::Policy,
+            order: SortKey::Policy,
             paused: false,
             table: TableState::new().with_selected(0),
             last: None,
         }
     }
 
-    /// Takes what the backend answered, or the sentence that says why it did not.
-    pub fn take(&mut self, seen: Result<Snapshot, String>) {
+    /// Handles a snapshot, or the error message of a failed call.
+    pub fn handle_snapshot(&mut self, answer: Result<Snapshot, String>) {
         if self.paused {
             return;
         }
-        match seen {
+        match answer {
             Ok(snapshot) => {
                 self.reading = self.last.as_ref().and_then(|last| Reading::between(last, &snapshot));
                 match (&self.last, &self.reading) {
@@ -97,15 +97,15 @@ impl App {
                 }
                 self.last = Some(snapshot);
             }
-            Err(sentence) => {
+            Err(error) => {
                 (self.reading, self.last, self.history) = (None, None, History::default());
-                self.notice = format!("waiting for a backend: {sentence}");
+                self.notice = format!("waiting for a backend: {error}");
             }
         }
     }
 
-    /// Follows a key. Returns whether it says to end.
-    pub fn press(&mut self, key: KeyEvent) -> bool {
+    /// Handles a key. Returns whether to quit.
+    pub fn handle_key(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
@@ -122,15 +122,15 @@ impl App {
         false
     }
 
-    /// The vifs as they are sorted now. Equal ones keep the policy's order.
+    /// The vifs, sorted. Equal ones keep the policy's order.
     pub fn vifs(&self) -> Vec<&VifReading> {
         let mut vifs: Vec<&VifReading> = self.reading.iter().flat_map(|reading| &reading.vifs).collect();
         match self.order {
-            Order::Policy => {}
-            Order::Sent => vifs.sort_by(|a, b| b.sent.total_cmp(&a.sent)),
-            Order::Received => vifs.sort_by(|a, b| b.received.total_cmp(&a.received)),
-            Order::Drops => vifs.sort_by(|a, b| b.drops.total_cmp(&a.drops)),
-            Order::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.p99)),
+            SortKey::Policy => {}
+            SortKey::Sent => vifs.sort_by(|a, b| b.sent.total_cmp(&a.sent)),
+            SortKey::Received => vifs.sort_by(|a, b| b.received.total_cmp(&a.received)),
+            SortKey::Drops => vifs.sort_by(|a, b| b.drops.total_cmp(&a.drops)),
+            SortKey::Waits => vifs.sort_by_key(|vif| std::cmp::Reverse(vif.p99)),
         }
         vifs
     }

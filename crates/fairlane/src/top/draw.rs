@@ -1,8 +1,8 @@
 //! The screen: links above, vifs below, a line about the selected vif, the keys.
 
 use super::app::App;
+use super::cells::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
 use super::state::{LinkReading, VifReading};
-use super::words::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
 use crate::figures::count;
 use fairlane_engine::snapshot::State;
 use fairlane_policy::units::format_rate;
@@ -13,21 +13,21 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
 use std::collections::HashMap;
 
-/// How far a share may be from what the weight says and count as the same.
+/// How far a share may be from the due share and still count as equal.
 const SAME_SHARE: f64 = 0.01;
 
-/// Widths of a sparkline, each a whole number of seconds a column; the widest that fits is taken.
+/// Widths of a sparkline, each with a whole number of seconds per column; the widest that fits is used.
 const SPARKLINES: [u16; 5] = [60, 30, 20, 15, 10];
 
-/// Widths of the vifs' columns at least, so that they do not move with every figure.
+/// Minimum widths of the vifs' columns, so that they do not move with every figure.
 const WIDTHS: [u16; 10] = [4, 4, 8, 11, 11, 5, 5, 7, 7, 7];
 
-/// The columns that a narrow screen does without, the first to go first: link, p50, state, received.
-const SPARED: [usize; 4] = [1, 8, 2, 4];
+/// The columns that a narrow screen leaves out, in this order: link, p50, state, received.
+const OPTIONAL: [usize; 4] = [1, 8, 2, 4];
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws all of it.
+/// Draws the screen.
 pub fn draw(frame: &mut Frame, app: &mut App) {
     let Some(reading) = &app.reading else {
         let [body, keys] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
@@ -35,7 +35,7 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
         frame.render_widget(self::keys(app), keys);
         return;
     };
-    // The links take a third of the screen at most, the vifs are what is watched.
+    // The links take at most a third of the screen, since the vifs are of more interest.
     let most = (frame.area().height / 3).max(2);
     let links = u16::try_from(reading.links.len() + 1).unwrap_or(u16::MAX).min(most);
     let rows = [1, links, 1].map(Constraint::Length);
@@ -53,12 +53,12 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
     frame.render_widget(shown.get(at).map_or(Line::default(), |vif| about(vif)), selected);
     frame.render_widget(self::keys(app), keys);
     let table = vif_table(app, &shown, vifs.width);
-    let mut place = app.table;
-    frame.render_stateful_widget(table, vifs, &mut place);
-    app.table = place;
+    let mut state = app.table;
+    frame.render_stateful_widget(table, vifs, &mut state);
+    app.table = state;
 }
 
-/// Cells as a row, aligned as in plain text.
+/// The cells of a row, aligned as in plain text.
 fn cells<'a>(texts: impl IntoIterator<Item = (String, bool)>) -> impl Iterator<Item = Cell<'a>> {
     let aligned = |(text, right)| match right {
         true => Text::from(text).alignment(Alignment::Right),
@@ -72,7 +72,7 @@ fn head<'a>(names: impl IntoIterator<Item = (String, bool)>) -> Row<'a> {
 }
 
 fn link_table(links: &[LinkReading]) -> Table<'static> {
-    let rows: Vec<_> = links.iter().map(words::link).collect();
+    let rows: Vec<_> = links.iter().map(cells::link).collect();
     let width = |column: usize| {
         let longest = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
         Constraint::Length(longest.max(LINK_HEAD[column].len()) as u16)
@@ -85,7 +85,7 @@ fn link_table(links: &[LinkReading]) -> Table<'static> {
 }
 
 fn vif_table<'a>(app: &App, vifs: &[&VifReading], width: u16) -> Table<'a> {
-    let rows: Vec<_> = vifs.iter().map(|vif| words::vif(vif)).collect();
+    let rows: Vec<_> = vifs.iter().map(|vif| cells::vif(vif)).collect();
     let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0) as u16;
     let widths: [u16; 10] = std::array::from_fn(|column| longest(column).max(WIDTHS[column]));
     let (columns, sparkline) = fit(&widths, width);
@@ -109,40 +109,40 @@ fn vif_table<'a>(app: &App, vifs: &[&VifReading], width: u16) -> Table<'a> {
 /// The columns that fit beside a sparkline, and the sparkline's width.
 fn fit(widths: &[u16; 10], width: u16) -> (Vec<usize>, u16) {
     let mut columns: Vec<usize> = (0..widths.len()).collect();
-    // Each with the space after it.
-    let taken = |columns: &[usize]| columns.iter().map(|column| widths[*column] + 1).sum::<u16>();
+    // Each column with the space after it.
+    let used = |columns: &[usize]| columns.iter().map(|column| widths[*column] + 1).sum::<u16>();
     let least = SPARKLINES[SPARKLINES.len() - 1];
-    for spared in SPARED {
-        if taken(&columns) + least > width {
-            columns.retain(|column| *column != spared);
+    for optional in OPTIONAL {
+        if used(&columns) + least > width {
+            columns.retain(|column| *column != optional);
         }
     }
-    let left = width.saturating_sub(taken(&columns));
+    let left = width.saturating_sub(used(&columns));
     let sparkline = SPARKLINES.into_iter().find(|sparkline| *sparkline <= left).unwrap_or(left);
     (columns, sparkline)
 }
 
-/// What each vif sent over the last minute, against its link's rate; where it has none, against the most that a vif sent.
+/// What each vif sent during the last minute, scaled to its link's rate, or without a rate to the most that any of its vifs sent.
 fn sparklines(app: &App, vifs: &[&VifReading], width: u16) -> Vec<String> {
-    let parts: Vec<_> = vifs.iter().map(|vif| app.history.parts(&vif.seen.name, width.into())).collect();
+    let means: Vec<_> = vifs.iter().map(|vif| app.history.means(&vif.seen.name, width.into())).collect();
     let mut scales: HashMap<&str, f64> = HashMap::new();
-    for (vif, parts) in vifs.iter().zip(&parts) {
+    for (vif, means) in vifs.iter().zip(&means) {
         let scale = scales.entry(&vif.seen.link).or_default();
-        *scale = parts.iter().flatten().copied().fold(*scale, f64::max);
+        *scale = means.iter().flatten().copied().fold(*scale, f64::max);
     }
     for link in app.reading.iter().flat_map(|reading| &reading.links) {
         if let Some(rate) = link.rate {
             scales.insert(&link.name, rate as f64);
         }
     }
-    let line = |(vif, parts): (&&VifReading, Vec<Option<f64>>)| {
+    let line = |(vif, means): (&&VifReading, Vec<Option<f64>>)| {
         let scale = scales[vif.seen.link.as_str()];
-        parts.into_iter().map(|sent| sent.map_or(' ', |sent| level(sent, scale))).collect()
+        means.into_iter().map(|sent| sent.map_or(' ', |sent| level(sent, scale))).collect()
     };
-    vifs.iter().zip(parts).map(line).collect()
+    vifs.iter().zip(means).map(line).collect()
 }
 
-/// A bar; nothing only where nothing was sent.
+/// A bar; blank only if nothing was sent.
 fn level(sent: f64, scale: f64) -> char {
     if sent <= 0.0 {
         return ' ';
@@ -159,7 +159,7 @@ fn state_style(state: &State) -> Style {
     }
 }
 
-/// Green where the share is what the weight says. A vif that wants less, or is promised more, is yellow by right.
+/// Green if the share is the due share, else yellow. A vif that sends less than it may, or has a `min_rate` above, is rightly yellow.
 fn share_style(vif: &VifReading) -> Style {
     match vif.due {
         Some(due) if (vif.seen.share - due).abs() <= SAME_SHARE => Style::new().fg(Color::Green),
@@ -168,7 +168,7 @@ fn share_style(vif: &VifReading) -> Style {
     }
 }
 
-/// What the table has no room for: a vif's settings, and what is wrong with it.
+/// The line about the selected vif, for which the table has no room: its settings, and why it is disabled.
 fn about(vif: &VifReading) -> Line<'static> {
     let seen = &vif.seen;
     if let State::Disabled { reason } = &seen.port.state {
@@ -191,6 +191,6 @@ fn about(vif: &VifReading) -> Line<'static> {
 }
 
 fn keys(app: &App) -> Line<'static> {
-    let pause = if app.paused { "p go on (paused)" } else { "p pause" };
+    let pause = if app.paused { "p resume (paused)" } else { "p pause" };
     Line::from(format!("q quit  s sort (by {})  {pause}  arrows select", app.order.name())).dim()
 }

@@ -1,14 +1,14 @@
-//! A live table of who sends what over which link.
+//! A live table of the traffic of links and vifs.
 //!
-//! [`state`] makes figures of snapshots, [`app`] holds what is shown, [`draw`] shows it. One thread asks the backend, one
-//! reads keys; whatever either has to say is drawn.
+//! [`state`] computes figures from snapshots, [`app`] holds the state of the screen, [`draw`] draws it. One thread requests snapshots
+//! from the backend, one reads keys; the screen is drawn after each event of either.
 
 mod app;
+mod cells;
 mod draw;
 mod state;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use crate::backend::Backend;
 use crate::out;
@@ -19,7 +19,7 @@ use fairlane_engine::snapshot::Snapshot;
 use fairlane_policy::units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::event;
 use state::Reading;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -27,18 +27,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Watch a running backend: who sends what, and which share of the link that is
+/// Watch a running backend: the traffic of each vif, and its share of the link
 ///
-/// `due` is the share that a vif's weight says among those that send. Waits (p50, p99) are bounds of their bucket, powers of
-/// two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
+/// `due` is the share that a vif's weight gives it among the vifs that send. Waits (p50, p99) are upper bounds of histogram
+/// buckets, powers of two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     backend: Backend,
-    /// Time between two figures, 100ms to 60s
+    /// Time between two updates, 100ms to 60s
     #[arg(long, default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print one table, of one interval, and end
+    /// Print one table, for one interval, and exit
     #[arg(long)]
     once: bool,
 }
@@ -49,7 +49,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     right.contains(&interval).then_some(interval).ok_or_else(|| format!("must be 100ms to 60s, not {text:?}"))
 }
 
-/// Watches.
+/// Shows the table.
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.once {
         return once(&args);
@@ -57,79 +57,78 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("a live table needs a terminal; `fairlane top --once` prints a plain one");
     }
-    // Before other threads start, which inherit it: a signal is to end the table, not to leave the terminal as the table
-    // needs it.
+    // Before other threads start, which inherit the blocked signals: a signal must end this loop, so that the terminal is restored.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-    signals.thread_block().context("cannot take over signals")?;
-    let (say, hear) = channel();
+    signals.thread_block().context("cannot block signals")?;
+    let (events, received) = channel();
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
-    let told = say.clone();
-    thread::spawn(move || ask(&args.backend.control, args.interval, &told));
-    let ending = say.clone();
-    thread::spawn(move || signals.wait().map(|_| ending.send(News::End)));
-    thread::spawn(move || listen(&say));
-    let done = watch(&mut terminal, &hear);
+    let snapshots = events.clone();
+    thread::spawn(move || request_snapshots(&args.backend.control, args.interval, &snapshots));
+    let end = events.clone();
+    thread::spawn(move || signals.wait().map(|_| end.send(Event::End)));
+    thread::spawn(move || read_keys(&events));
+    let done = draw_events(&mut terminal, &received);
     ratatui::restore();
     done
 }
 
-/// A table of one interval.
+/// Prints a table for one interval.
 fn once(args: &Args) -> anyhow::Result<()> {
     let mut client = args.backend.connect()?;
     let earlier = client.show()?;
     thread::sleep(args.interval);
     let later = client.show()?;
-    let reading = Reading::between(&earlier, &later).context("the backend was started anew meanwhile")?;
-    out::print(&words::plain(&reading))
+    let reading = Reading::between(&earlier, &later).context("the backend was restarted meanwhile")?;
+    out::print(&cells::plain(&reading))
 }
 
-/// What there is to react to.
-enum News {
-    Seen(Result<Snapshot, String>),
-    Input(io::Result<Event>),
-    /// A signal says so.
+/// What the screen reacts to.
+enum Event {
+    Snapshot(Result<Snapshot, String>),
+    Input(io::Result<event::Event>),
+    /// A signal to end.
     End,
 }
 
-/// Draws after everything that happened.
-fn watch(terminal: &mut DefaultTerminal, hear: &Receiver<News>) -> anyhow::Result<()> {
+/// Draws the screen after each event, until one ends it.
+fn draw_events(terminal: &mut DefaultTerminal, events: &Receiver<Event>) -> anyhow::Result<()> {
     let mut app = App::new();
     loop {
         terminal.draw(|frame| draw::draw(frame, &mut app)).context("cannot draw on the terminal")?;
-        match hear.recv()? {
-            News::Seen(seen) => app.take(seen),
-            News::Input(Ok(Event::Key(key))) if key.is_press() && app.press(key) => return Ok(()),
-            News::End => return Ok(()),
-            News::Input(Ok(_)) => {}
-            News::Input(Err(error)) => return Err(error).context("cannot read the terminal"),
+        match events.recv()? {
+            Event::Snapshot(answer) => app.handle_snapshot(answer),
+            Event::Input(Ok(event::Event::Key(key))) if key.is_press() && app.handle_key(key) => return Ok(()),
+            Event::End => return Ok(()),
+            Event::Input(Ok(_)) => {}
+            Event::Input(Err(error)) => return Err(error).context("cannot read the terminal"),
         }
     }
 }
 
-/// Reads keys until nobody listens.
-fn listen(say: &Sender<News>) {
+/// Reads keys until the receiver is gone.
+fn read_keys(events: &Sender<Event>) {
     loop {
         let input = event::read();
         let last = input.is_err();
-        if say.send(News::Input(input)).is_err() || last {
+        if events.send(Event::Input(input)).is_err() || last {
             return;
         }
     }
 }
 
-/// Asks a backend for snapshots until nobody listens. One that ended may come back.
-fn ask(path: &Path, interval: Duration, say: &Sender<News>) {
+/// Requests snapshots until the receiver is gone. A backend that stopped may be started again.
+fn request_snapshots(path: &Path, interval: Duration, events: &Sender<Event>) {
     let mut client = None;
     loop {
-        let seen = snapshot(&mut client, path).map_err(|error| error.to_string());
-        if say.send(News::Seen(seen)).is_err() {
+        let answer = snapshot(&mut client, path).map_err(|error| error.to_string());
+        if events.send(Event::Snapshot(answer)).is_err() {
             return;
         }
         thread::sleep(interval);
     }
 }
 
-/// Asks over the connection there is, or a new one: a backend closes those that were silent for long.
+/// Requests a snapshot over the open connection, or a new one: a backend closes connections that were idle for long.
 fn snapshot(client: &mut Option<Client>, path: &Path) -> Result<Snapshot, Error> {
     if let Some(mut open) = client.take()
         && let Ok(seen) = open.show()

@@ -1,14 +1,14 @@
-//! What two snapshots say of the time between them, and what a minute of them shows.
+//! The figures of the time between two snapshots, and their history over a minute.
 
 use crate::figures;
 use fairlane_engine::Waiting;
 use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
 use std::collections::{HashMap, VecDeque};
 
-/// Nanoseconds that a [`History`] reaches back.
+/// Length of a [`History`], in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
-/// The time between two snapshots. Rates are bits a second.
+/// The figures of the time between two snapshots. Rates are in bits per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// Nanoseconds since the backend started.
@@ -26,11 +26,11 @@ pub struct LinkReading {
     pub name: String,
     /// Its scheduler's name.
     pub scheduler: String,
-    /// What its uplink may carry; none for as fast as it goes.
+    /// Rate limit of its uplink; none if unlimited.
     pub rate: Option<u64>,
-    /// What went to the uplink. Without an uplink: what its vifs sent.
+    /// Rate sent to the uplink. Without an uplink: the rate its vifs sent.
     pub out: f64,
-    /// What came from the uplink. Without an uplink: what its vifs received.
+    /// Rate received from the uplink. Without an uplink: the rate its vifs received.
     pub into: f64,
     /// State of the uplink, if it has one.
     pub uplink: Option<State>,
@@ -39,30 +39,30 @@ pub struct LinkReading {
 /// A vif.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VifReading {
-    /// As the later snapshot has it.
+    /// Its state in the later snapshot.
     pub seen: VifState,
-    /// What its guest sent.
+    /// Rate its guest sent.
     pub sent: f64,
-    /// What its guest received.
+    /// Rate its guest received.
     pub received: f64,
-    /// The part of the link that its weight says, among the vifs that use it; none if it does not.
+    /// The share of the link that its weight gives it among the vifs that use the link, 0 to 1; none if it does not use it.
     pub due: Option<f64>,
-    /// Frames dropped a second.
+    /// Frames dropped per second.
     pub drops: f64,
-    /// Nanoseconds that half of its waits stayed below.
+    /// Upper bound of the median wait, in nanoseconds.
     pub p50: Option<u64>,
-    /// Nanoseconds that 99 of 100 of its waits stayed below.
+    /// Upper bound of 99% of its waits, in nanoseconds.
     pub p99: Option<u64>,
 }
 
 impl Reading {
-    /// Compares two snapshots of one backend; none if the later one is of a backend that started anew.
+    /// Compares two snapshots of one backend; none if the backend was restarted in between.
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
         let seconds = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)? as f64 / 1e9;
         let before: HashMap<&str, &VifState> = earlier.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
         let weights = weights(later);
         let vif = |vif: &VifState| {
-            // A vif that was not there before begins now.
+            // A vif that is new has sent and received nothing yet.
             let old = before.get(vif.name.as_str()).copied().unwrap_or(vif);
             let waits = newer_waits(&old.waiting, &vif.waiting);
             let drops = |port: &PortState| port.drops.values().sum();
@@ -72,8 +72,8 @@ impl Reading {
                 received: rate(old.port.received_bytes, vif.port.received_bytes, seconds),
                 due: used.then(|| f64::from(weight(later, vif)) / weights[vif.link.as_str()]),
                 drops: rate(drops(&old.port), drops(&vif.port), seconds) / 8.0,
-                p50: figures::waited(&waits, 0.5),
-                p99: figures::waited(&waits, 0.99),
+                p50: figures::wait_quantile(&waits, 0.5),
+                p99: figures::wait_quantile(&waits, 0.99),
                 seen: vif.clone(),
             }
         };
@@ -96,18 +96,18 @@ impl Reading {
     }
 }
 
-/// Bits a second between two counts of bytes; a counter that began anew has counted nothing yet.
+/// Bits per second between two counts of bytes; 0 if the counter was reset.
 fn rate(before: u64, now: u64, seconds: f64) -> f64 {
     now.saturating_sub(before) as f64 * 8.0 / seconds
 }
 
-/// The weight that counts.
+/// The vif's weight; 1 if its link's scheduler ignores weights.
 fn weight(seen: &Snapshot, vif: &VifState) -> u32 {
-    let alike = seen.links.iter().any(|link| link.name == vif.link && !link.by_weight);
-    if alike { 1 } else { vif.weight }
+    let ignored = seen.links.iter().any(|link| link.name == vif.link && !link.by_weight);
+    if ignored { 1 } else { vif.weight }
 }
 
-/// The weights of all vifs that use each link, together.
+/// The sum of the weights of the vifs that use each link.
 fn weights(seen: &Snapshot) -> HashMap<&str, f64> {
     let mut weights = HashMap::new();
     for vif in seen.vifs.iter().filter(|vif| vif.share > 0.0) {
@@ -116,7 +116,7 @@ fn weights(seen: &Snapshot) -> HashMap<&str, f64> {
     weights
 }
 
-/// The waits that a later histogram has more.
+/// The waits of the later histogram that are not in the earlier one.
 fn newer_waits(before: &Waiting, now: &Waiting) -> Waiting {
     let pairs = now.buckets.iter().zip(&before.buckets);
     Waiting {
@@ -125,7 +125,7 @@ fn newer_waits(before: &Waiting, now: &Waiting) -> Waiting {
     }
 }
 
-/// What each vif sent over the last minute.
+/// The rate that each vif sent during the last minute.
 #[derive(Default)]
 pub struct History {
     /// End of the last sample, nanoseconds since the backend started.
@@ -133,7 +133,7 @@ pub struct History {
     vifs: HashMap<String, VecDeque<Sample>>,
 }
 
-/// A mean over a time.
+/// A mean rate over an interval.
 struct Sample {
     from: u64,
     to: u64,
@@ -141,7 +141,7 @@ struct Sample {
 }
 
 impl History {
-    /// Adds a reading of the time since `from`. Vifs that are gone are forgotten.
+    /// Adds a reading of the time since `from`. Vifs that are gone are removed.
     pub fn add(&mut self, from: u64, reading: &Reading) {
         self.now = reading.time;
         let mut old = std::mem::take(&mut self.vifs);
@@ -156,10 +156,10 @@ impl History {
         }
     }
 
-    /// The minute in equal parts, the latest last; none where nothing was seen.
-    pub fn parts(&self, vif: &str, count: u64) -> Vec<Option<f64>> {
+    /// The mean rates of `count` equal parts of the minute, the latest last; none for parts without samples.
+    pub fn means(&self, vif: &str, count: u64) -> Vec<Option<f64>> {
         let samples = self.vifs.get(vif);
-        // Times are moved up by a minute, so that a backend's first one has a beginning.
+        // Times are shifted by a minute, so that the first minute of a backend does not begin below zero.
         let begin = |part: u64| self.now + MINUTE * part / count;
         let mean = |part| {
             let (mut bits, mut time) = (0.0, 0.0);

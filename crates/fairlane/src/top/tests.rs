@@ -1,9 +1,9 @@
-//! Figures from snapshots, keys, and what is drawn of them.
+//! Figures from snapshots, keys, and the drawn screen.
 
-use super::app::{App, Order};
+use super::app::{App, SortKey};
+use super::cells;
 use super::draw::draw;
 use super::state::{History, Reading};
-use super::words;
 use fairlane_engine::Waiting;
 use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
     }
 }
 
-/// A link of 100 Mbit/s whose uplink took all that its vifs sent.
+/// A link of 100 Mbit/s whose uplink carried everything that its vifs sent.
 fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
     let link = LinkState {
         name: "lan".to_owned(),
@@ -50,7 +50,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
     Snapshot { time, links: vec![link], vifs }
 }
 
-/// `web` at three quarters of the link, `batch` at one, `idle` not there; after this many seconds.
+/// After this many seconds: `web` with three quarters of the link, `batch` with one quarter, `idle` without a guest.
 fn busy(seconds: u64) -> Snapshot {
     let mut batch = vif("batch", 10, 0.25, seconds * 3_125_000);
     batch.port.drops.insert("receiver_stalled".to_owned(), seconds * 7);
@@ -70,12 +70,12 @@ fn screen(app: &mut App, width: u16, height: u16) -> String {
 
 fn watching(seconds: u64) -> App {
     let mut app = App::new();
-    (1..=seconds).for_each(|second| app.take(Ok(busy(second))));
+    (1..=seconds).for_each(|second| app.handle_snapshot(Ok(busy(second))));
     app
 }
 
 fn press(app: &mut App, code: KeyCode) -> bool {
-    app.press(KeyEvent::new(code, KeyModifiers::NONE))
+    app.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 #[test]
@@ -90,18 +90,18 @@ fn two_snapshots_make_rates_shares_and_waits() {
 }
 
 #[test]
-fn without_weights_all_are_due_the_same() {
-    let alike = |seconds| {
+fn if_the_scheduler_ignores_weights_due_shares_are_equal() {
+    let unweighted = |seconds| {
         let mut seen = busy(seconds);
         seen.links[0].by_weight = false;
         seen
     };
-    let reading = Reading::between(&alike(1), &alike(2)).unwrap();
+    let reading = Reading::between(&unweighted(1), &unweighted(2)).unwrap();
     assert_eq!((reading.vifs[0].due, reading.vifs[1].due), (Some(0.5), Some(0.5)));
 }
 
 #[test]
-fn without_an_uplink_the_vifs_traffic_is_the_links() {
+fn without_an_uplink_the_links_traffic_is_that_of_its_vifs() {
     let alone = |seconds| {
         let mut seen = busy(seconds);
         seen.links[0].uplink = None;
@@ -111,7 +111,7 @@ fn without_an_uplink_the_vifs_traffic_is_the_links() {
 }
 
 #[test]
-fn a_vif_that_is_new_or_began_anew_has_sent_nothing_yet() {
+fn a_vif_that_is_new_or_was_reset_has_sent_nothing_yet() {
     let later = busy(2);
     let without = snapshot(SECOND, Vec::new());
     assert_eq!(Reading::between(&without, &later).unwrap().vifs[0].sent, 0.0);
@@ -120,29 +120,29 @@ fn a_vif_that_is_new_or_began_anew_has_sent_nothing_yet() {
 }
 
 #[test]
-fn a_minute_has_its_parts_in_order() {
+fn a_history_has_the_means_of_the_last_minute_in_order() {
     let mut history = History::default();
     for second in 1..=90 {
         let earlier = snapshot((second - 1) * SECOND, vec![vif("web", 1, 1.0, 0)]);
         let later = snapshot(second * SECOND, vec![vif("web", 1, 1.0, second * 125)]);
         history.add((second - 1) * SECOND, &Reading::between(&earlier, &later).unwrap());
     }
-    let seconds: Vec<f64> = history.parts("web", 60).into_iter().flatten().collect();
+    let seconds: Vec<f64> = history.means("web", 60).into_iter().flatten().collect();
     assert_eq!(seconds, (31..=90).map(|second| f64::from(second) * 1000.0).collect::<Vec<_>>());
-    assert_eq!(history.parts("web", 2), [Some(45_500.0), Some(75_500.0)]);
-    assert_eq!(history.parts("gone", 2), [None, None]);
+    assert_eq!(history.means("web", 2), [Some(45_500.0), Some(75_500.0)]);
+    assert_eq!(history.means("gone", 2), [None, None]);
 }
 
 #[test]
-fn a_young_backend_has_no_minute_yet() {
+fn the_history_of_a_new_backend_begins_empty() {
     let app = watching(3);
-    let parts = app.history.parts("web", 60);
+    let parts = app.history.means("web", 60);
     assert_eq!(parts[..58], [None; 58]);
     assert_eq!(parts[58..], [Some(75e6); 2]);
 }
 
 #[test]
-fn draws_links_vifs_and_their_minute() {
+fn draws_links_vifs_and_sparklines() {
     let expected = "\
 fairlane: 1 link, 3 vifs, up 0:01:40
 link  scheduler       rate          out    used      in  uplink
@@ -159,7 +159,7 @@ q quit  s sort (by policy)  p pause  arrows select
 }
 
 #[test]
-fn a_narrow_screen_does_without_some_columns() {
+fn a_narrow_screen_leaves_out_some_columns() {
     let expected = "\
 fairlane: 1 link, 3 vifs, up 0:01:40
 link  scheduler       rate          out    used      in  uplink
@@ -176,12 +176,12 @@ q quit  s sort (by policy)  p pause  arrows select
 }
 
 #[test]
-fn a_disabled_vif_says_why() {
+fn a_disabled_vif_shows_the_reason() {
     let mut app = App::new();
     for second in 1..=2 {
         let mut seen = busy(second);
         seen.vifs[1].port.state = State::Disabled { reason: "a descriptor points outside its memory".to_owned() };
-        app.take(Ok(seen));
+        app.handle_snapshot(Ok(seen));
     }
     assert!(screen(&mut app, 100, 10).contains("\nbatch lan  disabled"));
     press(&mut app, KeyCode::Down);
@@ -190,47 +190,47 @@ fn a_disabled_vif_says_why() {
 }
 
 #[test]
-fn waits_for_a_backend_that_ended() {
+fn waits_for_a_backend_that_stopped() {
     let mut app = watching(5);
-    app.take(Err("no backend answers at /run/x".to_owned()));
+    app.handle_snapshot(Err("no backend answers at /run/x".to_owned()));
     let shown = screen(&mut app, 60, 4);
     assert!(shown.starts_with("waiting for a backend: no backend answers at /run/x\n"), "{shown}");
     assert!(shown.contains("q quit"), "{shown}");
-    app.take(Ok(busy(1)));
+    app.handle_snapshot(Ok(busy(1)));
     assert!(screen(&mut app, 60, 4).starts_with("waiting for the first figures\n"));
-    app.take(Ok(busy(2)));
+    app.handle_snapshot(Ok(busy(2)));
     assert!(screen(&mut app, 60, 10).contains("75.0Mbit/s"));
 }
 
 #[test]
-fn a_backend_that_began_anew_is_no_negative_rate() {
+fn a_restarted_backend_causes_no_negative_rate() {
     let mut app = watching(5);
-    app.take(Ok(busy(1)));
+    app.handle_snapshot(Ok(busy(1)));
     assert_eq!(app.reading, None);
-    app.take(Ok(busy(2)));
+    app.handle_snapshot(Ok(busy(2)));
     assert_eq!(app.reading.as_ref().unwrap().vifs[0].sent, 75e6);
-    assert_eq!(app.history.parts("web", 60).iter().flatten().count(), 1);
+    assert_eq!(app.history.means("web", 60).iter().flatten().count(), 1);
 }
 
 #[test]
-fn keys_sort_pause_and_end() {
+fn keys_sort_pause_and_quit() {
     let mut app = watching(2);
     let names = |app: &App| app.vifs().iter().map(|vif| vif.seen.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&app), ["web", "batch", "idle"]);
     for (order, first) in
-        [(Order::Sent, "web"), (Order::Received, "web"), (Order::Drops, "batch"), (Order::Waits, "batch")]
+        [(SortKey::Sent, "web"), (SortKey::Received, "web"), (SortKey::Drops, "batch"), (SortKey::Waits, "batch")]
     {
         assert!(!press(&mut app, KeyCode::Char('s')));
         assert_eq!((app.order, names(&app)[0].as_str()), (order, first));
     }
     press(&mut app, KeyCode::Char('p'));
-    app.take(Ok(busy(7)));
+    app.handle_snapshot(Ok(busy(7)));
     assert_eq!(app.reading.as_ref().unwrap().time, 2 * SECOND);
     press(&mut app, KeyCode::Char('p'));
-    app.take(Ok(busy(8)));
+    app.handle_snapshot(Ok(busy(8)));
     assert_eq!(app.reading.as_ref().unwrap().time, 8 * SECOND);
     assert!(press(&mut app, KeyCode::Char('q')));
-    assert!(app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+    assert!(app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn the_selection_stays_within_the_table() {
 
 #[test]
 fn plain_text_has_the_same_figures() {
-    let text = words::plain(&Reading::between(&busy(1), &busy(2)).unwrap());
+    let text = cells::plain(&Reading::between(&busy(1), &busy(2)).unwrap());
     let expected = "\
 link  scheduler       rate          out    used      in  uplink
 lan   fair       100Mbit/s  100.0Mbit/s  100.0%  0bit/s  up
@@ -264,8 +264,8 @@ proptest! {
     fn draws_on_any_screen(width in 1u16..200, height in 1u16..60, vifs in 0usize..40, selected in 0usize..50) {
         let seen = |time| snapshot(time * SECOND, (0..vifs).map(|i| vif(&format!("v{i}"), 1, 0.5, time * 1000)).collect());
         let mut app = App::new();
-        app.take(Ok(seen(1)));
-        app.take(Ok(seen(2)));
+        app.handle_snapshot(Ok(seen(1)));
+        app.handle_snapshot(Ok(seen(2)));
         app.table.select(Some(selected));
         screen(&mut app, width, height);
     }

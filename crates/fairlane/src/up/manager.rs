@@ -1,33 +1,32 @@
-//! What the service manager is told, if there is one (sd_notify(3)): ready, reloading, stopping, and, as long as it is so, that
-//! all is well.
+//! Notifications to the service manager, if there is one (sd_notify(3)): ready, reloading, stopping, and the watchdog's keep-alive.
 
 use fairlane_engine::Engine;
 use sd_notify::{NotifyState, notify, watchdog_enabled};
 use std::time::Duration;
 use tracing::{error, warn};
 
-/// Tells of a state.
-pub fn tell(states: &[NotifyState<'_>]) {
+/// Notifies the service manager of a state.
+pub fn notify_state(states: &[NotifyState<'_>]) {
     if let Err(error) = notify(states) {
-        warn!(%error, "the service manager cannot be told: {states:?}");
+        warn!(%error, "cannot notify the service manager: {states:?}");
     }
 }
 
-/// Tells that the policy is being read again, and since when.
-pub fn tell_reloading() {
+/// Notifies that the policy is being read again, and since when.
+pub fn notify_reloading() {
     let since = NotifyState::monotonic_usec_now().ok();
-    tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
+    notify_state(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
 }
 
-/// How often it is to be told that all is well: twice in the time after which it takes silence for a fault. None if it does not ask.
+/// How often to send the keep-alive: half of the service manager's watchdog timeout. None if it has no watchdog.
 pub fn interval() -> Option<Duration> {
-    watchdog_enabled().map(|patience| patience / 2)
+    watchdog_enabled().map(|timeout| timeout / 2)
 }
 
-/// Tells that all is well, if it is. Otherwise it is left to find that out, and starts the service anew.
-pub fn tell_if_well(engine: &Engine) {
+/// Sends the keep-alive if the engine is healthy. Otherwise the watchdog expires and the service manager restarts the service.
+pub fn notify_if_healthy(engine: &Engine) {
     match engine.is_well() {
-        Ok(()) => tell(&[NotifyState::Watchdog]),
-        Err(error) => error!("{error}: the watchdog of the service manager is not told that all is well"),
+        Ok(()) => notify_state(&[NotifyState::Watchdog]),
+        Err(error) => error!("{error}: no keep-alive is sent to the service manager's watchdog"),
     }
 }

@@ -1,6 +1,6 @@
 //! `fairlane check`
 
-use crate::place::{Place, assert_done, assert_refused};
+use crate::workspace::{Workspace, assert_done, assert_refused};
 
 const WRONG: &str = r#"control = "DIR/control.sock"
 [[link]]
@@ -19,8 +19,8 @@ policy.toml:9: early_ack must be true, false, "stalled" (the same as true) or "a
 "#;
 
 #[test]
-fn a_good_policy_is_summed_up() {
-    let place = Place::with_policy();
+fn a_valid_policy_is_summarized() {
+    let workspace = Workspace::with_policy();
     let expected = "\
 policy.toml: ok
 
@@ -28,54 +28,54 @@ link  scheduler       rate       min_rates  vifs  uplink
 near  fair       100Mbit/s  20Mbit/s (20%)     1  wire to far
 far   fair            none            none     0  none
 ";
-    assert_done(&place.run("check policy.toml"), expected);
+    assert_done(&workspace.run("check policy.toml"), expected);
 }
 
 #[test]
-fn every_problem_has_its_line() {
-    let place = Place::new();
-    place.write("policy.toml", WRONG);
-    assert_refused(&place.run("check policy.toml"), 2, WRONG_LINES);
+fn every_problem_is_reported_with_its_line() {
+    let workspace = Workspace::new();
+    workspace.write("policy.toml", WRONG);
+    assert_refused(&workspace.run("check policy.toml"), 2, WRONG_LINES);
 }
 
 #[test]
 fn a_key_by_its_old_name_is_read_with_a_warning() {
-    let place = Place::new();
-    place.write("policy.toml", "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n");
-    let ran = place.run("check policy.toml");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n"));
+    let workspace = Workspace::new();
+    workspace.write("policy.toml", "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n");
+    let outcome = workspace.run("check policy.toml");
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n"));
 }
 
 #[test]
-fn findings_as_json() {
-    let place = Place::with_policy();
-    let ran = place.run("check --json policy.toml");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    let found: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+fn findings_are_printed_as_json() {
+    let workspace = Workspace::with_policy();
+    let outcome = workspace.run("check --json policy.toml");
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    let found: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
     assert_eq!(found["ok"], true);
     assert_eq!(found["links"][0]["min_rates"], 20_000_000);
 
-    place.write("policy.toml", WRONG);
-    let ran = place.run("check --json policy.toml");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(2), WRONG_LINES));
-    let found: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    workspace.write("policy.toml", WRONG);
+    let outcome = workspace.run("check --json policy.toml");
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(2), WRONG_LINES));
+    let found: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
     assert_eq!((&found["ok"], &found["problems"][1]["line"]), (&false.into(), &8.into()));
     assert_eq!(found["problems"][1]["file"], "policy.toml");
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_no_policy() {
-    let place = Place::new();
+fn an_unreadable_file_is_reported() {
+    let workspace = Workspace::new();
     let gone = "cannot read policy gone.toml: No such file or directory (os error 2)\n";
-    assert_refused(&place.run("check gone.toml"), 2, gone);
-    std::fs::write(place.path("binary.toml"), [0xff, 0xfe]).unwrap();
+    assert_refused(&workspace.run("check gone.toml"), 2, gone);
+    std::fs::write(workspace.path("binary.toml"), [0xff, 0xfe]).unwrap();
     let binary = "cannot read policy binary.toml: stream did not contain valid UTF-8\n";
-    assert_refused(&place.run("check binary.toml"), 2, binary);
+    assert_refused(&workspace.run("check binary.toml"), 2, binary);
 }
 
 #[test]
-fn the_example_is_right() {
-    let place = Place::new();
-    let ran = place.run(&format!("check {}/../../examples/policy.toml", env!("CARGO_MANIFEST_DIR")));
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+fn the_example_is_valid() {
+    let workspace = Workspace::new();
+    let outcome = workspace.run(&format!("check {}/../../examples/policy.toml", env!("CARGO_MANIFEST_DIR")));
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
 }

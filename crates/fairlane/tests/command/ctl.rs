@@ -1,11 +1,11 @@
 //! `fairlane ctl` and `fairlane top` with a running backend, and without.
 
-use crate::place::{POLICY, Place, assert_done, assert_refused};
+use crate::workspace::{POLICY, Workspace, assert_done, assert_refused};
 
 #[test]
 fn shows_settings_and_states() {
-    let place = Place::with_policy();
-    let _backend = place.up();
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
     let expected = "\
 link  scheduler       rate  idle timeout  isolate  cpu  uplink
 near  fair       100Mbit/s         100ms  false    any  up
@@ -14,8 +14,8 @@ far   fair       100Mbit/s         100ms  false    any  up
 vif  link  state    weight  share  min_rate  max_rate  burst  waits for
 web  near  waiting      30  0.000  20Mbit/s      none  64KiB
 ";
-    assert_done(&place.ctl("show"), expected);
-    let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+    assert_done(&workspace.ctl("show"), expected);
+    let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
     assert_eq!((&shown["vifs"][0]["name"], &shown["vifs"][0]["state"]), (&"web".into(), &"waiting".into()));
     let expected = "\
 port            sent frames  bytes  received frames  bytes  waited p50 <  p99 <  drops
@@ -23,118 +23,125 @@ web                       0     0B                0     0B             -      - 
 uplink of near            0     0B                0     0B             -      -  none
 uplink of far             0     0B                0     0B             -      -  none
 ";
-    assert_done(&place.ctl("stats"), expected);
-    assert_eq!(place.run("ctl stats --json --control DIR/control.sock").code, Some(0));
+    assert_done(&workspace.ctl("stats"), expected);
+    assert_eq!(workspace.run("ctl stats --json --control DIR/control.sock").code, Some(0));
 }
 
 #[test]
-fn sets_what_may_change() {
-    let place = Place::with_policy();
-    let _backend = place.up();
-    assert_done(&place.ctl("set web weight=7 max_rate=50Mbit/s"), "");
-    assert_done(&place.ctl("set near --json scheduler=fair"), "null\n");
-    let shown = place.ctl("show").out;
+fn changes_settings() {
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
+    assert_done(&workspace.ctl("set web weight=7 max_rate=50Mbit/s"), "");
+    assert_done(&workspace.ctl("set near --json scheduler=fair"), "null\n");
+    let shown = workspace.ctl("show").out;
     assert!(shown.contains("web  near  waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
 
-    assert_refused(&place.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
-    // In their order, up to the first that is refused.
+    assert_refused(&workspace.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
+    // Settings are applied in order, up to the first that is refused.
     let above = "min_rate 60Mbit/s of vif `web` is above its max_rate 50Mbit/s (weight=8 is set)\n";
-    assert_refused(&place.ctl("set web weight=8 min_rate=60Mbit/s burst=9MiB"), 1, above);
-    let ran = place.ctl("set web weight");
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.err.contains("must be KEY=VALUE, such as weight=30"), "{}", ran.err);
+    assert_refused(&workspace.ctl("set web weight=8 min_rate=60Mbit/s burst=9MiB"), 1, above);
+    let outcome = workspace.ctl("set web weight");
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.err.contains("must be KEY=VALUE, such as weight=30"), "{}", outcome.err);
 }
 
 #[test]
-fn reloads_a_policy_or_leaves_the_old_one() {
-    let place = Place::with_policy();
-    let _backend = place.up();
-    place.write("newer.toml", &POLICY.replace("weight = 30", "weight = 70"));
-    assert_done(&place.ctl("reload newer.toml"), "1 change\n");
-    assert_done(&place.ctl("reload newer.toml --json"), "0\n");
-    place.write("bad.toml", &POLICY.replace("weight = 30", "weight = 0\nqueues = 17"));
+fn reloads_a_policy_or_keeps_the_old_one() {
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
+    workspace.write("newer.toml", &POLICY.replace("weight = 30", "weight = 70"));
+    assert_done(&workspace.ctl("reload newer.toml"), "1 change\n");
+    assert_done(&workspace.ctl("reload newer.toml --json"), "0\n");
+    workspace.write("bad.toml", &POLICY.replace("weight = 30", "weight = 0\nqueues = 17"));
     let problems = "bad.toml:12: weight must be 1 to 10000, not 0\nbad.toml:13: queues must be 1 to 16, not 17\n";
-    assert_refused(&place.ctl("reload bad.toml"), 1, problems);
-    let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+    assert_refused(&workspace.ctl("reload bad.toml"), 1, problems);
+    let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
     assert_eq!(shown["vifs"][0]["weight"], 70);
     let gone = "cannot read gone.toml: No such file or directory (os error 2)\n";
-    assert_refused(&place.ctl("reload gone.toml"), 1, gone);
+    assert_refused(&workspace.ctl("reload gone.toml"), 1, gone);
 }
 
 #[test]
 fn captures_a_vif_into_a_new_file() {
-    let place = Place::with_policy();
-    let _backend = place.up();
-    // The path is this command's, not the backend's.
-    assert_done(&place.ctl("capture web web.pcap --snap 96"), "");
-    assert!(place.path("web.pcap").exists());
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
+    // The path is relative to the command's directory, not to the backend's.
+    assert_done(&workspace.ctl("capture web web.pcap --snap 96"), "");
+    assert!(workspace.path("web.pcap").exists());
     let again = "vif `web` is under capture already: stop that one first\n";
-    assert_refused(&place.ctl("capture web other.pcap"), 1, again);
-    assert_done(&place.ctl("capture web --stop"), "0 frames, 24B written\n");
-    assert_refused(&place.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
-    assert_refused(&place.ctl("capture web web.pcap"), 1, "cannot write to DIR/web.pcap: File exists (os error 17)\n");
-    assert_done(&place.ctl("capture web small.pcap --limit 1KiB"), "");
-    let report: serde_json::Value = serde_json::from_str(&place.ctl("capture web --stop --json").out).unwrap();
+    assert_refused(&workspace.ctl("capture web other.pcap"), 1, again);
+    assert_done(&workspace.ctl("capture web --stop"), "0 frames, 24B written\n");
+    assert_refused(&workspace.ctl("capture web --stop"), 1, "vif `web` is not under capture\n");
+    assert_refused(
+        &workspace.ctl("capture web web.pcap"),
+        1,
+        "cannot write to DIR/web.pcap: File exists (os error 17)\n",
+    );
+    assert_done(&workspace.ctl("capture web small.pcap --limit 1KiB"), "");
+    let report: serde_json::Value = serde_json::from_str(&workspace.ctl("capture web --stop --json").out).unwrap();
     assert_eq!(report, serde_json::json!({ "frames": 0, "bytes": 24, "left_out": 0, "ended": null }));
-    assert!(place.ctl("capture web other.pcap --limit 1").err.contains("must be a number and a unit"));
-    assert_eq!(place.ctl("capture web").code, Some(2));
-    assert_eq!(place.ctl("capture web other.pcap --stop").code, Some(2));
-    assert!(!place.path("other.pcap").exists());
+    assert!(workspace.ctl("capture web other.pcap --limit 1").err.contains("must be a number and a unit"));
+    assert_eq!(workspace.ctl("capture web").code, Some(2));
+    assert_eq!(workspace.ctl("capture web other.pcap --stop").code, Some(2));
+    assert!(!workspace.path("other.pcap").exists());
 }
 
 #[test]
-fn turns_early_ack_on_and_off_and_carries_flows() {
-    let place = Place::with_policy();
-    let _backend = place.up();
-    assert_done(&place.ctl("show flows"), "no flow is known\n");
+fn turns_early_ack_on_and_off_and_moves_flows() {
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
+    assert_done(&workspace.ctl("show flows"), "no flows\n");
     let off = "vif `web` has no early ack: turn it on with early_ack = true\n";
-    assert_refused(&place.ctl("flows export web DIR/web.flows"), 1, off);
-    assert_done(&place.ctl("set web early_ack=always"), "");
+    assert_refused(&workspace.ctl("flows export web DIR/web.flows"), 1, off);
+    assert_done(&workspace.ctl("set web early_ack=always"), "");
     let early = || {
-        let shown: serde_json::Value = serde_json::from_str(&place.ctl("show --json").out).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
         shown["vifs"][0]["early_ack"].clone()
     };
     assert_eq!((&early()["mode"], &early()["engaged"]), (&"always".into(), &true.into()));
-    assert!(place.path("control.sock.early-ack/web").exists());
-    assert_done(&place.ctl("show --json flows"), "[]\n");
+    assert!(workspace.path("control.sock.early-ack/web").exists());
+    assert_done(&workspace.ctl("show --json flows"), "[]\n");
 
     // The path is this command's, not the backend's.
-    assert_done(&place.ctl("flows export web web.flows"), "10B written\n");
+    assert_done(&workspace.ctl("flows export web web.flows"), "10B written\n");
     let again = "cannot write to DIR/web.flows: File exists (os error 17)\n";
-    assert_refused(&place.ctl("flows export web web.flows"), 1, again);
-    assert_done(&place.ctl("flows import web web.flows"), "0 flows taken over\n");
+    assert_refused(&workspace.ctl("flows export web web.flows"), 1, again);
+    assert_done(&workspace.ctl("flows import web web.flows"), "0 flows taken over\n");
     let foreign = "cannot take flows over from DIR/policy.toml: the bytes are no export of flows: right is what begins with \
                    FLACK\n";
-    assert_refused(&place.ctl("flows import web policy.toml"), 1, foreign);
+    assert_refused(&workspace.ctl("flows import web policy.toml"), 1, foreign);
     let gone = "cannot take flows over from DIR/gone: No such file or directory (os error 2)\n";
-    assert_refused(&place.ctl("flows import web gone"), 1, gone);
-    assert_refused(&place.ctl("flows export wbe x"), 1, "no vif is named `wbe`, the vifs are web\n");
+    assert_refused(&workspace.ctl("flows import web gone"), 1, gone);
+    assert_refused(&workspace.ctl("flows export wbe x"), 1, "no vif is named `wbe`, the vifs are web\n");
 
-    assert_done(&place.ctl("set web early_ack=stalled"), "");
+    assert_done(&workspace.ctl("set web early_ack=stalled"), "");
     assert_eq!((&early()["mode"], &early()["engaged"]), (&"stalled".into(), &false.into()));
-    assert_done(&place.ctl("set web early_ack=false"), "");
+    assert_done(&workspace.ctl("set web early_ack=false"), "");
     for _ in 0..1000 {
         if early().is_null() {
             break;
         }
     }
-    assert!(early().is_null() && !place.path("control.sock.early-ack/web").exists(), "nothing is owed");
+    assert!(
+        early().is_null() && !workspace.path("control.sock.early-ack/web").exists(),
+        "early ack's file is left behind"
+    );
 }
 
 #[test]
-fn early_ack_without_memory_is_a_sentence() {
-    let place = Place::with_policy();
-    place.write("control.sock.early-ack", "in the way");
-    let _backend = place.up();
-    let ran = place.ctl("set web early_ack=true");
+fn early_ack_without_a_file_is_refused() {
+    let workspace = Workspace::with_policy();
+    workspace.write("control.sock.early-ack", "in the way");
+    let _backend = workspace.up();
+    let outcome = workspace.ctl("set web early_ack=true");
     let expected = "vif `web`: cannot keep early ack in DIR/control.sock.early-ack/web: ";
-    assert!(ran.code == Some(1) && ran.err.starts_with(expected), "{ran:?}");
+    assert!(outcome.code == Some(1) && outcome.err.starts_with(expected), "{outcome:?}");
 }
 
 #[test]
 fn prints_one_table_of_rates() {
-    let place = Place::with_policy();
-    let _backend = place.up();
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
     let expected = "\
 link  scheduler       rate     out  used      in  uplink
 near  fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
@@ -143,35 +150,35 @@ far   fair       100Mbit/s  0bit/s  0.0%  0bit/s  up
 vif  link  state      sent  received  share  due  drops/s  p50 <  p99 <
 web  near  waiting  0bit/s    0bit/s  0.000    -        0      -      -
 ";
-    assert_done(&place.run("top --once --interval 100ms --control DIR/control.sock"), expected);
+    assert_done(&workspace.run("top --once --interval 100ms --control DIR/control.sock"), expected);
 }
 
 #[test]
 fn a_live_table_needs_a_terminal() {
-    let place = Place::new();
-    let sentence = "a live table needs a terminal; `fairlane top --once` prints a plain one\n";
-    assert_refused(&place.run("top"), 1, sentence);
-    let ran = place.run("top --once --interval 1");
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.err.contains("must be a number and a unit"), "{}", ran.err);
+    let workspace = Workspace::new();
+    let message = "a live table needs a terminal; `fairlane top --once` prints a plain one\n";
+    assert_refused(&workspace.run("top"), 1, message);
+    let outcome = workspace.run("top --once --interval 1");
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.err.contains("must be a number and a unit"), "{}", outcome.err);
 }
 
 #[test]
-fn without_a_backend_there_is_a_sentence() {
-    let place = Place::new();
-    let sentence = "no backend answers at DIR/control.sock: No such file or directory (os error 2); \
+fn a_missing_backend_is_reported_with_advice() {
+    let workspace = Workspace::new();
+    let message = "no backend answers at DIR/control.sock: No such file or directory (os error 2); \
                     start it with `fairlane up POLICY`, or name its socket with --control PATH\n";
     for command in ["ctl show", "ctl set web weight=3", "ctl stop", "top --once"] {
-        assert_refused(&place.run(&format!("{command} --control DIR/control.sock")), 1, sentence);
+        assert_refused(&workspace.run(&format!("{command} --control DIR/control.sock")), 1, message);
     }
 }
 
 #[test]
-fn a_reader_that_left_is_no_error() {
-    let place = Place::with_policy();
-    let _backend = place.up();
+fn a_closed_standard_output_is_no_error() {
+    let workspace = Workspace::with_policy();
+    let _backend = workspace.up();
     for command in ["ctl show", "ctl show --json", "top --once --interval 100ms"] {
-        let ran = place.run_unread(&format!("{command} --control DIR/control.sock"));
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{command}");
+        let outcome = workspace.run_unread(&format!("{command} --control DIR/control.sock"));
+        assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{command}");
     }
 }

@@ -1,4 +1,4 @@
-//! The command as a user meets it: arguments in; text, exit status and files out.
+//! The command's interface: arguments in; text, exit status and files out.
 
 #![forbid(unsafe_code)]
 
@@ -9,9 +9,9 @@ mod ctl;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
 mod guests;
+mod help;
 mod manager;
 mod observer;
-mod paper;
-mod place;
 mod top;
 mod up;
+mod workspace;

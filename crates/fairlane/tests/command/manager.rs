@@ -1,6 +1,6 @@
-//! What a service manager is told: that the backend serves, reloads, stops, and is well, which it is only while its workers answer.
+//! Notifications to a service manager: ready, reloading, stopping, and the keep-alive, which depends on the workers' answers.
 
-use crate::place::{Backend, POLICY, Place};
+use crate::workspace::{Backend, POLICY, Workspace};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -8,77 +8,77 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-/// A service manager that listens, and what it started.
+/// A service manager with a backend.
 struct Manager {
     socket: UnixDatagram,
-    place: Place,
+    workspace: Workspace,
     backend: Backend,
 }
 
 impl Manager {
     fn start(environment: &[(&str, &str)]) -> Manager {
-        let place = Place::with_policy();
-        let socket = UnixDatagram::bind(place.path("notify")).unwrap();
-        let backend = place.up_with("", &[environment, &[("NOTIFY_SOCKET", "DIR/notify")]].concat());
-        Manager { socket, place, backend }
+        let workspace = Workspace::with_policy();
+        let socket = UnixDatagram::bind(workspace.path("notify")).unwrap();
+        let backend = workspace.up_with("", &[environment, &[("NOTIFY_SOCKET", "DIR/notify")]].concat());
+        Manager { socket, workspace, backend }
     }
 
-    /// What it is told within some time.
-    fn hears_in(&self, patience: Duration) -> Option<String> {
-        self.socket.set_read_timeout(Some(patience)).unwrap();
-        let mut said = [0; 256];
+    /// The next notification, if one arrives within a timeout.
+    fn receive_within(&self, timeout: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(timeout)).unwrap();
+        let mut message = [0; 256];
         loop {
-            match self.socket.recv(&mut said) {
-                Ok(bytes) => return Some(String::from_utf8(said[..bytes].to_vec()).unwrap()),
+            match self.socket.recv(&mut message) {
+                Ok(bytes) => return Some(String::from_utf8(message[..bytes].to_vec()).unwrap()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-                // A wait with a limit is interrupted where the whole process stood still (signal(7)).
+                // A receive with a timeout is interrupted if the whole process was stopped (signal(7)).
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => panic!("the manager cannot hear: {error}"),
+                Err(error) => panic!("the manager cannot receive: {error}"),
             }
         }
     }
 
-    /// What it is told next.
-    fn hears(&self) -> String {
-        self.hears_in(Duration::from_secs(60)).expect("nothing is told for a minute")
+    /// The next notification.
+    fn receive(&self) -> String {
+        self.receive_within(Duration::from_secs(60)).expect("no notification for a minute")
     }
 }
 
 #[test]
-fn a_manager_is_told_of_each_state() {
+fn each_state_is_notified() {
     let mut manager = Manager::start(&[]);
-    assert_eq!(manager.hears(), "READY=1\n");
-    manager.place.write("policy.toml", &POLICY.replace("weight = 30", "weight = 70"));
+    assert_eq!(manager.receive(), "READY=1\n");
+    manager.workspace.write("policy.toml", &POLICY.replace("weight = 30", "weight = 70"));
     manager.backend.signal(Signal::SIGHUP);
-    let reloading = manager.hears();
+    let reloading = manager.receive();
     assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
-    assert_eq!(manager.hears(), "READY=1\n");
+    assert_eq!(manager.receive(), "READY=1\n");
     manager.backend.signal(Signal::SIGTERM);
-    assert_eq!(manager.hears(), "STOPPING=1\n");
-    assert_eq!(manager.backend.ends(), Some(0));
+    assert_eq!(manager.receive(), "STOPPING=1\n");
+    assert_eq!(manager.backend.wait(), Some(0));
 }
 
 #[test]
-fn all_is_well_while_every_worker_answers() {
+fn keep_alives_are_sent_while_every_worker_answers() {
     const INTERVAL: Duration = Duration::from_millis(100);
     let mut manager = Manager::start(&[("WATCHDOG_USEC", "200000")]);
-    assert_eq!(manager.hears(), "READY=1\n");
+    assert_eq!(manager.receive(), "READY=1\n");
     for _ in 0..3 {
-        assert_eq!(manager.hears(), "WATCHDOG=1\n");
+        assert_eq!(manager.receive(), "WATCHDOG=1\n");
     }
     let threads = manager.backend.threads();
     let (worker, ..) = threads.iter().find(|(_, name, _)| name == "fairlane-worker").unwrap();
     ptrace::seize(*worker, ptrace::Options::empty()).unwrap();
     ptrace::interrupt(*worker).unwrap();
     waitpid(*worker, Some(WaitPidFlag::__WALL)).unwrap();
-    // It stands still. What it had answered before is told yet.
-    let falls_silent = (0..20).any(|_| manager.hears_in(5 * INTERVAL).is_none());
-    let stays_silent = manager.hears_in(10 * INTERVAL).is_none();
-    // First of all: what is held by this thread cannot be waited for by it.
+    // The worker is stopped. A keep-alive for its last answer may still arrive.
+    let stops = (0..20).any(|_| manager.receive_within(5 * INTERVAL).is_none());
+    let stays_stopped = manager.receive_within(10 * INTERVAL).is_none();
+    // Before the assertion: this thread could not wait for a process that it has stopped.
     ptrace::detach(*worker, None).unwrap();
-    assert!(falls_silent && stays_silent, "all is said to be well while a worker stands still");
-    assert_eq!(manager.hears(), "WATCHDOG=1\n");
+    assert!(stops && stays_stopped, "keep-alives are sent while a worker is stopped");
+    assert_eq!(manager.receive(), "WATCHDOG=1\n");
     manager.backend.signal(Signal::SIGTERM);
-    while manager.hears() != "STOPPING=1\n" {}
-    assert_eq!(manager.backend.ends(), Some(0));
+    while manager.receive() != "STOPPING=1\n" {}
+    assert_eq!(manager.backend.wait(), Some(0));
 }

@@ -1,6 +1,6 @@
-//! Which system calls the threads of a running backend make: each is stopped at each, as strace does (ptrace(2)).
+//! Records the system calls of the threads of a running backend by stopping them at each call, as strace does (ptrace(2)).
 
-use crate::place::Backend;
+use crate::workspace::Backend;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
@@ -12,19 +12,19 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use syscalls::Sysno;
 
-/// Names of calls, by the name of the thread that made them.
+/// Names of system calls, by the name of the thread that made them.
 pub type Seen = BTreeMap<String, BTreeSet<&'static str>>;
 
-/// Watches a backend, and all threads that it starts, until it ends. Nobody may wait for its end before: who waits for a process is also
-/// told of its stops, and takes them from the observer.
+/// Traces a backend, and all threads that it starts, until it ends. No other thread may wait for the backend meanwhile: it would
+/// receive the stops instead of the observer.
 pub struct Observer(JoinHandle<Seen>);
 
 impl Observer {
-    /// From now on.
+    /// Starts to trace a backend.
     pub fn watch(backend: &Backend) -> Observer {
         let pid = backend.pid();
         let threads: Vec<(Pid, String)> = backend.threads().into_iter().map(|(tid, name, _)| (tid, name)).collect();
-        let (begun, begins) = channel();
+        let (started, is_started) = channel();
         let thread = std::thread::spawn(move || {
             let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
                 | ptrace::Options::PTRACE_O_TRACECLONE
@@ -33,14 +33,14 @@ impl Observer {
                 ptrace::seize(*tid, options).expect("a process may trace its children");
                 ptrace::interrupt(*tid).unwrap();
             }
-            begun.send(()).unwrap();
+            started.send(()).unwrap();
             follow(pid, threads.into_iter().collect())
         });
-        begins.recv().unwrap();
+        is_started.recv().unwrap();
         Observer(thread)
     }
 
-    /// What was seen, once the backend has ended.
+    /// The recorded calls, after the backend has ended.
     pub fn seen(self) -> Seen {
         self.0.join().unwrap()
     }
@@ -49,7 +49,7 @@ impl Observer {
 fn follow(pid: Pid, mut names: BTreeMap<Pid, String>) -> Seen {
     let mut seen = Seen::new();
     loop {
-        // Only what this thread traces: children of the process are others' to wait for.
+        // Only threads traced by this thread: other threads wait for children of the process.
         let stopped = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
             Ok(status) => status,
             Err(Errno::EINTR) => continue,
@@ -58,7 +58,7 @@ fn follow(pid: Pid, mut names: BTreeMap<Pid, String>) -> Seen {
         };
         let (tid, signal) = match stopped {
             WaitStatus::PtraceSyscall(tid) => {
-                // At its end a call has its answer there.
+                // At the entry of a call, rax is -ENOSYS; at its exit, rax has the result.
                 if let Ok(registers) = ptrace::getregs(tid)
                     && registers.rax as i64 == -i64::from(libc::ENOSYS)
                 {
@@ -69,7 +69,7 @@ fn follow(pid: Pid, mut names: BTreeMap<Pid, String>) -> Seen {
                 (tid, None)
             }
             WaitStatus::PtraceEvent(tid, _, event) if event == ptrace::Event::PTRACE_EVENT_EXIT as i32 => {
-                // Its end is its parent's to hear of.
+                // Its parent waits for its end.
                 let _ = ptrace::detach(tid, None);
                 continue;
             }
@@ -77,16 +77,16 @@ fn follow(pid: Pid, mut names: BTreeMap<Pid, String>) -> Seen {
             WaitStatus::Stopped(tid, signal) => (tid, Some(signal)),
             _ => continue,
         };
-        go_on(tid, signal);
+        resume(tid, signal);
     }
 }
 
-fn go_on(tid: Pid, signal: Option<Signal>) {
-    // It may have been killed meanwhile.
+fn resume(tid: Pid, signal: Option<Signal>) {
+    // Fails if it was killed meanwhile.
     let _ = ptrace::syscall(tid, signal);
 }
 
-/// What a thread is called. It has its parent's name at first.
+/// The name of a thread. A new thread has its parent's name at first.
 fn name_of(pid: Pid, tid: Pid) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
     name.map_or_else(|_| "gone".to_owned(), |name| name.trim().to_owned())

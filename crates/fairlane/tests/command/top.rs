@@ -1,4 +1,4 @@
-//! The live table on a terminal of its own.
+//! The live table in a pseudo-terminal.
 
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// Ended by a signal, it gives the terminal back as it found it.
+/// A signal ends the table, which restores the terminal.
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn the_terminal_is_restored_after_a_signal() {
     let pty = openpty(None, None).unwrap();
     let before = tcgetattr(&pty.slave).unwrap();
     let end = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -22,11 +22,11 @@ fn a_signal_leaves_the_terminal_as_it_was() {
         .spawn();
     let mut top = top.unwrap();
     let mut screen = File::from(pty.master);
-    // It is there once it draws.
+    // The first output shows that it runs.
     let mut drawn = [0; 4096];
     assert!(screen.read(&mut drawn).unwrap() > 0);
     assert!(!tcgetattr(&pty.slave).unwrap().local_flags.contains(LocalFlags::ICANON));
-    // What it draws must be read, or it waits for that.
+    // Its output must be read, or it would block.
     let reader = std::thread::spawn(move || while screen.read(&mut drawn).is_ok_and(|length| length > 0) {});
     kill(Pid::from_raw(top.id() as i32), Signal::SIGTERM).unwrap();
     assert!(top.wait().unwrap().success());

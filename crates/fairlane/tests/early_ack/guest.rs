@@ -1,7 +1,7 @@
-//! A guest made of a tap and a vhost-user frontend: Linux's TCP behind a ring that is left alone while the guest has no CPU.
+//! A guest made of a tap and a vhost-user frontend: Linux's TCP with a ring that nobody serves while the guest has no CPU.
 //!
-//! What it takes from the ring it may lose, double or bring out of order before its kernel sees it, as a guest may drop
-//! what its driver took.
+//! The guest can lose, duplicate or reorder frames from the ring before its kernel sees them, as a guest may drop frames that its
+//! driver has accepted.
 
 use crate::frontend::{F_EVENT_IDX, F_GUEST_OFFLOADS, F_MRG_RXBUF, Frontend, HEADER, NO_HEADER, PLAIN, ring};
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
@@ -22,30 +22,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Entries of a ring: as many as the frontend's memory has buffers for.
+/// Ring size: as many entries as the frontend's memory has buffers.
 const SIZE: u16 = 128;
 
-/// Bytes of a receive buffer.
+/// Size of a receive buffer, in bytes.
 const BUFFER: u32 = 2048;
 
-/// How long a guest that runs and finds nothing waits before it looks again.
-const IDLE: Duration = Duration::from_micros(50);
+/// How long an idle guest waits before it polls again.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// When a guest has the CPU, and what it does to frames.
+/// When a guest has a CPU, and which faults it injects.
 #[derive(Clone, Copy, Default)]
-pub struct Life {
-    /// How long it runs, and how long it waits then; it always runs if absent.
+pub struct Behavior {
+    /// How long it runs and how long it waits then; none if it always runs.
     pub slices: Option<(Duration, Duration)>,
-    /// Parts of frames, 0 to 1, that are lost, doubled, and put behind the next.
+    /// Probabilities, 0 to 1, that a frame is lost, duplicated, or delayed until after the next one.
     pub loss: f64,
-    pub doubled: f64,
-    pub late: f64,
-    /// Whether it completes checksums and takes large frames of TCP itself, as Linux's driver does.
+    pub duplicated: f64,
+    pub delayed: f64,
+    /// Whether it accepts partial checksums and large TCP frames, as Linux's driver does.
     pub offloads: bool,
 }
 
-/// A frame of the ring, and what was left to do on it.
-type Taken = (Vec<u8>, Offload);
+/// A frame from the ring with its offload.
+type Received = (Vec<u8>, Offload);
 
 /// A running guest.
 pub struct Guest {
@@ -56,32 +56,32 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest in the namespace of the calling thread. Its interface is `eth0`.
-    pub fn start(socket: PathBuf, life: Life) -> Guest {
+    /// Starts a guest in the network namespace of the calling thread. Its interface is `eth0`.
+    pub fn start(socket: PathBuf, behavior: Behavior) -> Guest {
         let (paused, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let large = Arc::new(AtomicU64::new(0));
         let counts = large.clone();
         let tap = Tap::open("eth0").unwrap();
         let (waits, ends) = (paused.clone(), ended.clone());
         let thread = thread::spawn(move || {
-            let mut card = Card::new(&socket, tap, life, counts);
+            let mut card = Card::new(&socket, tap, behavior, counts);
             while !ends.load(Ordering::Relaxed) {
                 if waits.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_millis(1));
                 } else {
-                    card.turn(&ends);
+                    card.poll(&ends);
                 }
             }
         });
         Guest { paused, ended, large, thread: Some(thread) }
     }
 
-    /// Takes the CPU from it, or gives it back.
+    /// Takes the CPU from the guest, or gives it back.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Large frames that reached its kernel with a checksum left to do.
+    /// Number of large frames that reached its kernel with a partial checksum.
     pub fn large(&self) -> u64 {
         self.large.load(Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(ended.is_none_or(|ended| ended.is_ok()), "the guest failed");
+        assert!(ended.is_none_or(|ended| ended.is_ok()), "the guest panicked");
     }
 }
 
@@ -104,23 +104,23 @@ struct Card {
     plain: SoftwareOffload,
     /// Descriptors of the transmit ring that are not in use.
     free: VecDeque<u16>,
-    /// Frames of the kernel that found no descriptor.
+    /// Frames from the kernel that wait for a descriptor.
     unsent: VecDeque<Vec<u8>>,
-    /// A frame that comes behind the next.
-    late: Option<Taken>,
+    /// A delayed frame.
+    delayed: Option<Received>,
     large: Arc<AtomicU64>,
-    life: Life,
+    behavior: Behavior,
     random: StdRng,
-    /// When the present slice ends.
-    slice: Instant,
-    looked: Instant,
+    /// When the current slice ends.
+    slice_end: Instant,
+    checked: Instant,
     started: Instant,
 }
 
 impl Card {
-    fn new(socket: &Path, tap: Tap, life: Life, large: Arc<AtomicU64>) -> Card {
+    fn new(socket: &Path, tap: Tap, behavior: Behavior, large: Arc<AtomicU64>) -> Card {
         let mut frontend = Frontend::connect(socket, SIZE);
-        set_up(&frontend, life);
+        set_up(&frontend, behavior);
         (0..SIZE).for_each(|index| frontend.lend(index, BUFFER));
         Card {
             socket: socket.to_owned(),
@@ -130,36 +130,36 @@ impl Card {
             plain: SoftwareOffload::default(),
             free: (0..SIZE).collect(),
             unsent: VecDeque::new(),
-            late: None,
+            delayed: None,
             large,
-            life,
+            behavior,
             random: StdRng::seed_from_u64(7),
-            slice: Instant::now(),
-            looked: Instant::now(),
+            slice_end: Instant::now(),
+            checked: Instant::now(),
             started: Instant::now(),
         }
     }
 
-    /// Does what there is to do, or waits for the CPU.
-    fn turn(&mut self, ends: &AtomicBool) {
+    /// Receives and transmits frames, or waits for the CPU.
+    fn poll(&mut self, ends: &AtomicBool) {
         let now = Instant::now();
-        if let Some((run, wait)) = self.life.slices
-            && now > self.slice
+        if let Some((run, wait)) = self.behavior.slices
+            && now > self.slice_end
         {
             thread::sleep(wait);
-            self.slice = Instant::now() + run;
+            self.slice_end = Instant::now() + run;
         }
-        if now - self.looked > Duration::from_millis(5) {
-            self.looked = now;
-            self.look_for_backend(ends);
+        if now - self.checked > Duration::from_millis(5) {
+            self.checked = now;
+            self.reconnect_if_gone(ends);
         }
         if !self.receive() && !self.transmit() {
-            thread::sleep(IDLE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Goes on with the next backend if this one left.
-    fn look_for_backend(&mut self, ends: &AtomicBool) {
+    /// Connects to the next backend if this one is gone.
+    fn reconnect_if_gone(&mut self, ends: &AtomicBool) {
         let Some(frontend) = self.frontend.take() else { return };
         let mut fds = [PollFd::new(frontend.stream.as_fd(), PollFlags::empty())];
         let gone = poll(&mut fds, PollTimeout::ZERO).unwrap() > 0;
@@ -170,16 +170,16 @@ impl Card {
             if ends.load(Ordering::Relaxed) {
                 return;
             }
-            // The trial connection is closed by now; the next is the guest's.
+            // The connection of the check is closed by now; this one is the guest's.
             let frontend = frontend.reconnect(&self.socket);
-            set_up(&frontend, self.life);
+            set_up(&frontend, self.behavior);
             frontend
         } else {
             frontend
         });
     }
 
-    /// Gives the kernel what is in the ring. False if there was nothing.
+    /// Passes frames from the ring to the kernel. Returns false if there were none.
     fn receive(&mut self) -> bool {
         let Some(frontend) = &mut self.frontend else { return false };
         let done = frontend.completed(0);
@@ -188,7 +188,7 @@ impl Card {
         }
         // All buffers of a frame are completed at once.
         let mut buffers = done.iter().map(|(head, len)| frontend.lent(*head, *len));
-        let mut frames: Vec<Taken> = Vec::new();
+        let mut frames: Vec<Received> = Vec::new();
         while let Some(mut header) = buffers.next() {
             let mut frame = header.split_off(HEADER.min(header.len()));
             let more = header.get(10..).map_or(0, |number| u16::from_le_bytes([number[0], number[1]]) - 1);
@@ -199,28 +199,28 @@ impl Card {
         for (head, _) in &done {
             frontend.lend(*head as u16, BUFFER);
         }
-        // The driver's wish to be called, which says how far it is.
+        // The used event index, which enables a notification and shows the driver's progress.
         frontend.write(ring(0)[1] + 4 + 2 * u64::from(SIZE), &frontend.used[0].to_le_bytes());
         frontend.kick(0);
         for frame in frames {
-            let [lost, doubled, late] =
-                [self.life.loss, self.life.doubled, self.life.late].map(|p| self.random.random_bool(p));
+            let [lost, duplicated, delayed] = [self.behavior.loss, self.behavior.duplicated, self.behavior.delayed]
+                .map(|p| self.random.random_bool(p));
             if lost {
                 continue;
             }
-            if late && self.late.is_none() {
-                self.late = Some(frame);
+            if delayed && self.delayed.is_none() {
+                self.delayed = Some(frame);
                 continue;
             }
-            (0..1 + usize::from(doubled)).for_each(|_| self.inject(&frame));
-            if let Some(late) = self.late.take() {
-                self.inject(&late);
+            (0..1 + usize::from(duplicated)).for_each(|_| self.inject(&frame));
+            if let Some(delayed) = self.delayed.take() {
+                self.inject(&delayed);
             }
         }
         true
     }
 
-    fn inject(&mut self, (frame, offload): &Taken) {
+    fn inject(&mut self, (frame, offload): &Received) {
         let is_large = offload.gso.is_some() && offload.checksum != Checksum::Present;
         self.large.fetch_add(is_large.into(), Ordering::Relaxed);
         let mut filler = self.burst.fill();
@@ -229,7 +229,7 @@ impl Card {
         assert_eq!(put.accepted, 1);
     }
 
-    /// Puts what the kernel sends into the ring. False if there was nothing.
+    /// Posts frames from the kernel to the ring. Returns false if there were none.
     fn transmit(&mut self) -> bool {
         let grant = Budget { bytes: u64::MAX, frames: 8 };
         let batch = self.tap.offer(&mut self.burst, grant, Nanos(self.started.elapsed().as_nanos() as u64));
@@ -259,13 +259,13 @@ impl Card {
     }
 }
 
-/// All that the backend must know, as often as one comes.
-fn set_up(frontend: &Frontend, life: Life) {
-    let offloads = if life.offloads { F_GUEST_OFFLOADS } else { 0 };
+/// Sends the setup that each new backend needs.
+fn set_up(frontend: &Frontend, behavior: Behavior) {
+    let offloads = if behavior.offloads { F_GUEST_OFFLOADS } else { 0 };
     frontend.set_up(PLAIN | F_MRG_RXBUF | F_EVENT_IDX | offloads, 2);
 }
 
-/// What virtio's header says was left to do on a frame.
+/// The offload in a frame's virtio header.
 fn offload(header: &[u8], frame: &[u8]) -> Offload {
     let Some([flags, kind, _, _, size @ .., _, _]) = header.first_chunk::<HEADER>() else { return Offload::default() };
     let field = |at: usize| u16::from_le_bytes([size[at], size[at + 1]]);
@@ -281,5 +281,5 @@ fn offload(header: &[u8], frame: &[u8]) -> Offload {
     };
     let gso = kind.map(|kind| Gso { kind, ecn: header[1] & 0x80 != 0, size: field(0), header: 0 });
     Offload::new_checked(checksum, gso, frame.len(), &frame[..frame.len().min(HEAD)])
-        .expect("the backend keeps the rules")
+        .expect("the backend writes valid headers")
 }

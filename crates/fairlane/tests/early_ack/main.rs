@@ -1,8 +1,8 @@
-//! Early ack with real Linux TCP at both ends: a host behind a tap, the backend as a process, and a guest whose ring is left
-//! alone while it has no CPU. Every payload's hash must be equal, and no connection hang.
+//! Early ack with real Linux TCP at both ends: a host behind a tap, the backend as a process, and a guest that does not serve its
+//! ring while it has no CPU. The hash of every payload must match, and no connection may hang.
 //!
-//! Without root this says so, and counts as ignored. `FAIRLANE_TRANSFERS=10000` in the environment makes more of it, with a pause of
-//! 30 s in its midst instead of 3.
+//! Without root, the tests are ignored with a message. `FAIRLANE_TRANSFERS=10000` in the environment sets the number of transfers, and
+//! makes the pause 30 s instead of 3 s.
 
 mod backend;
 #[path = "../daemon/mod.rs"]
@@ -10,7 +10,7 @@ mod daemon;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 mod guest;
-mod moved;
+mod migration;
 mod namespace;
 mod stage;
 #[path = "../../../lab/tests/support/mod.rs"]
@@ -18,7 +18,7 @@ mod support;
 mod transfer;
 
 use fairlane_lab::Error;
-use guest::Life;
+use guest::Behavior;
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
@@ -32,19 +32,19 @@ use std::thread;
 use std::time::Duration;
 use support::guest_test;
 
-/// Bytes of a transfer that is not at its end when its guest is paused.
+/// Size of a transfer that is still running when its guest is paused, in bytes.
 const LONG: usize = 8 << 20;
 
 const MS: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
     let tests = vec![
-        guest_trial("every_transfer_is_whole_under_faults", every_transfer_is_whole_under_faults),
-        trial("large_frames_with_checksums_left_to_do_are_whole", large_frames_with_checksums_left_to_do_are_whole),
-        trial("what_was_acknowledged_survives_a_killed_backend", what_was_acknowledged_survives_a_killed_backend),
-        trial("flows_are_carried_to_another_backend", flows_are_carried_to_another_backend),
-        trial("what_is_turned_off_is_brought_to_its_end", what_is_turned_off_is_brought_to_its_end),
-        guest_trial("a_guest_is_moved_by_qemu_in_mid_transfer", moved::a_guest_is_moved_by_qemu_in_mid_transfer),
+        guest_trial("every_transfer_is_intact_under_faults", every_transfer_is_intact_under_faults),
+        trial("large_frames_with_partial_checksums_are_intact", large_frames_with_partial_checksums_are_intact),
+        trial("acknowledged_data_survives_a_killed_backend", acknowledged_data_survives_a_killed_backend),
+        trial("flows_are_moved_to_another_backend", flows_are_moved_to_another_backend),
+        trial("early_ack_that_is_turned_off_finishes_its_flows", early_ack_that_is_turned_off_finishes_its_flows),
+        guest_trial("qemu_migrates_a_guest_during_a_transfer", migration::qemu_migrates_a_guest_during_a_transfer),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
@@ -56,7 +56,7 @@ fn trial(name: &str, test: fn()) -> Trial {
     })
 }
 
-/// A test that needs a network namespace, and guests as the lab boots them.
+/// A test that needs a network namespace and the lab's guests.
 fn guest_trial(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Trial {
     guest_test(name, move || {
         let _namespace = namespace::Namespace::new()?;
@@ -64,18 +64,19 @@ fn guest_trial(name: &str, test: impl FnOnce() -> Result<(), Error> + Send + 'st
     })
 }
 
-/// Loss, doubling and reordering behind the ring, drops by the guest's own packet filter, stalls of the guest and a long pause,
-/// readers that take their time.
-fn every_transfer_is_whole_under_faults() -> Result<(), Error> {
-    let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.01, doubled: 0.005, late: 0.005, offloads: false };
-    let stage = Stage::new("true", life);
+/// Loss, duplication and reordering after the ring, drops by the guest's packet filter, stalls of the guest, a long pause, and slow
+/// readers.
+fn every_transfer_is_intact_under_faults() -> Result<(), Error> {
+    let behavior =
+        Behavior { slices: Some((10 * MS, 30 * MS)), loss: 0.01, duplicated: 0.005, delayed: 0.005, offloads: false };
+    let stage = Stage::new("true", behavior);
     stage.filter_one_in(200)?;
     let count: u64 = env::var("FAIRLANE_TRANSFERS").map_or(400, |text| text.parse().expect("a number of transfers"));
     let next = Arc::new(AtomicU64::new(0));
     let senders: Vec<_> = (0..6)
         .map(|_| {
             let next = next.clone();
-            stage.sends(move |to| {
+            stage.spawn_sender(move |to| {
                 let mut failed = Vec::new();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ fn every_transfer_is_whole_under_faults() -> Result<(), Error> {
             })
         })
         .collect();
-    stage.until("a hundred transfers have begun", |_| next.load(Ordering::Relaxed) >= 100);
+    stage.until("a hundred transfers to start", |_| next.load(Ordering::Relaxed) >= 100);
     stage.guest.pause(true);
     thread::sleep(if count < 10_000 { 3000 * MS } else { 30_000 * MS });
     stage.guest.pause(false);
@@ -103,12 +104,12 @@ fn every_transfer_is_whole_under_faults() -> Result<(), Error> {
     Ok(())
 }
 
-/// A guest that takes large frames as the host's kernel made them: their copies must be as good as what was cut and completed.
-fn large_frames_with_checksums_left_to_do_are_whole() {
-    let life = Life { slices: Some((10 * MS, 30 * MS)), loss: 0.03, offloads: true, ..Life::default() };
-    let stage = Stage::new("\"always\"", life);
+/// A guest that accepts large frames with partial checksums: retransmitted copies must be as valid as segmented, complete frames.
+fn large_frames_with_partial_checksums_are_intact() {
+    let behavior = Behavior { slices: Some((10 * MS, 30 * MS)), loss: 0.03, offloads: true, ..Behavior::default() };
+    let stage = Stage::new("\"always\"", behavior);
     let sender =
-        stage.sends(move |to| (0..20).map(|seed| transfer::send(to, 300_000, false, seed)).collect::<Vec<_>>());
+        stage.spawn_sender(move |to| (0..20).map(|seed| transfer::send(to, 300_000, false, seed)).collect::<Vec<_>>());
     sender.join().unwrap().into_iter().for_each(Result::unwrap);
     let (early, large) = (stage.early(), stage.guest.large());
     eprintln!("{large} large frames: {early}");
@@ -117,31 +118,31 @@ fn large_frames_with_checksums_left_to_do_are_whole() {
     assert_eq!(early["resets"], 0, "{early}");
 }
 
-/// The guest waits, the sender was told of bytes that it does not have, and the backend is killed.
-fn what_was_acknowledged_survives_a_killed_backend() {
-    let mut stage = Stage::new("\"always\"", Life { loss: 0.01, ..Life::default() });
-    // Ended in an orderly way, it leaves as much.
+/// The guest is paused, the backend has acknowledged data that the guest does not have, and the backend is killed.
+fn acknowledged_data_survives_a_killed_backend() {
+    let mut stage = Stage::new("\"always\"", Behavior { loss: 0.01, ..Behavior::default() });
+    // A backend that ends normally must keep as much.
     for (seed, signal) in [Signal::SIGKILL, Signal::SIGKILL, Signal::SIGKILL, Signal::SIGTERM].into_iter().enumerate() {
-        let sender = stage.sends(move |to| transfer::send(to, LONG, false, seed as u64));
+        let sender = stage.spawn_sender(move |to| transfer::send(to, LONG, false, seed as u64));
         let owed = stage.pause_and_owe();
         stage.backend.kill(signal);
         stage.restart();
-        assert_eq!(stage.backend.owed(), owed, "as much is owed to the guest as before");
+        assert_eq!(stage.backend.owed(), owed, "the data owed to the guest changed");
         stage.guest.pause(false);
         sender.join().unwrap().unwrap();
         assert_eq!(stage.early()["resets"], 0);
     }
 }
 
-/// The guest is paused, its flows are exported and imported, and it goes on at another backend.
-fn flows_are_carried_to_another_backend() {
-    let mut stage = Stage::new("\"always\"", Life { loss: 0.01, ..Life::default() });
-    let sender = stage.sends(move |to| transfer::send(to, LONG, false, 1));
+/// The guest is paused, its flows are exported and imported, and it resumes with another backend.
+fn flows_are_moved_to_another_backend() {
+    let mut stage = Stage::new("\"always\"", Behavior { loss: 0.01, ..Behavior::default() });
+    let sender = stage.spawn_sender(move |to| transfer::send(to, LONG, false, 1));
     let owed = stage.pause_and_owe();
     let exported = stage.backend.ctl("flows export web DIR/web.flows");
     assert!(exported.ends_with(" written\n"), "{exported}");
     stage.backend.kill(Signal::SIGTERM);
-    stage.forget();
+    stage.remove_state();
     stage.restart();
     assert_eq!(stage.backend.ctl("flows import web DIR/web.flows"), "1 flow taken over\n");
     assert_eq!(stage.backend.owed(), owed);
@@ -150,14 +151,14 @@ fn flows_are_carried_to_another_backend() {
     assert_eq!(stage.early()["resets"], 0);
 }
 
-/// Turned off and on while transfers pass, also while the guest is owed something.
-fn what_is_turned_off_is_brought_to_its_end() {
-    let stage = Stage::new("\"always\"", Life { loss: 0.01, ..Life::default() });
+/// Early ack is turned off and on during transfers, also while data are owed to the guest.
+fn early_ack_that_is_turned_off_finishes_its_flows() {
+    let stage = Stage::new("\"always\"", Behavior { loss: 0.01, ..Behavior::default() });
     let done = Arc::new(AtomicBool::new(false));
-    let ends = done.clone();
-    let sender = stage.sends(move |to| {
+    let finished = done.clone();
+    let sender = stage.spawn_sender(move |to| {
         let sent: Vec<_> = (0..40).map(|seed| transfer::send(to, 100_000, false, seed)).collect();
-        ends.store(true, Ordering::Relaxed);
+        finished.store(true, Ordering::Relaxed);
         sent
     });
     for mode in ["false", "always"].into_iter().cycle() {
@@ -169,6 +170,6 @@ fn what_is_turned_off_is_brought_to_its_end() {
     }
     sender.join().unwrap().into_iter().for_each(Result::unwrap);
     stage.backend.ctl("set web early_ack=false");
-    stage.until("nothing is kept any more", |stage| !stage.keeps());
+    stage.until("the early ack file to be removed", |stage| !stage.has_state());
     assert_eq!(stage.early(), serde_json::Value::Null);
 }

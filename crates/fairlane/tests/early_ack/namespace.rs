@@ -1,5 +1,5 @@
-//! A network namespace of its own: whatever is started in it has its interfaces, its addresses and its TCP.
-#![allow(dead_code)] // each test program uses its part
+//! A network namespace, with its own interfaces, addresses and TCP.
+#![allow(dead_code)] // each test program uses some of it
 
 use fairlane_lab::Error;
 use nix::sched::{CloneFlags, unshare};
@@ -10,11 +10,11 @@ use std::thread::{self, JoinHandle};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A namespace, which vanishes with the last thread and process in it.
+/// A namespace, which is removed with the last thread and process in it.
 pub struct Namespace(Sender<Job>);
 
 impl Namespace {
-    /// A new one.
+    /// Creates a namespace.
     ///
     /// # Errors
     /// [`Error::Missing`] without root.
@@ -30,25 +30,25 @@ impl Namespace {
         outcome.recv().unwrap().map(|()| Namespace(jobs)).map_err(missing)
     }
 
-    /// Runs a function in a thread of its own in it.
+    /// Runs a function in a new thread in the namespace.
     pub fn spawn<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
         let (started, thread) = channel();
-        // A thread is in the namespace of the thread that starts it.
+        // A new thread is in the namespace of the thread that starts it.
         self.0.send(Box::new(move || started.send(thread::spawn(work)).unwrap())).unwrap();
         thread.recv().unwrap()
     }
 
-    /// Runs a function in it.
+    /// Runs a function in the namespace.
     pub fn run<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> R {
         self.spawn(work).join().unwrap()
     }
 
-    /// Runs iproute2 in it.
+    /// Runs iproute2's `ip` in the namespace.
     pub fn ip(&self, arguments: &str) {
-        self.program("ip", arguments.split(' ')).expect("iproute2 is there");
+        self.program("ip", arguments.split(' ')).expect("iproute2 is installed");
     }
 
-    /// Has its TCP never see one of so many packets to a port: its packet filter drops them at random.
+    /// Makes the packet filter drop a random one of `many` packets to a port, before TCP.
     ///
     /// # Errors
     /// nftables is not installed.

@@ -1,8 +1,8 @@
-//! A host, a backend and a guest, ready to send from the one to the other.
+//! A host, a backend and a guest, ready for transfers from the host to the guest.
 
 use crate::backend::{Backend, wait_for};
 use crate::daemon::write_policy;
-use crate::guest::{Guest, Life};
+use crate::guest::{Behavior, Guest};
 use crate::namespace::Namespace;
 use fairlane_lab::Error;
 use fairlane_load::{ServeSpec, digest};
@@ -23,100 +23,103 @@ socket = "DIR/web.sock"
 early_ack = MODE
 "#;
 
-/// Where the guest listens.
+/// The port of the guest's server.
 const PORT: u16 = 7000;
 const GUEST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 2)), PORT);
 
-/// For longer than any test.
-const SERVING: f64 = 3600.0;
+/// How long the guest's server runs, in seconds: longer than any test.
+const SERVER_SECONDS: f64 = 3600.0;
 
-/// All of it.
+/// The host, the backend and the guest.
 pub struct Stage {
     pub guest: Guest,
     pub backend: Backend,
     host: Namespace,
     inside: Namespace,
-    // Dropped last: guest and backend are in it.
+    // Dropped last: guest and backend use it.
     directory: tempfile::TempDir,
 }
 
 impl Stage {
-    /// A guest with this life, and early ack of this mode for it.
-    pub fn new(mode: &str, life: Life) -> Stage {
+    /// Starts a guest with this behavior, and with this mode of early ack.
+    pub fn new(mode: &str, behavior: Behavior) -> Stage {
         let directory = tempfile::tempdir().unwrap();
         write_policy(directory.path(), &POLICY.replace("MODE", mode));
         let host = Namespace::new().unwrap();
-        // It stays while no backend runs, with all that the host knows of it.
+        // A persistent tap stays while no backend runs, with the host's neighbour entries.
         for setup in ["tuntap add dev fl0 mode tap", "addr add 10.9.0.1/24 dev fl0", "link set fl0 up"] {
             host.ip(setup);
         }
         let backend = Backend::start(&host, directory.path());
         let inside = Namespace::new().unwrap();
         let socket = directory.path().join("web.sock");
-        let guest = inside.run(move || Guest::start(socket, life));
+        let guest = inside.run(move || Guest::start(socket, behavior));
         for setup in ["addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
             inside.ip(setup);
         }
-        // It listens before anyone sends.
-        let (listens, listening) = channel();
-        let serving = ServeSpec { port: PORT, seconds: SERVING };
-        inside.spawn(move || digest::serve(&serving, |address| listens.send(address).unwrap()));
+        // Wait until the server listens.
+        let (sender, listening) = channel();
+        let spec = ServeSpec { port: PORT, seconds: SERVER_SECONDS };
+        inside.spawn(move || digest::serve(&spec, |address| sender.send(address).unwrap()));
         listening.recv().unwrap();
         Stage { guest, backend, host, inside, directory }
     }
 
-    /// Has the guest's packet filter drop one of so many packets to its server.
+    /// Makes the guest's packet filter drop one of `many` packets to its server.
     ///
     /// # Errors
-    /// What is missing.
+    /// nftables is missing.
     pub fn filter_one_in(&self, many: u32) -> Result<(), Error> {
         let missing = |error| Error::Missing(format!("nft, which drops packets in the guest (nftables): {error}"));
         self.inside.drop_one_in(many, PORT).map_err(missing)
     }
 
-    /// Runs a sender on the host.
-    pub fn sends<R: Send + 'static>(&self, work: impl FnOnce(SocketAddr) -> R + Send + 'static) -> JoinHandle<R> {
+    /// Runs a function on the host in a new thread, with the guest's address.
+    pub fn spawn_sender<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(SocketAddr) -> R + Send + 'static,
+    ) -> JoinHandle<R> {
         self.host.spawn(|| work(GUEST))
     }
 
-    /// What is shown of the guest's early ack.
+    /// The counters of the guest's early ack.
     pub fn early(&self) -> Value {
         self.backend.vif()["early_ack"].take()
     }
 
-    /// Pauses the guest once a transfer is under way, and waits until the sender was told of bytes that the guest does not
-    /// have, and can send no more. Returns how many.
+    /// Pauses the guest during a transfer, and waits until the backend has acknowledged data that the guest does not have, and the sender
+    /// cannot send more. Returns the number of bytes.
     pub fn pause_and_owe(&self) -> u64 {
-        self.until("a transfer is under way", |stage| stage.early()["flows"].as_u64() > Some(0));
+        self.until("a transfer to start", |stage| stage.early()["flows"].as_u64() > Some(0));
         self.guest.pause(true);
         let mut owed = 0;
-        self.until("as much as can be is owed to the guest", |stage| {
+        self.until("the largest amount of owed data", |stage| {
             let before = std::mem::replace(&mut owed, stage.backend.owed());
             owed > 0 && owed == before
         });
         owed
     }
 
-    /// Waits, for at most some seconds.
-    pub fn until(&self, what: &str, mut is: impl FnMut(&Stage) -> bool) {
-        wait_for(what, || is(self));
+    /// Waits until a condition holds, as [`wait_for`].
+    pub fn until(&self, what: &str, mut holds: impl FnMut(&Stage) -> bool) {
+        wait_for(what, || holds(self));
     }
 
-    /// Whether memory is kept for the guest's flows.
-    pub fn keeps(&self) -> bool {
-        self.kept().exists()
+    /// Whether there is a file with the guest's flows.
+    pub fn has_state(&self) -> bool {
+        self.state_file().exists()
     }
 
-    /// Removes that memory, as if the backend had run on another machine.
-    pub fn forget(&self) {
-        std::fs::remove_file(self.kept()).unwrap();
+    /// Removes the file with the guest's flows, as if the backend had run on another machine.
+    pub fn remove_state(&self) {
+        std::fs::remove_file(self.state_file()).unwrap();
     }
 
-    fn kept(&self) -> PathBuf {
+    fn state_file(&self) -> PathBuf {
         self.directory.path().join("control.sock.early-ack/web")
     }
 
-    /// Starts the next.
+    /// Starts the next backend.
     pub fn restart(&mut self) {
         self.backend = Backend::start(&self.host, self.directory.path());
     }

@@ -1,4 +1,4 @@
-//! Random bytes, of random sizes, sent to the guest.
+//! Sends random data of random sizes to the guest.
 
 use fairlane_load::digest::{Reader, Sender};
 use rand::rngs::StdRng;
@@ -7,25 +7,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// After this long without a byte a connection counts as hung.
-pub const HUNG: Duration = Duration::from_secs(90);
+/// A connection without progress for this long counts as hung.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Sends `size` random bytes, and waits for what they hash to at the other end.
+/// Sends `size` random bytes, and waits for the receiver's hash of them.
 ///
 /// # Errors
-/// A sentence: the connection hung or broke, or other bytes arrived.
+/// The connection hung or broke, or different bytes arrived.
 pub fn send(to: SocketAddr, size: usize, slow: bool, seed: u64) -> Result<(), String> {
     let mut bytes = vec![0; size];
     StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     let sent = || -> io::Result<()> {
-        let mut sender = Sender::connect(to, if slow { Reader::Slow } else { Reader::Quick }, HUNG)?;
+        let mut sender = Sender::connect(to, if slow { Reader::Slow } else { Reader::Quick }, STALL_TIMEOUT)?;
         sender.send(&bytes)?;
         sender.finish()
     };
     sent().map_err(|error| format!("{size} bytes, seed {seed}: {error}"))
 }
 
-/// A size from 1 byte to `most`, all magnitudes equally likely.
+/// A logarithmically distributed size from 1 byte to `most`.
 pub fn size(random: &mut StdRng, most: usize) -> usize {
     ((most as f64).powf(random.random::<f64>())) as usize
 }

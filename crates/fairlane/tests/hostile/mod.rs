@@ -1,21 +1,21 @@
-//! Hostile frontends at a running daemon, each at a vif of its own, and who sends to them.
+//! Hostile frontends of a running daemon, each with its own vif, and a frontend that sends to them.
 
 pub mod attack;
-pub mod deeds;
+pub mod cases;
 
 use std::process::{Command, Stdio};
 
-/// The vifs of frontends that are none of a guest's: who sends to an attacker from the far end, and one that is never connected.
+/// The vifs without a guest: one that sends to the attacker from the far end, and one that is never connected.
 pub const ACCOMPLICE: &str = "accomplice";
 pub const NOBODY: &str = "nobody";
 
-/// The vif of an attacker. Each has one that nobody had before, so that it is heard at once whatever others said: a frontend's
-/// messages take a hundredth of the time at most.
+/// The vif of an attacker. Each attacker has a vif of its own, so that its messages are handled at once: the messages of one frontend
+/// may take at most a hundredth of the time.
 pub fn attacker(number: usize) -> String {
     format!("attacker-{number}")
 }
 
-/// The MAC address of one of these.
+/// The MAC address of one of these vifs.
 pub fn mac(name: &str) -> [u8; 6] {
     let number = name.strip_prefix("attacker-").map(|number| number.parse().expect("the number of an attacker"));
     match (name, number) {
@@ -25,11 +25,11 @@ pub fn mac(name: &str) -> [u8; 6] {
     }
 }
 
-/// Nice values: of daemon and guests, which other work of this computer is not to hold up, and of attackers, which are other work.
+/// Nice values: of daemon and guests, which other work of this machine should not delay, and of attackers, which count as other work.
 pub const OURS: i32 = -10;
 const THEIRS: i32 = 0;
 
-/// Gives the calling thread a nice value, where it may have that.
+/// Sets the nice value of the calling thread, if permitted.
 pub fn renice(value: i32) {
     let thread = nix::unistd::gettid().to_string();
     let mut command = Command::new("renice");

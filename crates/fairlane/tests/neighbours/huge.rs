@@ -1,13 +1,13 @@
-//! Huge pages, reserved for as long as a test needs them.
+//! Reserves huge pages for the duration of a test.
 
 use std::fs;
 
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-/// As many pages as there were before are left once it is dropped.
+/// Restores the previous number of huge pages on drop.
 pub struct Reserved(u64);
 
-/// Sees that so many pages are reserved. None if they cannot be: it takes root, and memory in pieces large enough.
+/// Reserves huge pages. None if that fails: it needs root and unfragmented memory.
 pub fn reserve(pages: u64) -> Option<Reserved> {
     let reserved = || fs::read_to_string(PAGES).ok()?.trim().parse::<u64>().ok();
     let before = Reserved(reserved()?);
@@ -19,7 +19,7 @@ pub fn reserve(pages: u64) -> Option<Reserved> {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // Who may not write it has not changed it.
+        // Without the permission to write, it has not been changed.
         let _ = fs::write(PAGES, self.0.to_string());
     }
 }

@@ -1,14 +1,14 @@
-//! A frontend that breaks the rules of vhost-user, and honest guests beside it that must not notice: a real daemon, real guests, and a
-//! hostile frontend that does one deed after the other.
+//! A hostile vhost-user frontend must not affect its neighbours: a real daemon, real guests, and a hostile frontend that carries out
+//! one attack after the other.
 //!
-//! Deeds follow each other without a rest, each at a vif that nobody had before; what honest guests send beside one is still on its way
-//! when the next begins.
+//! Attacks follow each other without pause, each at an unused vif. The frames that honest guests send during one attack may still be
+//! in flight when the next begins.
 //!
-//! A guest on the attacked link floods it, and so does one on a link like it where nobody attacks. What the other sends is what there
-//! is to share in that time, whatever else this computer does, and half of it is the attacker's if it sends so much itself.
-//! `--nocapture` shows what is left of the rest.
+//! A guest on the attacked link floods it, and so does one on an identical link without an attacker. The rate of the second guest
+//! is what can be shared in that time, whatever else this machine does; half of it is the attacker's if it sends that much.
+//! `--nocapture` shows the share that the first guest kept.
 //!
-//! That is where the worker has time to spare; [`worker`] is about a link on which its time is all there is to share.
+//! On these links, the worker has time to spare. [`worker`] tests a link on which the worker's time is the only shared resource.
 
 #[path = "../daemon/mod.rs"]
 mod daemon;
@@ -26,7 +26,7 @@ use daemon::vif;
 use fairlane_engine::snapshot::{Snapshot, State};
 use fairlane_lab::Error;
 use hostile::attack::{Accomplice, Attack};
-use hostile::deeds::{DEEDS, Deed};
+use hostile::cases::{CASES, Case};
 use hostile::{ACCOMPLICE, OURS, mac, renice};
 use libtest_mimic::{Arguments, Trial};
 use stage::{GUESTS, Stage, Traffic, uplink};
@@ -37,107 +37,112 @@ use std::thread;
 use std::time::Duration;
 use support::guest_test;
 
-/// What an honest guest keeps of its share at least.
-const KEPT: f64 = 0.95;
+/// Smallest fraction of its share that an honest guest must keep.
+const MIN_KEPT: f64 = 0.95;
 
-/// How long an attack lasts before shares are measured, how long one is measured, and how many are.
+/// Duration of an attack before shares are measured, length of a measurement, and number of measurements.
 const LEAD: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_millis(300);
 const WINDOWS: u32 = 4;
 
-/// How long the honest guests send, in seconds: some longer than is measured, so that their rings are full all the while.
+/// How long the honest guests send, in seconds: longer than the measurements, so that their rings stay full.
 const SENDING: f64 = 2.2;
 
 fn main() -> ExitCode {
-    // Before there are threads and processes, which inherit it.
+    // Before the first thread and process, which inherit it.
     renice(OURS);
     let worker = || {
-        worker::no_deed_takes_more_than_its_part();
+        worker::no_attack_takes_more_than_its_share();
         Ok(())
     };
     let tests = vec![
-        guest_test("no_deed_of_a_frontend_harms_its_neighbours", no_deed_harms),
-        Trial::test("no_deed_takes_more_than_its_part_of_a_worker", worker),
+        guest_test("no_attack_of_a_frontend_harms_its_neighbours", no_attack_harms),
+        Trial::test("no_attack_takes_more_than_its_share_of_a_worker", worker),
     ];
-    // One after the other: both measure.
+    // Sequentially, since both measure.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-fn no_deed_harms() -> Result<(), Error> {
+fn no_attack_harms() -> Result<(), Error> {
     let huge = huge::reserve(8);
-    let mut stage = Stage::build(2 * DEEDS.len())?;
+    let mut stage = Stage::build(2 * CASES.len())?;
     let mut attackers = 0..;
     eprintln!("{:<28} {:>6} {:>6} {:>7}", "share kept beside", "median", "least", "times");
-    let possible = |deed: &&Deed| {
-        let possible = !deed.huge || huge.is_some();
+    let possible = |case: &&Case| {
+        let possible = !case.huge || huge.is_some();
         if !possible {
-            eprintln!("SKIPPED: {}: there are no huge pages (root reserves them)", deed.name);
+            eprintln!("SKIPPED: {}: there are no huge pages (root can reserve them)", case.name);
         }
         possible
     };
-    let suspects = harmful(&mut stage, DEEDS.iter().filter(possible), &mut attackers)?;
-    // Once more where one seems to do harm: a computer that gave its CPUs to others at the wrong moment looks the same.
+    let suspects = harmful(&mut stage, CASES.iter().filter(possible), &mut attackers)?;
+    // Attacks that seem to do harm are repeated: other work of this machine at the wrong moment looks the same.
     if !suspects.is_empty() {
-        eprintln!("once more: {:#?}", words(&suspects));
+        eprintln!("repeated: {:#?}", describe(&suspects));
     }
-    let harm = harmful(&mut stage, suspects.iter().map(|(deed, _)| *deed), &mut attackers)?;
-    assert!(harm.is_empty(), "{:#?}", words(&harm));
+    let harm = harmful(&mut stage, suspects.iter().map(|(case, _)| *case), &mut attackers)?;
+    assert!(harm.is_empty(), "{:#?}", describe(&harm));
     stage.stop()
 }
 
-/// What a deed did to its neighbours, in words.
-type Harm = (&'static Deed, Vec<String>);
+/// An attack, and descriptions of the harm it did to its neighbours.
+type Harm = (&'static Case, Vec<String>);
 
-fn words(harm: &[Harm]) -> Vec<String> {
-    harm.iter().map(|(deed, what)| format!("{}: {}", deed.name, what.join(", "))).collect()
+fn describe(harm: &[Harm]) -> Vec<String> {
+    harm.iter().map(|(case, what)| format!("{}: {}", case.name, what.join(", "))).collect()
 }
 
-/// Has deeds done one after the other. Answers those that seem to do harm.
+/// Carries out attacks, one after the other. Returns those that seem to do harm.
 fn harmful(
     stage: &mut Stage,
-    deeds: impl Iterator<Item = &'static Deed>,
+    cases: impl Iterator<Item = &'static Case>,
     attackers: &mut RangeFrom<usize>,
 ) -> Result<Vec<Harm>, Error> {
-    let (mut harmful, mut under_way) = (Vec::new(), VecDeque::new());
+    let (mut harmful, mut running) = (Vec::new(), VecDeque::new());
     let mut before = stage.daemon.snapshot();
-    let mut end = |seen: Seen| {
-        let (deed, harm) = seen.end()?;
+    let mut end = |observation: Observation| {
+        let (case, harm) = observation.end()?;
         if !harm.is_empty() {
-            harmful.push((deed, harm));
+            harmful.push((case, harm));
         }
         Ok(())
     };
-    for (deed, attacker) in deeds.zip(attackers) {
-        let seen = Seen::beside(stage, deed, &hostile::attacker(attacker), &mut before)?;
-        under_way.push_back(seen);
-        // What was sent beside earlier ones is there by now.
-        if under_way.len() > 3 {
-            under_way.pop_front().map_or(Ok(()), &mut end)?;
+    for (case, attacker) in cases.zip(attackers) {
+        let observation = Observation::during(stage, case, &hostile::attacker(attacker), &mut before)?;
+        running.push_back(observation);
+        // The frames sent during earlier attacks have arrived by now.
+        if running.len() > 3 {
+            running.pop_front().map_or(Ok(()), &mut end)?;
         }
     }
-    under_way.into_iter().try_for_each(end)?;
+    running.into_iter().try_for_each(end)?;
     Ok(harmful)
 }
 
-/// What was seen beside a deed.
-struct Seen {
-    deed: &'static Deed,
-    /// What the honest guest kept of its share, a window each, from the least.
+/// What was observed during an attack.
+struct Observation {
+    case: &'static Case,
+    /// The fraction of its share that the honest guest kept, per window, in ascending order.
     kept: Vec<f64>,
-    /// How often the deed was done.
+    /// How often the attack was carried out.
     times: u64,
-    /// Frames of the honest guests that may still be on their way.
+    /// Traffic of the honest guests, which may still be in flight.
     traffic: Traffic,
     harm: Vec<String>,
 }
 
-impl Seen {
-    /// Has a deed done while honest guests send and ask; `before` is what was shown last.
-    fn beside(stage: &mut Stage, deed: &'static Deed, attacker: &str, before: &mut Snapshot) -> Result<Seen, Error> {
+impl Observation {
+    /// Carries out an attack while honest guests send and ping. `before` is the last snapshot, which is replaced.
+    fn during(
+        stage: &mut Stage,
+        case: &'static Case,
+        attacker: &str,
+        before: &mut Snapshot,
+    ) -> Result<Observation, Error> {
         let accomplice = Accomplice::start(stage.socket(ACCOMPLICE), mac(attacker));
         let traffic = stage.traffic(SENDING)?;
-        let attack = Attack::begin(deed, stage.socket(attacker), mac(attacker));
+        let attack = Attack::start(case, stage.socket(attacker), mac(attacker));
         thread::sleep(LEAD);
         let mut snapshots = vec![stage.daemon.snapshot()];
         for _ in 0..WINDOWS {
@@ -151,30 +156,30 @@ impl Seen {
         kept.sort_by(f64::total_cmp);
         let mut harm = Vec::new();
         let mut check = |holds: bool, what: String| harm.extend((!holds).then_some(what));
-        check(stage.daemon.lives(), "the daemon ended".to_owned());
-        check(times > 0, "it was not done once".to_owned());
-        check(median(&kept) >= KEPT, format!("of its share {:.3} is left to the sender", median(&kept)));
+        check(stage.daemon.is_running(), "the daemon ended".to_owned());
+        check(times > 0, "the attack was not carried out once".to_owned());
+        check(median(&kept) >= MIN_KEPT, format!("the sender keeps only {:.3} of its share", median(&kept)));
         for guest in GUESTS {
             let [before, after] = [before, &after].map(|snapshot| vif(snapshot, guest));
             check(after.state == State::Up, format!("{guest} is {:?}", after.state));
             let (had, has) = (&before.drops, &after.drops);
-            check(had == has, format!("{guest} had drops of {had:?}, and has {has:?}"));
+            check(had == has, format!("the drops of {guest} changed from {had:?} to {has:?}"));
         }
         let state = &vif(&after, attacker).state;
-        check(deed.ends_in(state), format!("the attacker is {state:?} in the end"));
+        check(case.ends_in(state), format!("the attacker's final state is {state:?}"));
         *before = after;
-        Ok(Seen { deed, kept, times, traffic, harm })
+        Ok(Observation { case, kept, times, traffic, harm })
     }
 
-    /// Waits until what was sent is there. Answers what harm was done.
+    /// Waits until all frames have arrived. Returns the harm done.
     fn end(mut self) -> Result<Harm, Error> {
-        eprintln!("{:<28} {:>6.3} {:>6.3} {:>7}", self.deed.name, median(&self.kept), self.kept[0], self.times);
+        eprintln!("{:<28} {:>6.3} {:>6.3} {:>7}", self.case.name, median(&self.kept), self.kept[0], self.times);
         self.harm.extend(self.traffic.losses()?);
-        Ok((self.deed, self.harm))
+        Ok((self.case, self.harm))
     }
 }
 
-/// The part of its share that the sender on the attacked link got between two snapshots.
+/// The fraction of its share that the sender on the attacked link got between two snapshots.
 fn kept(before: &Snapshot, after: &Snapshot) -> f64 {
     let sent = |name| vif(after, name).sent_bytes - vif(before, name).sent_bytes;
     let carried = uplink(after).received_bytes - uplink(before).received_bytes;

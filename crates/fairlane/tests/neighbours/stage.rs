@@ -13,20 +13,20 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The honest guests: who sends and who receives, first where the attacker is, then beside it.
+/// The honest guests: sender and receiver on the attacked link, then on the other one.
 pub const GUESTS: [&str; 4] = ["sender", "receiver", "sender-beside", "receiver-beside"];
 
-/// Both links' rate. A hundredth of what a busy computer can do: what a guest gets is then for the backend to say.
+/// The rate of both links: a hundredth of what a busy machine can forward, so that a guest's rate depends on the backend alone.
 const RATE: &str = "20Mbit/s";
 
-/// What receivers send back, in bits a second.
-const BACK: f64 = 1e6;
+/// Rate that receivers send back, in bits per second.
+const RETURN_RATE: f64 = 1e6;
 
-/// The first of the ports that are sent to, and how many traffics may be under way at once.
+/// The first UDP port, and the number of ports: traffic of that many attacks may be in flight at once.
 const PORT: u16 = 5001;
-const AT_ONCE: u16 = 8;
+const PORTS: u16 = 8;
 
-/// The two pairs of guests, as places of [`GUESTS`].
+/// The two pairs of guests, as indices of [`GUESTS`].
 const PAIRS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
 
 fn guest_mac(guest: usize) -> [u8; 6] {
@@ -37,17 +37,17 @@ fn address(guest: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 84, 0, 1 + guest as u8)
 }
 
-/// The daemon and the guests. Dropped, guests end first, then the daemon, then the directory with all sockets goes.
+/// The daemon and the guests. On drop, the guests end first, then the daemon, then the directory with all sockets is removed.
 pub struct Stage {
     guests: Vec<Guest>,
     pub daemon: Daemon,
     home: TempDir,
-    /// How many traffics there were.
+    /// Number of calls of [`Stage::traffic`].
     traffics: Cell<u16>,
 }
 
 impl Stage {
-    /// Starts the daemon, with vifs for so many attackers, and boots the guests, all at once.
+    /// Starts the daemon, with vifs for the attackers, and boots all guests in parallel.
     pub fn build(attackers: usize) -> Result<Stage, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-neighbours-").tempdir().expect("a temporary directory");
         let daemon = Daemon::start(home.path(), &policy_text(attackers), |mut command| command.spawn());
@@ -55,14 +55,17 @@ impl Stage {
         let guests = Guest::boot_all(&specs)?;
         let stage = Stage { guests, daemon, home, traffics: Cell::new(0) };
         for guest in 0..GUESTS.len() {
-            // It would send frames to all at times of its own. A kernel without it has no such file.
+            // IPv6 would send multicasts at any time. A kernel without IPv6 has no such file.
             let path = "/proc/sys/net/ipv6/conf/all/disable_ipv6".into();
             let _ = stage.agent(guest).run(Command::Write { path, text: "1".to_owned() });
         }
-        // They learn each other's MAC addresses: what is sent before that, their own kernels drop.
+        // The guests resolve each other's MAC addresses: until then, their kernels drop datagrams.
         for [sender, receiver] in PAIRS {
             let trips = stage.ping(sender, receiver, 3)?.wait()?;
-            assert!(matches!(trips, Outcome::RoundTrips(trips) if trips.lost() < 3), "the guests hear each other");
+            assert!(
+                matches!(trips, Outcome::RoundTrips(trips) if trips.lost() < 3),
+                "the guests do not reach each other"
+            );
         }
         Ok(stage)
     }
@@ -76,27 +79,28 @@ impl Stage {
         self.guests[guest].agent()
     }
 
-    /// Has a guest ask another for echoes, fifty a second.
+    /// Makes a guest ping another, fifty times per second.
     fn ping(&self, from: usize, to: usize, count: u16) -> Result<Job, Error> {
         let spec = ping::Spec { to: address(to), count, interval: 0.02, patience: 5.0 };
         self.agent(from).start_job(Command::Ping(spec))
     }
 
-    /// Has both pairs' senders flood their receivers for so many seconds, and the receivers send a little back and ask for echoes.
+    /// Makes both senders flood their receivers, and the receivers send a little back and ping, for some seconds.
     pub fn traffic(&self, seconds: f64) -> Result<Traffic, Error> {
         let number = self.traffics.replace(self.traffics.get() + 1);
-        let port = PORT + number % AT_ONCE;
-        // What is in queues and rings arrives after the senders' end.
-        let order = ReceiveSpec { port, interval: 1.0, seconds: seconds + 2.5 };
-        let ways =
-            PAIRS.into_iter().flat_map(|[sender, receiver]| [(sender, receiver, None), (receiver, sender, Some(BACK))]);
+        let port = PORT + number % PORTS;
+        // Longer than the senders, since frames in queues and rings arrive later.
+        let spec = ReceiveSpec { port, interval: 1.0, seconds: seconds + 2.5 };
+        let directions = PAIRS
+            .into_iter()
+            .flat_map(|[sender, receiver]| [(sender, receiver, None), (receiver, sender, Some(RETURN_RATE))]);
         let mut traffic = Traffic { streams: Vec::new(), pings: Vec::new() };
-        for (from, to, rate) in ways {
-            let receiving = self.agent(to).start_job(Command::UdpReceive(order.clone()))?;
-            receiving.started()?;
+        for (from, to, rate) in directions {
+            let receiver = self.agent(to).start_job(Command::UdpReceive(spec.clone()))?;
+            receiver.started()?;
             let spec = udp::SendSpec { to: (address(to), port).into(), size: 1472, rate, seconds };
-            let sending = self.agent(from).start_job(Command::UdpSend(spec))?;
-            traffic.streams.push((GUESTS[from], sending, receiving));
+            let sender = self.agent(from).start_job(Command::UdpSend(spec))?;
+            traffic.streams.push((GUESTS[from], sender, receiver));
         }
         for [sender, receiver] in PAIRS {
             traffic.pings.push((GUESTS[sender], self.ping(receiver, sender, (seconds * 50.0) as u16)?));
@@ -104,7 +108,7 @@ impl Stage {
         Ok(traffic)
     }
 
-    /// Powers the guests off, and has the daemon end, which it must do as if nothing had been.
+    /// Powers the guests off and stops the daemon, which must end normally.
     pub fn stop(mut self) -> Result<(), Error> {
         std::mem::take(&mut self.guests).into_iter().try_for_each(Guest::stop)?;
         let status = self.daemon.end(Signal::SIGTERM);
@@ -113,38 +117,38 @@ impl Stage {
     }
 }
 
-/// What honest guests do meanwhile: who sends, that it does, and that it is received; and whom echoes are asked of.
+/// Traffic of the honest guests: streams with sender's name, sending job and receiving job, and pings with the target's name.
 pub struct Traffic {
     streams: Vec<(&'static str, Job, Job)>,
     pings: Vec<(&'static str, Job)>,
 }
 
 impl Traffic {
-    /// Waits for its end. Answers what was lost, in words.
+    /// Waits for the end of the traffic. Returns descriptions of the losses.
     pub fn losses(self) -> Result<Vec<String>, Error> {
         let mut losses = Vec::new();
-        for (name, sending, receiving) in self.streams {
-            let Outcome::Sent(Sent { datagrams: sent, .. }) = sending.wait()? else { panic!("sent") };
-            let Outcome::Received(Received { sources, .. }) = receiving.wait()? else { panic!("received") };
-            let came: u64 = sources.iter().map(|source| source.datagrams).sum();
-            if came != sent {
-                losses.push(format!("of {sent} datagrams of {name} came {came}"));
+        for (name, sender, receiver) in self.streams {
+            let Outcome::Sent(Sent { datagrams: sent, .. }) = sender.wait()? else { panic!("sent") };
+            let Outcome::Received(Received { sources, .. }) = receiver.wait()? else { panic!("received") };
+            let received: u64 = sources.iter().map(|source| source.datagrams).sum();
+            if received != sent {
+                losses.push(format!("{received} of {sent} datagrams of {name} arrived"));
             }
         }
         for (name, pings) in self.pings {
             let Outcome::RoundTrips(trips) = pings.wait()? else { panic!("trips") };
             if trips.lost() > 0 {
-                losses.push(format!("of {} echoes of {name} are lost {}", trips.seconds.len(), trips.lost()));
+                losses.push(format!("{} of {} echoes of {name} were lost", trips.lost(), trips.seconds.len()));
             }
         }
         Ok(losses)
     }
 }
 
-/// The attacked link's uplink in a snapshot.
+/// The uplink of the attacked link in a snapshot.
 pub fn uplink(snapshot: &Snapshot) -> &PortState {
-    let link = snapshot.links.iter().find(|link| link.name == "attacked").expect("a link of the stage");
-    link.uplink.as_ref().expect("it has a wire")
+    let link = snapshot.links.iter().find(|link| link.name == "attacked").expect("a link of the policy");
+    link.uplink.as_ref().expect("the link has a wire")
 }
 
 fn policy_text(attackers: usize) -> String {

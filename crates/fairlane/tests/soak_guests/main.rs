@@ -1,21 +1,21 @@
-//! The soak on real guests: a running daemon, guests that come, go, wait for their CPU and send bytes whose hashes are compared, to each
-//! other and to the host, while frontends beside them attack, settings and policies change, the uplink goes down, and the daemon is
-//! killed and upgraded, as a seed has it.
+//! A soak test with real guests and a running daemon. Guests boot, power off, wait for a CPU, and send data with hashes to each other
+//! and to the host. Meanwhile hostile frontends attack, settings and policies change, the uplink goes down, and the daemon is killed
+//! and upgraded. A seed determines all events.
 //!
-//! Two cycles without an emulated computer by default. `FAIRLANE_SOAK_HOURS` and `FAIRLANE_SOAK_SEED` in the environment make more of it,
-//! or another. No assertion is about speed: bounds on waits are for what hangs, and shares are parts of what the same link carried.
-//! A failure says its seed, and what was done until then.
+//! By default, the test has two cycles without an emulated machine. `FAIRLANE_SOAK_HOURS` and `FAIRLANE_SOAK_SEED` in the environment set
+//! a duration and another seed. No assertion depends on speed: timeouts only detect hangs, and shares are relative to what the link
+//! carried. A failure prints its seed and all events so far.
 
-mod books;
 mod contest;
 #[path = "../daemon/mod.rs"]
 mod daemon;
-mod deeds;
-mod diary;
+mod events;
 #[path = "../../../port/tests/frontend/guest.rs"]
 mod frontend;
 #[path = "../hostile/mod.rs"]
 mod hostile;
+mod invariants;
+mod journal;
 #[path = "../early_ack/namespace.rs"]
 mod namespace;
 #[path = "../../../lab/tests/support/mod.rs"]
@@ -23,8 +23,8 @@ mod support;
 mod transfers;
 mod world;
 
-use diary::Diary;
 use fairlane_lab::Error;
+use journal::Journal;
 use libtest_mimic::Arguments;
 use namespace::Namespace;
 use rand::rngs::StdRng;
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use support::guest_test;
 use world::World;
 
-/// Of how many cycles one ends with a kill or an upgrade, where there are hours.
+/// In a long soak, one of this many cycles ends with a kill or an upgrade.
 const RESTARTS: u32 = 6;
 
 fn main() -> ExitCode {
@@ -45,40 +45,42 @@ fn main() -> ExitCode {
     let number = |name: &str| env::var(format!("FAIRLANE_SOAK_{name}")).ok().map(|text| text.parse().expect(name));
     let (hours, seed) = (number("HOURS"), number("SEED").unwrap_or(1.0) as u64);
     let test = move || soak(Namespace::new()?, hours, seed);
-    let tests = vec![guest_test("nothing_breaks_a_promise_to_real_guests", test)];
+    let tests = vec![guest_test("real_guests_survive_random_events", test)];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// Runs for so many hours, or a short form of it.
+/// Runs for some hours, or two cycles without `hours`.
 fn soak(network: Namespace, hours: Option<f64>, seed: u64) -> Result<(), Error> {
-    let diary = Arc::new(Diary::new());
+    let journal = Arc::new(Journal::new());
     let run = || {
         let random = StdRng::seed_from_u64(seed);
         match hours {
-            None => cycles(World::build(network, false, diary.clone())?, random, |cycle| cycle < 2, |cycle| cycle == 0),
+            None => {
+                cycles(World::build(network, false, journal.clone())?, random, |cycle| cycle < 2, |cycle| cycle == 0)
+            }
             Some(hours) => {
                 let end = Instant::now() + Duration::from_secs_f64(hours * 3600.0);
                 let mut restarts = StdRng::seed_from_u64(!seed);
-                let world = World::build(network, true, diary.clone())?;
+                let world = World::build(network, true, journal.clone())?;
                 cycles(world, random, |_| Instant::now() < end, |_| restarts.random_ratio(1, RESTARTS))
             }
         }
     };
-    let tell = || eprintln!("seed {seed}; what was done:\n{}", diary.lines().join("\n"));
+    let print_journal = || eprintln!("seed {seed}; events:\n{}", journal.lines().join("\n"));
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            tell();
+            print_journal();
             Err(error)
         }
         Err(panic) => {
-            tell();
+            print_journal();
             resume_unwind(panic)
         }
     }
 }
 
-/// Cycles while there are to be more. Each is transfers with deeds beside them, then a contest, the books, and, now and then, another daemon.
+/// Runs cycles. Each has transfers with events, a contest, a check of the invariants, and sometimes a restart of the daemon.
 fn cycles(
     mut world: World,
     mut random: StdRng,
@@ -90,14 +92,14 @@ fn cycles(
         if !more(cycle) {
             break;
         }
-        world.diary.say(format!("cycle {cycle}"));
-        // One may be elsewhere for a while.
+        world.journal.write(format!("cycle {cycle}"));
+        // One guest may be powered off meanwhile.
         let leaver = *world::pick(&mut random, &[0, 1, 2, 3]);
-        let transfers = transfers::begin_some(&world, &mut random, leaver)?;
-        deeds::some(&mut world, &mut random, leaver)?;
-        transfers.into_iter().for_each(|transfer| transfer.end(&world.diary));
-        contest::held(&mut world, &mut random)?;
-        books::balance(&mut world, &mut first);
+        let transfers = transfers::start_some(&world, &mut random, leaver)?;
+        events::run_some(&mut world, &mut random, leaver)?;
+        transfers.into_iter().for_each(|transfer| transfer.finish(&world.journal));
+        contest::run(&mut world, &mut random)?;
+        invariants::check(&mut world, &mut first);
         if restarts(cycle) {
             world.restart(&mut random)?;
         }

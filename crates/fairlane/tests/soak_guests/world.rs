@@ -1,11 +1,11 @@
-//! The daemon, its guests and the network of the host.
+//! The daemon, its guests and the host's network.
 //!
-//! Two guests on a link of a fixed rate and one at its far end, who contest it; two on a link that leads to the host, with early ack. The
-//! last of those is an emulated computer, whose card finds a daemon that is started again; a User-Mode Linux guest is booted anew.
+//! Two guests share a link with a fixed rate, and a third is at its far end. Two more guests are on a link to the host, with early ack.
+//! The last of these is an emulated machine, whose card reconnects to a restarted daemon; User-Mode Linux guests are rebooted instead.
 
 use crate::daemon::{Daemon, vif_text, write_policy};
-use crate::diary::Diary;
 use crate::hostile::{ACCOMPLICE, NOBODY, attacker, mac};
+use crate::journal::Journal;
 use crate::namespace::Namespace;
 use crate::transfers::{self, End, Transfer};
 use fairlane_lab::{Agent, Command, Error, Guest, GuestSpec, Kind};
@@ -22,60 +22,60 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A guest's vif and where it is.
-pub struct Place {
+/// A guest's vif, link and address.
+pub struct GuestConfig {
     pub name: &'static str,
     pub link: &'static str,
     pub address: Ipv4Addr,
     kind: Kind,
 }
 
-const fn place(name: &'static str, link: &'static str, [network, host]: [u8; 2], kind: Kind) -> Place {
-    Place { name, link, address: Ipv4Addr::new(10, network, 0, host), kind }
+const fn config(name: &'static str, link: &'static str, [network, host]: [u8; 2], kind: Kind) -> GuestConfig {
+    GuestConfig { name, link, address: Ipv4Addr::new(10, network, 0, host), kind }
 }
 
-pub static PLACES: [Place; 5] = [
-    place("one", "near", [85, 1], Kind::Uml),
-    place("two", "near", [85, 2], Kind::Uml),
-    place("three", "far", [85, 3], Kind::Uml),
-    place("four", "lan", [86, 2], Kind::Uml),
-    place("five", "lan", [86, 3], Kind::Qemu),
+pub static GUESTS: [GuestConfig; 5] = [
+    config("one", "near", [85, 1], Kind::Uml),
+    config("two", "near", [85, 2], Kind::Uml),
+    config("three", "far", [85, 3], Kind::Uml),
+    config("four", "lan", [86, 2], Kind::Uml),
+    config("five", "lan", [86, 3], Kind::Qemu),
 ];
 
-/// The host's address on the link that leads to it, and its interface there.
+/// The host's address on its link, and the tap there.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 1);
 const TAP: &str = "fl0";
 
-/// Where everyone hashes what comes.
+/// The TCP port on which hosts and guests receive transfers.
 pub const PORT: u16 = 7000;
 
-/// For longer than any soak.
-const SERVING: ServeSpec = ServeSpec { port: PORT, seconds: 86_400.0 };
+/// The receiver of transfers, which runs longer than any soak.
+const SERVE_SPEC: ServeSpec = ServeSpec { port: PORT, seconds: 86_400.0 };
 
-/// Vifs for attackers. They are used in turn, so that who attacks was not heard for long.
+/// Number of vifs for attackers. They are used in turn, so that each has been unused for long.
 const ATTACKERS: usize = 30;
 
-/// Vifs at the far end that nobody has, so that both ends of the wire have as many ports.
+/// Number of unused vifs at the far end, so that both ends of the wire have equally many ports.
 const SPARE: usize = 29;
 
-/// The weight of who has none in a policy, an attacker's too.
+/// The default weight, which attackers have.
 pub const WEIGHT: u32 = 100;
 
-/// What a policy says that changes.
+/// The settings of the policy that change.
 pub struct Settings {
-    /// Of the contested link, in Mbit/s.
+    /// Rate of the shared link, in Mbit/s.
     pub rate: u32,
-    /// Of the two who contest it.
+    /// Weights of the two guests that share it.
     pub weights: [u32; 2],
 }
 
-/// All of it. Dropped, guests end first, then the daemon, then the directory with all sockets goes.
+/// Everything. On drop, the guests end first, then the daemon, then the directory with all sockets is removed.
 pub struct World {
     guests: Vec<Option<Guest>>,
     pub daemon: Daemon,
     pub settings: Settings,
-    pub diary: Arc<Diary>,
-    /// Whether it is for hours.
+    pub journal: Arc<Journal>,
+    /// Whether the soak lasts hours.
     pub long: bool,
     attackers: usize,
     pub network: Namespace,
@@ -83,42 +83,42 @@ pub struct World {
 }
 
 impl World {
-    /// Starts the daemon and boots the guests, all at once; where it is not for hours there is no emulated computer among them.
+    /// Starts the daemon and boots all guests in parallel; in a short soak without the emulated machine.
     ///
     /// # Errors
-    /// What could not be booted.
-    pub fn build(network: Namespace, long: bool, diary: Arc<Diary>) -> Result<World, Error> {
+    /// A guest could not be booted.
+    pub fn build(network: Namespace, long: bool, journal: Arc<Journal>) -> Result<World, Error> {
         for setup in [format!("tuntap add dev {TAP} mode tap"), format!("addr add {HOST}/24 dev {TAP}")] {
             network.ip(&setup);
         }
         network.ip(&format!("link set {TAP} up"));
-        network.spawn(|| digest::serve(&SERVING, drop).expect("the host's port is free"));
+        network.spawn(|| digest::serve(&SERVE_SPEC, drop).expect("the host's port is free"));
         let home = tempfile::Builder::new().prefix("fairlane-soak-").tempdir().expect("a temporary directory");
         let settings = Settings { rate: 20, weights: [WEIGHT; 2] };
         let daemon = Daemon::start(home.path(), &policy_text(&settings), |command| spawn(&network, command));
-        let guests = PLACES.iter().map(|_| None).collect();
-        let mut world = World { guests, daemon, settings, diary, long, attackers: 0, network, home };
-        let boots: Vec<usize> = (0..PLACES.len()).filter(|guest| long || PLACES[*guest].kind == Kind::Uml).collect();
+        let guests = GUESTS.iter().map(|_| None).collect();
+        let mut world = World { guests, daemon, settings, journal, long, attackers: 0, network, home };
+        let boots: Vec<usize> = (0..GUESTS.len()).filter(|guest| long || GUESTS[*guest].kind == Kind::Uml).collect();
         world.boot(&boots)?;
         Ok(world)
     }
 
-    /// Boots guests, and has them hash what comes.
+    /// Boots guests and starts their receivers of transfers.
     ///
     /// # Errors
-    /// What could not be booted.
+    /// A guest could not be booted.
     pub fn boot(&mut self, guests: &[usize]) -> Result<(), Error> {
         let spec = |guest: &usize| {
-            let Place { name, address, kind, .. } = PLACES[*guest];
+            let GuestConfig { name, address, kind, .. } = GUESTS[*guest];
             GuestSpec::served(kind, name, self.home.path(), guest_mac(*guest), address)
         };
         let booted = Guest::boot_all(&guests.iter().map(spec).collect::<Vec<_>>())?;
         for (guest, up) in guests.iter().zip(booted) {
             self.guests[*guest] = Some(up);
-            // It would send frames to all at times of its own. A kernel without it has no such file.
+            // IPv6 would send multicasts at any time. A kernel without IPv6 has no such file.
             let path = "/proc/sys/net/ipv6/conf/all/disable_ipv6".into();
             let _ = self.agent(*guest).run(Command::Write { path, text: "1".to_owned() });
-            self.agent(*guest).start_job(Command::DigestServe(SERVING))?.started()?;
+            self.agent(*guest).start_job(Command::DigestServe(SERVE_SPEC))?.started()?;
         }
         Ok(())
     }
@@ -128,13 +128,13 @@ impl World {
         self.guests[guest].is_some()
     }
 
-    /// Those that are up.
+    /// The guests that are up.
     pub fn present(&self) -> Vec<usize> {
-        (0..PLACES.len()).filter(|guest| self.has(*guest)).collect()
+        (0..GUESTS.len()).filter(|guest| self.has(*guest)).collect()
     }
 
     pub fn guest(&self, guest: usize) -> &Guest {
-        self.guests[guest].as_ref().expect("it is up")
+        self.guests[guest].as_ref().expect("the guest is up")
     }
 
     pub fn agent(&self, guest: usize) -> &Agent {
@@ -144,9 +144,9 @@ impl World {
     /// Powers a guest off.
     ///
     /// # Errors
-    /// It was gone already.
+    /// The guest had ended already.
     pub fn power_off(&mut self, guest: usize) -> Result<(), Error> {
-        self.guests[guest].take().expect("it is up").stop()
+        self.guests[guest].take().expect("the guest is up").stop()
     }
 
     /// The socket of a vif.
@@ -160,65 +160,66 @@ impl World {
         attacker(self.attackers % ATTACKERS)
     }
 
-    /// Makes a setting of a vif or link.
+    /// Changes a setting of a vif or link.
     pub fn set(&self, target: &str, setting: &str) {
-        self.diary.say(format_args!("set {target} {setting}"));
-        let asked = self.daemon.ctl(&["set", target, setting]);
-        assert!(asked.status.success(), "set {target} {setting}: {}", String::from_utf8_lossy(&asked.stderr));
+        self.journal.write(format_args!("set {target} {setting}"));
+        let output = self.daemon.ctl(&["set", target, setting]);
+        assert!(output.status.success(), "set {target} {setting}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Goes over to the policy that these settings make, whatever was set before.
+    /// Loads the policy with these settings, whatever was set before.
     pub fn reload(&mut self, settings: Settings) {
         self.settings = settings;
-        self.diary.say(format_args!("reload: {} Mbit/s, weights {:?}", self.settings.rate, self.settings.weights));
+        self.journal.write(format_args!("reload: {} Mbit/s, weights {:?}", self.settings.rate, self.settings.weights));
         let file = write_policy(self.home.path(), &policy_text(&self.settings));
-        let asked = self.daemon.ctl(&["reload", file.to_str().expect("a temporary directory has a plain name")]);
-        assert!(asked.status.success(), "reload: {}", String::from_utf8_lossy(&asked.stderr));
+        let output =
+            self.daemon.ctl(&["reload", file.to_str().expect("the path of a temporary directory is valid UTF-8")]);
+        assert!(output.status.success(), "reload: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Takes the uplink to the host down for a while.
     pub fn link_down(&self, time: Duration) {
-        self.diary.say(format_args!("{TAP} is down for {time:?}"));
+        self.journal.write(format_args!("{TAP} is down for {time:?}"));
         self.network.ip(&format!("link set {TAP} down"));
         thread::sleep(time);
         self.network.ip(&format!("link set {TAP} up"));
     }
 
-    /// Kills the daemon, or ends it as for an upgrade, and starts it again, in the midst of transfers to and from the emulated computer.
-    /// All others are booted anew; they ended before, or find out.
+    /// Kills the daemon or stops it as for an upgrade, and starts it again, during transfers with the emulated machine. All other guests
+    /// are rebooted; they are powered off before, or lose their card.
     ///
     /// # Errors
-    /// What could not be ended or booted.
+    /// A guest could not be powered off or booted.
     pub fn restart(&mut self, random: &mut StdRng) -> Result<(), Error> {
         let (signal, gently) = (*pick(random, &[Signal::SIGKILL, Signal::SIGTERM]), random.random_bool(0.5));
         let emulated: Vec<usize> =
-            self.present().into_iter().filter(|guest| PLACES[*guest].kind == Kind::Qemu).collect();
-        let others: Vec<usize> = self.present().into_iter().filter(|guest| PLACES[*guest].kind != Kind::Qemu).collect();
-        let mut under_way: Vec<Transfer> = Vec::new();
+            self.present().into_iter().filter(|guest| GUESTS[*guest].kind == Kind::Qemu).collect();
+        let others: Vec<usize> = self.present().into_iter().filter(|guest| GUESTS[*guest].kind != Kind::Qemu).collect();
+        let mut running: Vec<Transfer> = Vec::new();
         for guest in emulated {
-            under_way.push(transfers::begin(self, random, End::Host, End::Guest(guest))?);
-            under_way.push(transfers::begin(self, random, End::Guest(guest), End::Host)?);
+            running.push(transfers::start(self, random, End::Host, End::Guest(guest))?);
+            running.push(transfers::start(self, random, End::Guest(guest), End::Host)?);
         }
         if gently {
             others.iter().try_for_each(|guest| self.power_off(*guest))?;
         }
         thread::sleep(Duration::from_millis(random.random_range(0..1500)));
-        self.diary.say(format_args!("{signal}; guests that cannot come back ended before: {gently}"));
+        self.journal.write(format_args!("{signal}; other guests powered off before: {gently}"));
         let status = self.daemon.end(signal);
-        assert!(signal == Signal::SIGKILL || status.success(), "it ended with {status}\n{}", self.daemon.log());
+        assert!(signal == Signal::SIGKILL || status.success(), "the daemon ended with {status}\n{}", self.daemon.log());
         others.iter().for_each(|guest| drop(self.guests[*guest].take()));
         thread::sleep(Duration::from_millis(random.random_range(0..1000)));
         let policy = policy_text(&self.settings);
         self.daemon = Daemon::start(self.home.path(), &policy, |command| spawn(&self.network, command));
         self.boot(&others)?;
-        under_way.into_iter().for_each(|transfer| transfer.end(&self.diary));
+        running.into_iter().for_each(|transfer| transfer.finish(&self.journal));
         Ok(())
     }
 
-    /// Powers the guests off, and has the daemon end as if nothing had been.
+    /// Powers the guests off and stops the daemon, which must end normally.
     ///
     /// # Errors
-    /// A guest was gone already.
+    /// A guest had ended already.
     pub fn stop(mut self) -> Result<(), Error> {
         self.present().into_iter().try_for_each(|guest| self.power_off(guest))?;
         let status = self.daemon.end(Signal::SIGTERM);
@@ -227,12 +228,12 @@ impl World {
     }
 }
 
-/// One of some.
+/// A random element of a slice.
 pub fn pick<'a, T>(random: &mut StdRng, some: &'a [T]) -> &'a T {
     &some[random.random_range(0..some.len())]
 }
 
-/// A child in the host's network.
+/// Starts a process in the host's network namespace.
 fn spawn(network: &Namespace, mut command: Program) -> std::io::Result<Child> {
     network.run(move || command.spawn())
 }
@@ -250,7 +251,7 @@ fn policy_text(settings: &Settings) -> String {
          [[link]]\nname = \"far\"\n\
          [[link]]\nname = \"lan\"\nuplink = {{ tap = \"{TAP}\" }}\n"
     );
-    for (guest, Place { name, link, .. }) in PLACES.iter().enumerate() {
+    for (guest, GuestConfig { name, link, .. }) in GUESTS.iter().enumerate() {
         text += &vif_text(name, link, guest_mac(guest));
         match settings.weights.get(guest) {
             Some(weight) => _ = writeln!(text, "weight = {weight}"),

@@ -1,20 +1,20 @@
-//! One thread that accepts for a whole port while it fills a processor.
+//! A single thread that accepts all connections of a port and fills a processor.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, Listener, Thread, percent};
 use std::collections::BTreeMap;
 
-/// Connections a second below which accepting is no work worth spreading.
-const FEW: f64 = 100.0;
-/// A part of the time a thread runs from which it has hardly any left between connections: the 80% of one core of ServerFault
-/// question 272483 was its limit.
+/// Connections per second below which the work of accepting is too small to spread.
+const MIN_RATE: f64 = 100.0;
+/// Fraction of the time above which a thread counts as fully busy: in ServerFault question 272483, the limit was reached at 80% of
+/// one core.
 const BUSY: f64 = 0.75;
 
-/// A port whose one listener belongs to a thread that runs all the time, or whose processes run unevenly.
+/// A port of whose threads one runs nearly all the time, and far more than the next.
 pub fn find(change: &Change) -> Vec<Finding> {
     let rate = change.rate(change.grown("Tcp", "PassiveOpens"));
     let cpus = change.cpus().len();
-    if rate < FEW || cpus < 2 {
+    if rate < MIN_RATE || cpus < 2 {
         return Vec::new();
     }
     let threads = change.threads();
@@ -22,11 +22,11 @@ pub fn find(change: &Change) -> Vec<Finding> {
     for listener in change.after.listeners() {
         ports.entry(listener.local.clone()).or_default().push(listener);
     }
-    ports.iter().filter_map(|(port, listeners)| one(port, listeners, &threads, rate, cpus)).collect()
+    ports.iter().filter_map(|(port, listeners)| finding(port, listeners, &threads, rate, cpus)).collect()
 }
 
-/// What is to be said of one port.
-fn one(port: &str, listeners: &[Listener], threads: &[Thread], rate: f64, cpus: usize) -> Option<Finding> {
+/// The finding for one port, if any.
+fn finding(port: &str, listeners: &[Listener], threads: &[Thread], rate: f64, cpus: usize) -> Option<Finding> {
     let holds = |process| listeners.iter().any(|listener| listener.processes.contains(&process));
     let mut running: Vec<&Thread> = threads.iter().filter(|thread| holds(thread.process)).collect();
     running.sort_by(|a, b| b.running.total_cmp(&a.running));
@@ -36,30 +36,29 @@ fn one(port: &str, listeners: &[Listener], threads: &[Thread], rate: f64, cpus: 
     }
     let change = vec![
         Remedy::by_hand(
-            "a listener a core with SO_REUSEPORT, each with a thread of its own (nginx: listen ... reuseport, HAProxy: shards \
+            "one listener per core with SO_REUSEPORT, each with its own thread (nginx: listen ... reuseport, HAProxy: shards \
              by-thread, fairlane load server --acceptors each)",
         ),
-        Remedy::by_hand("keep connections open (keep-alive), so that fewer must be accepted"),
+        Remedy::by_hand("keep connections open (keep-alive), so that fewer are accepted"),
     ];
-    let next = if running.len() > 1 { format!("the next {}", percent(next)) } else { "it has no other".to_owned() };
+    let next = if running.len() > 1 { format!("the next {}", percent(next)) } else { "no other thread".to_owned() };
     let listeners = match listeners.len() {
         1 => "one listener".to_owned(),
         many => format!("{many} listeners"),
     };
     Some(Finding {
         cause: "acceptor",
-        sure: if busiest.running > 0.9 { Sure::Likely } else { Sure::Possible },
-        // With a thread a core, it would have the others' time as well.
+        confidence: if busiest.running > 0.9 { Confidence::Likely } else { Confidence::Possible },
+        // With one thread per core, the time of the other cores would be used as well.
         limits: busiest.running.min(1.0) * (1.0 - 1.0 / cpus as f64),
         seen: format!(
             "{port} has {listeners}; thread {} of server {} ran {} of the time, {next}, at {rate:.0} connections/s over all \
-             ports, on a machine of {cpus} processors",
+             ports, on a machine with {cpus} processors",
             busiest.name,
             busiest.process,
             percent(busiest.running)
         ),
-        why: "one thread does the work of every connection, so one processor's speed is the limit, however many there are"
-            .to_owned(),
+        why: "one thread does the work for all connections, so the speed of one processor is the limit".to_owned(),
         change,
     })
 }

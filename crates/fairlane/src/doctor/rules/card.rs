@@ -1,26 +1,26 @@
-//! Network cards that carry the load: their offloads, and emulated ones in a guest.
+//! Network cards that carry the load: offloads that are off, and emulated cards in a guest.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot::{DRIVER, OFFLOADS};
 use crate::doctor::view::Change;
 
-/// Offloads by ethtool's name and its short one.
-const NEEDED: [(&str, &str); 4] = [
+/// Offloads, with ethtool's long and short names.
+const WANTED: [(&str, &str); 4] = [
     ("scatter-gather", "sg"),
     ("tcp-segmentation-offload", "tso"),
     ("generic-segmentation-offload", "gso"),
     ("generic-receive-offload", "gro"),
 ];
-/// Drivers of the cards that hypervisors emulate.
+/// Drivers of cards that hypervisors emulate.
 const EMULATED: [&str; 7] = ["e1000", "e1000e", "8139cp", "8139too", "ne2k-pci", "pcnet32", "tulip"];
-/// Packets a second from which a card counts as carrying the load.
-const LOADED: f64 = 1000.0;
+/// Packets per second above which a card counts as carrying the load.
+const MIN_RATE: f64 = 1000.0;
 
 /// Offloads that are off and could be on, and emulated cards.
 pub fn find(change: &Change) -> Vec<Finding> {
     let devices = change.after.devices();
     let rate = |device: &str| change.rate(change.after.packets(device).saturating_sub(change.before.packets(device)));
-    let loaded = devices.iter().map(|device| (device.as_str(), rate(device))).filter(|(_, rate)| *rate > LOADED);
+    let loaded = devices.iter().map(|device| (device.as_str(), rate(device))).filter(|(_, rate)| *rate > MIN_RATE);
     loaded
         .flat_map(|(device, rate)| [offloads(change, device, rate), emulated(change, device, rate)])
         .flatten()
@@ -28,9 +28,9 @@ pub fn find(change: &Change) -> Vec<Finding> {
 }
 
 fn offloads(change: &Change, device: &str, rate: f64) -> Option<Finding> {
-    let said = format!("{OFFLOADS}{device}");
-    // `off [fixed]` is what the card cannot do.
-    let off: Vec<_> = NEEDED.iter().filter(|(name, _)| change.after.value(&said, name) == Some("off")).collect();
+    let output = format!("{OFFLOADS}{device}");
+    // `off [fixed]` means that the card does not support it.
+    let off: Vec<_> = WANTED.iter().filter(|(name, _)| change.after.value(&output, name) == Some("off")).collect();
     if off.is_empty() {
         return None;
     }
@@ -38,10 +38,10 @@ fn offloads(change: &Change, device: &str, rate: f64) -> Option<Finding> {
         off.iter().map(|(name, short)| (*name, format!("{short} on"))).unzip();
     Some(Finding {
         cause: "offloads",
-        sure: Sure::Possible,
+        confidence: Confidence::Possible,
         limits: 0.3,
         seen: format!("{device} carries {rate:.0} packets/s with {} off", names.join(", ")),
-        why: "each segment goes through the stack, the bridge and the ring alone instead of up to 64 KiB at once; small requests \
+        why: "each segment passes through stack, bridge and ring on its own instead of up to 64 KiB at once; small requests \
               gain little"
             .to_owned(),
         change: vec![Remedy::by_hand(format!("ethtool -K {device} {}", words.join(" ")))],
@@ -55,12 +55,12 @@ fn emulated(change: &Change, device: &str, rate: f64) -> Option<Finding> {
     }
     Some(Finding {
         cause: "emulated-card",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 0.8,
         seen: format!("{device} carries {rate:.0} packets/s and is an emulated card (driver {driver})"),
-        why: "the hypervisor's program imitates the hardware of a real card: several exits a packet".to_owned(),
+        why: "the hypervisor emulates the hardware of a real card, which costs several exits per packet".to_owned(),
         change: vec![Remedy::by_hand(
-            "a paravirtual card for this guest: virtio-net (KVM), xen-netfront (Xen), vmxnet3 (ESXi), hv_netvsc (Hyper-V)",
+            "use a paravirtual card for this guest: virtio-net (KVM), xen-netfront (Xen), vmxnet3 (ESXi), hv_netvsc (Hyper-V)",
         )],
     })
 }

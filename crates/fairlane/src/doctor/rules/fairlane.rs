@@ -1,15 +1,15 @@
-//! Fairlane's own backend: its vifs' rates, drops, waits and states.
+//! Fairlane's own backend: the rates, drops, waits and states of its vifs.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot;
 use crate::doctor::view::{Change, percent};
 use fairlane_engine::snapshot::{LinkState, Snapshot, State, VifState};
 use fairlane_policy::units::format_rate;
 
-/// A part of a rate above which the rate is taken for the limit.
+/// Fraction of a rate limit above which it counts as reached.
 const FULL: f64 = 0.95;
 
-/// Vifs and links at their rate, vifs whose frames were dropped or wait for a port that takes none, ports that were disabled.
+/// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port, disabled vifs.
 pub fn find(change: &Change) -> Vec<Finding> {
     let read = |snapshot: &snapshot::Snapshot| serde_json::from_str::<Snapshot>(snapshot.text(snapshot::FAIRLANE)).ok();
     let (Some(before), Some(after)) = (read(change.before), read(change.after)) else { return Vec::new() };
@@ -25,7 +25,7 @@ pub fn find(change: &Change) -> Vec<Finding> {
     findings
 }
 
-/// Bits a second between two counts of bytes, with Ethernet's overhead left out.
+/// Bits per second between two counts of bytes, without Ethernet's overhead.
 fn rate(change: &Change, before: u64, after: u64) -> f64 {
     8.0 * change.rate(after.saturating_sub(before))
 }
@@ -36,7 +36,7 @@ fn capped(change: &Change, before: &VifState, after: &VifState) -> Option<Findin
     let used = rate / most.max(1) as f64;
     (used > FULL).then(|| Finding {
         cause: "vif-rate",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 0.9,
         seen: format!(
             "vif {} sends {:.1} Mbit/s, {} of its max_rate {}",
@@ -45,9 +45,9 @@ fn capped(change: &Change, before: &VifState, after: &VifState) -> Option<Findin
             percent(used),
             format_rate(most)
         ),
-        why: "what is above it waits in the guest's ring".to_owned(),
+        why: "frames above the limit wait in the guest's ring".to_owned(),
         change: vec![Remedy::by_hand(format!(
-            "if the cap is not meant: fairlane ctl set {} max_rate=RATE",
+            "if the limit is not intended: fairlane ctl set {} max_rate=RATE",
             after.name
         ))],
     })
@@ -67,10 +67,10 @@ fn dropping(before: &VifState, after: &VifState) -> Option<Finding> {
     let reasons: Vec<_> = drops.iter().map(|(count, reason)| format!("{count} {reason}")).collect();
     Some(Finding {
         cause: "frames-dropped",
-        sure: Sure::Certain,
+        confidence: Confidence::Certain,
         limits: (lost as f64 / sent.max(1) as f64).max(0.01),
         seen: format!("of {sent} frames that vif {} sent, dropped: {}", after.name, reasons.join(", ")),
-        why: "TCP takes each for congestion, or waits for it to be sent again".to_owned(),
+        why: "TCP treats each drop as congestion, or waits for a retransmission".to_owned(),
         change: vec![Remedy::by_hand("fairlane ctl stats, and fairlane ctl capture VIF FILE to see the frames")],
     })
 }
@@ -79,11 +79,12 @@ fn stalled(before: &VifState, after: &VifState) -> Option<Finding> {
     let port = after.waits_for.as_ref().filter(|port| before.waits_for.as_ref() == Some(port))?;
     (before.port.sent_frames == after.port.sent_frames).then(|| Finding {
         cause: "vif-stalled",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 1.0,
         seen: format!("vif {} waits for {port} and sent no frame meanwhile", after.name),
-        why: "what it waits for takes no frames: a guest whose ring is full, or an uplink that is down".to_owned(),
-        change: vec![Remedy::by_hand(format!("look at {port}: fairlane ctl show, then its guest or its device"))],
+        why: "the port it waits for accepts no frames: a guest whose ring is full, or an uplink that is down"
+            .to_owned(),
+        change: vec![Remedy::by_hand(format!("check {port}: fairlane ctl show, then its guest or its device"))],
     })
 }
 
@@ -91,11 +92,11 @@ fn disabled(vif: &VifState) -> Option<Finding> {
     let State::Disabled { reason } = &vif.port.state else { return None };
     Some(Finding {
         cause: "vif-disabled",
-        sure: Sure::Certain,
+        confidence: Confidence::Certain,
         limits: 1.0,
         seen: format!("vif {} is disabled: {reason}", vif.name),
-        why: "its frontend broke a rule of the ring, so it carries nothing".to_owned(),
-        change: vec![Remedy::by_hand("look at the guest's driver, then start its card again")],
+        why: "its frontend violated the ring protocol, so the vif carries no frames".to_owned(),
+        change: vec![Remedy::by_hand("check the guest's driver, then restart its network card")],
     })
 }
 
@@ -109,7 +110,7 @@ fn full(change: &Change, link: &LinkState, before: &Snapshot, after: &Snapshot) 
     let used = rate / most.max(1) as f64;
     (used > FULL).then(|| Finding {
         cause: "link-rate",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 0.9,
         seen: format!(
             "link {} sends {:.1} Mbit/s, {} of its rate {}",
@@ -118,9 +119,9 @@ fn full(change: &Change, link: &LinkState, before: &Snapshot, after: &Snapshot) 
             percent(used),
             format_rate(most)
         ),
-        why: "the vifs share the link by weight, and each waits for its turn".to_owned(),
+        why: "the vifs share the link by weight, and their frames wait".to_owned(),
         change: vec![Remedy::by_hand(format!(
-            "if the rate is not that of the wire: fairlane ctl set {} rate=RATE; weights say who has more of it",
+            "if the rate is not that of the wire: fairlane ctl set {} rate=RATE; weights decide each vif's share",
             link.name
         ))],
     })

@@ -1,4 +1,4 @@
-//! The rules: each a cause, found in what changed between two snapshots. None reads anything itself.
+//! The rules: each finds one cause in the changes between two snapshots. Rules read nothing else.
 
 mod accept_queue;
 mod acceptor;
@@ -11,12 +11,13 @@ mod ports;
 mod processors;
 mod shaper;
 mod softnet;
+mod starved;
 mod steal;
 mod syn;
 #[cfg(test)]
 mod tests;
 mod time_wait;
-mod waiting;
+
 mod worker;
 mod xen;
 
@@ -26,13 +27,13 @@ use super::view::Change;
 /// A rule.
 type Rule = fn(&Change) -> Vec<Finding>;
 
-/// All of them. A tie in the order of findings is theirs.
+/// All rules. Findings of equal weight keep this order.
 const RULES: [Rule; 18] = [
     accept_queue::find,
     ports::find,
     syn::queue,
     shaper::find,
-    waiting::find,
+    starved::find,
     acceptor::find,
     time_wait::find,
     conntrack::find,
@@ -48,7 +49,7 @@ const RULES: [Rule; 18] = [
     syn::loss,
 ];
 
-/// What limits this machine, the most limiting first.
+/// Finds what limits this machine, the most limiting first.
 pub fn examine(change: &Change) -> Vec<Finding> {
     let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(change)).collect();
     findings.sort_by(|a, b| b.weight().total_cmp(&a.weight()));

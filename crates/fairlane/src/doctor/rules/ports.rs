@@ -1,17 +1,17 @@
-//! Ephemeral ports: a client has so many to one destination, and TIME_WAIT keeps each for a minute.
+//! Ephemeral ports: a client has a limited number per destination, and TIME_WAIT occupies each for a minute.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot::DESTINATIONS;
 use crate::doctor::view::{Change, numbers, percent};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// A wider range that leaves the ports below 10000, where servers listen, alone.
-const WIDE: (u64, u64) = (10_000, 65_535);
+/// A wider range that leaves out the ports below 10000, where servers listen.
+const WIDE_RANGE: (u64, u64) = (10_000, 65_535);
 
-/// Seconds that TIME_WAIT keeps a port (include/net/tcp.h, TCP_TIMEWAIT_LEN), and after which it may be used again where
-/// tcp_tw_reuse allows that (tcp_tw_reuse_delay).
-const KEPT: (f64, f64) = (60.0, 1.0);
+/// Seconds that TIME_WAIT occupies a port (include/net/tcp.h, TCP_TIMEWAIT_LEN), and after which the port may be used again if
+/// tcp_tw_reuse allows it (tcp_tw_reuse_delay).
+const TIME_WAIT: (f64, f64) = (60.0, 1.0);
 
 /// Over half of the ports to one destination in use.
 pub fn find(change: &Change) -> Vec<Finding> {
@@ -24,44 +24,47 @@ pub fn find(change: &Change) -> Vec<Finding> {
         Some(((*remote).to_owned(), count.parse::<u64>().ok()?))
     });
     let Some((remote, used)) = busiest.max_by_key(|(_, count)| *count) else { return Vec::new() };
-    let part = used as f64 / all.max(1) as f64;
-    if part <= 0.5 {
+    let fraction = used as f64 / all.max(1) as f64;
+    if fraction <= 0.5 {
         return Vec::new();
     }
     let remote = destination(&remote);
-    // 1 allows it everywhere, 2 on loopback only (ip-sysctl.rst).
+    // 1 allows reuse everywhere, 2 on loopback only (ip-sysctl.rst).
     let reuse = change.after.number("/proc/sys/net/ipv4/tcp_tw_reuse");
     let loopback = remote.starts_with("127.") || remote.starts_with("[::1]") || remote.starts_with("[::ffff:127.");
     let reused = reuse == Some(1) || reuse == Some(2) && loopback;
-    let (kept, sure, limits) = match reused {
-        true => (KEPT.1, Sure::Possible, 0.3 * part),
-        false => (KEPT.0, if part >= 0.95 { Sure::Certain } else { Sure::Likely }, part),
+    let (kept, confidence, limits) = match reused {
+        true => (TIME_WAIT.1, Confidence::Possible, 0.3 * fraction),
+        false => (TIME_WAIT.0, if fraction >= 0.95 { Confidence::Certain } else { Confidence::Likely }, fraction),
     };
     let mut remedies = Vec::new();
-    if WIDE.1 - WIDE.0 > last.saturating_sub(*first) {
-        remedies.push(Remedy::set("net.ipv4.ip_local_port_range", format!("{} {}", WIDE.0, WIDE.1)));
-        remedies.push(Remedy::by_hand("keep a service's own port out of that range: net.ipv4.ip_local_reserved_ports"));
+    if WIDE_RANGE.1 - WIDE_RANGE.0 > last.saturating_sub(*first) {
+        remedies.push(Remedy::set("net.ipv4.ip_local_port_range", format!("{} {}", WIDE_RANGE.0, WIDE_RANGE.1)));
+        remedies
+            .push(Remedy::by_hand("exclude a service's own port from that range: net.ipv4.ip_local_reserved_ports"));
     }
     if !reused {
         remedies.push(Remedy::set("net.ipv4.tcp_tw_reuse", 1));
     }
-    remedies.push(Remedy::by_hand("keep connections open, or connect from several addresses: each has its own ports"));
+    remedies.push(Remedy::by_hand(
+        "keep connections open, or connect from several addresses, since each has its own ports",
+    ));
     vec![Finding {
         cause: "ports",
-        sure,
+        confidence,
         limits: limits.min(1.0),
-        seen: format!("{used} of {all} local ports to {remote} are in use ({})", percent(part)),
+        seen: format!("{used} of {all} local ports to {remote} are in use ({})", percent(fraction)),
         why: format!(
-            "a connection needs a port that no other to the same address and port has, and the side that closes first keeps \
-             it for {kept} s: no more than {:.0} connections/s can go there for long",
+            "each connection to the same address and port needs its own local port, and the side that closes first keeps it for \
+             {kept} s: at most {:.0} connections/s can be opened for long",
             all as f64 / kept
         ),
         change: remedies,
     }]
 }
 
-/// `0100007F:1F40` as `127.0.0.1:8000`. The address is in words of the machine's byte order (net/ipv4/tcp_ipv4.c,
-/// `get_tcp4_sock`); what is not one stays as it is.
+/// Formats `0100007F:1F40` as `127.0.0.1:8000`. The address consists of words in the machine's byte order (net/ipv4/tcp_ipv4.c,
+/// `get_tcp4_sock`). Other text is returned unchanged.
 fn destination(text: &str) -> String {
     let read = || {
         let (address, port) = text.split_once(':')?;

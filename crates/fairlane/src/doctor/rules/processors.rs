@@ -1,43 +1,43 @@
-//! The processors: one that has all interrupts, or all of them full.
+//! The processors: a single one with all interrupts, or all of them busy.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, Cpu, Thread, percent};
 
-/// One processor with over three times its share of interrupts, soft ones included, or all above 95% busy.
+/// One processor with over three times its share of interrupts, including soft ones, or all above 95% busy.
 pub fn find(change: &Change) -> Vec<Finding> {
     let cpus = change.cpus();
     hot(&cpus).into_iter().chain(full(change, &cpus)).collect()
 }
 
 fn hot(cpus: &[Cpu]) -> Option<Finding> {
-    let (place, hottest) = cpus.iter().enumerate().max_by(|(_, a), (_, b)| a.interrupts.total_cmp(&b.interrupts))?;
+    let (number, hottest) = cpus.iter().enumerate().max_by(|(_, a), (_, b)| a.interrupts.total_cmp(&b.interrupts))?;
     let mean = cpus.iter().map(|cpu| cpu.interrupts).sum::<f64>() / cpus.len() as f64;
-    // With few processors three times the mean is out of reach: there it counts to have nearly all.
+    // With few processors, three times the mean cannot be reached: there, nearly all interrupts on one count.
     let bound = 3.0_f64.min(0.9 * cpus.len() as f64);
     if cpus.len() < 2 || hottest.busy < 0.8 || hottest.interrupts < 0.3 || hottest.interrupts <= bound * mean {
         return None;
     }
     Some(Finding {
         cause: "hot-core",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: hottest.interrupts,
         seen: format!(
-            "processor {place} is {} busy, {} with interrupts; the mean of all is {}",
+            "processor {number} is {} busy, {} with interrupts; the mean of all is {}",
             percent(hottest.busy),
             percent(hottest.interrupts),
             percent(mean)
         ),
-        why: "all packets are received on one processor, whose speed is the limit".to_owned(),
+        why: "all packets are received on one processor, so its speed is the limit".to_owned(),
         change: vec![
-            Remedy::by_hand("more queues for the card (ethtool -L), their interrupts spread (irqbalance)"),
+            Remedy::by_hand("use more queues of the card (ethtool -L), and spread their interrupts (irqbalance)"),
             Remedy::by_hand(
-                "a card of one queue: RPS, echo MASK > /sys/class/net/DEVICE/queues/rx-0/rps_cpus (scaling.rst)",
+                "if the card has one queue: RPS, echo MASK > /sys/class/net/DEVICE/queues/rx-0/rps_cpus (scaling.rst)",
             ),
         ],
     })
 }
 
-/// A machine that is full limits, but that is what a load is for: whatever is narrower stands before it.
+/// A busy machine is a limit, but also the aim of a load, so more specific causes come first.
 fn full(change: &Change, cpus: &[Cpu]) -> Option<Finding> {
     let busy = cpus.iter().map(|cpu| cpu.busy).sum::<f64>() / cpus.len().max(1) as f64;
     if busy <= 0.95 {
@@ -49,10 +49,12 @@ fn full(change: &Change, cpus: &[Cpu]) -> Option<Finding> {
     let most: Vec<_> = threads.iter().take(3).filter(|thread| thread.running > 0.0).map(named).collect();
     Some(Finding {
         cause: "processors",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 0.2,
-        seen: format!("all {} processors are {} busy; most of it: {}", cpus.len(), percent(busy), most.join(", ")),
-        why: "there is no processor time left: more load only makes requests wait".to_owned(),
-        change: vec![Remedy::by_hand("more processors, fewer instructions a request, or less beside the service")],
+        seen: format!("all {} processors are {} busy, mostly with: {}", cpus.len(), percent(busy), most.join(", ")),
+        why: "there is no processor time left, so more load only makes requests wait".to_owned(),
+        change: vec![Remedy::by_hand(
+            "more processors, fewer instructions per request, or less other work on this machine",
+        )],
     })
 }

@@ -1,14 +1,14 @@
-//! A queueing discipline that caps the rate.
+//! A queueing discipline that limits the rate.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot::{QDISCS, Snapshot};
 use crate::doctor::view::{Change, percent};
 use serde::Deserialize;
 
-/// Disciplines that hold packets back to keep a rate or a delay.
+/// Disciplines that delay packets to enforce a rate or a delay.
 const SHAPERS: [&str; 6] = ["tbf", "htb", "hfsc", "cbq", "netem", "cake"];
 
-/// One of them, as `tc -j -s` writes it.
+/// A queueing discipline in the output of `tc -j -s`.
 #[derive(Deserialize)]
 struct Qdisc {
     kind: String,
@@ -31,18 +31,18 @@ struct Qdisc {
 
 #[derive(Default, Deserialize)]
 struct Options {
-    /// Bytes a second.
+    /// Bytes per second.
     #[serde(default)]
     rate: Option<u64>,
 }
 
-/// A shaper that held packets back or dropped them.
+/// A shaper that delayed or dropped packets.
 pub fn find(change: &Change) -> Vec<Finding> {
     let before = read(change.before);
-    read(change.after).iter().filter_map(|after| one(change, &before, after)).collect()
+    read(change.after).iter().filter_map(|after| finding(change, &before, after)).collect()
 }
 
-fn one(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> {
+fn finding(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> {
     let earlier = before.iter().find(|each| (&each.dev, &each.handle) == (&after.dev, &after.handle));
     let grown = |of: fn(&Qdisc) -> u64| of(after).saturating_sub(earlier.map_or(0, of));
     let (held, dropped, packets) =
@@ -52,16 +52,16 @@ fn one(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> {
     }
     let rate = 8.0 * change.rate(grown(|each| each.bytes));
     let used = after.options.rate.map(|limit| rate / (8.0 * limit.max(1) as f64));
-    let part = held as f64 / held.saturating_add(packets).max(1) as f64;
+    let fraction = held as f64 / held.saturating_add(packets).max(1) as f64;
     let limit = used.map_or(String::new(), |used| format!(", {} of its rate", percent(used)));
     Some(Finding {
         cause: "rate-cap",
-        sure: if dropped > 0 || after.backlog > 0 || used.is_some_and(|used| used > 0.8) {
-            Sure::Certain
+        confidence: if dropped > 0 || after.backlog > 0 || used.is_some_and(|used| used > 0.8) {
+            Confidence::Certain
         } else {
-            Sure::Likely
+            Confidence::Likely
         },
-        limits: used.map_or(part, |used| used.min(1.0)),
+        limits: used.map_or(fraction, |used| used.min(1.0)),
         seen: format!(
             "{} on {} held packets back {held} times and dropped {dropped}, {} bytes wait; it passed {:.1} Mbit/s{limit}",
             after.kind,
@@ -69,9 +69,9 @@ fn one(change: &Change, before: &[Qdisc], after: &Qdisc) -> Option<Finding> {
             after.backlog,
             rate / 1e6
         ),
-        why: "the discipline keeps a rate set by an administrator: what is above it waits, then is lost".to_owned(),
+        why: "the discipline enforces an administrator's rate: packets above it wait, and are dropped if the queue is full".to_owned(),
         change: vec![Remedy::by_hand(format!(
-            "if the cap is not meant: tc qdisc show dev {0}, then change its rate, or tc qdisc del dev {0} root",
+            "if the limit is not intended: tc qdisc show dev {0}, then change its rate, or tc qdisc del dev {0} root",
             after.dev
         ))],
     })

@@ -1,9 +1,9 @@
-//! Processor time that the hypervisor gave to others.
+//! Processor time that the hypervisor gave to other guests.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, percent};
 
-/// Over 5% of all processors' time.
+/// Over 5% of the time of all processors.
 pub fn find(change: &Change) -> Vec<Finding> {
     let all = change.all_cpus();
     if all.steal <= 0.05 {
@@ -12,14 +12,14 @@ pub fn find(change: &Change) -> Vec<Finding> {
     let worst = change.cpus().iter().map(|cpu| cpu.steal).fold(0.0, f64::max);
     vec![Finding {
         cause: "steal",
-        sure: Sure::Certain,
+        confidence: Confidence::Certain,
         limits: all.steal,
-        seen: format!("{} of the processors' time stolen, {} of the worst one's", percent(all.steal), percent(worst)),
-        why: "this guest had work and the hypervisor ran others: packets and acknowledgements wait for its next turn"
+        seen: format!("{} of the processors' time stolen, {} on the worst processor", percent(all.steal), percent(worst)),
+        why: "this guest was runnable while the hypervisor ran others, so packets and acknowledgements wait for its next turn"
             .to_owned(),
         change: vec![
-            Remedy::by_hand("on the host: fewer virtual processors a core, or this guest's pinned to cores of its own"),
-            Remedy::by_hand("on a Xen host with the credit scheduler: xl sched-credit -s -t 5, a shorter slice"),
+            Remedy::by_hand("on the host: fewer virtual processors per core, or pin this guest to its own cores"),
+            Remedy::by_hand("on a Xen host with the credit scheduler: a shorter slice, xl sched-credit -s -t 5"),
         ],
     }]
 }

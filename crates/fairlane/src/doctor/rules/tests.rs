@@ -1,7 +1,7 @@
-//! Each rule on what machines print, and all of them on rubbish.
+//! Each rule on recorded output of machines, and all of them on random text.
 
 use super::examine;
-use crate::doctor::finding::{Finding, Sure};
+use crate::doctor::finding::{Confidence, Finding};
 use crate::doctor::snapshot::{
     DESTINATIONS, DRIVER, FAIRLANE, LISTENERS, NETBACK, OFFLOADS, QDISCS, Snapshot, THREADS, XEN_CREDIT, XEN_DOMAINS,
     XEN_INFO,
@@ -9,7 +9,7 @@ use crate::doctor::snapshot::{
 use crate::doctor::view::Change;
 use proptest::prelude::*;
 
-/// What is found where these texts stood before and those after, a second later.
+/// The findings for two snapshots with these texts, a second apart.
 fn found(before: &[(&str, &str)], after: &[(&str, &str)]) -> Vec<Finding> {
     let snapshot = |texts: &[(&str, &str)]| {
         let mut snapshot = Snapshot::default();
@@ -31,18 +31,18 @@ const NETSTAT: &str = "/proc/net/netstat";
 const SNMP: &str = "/proc/net/snmp";
 
 #[test]
-fn nothing_is_found_where_nothing_is() {
+fn empty_snapshots_cause_no_finding() {
     assert_eq!(found(&[], &[]), []);
 }
 
 #[test]
-fn what_grew_before_does_not_count() {
+fn unchanged_counters_cause_no_finding() {
     let counted = [(NETSTAT, "TcpExt: ListenOverflows ListenDrops\nTcpExt: 7 7\n")];
     assert_eq!(found(&counted, &counted), []);
 }
 
 #[test]
-fn a_backlog_cut_down_by_somaxconn_is_told_from_a_short_one() {
+fn a_backlog_cut_to_somaxconn_is_distinguished_from_a_short_one() {
     let before = [(NETSTAT, "TcpExt: ListenOverflows ListenDrops\nTcpExt: 0 0\n")];
     let mut after = vec![
         (NETSTAT, "TcpExt: ListenOverflows ListenDrops\nTcpExt: 30 30\n"),
@@ -51,17 +51,20 @@ fn a_backlog_cut_down_by_somaxconn_is_told_from_a_short_one() {
         ("/proc/sys/net/core/somaxconn", "128\n"),
     ];
     let finding = first("accept-queue", &before, &after);
-    assert!(finding.sure == Sure::Certain && finding.limits > 0.9 && finding.seen.contains("30% lost"), "{finding:?}");
+    assert!(
+        finding.confidence == Confidence::Certain && finding.limits > 0.9 && finding.seen.contains("30% lost"),
+        "{finding:?}"
+    );
     assert_eq!(finding.change[0].text, "sysctl -w net.core.somaxconn=4096");
     after[3].1 = "4096\n";
     assert!(first("accept-queue", &before, &after).change[0].setting.is_none());
-    // Two thirds full, and nothing lost yet.
+    // Two thirds full, without losses yet.
     let waiting = [(LISTENERS, "LISTEN 86 128 0.0.0.0:80 0.0.0.0:*\n")];
-    assert_eq!(first("accept-queue", &[], &waiting).sure, Sure::Possible);
+    assert_eq!(first("accept-queue", &[], &waiting).confidence, Confidence::Possible);
 }
 
 #[test]
-fn a_full_syn_queue_without_cookies_wants_them() {
+fn a_full_syn_queue_without_cookies_suggests_cookies() {
     let after = [
         (NETSTAT, "TcpExt: TCPReqQFullDrop TCPReqQFullDoCookies\nTcpExt: 50 0\n"),
         ("/proc/sys/net/ipv4/tcp_syncookies", "0\n"),
@@ -71,9 +74,9 @@ fn a_full_syn_queue_without_cookies_wants_them() {
 }
 
 #[test]
-fn syns_sent_again_are_an_effect() {
+fn retransmitted_syns_are_found_above_one_percent() {
     let after = [(NETSTAT, "TcpExt: TCPSynRetrans\nTcpExt: 3\n"), (SNMP, "Tcp: ActiveOpens\nTcp: 100\n")];
-    assert_eq!(first("syn-loss", &[], &after).sure, Sure::Likely);
+    assert_eq!(first("syn-loss", &[], &after).confidence, Confidence::Likely);
     assert_eq!(found(&[], &[(NETSTAT, "TcpExt: TCPSynRetrans\nTcpExt: 1\n"), after[1]]), []);
 }
 
@@ -82,44 +85,44 @@ fn ports_run_out_to_one_destination() {
     let mut after =
         vec![("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"), (DESTINATIONS, "A 0100007F:1F40 27000\n")];
     let finding = first("ports", &[], &after);
-    assert_eq!(finding.sure, Sure::Certain);
+    assert_eq!(finding.confidence, Confidence::Certain);
     assert!(finding.seen.contains("127.0.0.1:8000") && finding.why.contains("471 connections/s"), "{finding:?}");
     assert_eq!(finding.change[0].text, "sysctl -w 'net.ipv4.ip_local_port_range=10000 65535'");
     after[1].1 = "A 00000000000000000000000001000000:0050 20000\n";
     let finding = first("ports", &[], &after);
-    assert!(finding.sure == Sure::Likely && finding.seen.contains("[::1]:80"), "{finding:?}");
+    assert!(finding.confidence == Confidence::Likely && finding.seen.contains("[::1]:80"), "{finding:?}");
     after[1].1 = "A 0100007F:1F40 14000\n";
     assert_eq!(found(&[], &after), []);
-    // On loopback they are used again after a second, as the kernel is by default.
+    // By default, the kernel reuses ports on loopback after a second.
     after.push(("/proc/sys/net/ipv4/tcp_tw_reuse", "2"));
     after[1].1 = "A 0100007F:1F40 28000\n";
-    assert_eq!(first("ports", &[], &after).sure, Sure::Possible);
+    assert_eq!(first("ports", &[], &after).confidence, Confidence::Possible);
     after[1].1 = "A 0100000A:1F40 28000\n";
-    assert_eq!(first("ports", &[], &after).sure, Sure::Certain);
+    assert_eq!(first("ports", &[], &after).confidence, Confidence::Certain);
 }
 
 #[test]
-fn tables_that_fill_are_found() {
+fn full_tables_are_found() {
     let after = [
         ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "1000"),
         ("/proc/net/sockstat", "sockets: used 15\nTCP: inuse 1 orphan 0 tw 900 alloc 1 mem 83\n"),
     ];
-    assert_eq!(first("time-wait", &[], &after).sure, Sure::Possible);
+    assert_eq!(first("time-wait", &[], &after).confidence, Confidence::Possible);
     let table =
         [("/proc/sys/net/netfilter/nf_conntrack_max", "1000"), ("/proc/sys/net/netfilter/nf_conntrack_count", "800")];
-    assert_eq!(first("conntrack", &[], &table).sure, Sure::Possible);
+    assert_eq!(first("conntrack", &[], &table).confidence, Confidence::Possible);
     let dropped = [("/proc/net/stat/nf_conntrack", "entries drop early_drop\n0a 10 0\n0a 01 0\n")];
     let finding = first("conntrack", &[], &dropped);
-    assert!(finding.sure == Sure::Certain && finding.seen.contains("17 packets dropped"), "{finding:?}");
+    assert!(finding.confidence == Confidence::Certain && finding.seen.contains("17 packets dropped"), "{finding:?}");
 }
 
 #[test]
-fn a_backlog_counter_may_wrap() {
+fn backlog_counters_may_wrap_around() {
     let before = [("/proc/net/softnet_stat", "00000000 fffffffe 00000000\n00000000 00000000 00000000\n")];
     let after = [("/proc/net/softnet_stat", "00000064 00000003 00000000\n00000000 00000000 00000002\n")];
     let finding = first("backlog", &before, &after);
     assert!(finding.seen.starts_with("5 packets dropped (5.0%)"), "{finding:?}");
-    assert!(found(&before, &after)[1].seen.contains("2 rounds"), "{:?}", found(&before, &after));
+    assert!(found(&before, &after)[1].seen.contains("2 polling rounds"), "{:?}", found(&before, &after));
 }
 
 #[test]
@@ -128,27 +131,27 @@ fn stolen_time_and_a_hot_core_are_found() {
     let after =
         [("/proc/stat", "cpu  60 0 0 80 0 0 0 60 0 0\ncpu0 10 0 0 40 0 0 0 50 0 0\ncpu1 50 0 0 40 0 0 0 10 0 0\n")];
     let finding = first("steal", &before, &after);
-    assert!(finding.seen.starts_with("30% of the processors' time stolen, 50% of"), "{finding:?}");
+    assert!(finding.seen.starts_with("30% of the processors' time stolen, 50% on"), "{finding:?}");
     let after = [("/proc/stat", "cpu0 20 0 0 0 0 0 80 0 0 0\ncpu1 20 0 0 79 0 0 1 0 0 0\n")];
     assert!(first("hot-core", &before, &after).seen.starts_with("processor 0 is 100% busy, 80%"));
 }
 
 #[test]
-fn a_starved_server_names_who_runs_beside_it() {
+fn a_starved_server_names_the_threads_beside_it() {
     let listeners = (LISTENERS, "LISTEN 0 128 *:80 *:* users:((\"nginx\",pid=7,fd=5),(\"nginx\",pid=8,fd=5))");
     let before = [(THREADS, "7 7 1 0 0 0 nginx\n8 8 0 0 0 0 nginx\n9 9 1 0 0 0 hog\n10 10 0 0 0 0 other\n")];
     let threads =
         "7 7 1 300000000 600000000 20 nginx\n8 8 0 0 0 0 nginx\n9 9 1 700000000 0 0 hog\n10 10 0 900000000 0 0 other\n";
     let finding = first("starved", &before, &[listeners, (THREADS, threads)]);
     assert!(
-        finding.seen.contains("waited 60% of the time, 30.0 ms a turn") && finding.seen.ends_with("hog (9, 70%)"),
+        finding.seen.contains("waited 60% of the time, 30.0 ms per turn") && finding.seen.ends_with("hog (9, 70%)"),
         "{finding:?}"
     );
     assert!((finding.limits - 0.6).abs() < 1e-9);
 }
 
 #[test]
-fn pressure_speaks_where_servers_are_not_known() {
+fn pressure_is_found_if_no_server_is_known() {
     let pressure =
         |total: u64| format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 total=0\n");
     let finding =
@@ -157,7 +160,7 @@ fn pressure_speaks_where_servers_are_not_known() {
 }
 
 #[test]
-fn one_acceptor_is_found_and_evenly_spread_ones_are_not() {
+fn a_single_acceptor_is_found_but_not_evenly_busy_ones() {
     let cpus = ("/proc/stat", "cpu0 1 0 0 1 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0\n");
     let opened = (SNMP, "Tcp: PassiveOpens\nTcp: 5000\n");
     let listeners = (LISTENERS, "LISTEN 0 128 *:80 *:* users:((\"java\",pid=7,fd=5))\n");
@@ -170,32 +173,32 @@ fn one_acceptor_is_found_and_evenly_spread_ones_are_not() {
 }
 
 #[test]
-fn a_busy_worker_is_named_for_what_it_is() {
+fn a_busy_worker_is_described() {
     let before = [(THREADS, "7 7 1 0 0 0 vhost-1234\n")];
     let finding = first("worker", &before, &[(THREADS, "7 7 1 950000000 0 1 vhost-1234\n")]);
     assert!(finding.why.contains("vhost-net"), "{finding:?}");
 }
 
 #[test]
-fn a_shaper_that_holds_back_is_found() {
+fn a_shaper_that_delays_packets_is_found() {
     let qdisc = |bytes: u64, overlimits: u64, backlog: u64| {
         format!(
             r#"[{{"kind":"tbf","handle":"1:","dev":"eth0","options":{{"rate":1000000}},"bytes":{bytes},"packets":{bytes},"drops":0,"overlimits":{overlimits},"backlog":{backlog}}}]"#
         )
     };
     let finding = first("rate-cap", &[(QDISCS, &qdisc(0, 0, 0))], &[(QDISCS, &qdisc(970_000, 50, 900))]);
-    assert!(finding.sure == Sure::Certain && finding.seen.contains("97% of its rate"), "{finding:?}");
+    assert!(finding.confidence == Confidence::Certain && finding.seen.contains("97% of its rate"), "{finding:?}");
     assert_eq!(found(&[(QDISCS, &qdisc(0, 50, 0))], &[(QDISCS, &qdisc(900_000, 50, 0))]), []);
 }
 
 #[test]
-fn a_xen_host_is_understood() {
+fn causes_on_a_xen_host_are_found() {
     let ring = format!("{NETBACK}/vif1.0/io_ring_q0");
     let text = "Queue 0\nTX: nr_ents 256\nNAPI state: 1 NAPI weight: 64 TX queue len 0\n\
                 Credit timer_pending: 1, credit: 62500, usec: 50000\nremaining: 0, expires: 1, now: 2\n";
     let finding = first("vif-rate", &[(&ring, text)], &[(&ring, text)]);
     assert!(
-        finding.sure == Sure::Certain
+        finding.confidence == Confidence::Certain
             && finding.seen.starts_with("vif1.0 has used up its credit and waits (10.0 Mbit/s)"),
         "{finding:?}"
     );
@@ -205,7 +208,7 @@ fn a_xen_host_is_understood() {
         format!("Name ID Mem VCPUs State Time(s)\nDomain-0 0 1024 1 r----- {dom0}\nguest 1 256 2 -b---- {guest}\n")
     };
     let busy = [(XEN_DOMAINS, &*domains(10.98, 5.6))];
-    assert_eq!(first("dom0", &[(XEN_DOMAINS, &domains(10.0, 5.0))], &busy).sure, Sure::Likely);
+    assert_eq!(first("dom0", &[(XEN_DOMAINS, &domains(10.0, 5.0))], &busy).confidence, Confidence::Likely);
     let credit = [
         (XEN_DOMAINS, &*domains(10.5, 6.1)),
         (XEN_INFO, "nr_cpus                : 2\nxen_scheduler          : credit\n"),
@@ -213,7 +216,7 @@ fn a_xen_host_is_understood() {
     ];
     let finding = first("slice", &[(XEN_DOMAINS, &domains(10.0, 5.0))], &credit);
     assert!(
-        finding.sure == Sure::Likely && finding.seen.contains("3 virtual processors on 2, 80% used"),
+        finding.confidence == Confidence::Likely && finding.seen.contains("3 virtual processors on 2, 80% used"),
         "{finding:?}"
     );
 }
@@ -227,7 +230,7 @@ fn exits_to_an_emulated_device_are_found() {
 }
 
 #[test]
-fn a_card_is_judged_by_its_offloads_and_driver() {
+fn missing_offloads_and_emulated_cards_are_found() {
     let (features, driver) = (format!("{OFFLOADS}eth0"), format!("{DRIVER}eth0"));
     let heads = "Inter-| Receive | Transmit\n face | ...\n";
     let (zero, loaded) =
@@ -244,7 +247,7 @@ fn a_card_is_judged_by_its_offloads_and_driver() {
 }
 
 #[test]
-fn a_backend_of_ours_is_asked() {
+fn causes_in_fairlanes_own_backend_are_found() {
     let state = |sent: u64, drops: &str, waits: &str| {
         let port = format!(
             r#""sent_frames":{sent},"sent_bytes":{sent},"received_frames":0,"received_bytes":{sent},"drops":{{{drops}}}"#
@@ -263,14 +266,14 @@ fn a_backend_of_ours_is_asked() {
         &[(FAIRLANE, &state(0, "", "null"))],
         &[(FAIRLANE, &state(100, r#""spoofed":50"#, "null"))],
     );
-    assert!(finding.sure == Sure::Certain && finding.seen.ends_with("50 spoofed"), "{finding:?}");
+    assert!(finding.confidence == Confidence::Certain && finding.seen.ends_with("50 spoofed"), "{finding:?}");
     let finding =
         first("vif-stalled", &[(FAIRLANE, &state(7, "", r#""other""#))], &[(FAIRLANE, &state(7, "", r#""other""#))]);
     assert!(finding.seen.starts_with("vif web waits for other"), "{finding:?}");
 }
 
-/// A text that looks a little like what one of the sources prints.
-fn rubbish() -> impl Strategy<Value = String> {
+/// Random text with some of the words that the sources print.
+fn random_text() -> impl Strategy<Value = String> {
     let words = prop_oneof![
         "[a-z_]{0,12}",
         any::<u64>().prop_map(|number| number.to_string()),
@@ -308,7 +311,7 @@ fn rubbish() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_rule_panic(texts in prop::collection::vec((rubbish(), rubbish()), 24), seconds in 0.001..1e6f64) {
+    fn no_text_causes_a_panic(texts in prop::collection::vec((random_text(), random_text()), 24), seconds in 0.001..1e6f64) {
         let ring = format!("{NETBACK}/vif1.0/io_ring_q0");
         let names = [
             NETSTAT, SNMP, "/proc/net/sockstat", "/proc/net/softnet_stat", "/proc/net/dev", "/proc/net/stat/nf_conntrack",

@@ -1,6 +1,6 @@
 //! The table of TIME_WAIT sockets.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, percent};
 
 const MOST: &str = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
@@ -10,16 +10,16 @@ pub fn find(change: &Change) -> Vec<Finding> {
     let overflows = change.grown("TcpExt", "TCPTimeWaitOverflow");
     let most = change.after.number(MOST).unwrap_or(0);
     let held = change.after.field("/proc/net/sockstat", "TCP", "tw").unwrap_or(0);
-    let part = held as f64 / most.max(1) as f64;
-    if overflows == 0 && (most == 0 || part <= 0.8) {
+    let fraction = held as f64 / most.max(1) as f64;
+    if overflows == 0 && (most == 0 || fraction <= 0.8) {
         return Vec::new();
     }
     vec![Finding {
         cause: "time-wait",
-        sure: if overflows > 0 { Sure::Likely } else { Sure::Possible },
+        confidence: if overflows > 0 { Confidence::Likely } else { Confidence::Possible },
         limits: 0.1,
-        seen: format!("{held} of {most} TIME_WAIT sockets ({}), {overflows} more did not fit", percent(part)),
-        why: "a connection that ends without its TIME_WAIT may have late segments taken for a new one's, and is reset"
+        seen: format!("{held} of {most} TIME_WAIT sockets ({}), {overflows} more did not fit", percent(fraction)),
+        why: "without TIME_WAIT, late segments of a closed connection may be taken for those of a new one, which is reset"
             .to_owned(),
         change: vec![Remedy::set("net.ipv4.tcp_max_tw_buckets", most.saturating_mul(2).clamp(65_536, 1 << 20))],
     }]

@@ -1,54 +1,54 @@
-//! A thread of the network path that fills its processor: a virtual card's, a switch's, a soft interrupt's.
+//! A thread of the network path that fills its processor: of a virtual card, a switch, or a soft interrupt.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, Thread, percent};
 
-/// Threads by the beginning of their name: what they are, and what to do.
+/// Threads by prefix of their name: what they are, and what to do.
 const WORKERS: [(&str, &str, &str); 6] = [
     (
         "vhost-",
         "the thread that carries a KVM guest's packets (vhost-net)",
-        "give the guest's card several queues (queues=N in the host's -netdev, ethtool -L in the guest): a thread each",
+        "give the guest's card several queues (queues=N in the host's -netdev, ethtool -L in the guest), each with its own thread",
     ),
     (
         "vif",
         "the thread that carries a Xen guest's packets (netback)",
-        "give the guest's card several queues (modprobe xen-netback max_queues=N): a thread each; pin dom0's processors",
+        "give the guest's card several queues (modprobe xen-netback max_queues=N), each with its own thread; pin dom0's processors",
     ),
     (
         "ovs-vswitchd",
-        "Open vSwitch's program: packets of flows that its kernel module does not know go through it, one a connection",
-        "fewer rules that look at ports, so that one flow covers many connections; or a Linux bridge",
+        "Open vSwitch's daemon, which handles packets of flows that its kernel module does not know, one per connection",
+        "use fewer rules that match ports, so that one flow covers many connections, or a Linux bridge",
     ),
     (
         "ksoftirqd/",
-        "the kernel's receiving work of one processor, too much for interrupts alone",
+        "the kernel's receive processing of one processor, when it is too much for soft interrupts",
         "spread receiving over processors: more queues (ethtool -L), irqbalance, or RPS (scaling.rst)",
     ),
     (
         "fairlane-worker",
         "a worker of Fairlane's backend",
-        "put guests on a second link of the policy: a worker each, on a core of its own (cpu = N)",
+        "move guests to a second link of the policy: each link has its own worker, on its own core (cpu = N)",
     ),
     (
         "pmd-",
         "a polling thread of Open vSwitch with DPDK, which always fills its processor",
-        "ovs-appctl dpif-netdev/pmd-stats-show tells whether it had idle cycles",
+        "ovs-appctl dpif-netdev/pmd-stats-show shows whether it had idle cycles",
     ),
 ];
 
-/// Any that runs, or runs and waits, over 90% of the time.
+/// Any of these threads that runs over 90% of the time.
 pub fn find(change: &Change) -> Vec<Finding> {
     let busy = |thread: &&Thread| thread.running > 0.9;
     let finding = |thread: Thread| {
         let (start, what, remedy) = WORKERS.iter().find(|(start, ..)| thread.name.starts_with(start))?;
         Some(Finding {
             cause: "worker",
-            // A poller is busy whatever there is to do.
-            sure: if *start == "pmd-" { Sure::Possible } else { Sure::Likely },
+            // A polling thread is always busy.
+            confidence: if *start == "pmd-" { Confidence::Possible } else { Confidence::Likely },
             limits: if *start == "pmd-" { 0.2 } else { 0.8 },
             seen: format!("{} ran {} of the time on processor {}", thread.name, percent(thread.running), thread.cpu),
-            why: format!("it is {what}, and one processor's speed is its limit"),
+            why: format!("it is {what}, and the speed of one processor is its limit"),
             change: vec![Remedy::by_hand(*remedy)],
         })
     };

@@ -1,11 +1,11 @@
-//! A Xen host's processors: dom0 short of them, and a scheduler with a long slice.
+//! The processors of a Xen host: too few for dom0, or a scheduler with a long time slice.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot::{Snapshot, XEN_CREDIT, XEN_DOMAINS, XEN_INFO};
 use crate::doctor::view::{Change, percent};
 use std::collections::BTreeMap;
 
-/// dom0 above 95% of its virtual processors, or guests that share processors in slices of 30 ms.
+/// dom0 above 95% of its virtual processors, or guests that share processors in time slices of 30 ms or more.
 pub fn find(change: &Change) -> Vec<Finding> {
     let (before, after) = (domains(change.before), domains(change.after));
     let busy = |(name, (cpus, seconds)): (&String, &(u64, f64))| {
@@ -16,25 +16,25 @@ pub fn find(change: &Change) -> Vec<Finding> {
     busy.iter().filter_map(dom0).chain(slice(change, &busy)).collect()
 }
 
-/// A domain, its processors, and how many of them it used.
+/// A domain, its number of virtual processors, and how many of them it used.
 type Busy = (String, u64, f64);
 
 fn dom0((name, cpus, used): &Busy) -> Option<Finding> {
-    let part = used / (*cpus).max(1) as f64;
-    if name != "Domain-0" || part <= 0.95 {
+    let fraction = used / (*cpus).max(1) as f64;
+    if name != "Domain-0" || fraction <= 0.95 {
         return None;
     }
     Some(Finding {
         cause: "dom0",
-        sure: Sure::Likely,
+        confidence: Confidence::Likely,
         limits: 0.9,
-        seen: format!("dom0 used {} of its {cpus} virtual processors", percent(part)),
-        why: "every packet of every guest goes through dom0's netback".to_owned(),
+        seen: format!("dom0 used {} of its {cpus} virtual processors", percent(fraction)),
+        why: "every packet of every guest passes through netback in dom0".to_owned(),
         change: vec![
             Remedy::by_hand(
-                "more processors for dom0, of its own: dom0_max_vcpus=N dom0_vcpus_pin on the hypervisor's line",
+                "give dom0 more processors of its own: dom0_max_vcpus=N dom0_vcpus_pin on the hypervisor's command line",
             ),
-            Remedy::by_hand("a driver domain on processors of its own for the network"),
+            Remedy::by_hand("a driver domain for the network, with its own processors"),
         ],
     })
 }
@@ -52,23 +52,25 @@ fn slice(change: &Change, busy: &[Busy]) -> Option<Finding> {
     }
     Some(Finding {
         cause: "slice",
-        sure: if share > 0.7 { Sure::Likely } else { Sure::Possible },
+        confidence: if share > 0.7 { Confidence::Likely } else { Confidence::Possible },
         limits: share.clamp(0.05, 0.8),
         seen: format!(
-            "scheduler credit with a slice of {slice} ms, {virtual_cpus} virtual processors on {physical}, {} used",
+            "credit scheduler with a time slice of {slice} ms, {virtual_cpus} virtual processors on {physical}, {} used",
             percent(share)
         ),
-        why: "a guest that wakes up may wait a slice for each that runs before it: round trips lengthen in such steps"
+        why: "a guest that wakes up may wait one slice for each guest that runs before it, which lengthens round trips"
             .to_owned(),
         change: vec![
             Remedy::by_hand("xl sched-credit -s -t 5"),
-            Remedy::by_hand("pin guests that answer requests to processors of their own: cpus= in xl, or xl vcpu-pin"),
-            Remedy::by_hand("Fairlane's early_ack hides the waits from senders of streams"),
+            Remedy::by_hand(
+                "pin guests that answer requests to their own processors: cpus= in the xl configuration, or xl vcpu-pin",
+            ),
+            Remedy::by_hand("Fairlane's early_ack hides these waits from senders of bulk data"),
         ],
     })
 }
 
-/// Domains by name: virtual processors and seconds of processor time. (`Name ID Mem VCPUs State Time(s)`)
+/// Domains by name, with virtual processors and seconds of processor time (`Name ID Mem VCPUs State Time(s)`).
 fn domains(snapshot: &Snapshot) -> BTreeMap<String, (u64, f64)> {
     let line = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();

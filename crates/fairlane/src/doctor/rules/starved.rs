@@ -1,14 +1,14 @@
-//! A server that has work and waits for a processor.
+//! A server that is runnable but waits for a processor.
 
-use crate::doctor::finding::{Finding, Remedy, Sure};
+use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::snapshot::Snapshot;
 use crate::doctor::view::{Change, Thread, percent};
 use std::collections::BTreeSet;
 
-/// Where the kernel says how long some task waited for a processor (accounting/psi.rst).
+/// How long some task waited for a processor (accounting/psi.rst).
 const PRESSURE: &str = "/proc/pressure/cpu";
 
-/// A thread of a listening process that waited over a tenth of the time; where none is known, any task over half of it.
+/// A thread of a listening process that waited over a tenth of the time; if no such thread is known, any task that waited over half.
 pub fn find(change: &Change) -> Vec<Finding> {
     let servers: BTreeSet<u32> = change.after.listeners().into_iter().flat_map(|listener| listener.processes).collect();
     let threads = change.threads();
@@ -21,20 +21,20 @@ pub fn find(change: &Change) -> Vec<Finding> {
 }
 
 fn pressure(change: &Change) -> Option<Finding> {
-    // Microseconds, as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+    // In microseconds: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
     let total = |snapshot: &Snapshot| {
         let line = snapshot.text(PRESSURE).lines().find(|line| line.starts_with("some"))?;
         line.split_once("total=")?.1.trim().parse::<u64>().ok()
     };
-    let part = change.rate(total(change.after)?.saturating_sub(total(change.before)?)) / 1e6;
-    (part > 0.5).then(|| Finding {
+    let fraction = change.rate(total(change.after)?.saturating_sub(total(change.before)?)) / 1e6;
+    (fraction > 0.5).then(|| Finding {
         cause: "pressure",
-        sure: Sure::Possible,
-        limits: 0.3 * part,
-        seen: format!("some task could run and waited for a processor {} of the time (pressure/cpu)", percent(part)),
-        why: "if it is the server, its connections wait as well".to_owned(),
+        confidence: Confidence::Possible,
+        limits: 0.3 * fraction,
+        seen: format!("some runnable task waited for a processor {} of the time (pressure/cpu)", percent(fraction)),
+        why: "if that task is the server, its connections wait as well".to_owned(),
         change: vec![Remedy::by_hand(
-            "run the doctor as root: it then knows which threads are the servers', and names them",
+            "run the doctor as root: then it can tell which threads belong to servers, and names them",
         )],
     })
 }
@@ -50,10 +50,10 @@ fn starved(threads: &[Thread], worst: &Thread) -> Finding {
     let others = if others.is_empty() { "its own other threads".to_owned() } else { others.join(", ") };
     Finding {
         cause: "starved",
-        sure: Sure::Certain,
+        confidence: Confidence::Certain,
         limits: worst.waiting.min(1.0),
         seen: format!(
-            "thread {} of server {} could run and waited {} of the time, {:.1} ms a turn, and ran {}; beside it on processor \
+            "thread {} of server {} was runnable but waited {} of the time, {:.1} ms per turn, and ran {}; beside it on processor \
              {}: {others}",
             worst.name,
             worst.process,
@@ -62,13 +62,13 @@ fn starved(threads: &[Thread], worst: &Thread) -> Finding {
             percent(worst.running),
             worst.cpu
         ),
-        why: "connections wait while the scheduler runs others; the waits come in steps of its slice".to_owned(),
+        why: "connections wait while the scheduler runs other threads, one time slice or more".to_owned(),
         change: vec![
             Remedy::by_hand(format!(
-                "give the server a processor of its own: taskset -pc CPU {}, or a cpuset",
+                "give the server its own processor: taskset -pc CPU {}, or a cpuset",
                 worst.process
             )),
-            Remedy::by_hand("move or lower what runs beside it: renice -n 10 -p PROCESS"),
+            Remedy::by_hand("move the others, or lower their priority: renice -n 10 -p PROCESS"),
         ],
     }
 }

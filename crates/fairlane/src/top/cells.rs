@@ -9,7 +9,7 @@ use fairlane_report::text::table;
 pub const LINK_HEAD: [&str; 7] = ["link", "scheduler", "rate", "out", "used", "in", "uplink"];
 /// Which of them align to the right.
 pub const LINK_RIGHT: [bool; 7] = [false, false, true, true, true, true, false];
-/// Names of the vifs' columns; `due` is the share that the weight says.
+/// Names of the vifs' columns; `due` is the share that the weight gives.
 pub const VIF_HEAD: [&str; 10] =
     ["vif", "link", "state", "sent", "received", "share", "due", "drops/s", "p50 <", "p99 <"];
 /// Which of them align to the right.

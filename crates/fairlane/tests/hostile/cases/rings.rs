@@ -1,12 +1,12 @@
-//! Rings that lie.
+//! Attacks with invalid rings.
 
 use super::super::attack::{Attacker, Card, SIZE};
 use crate::frontend::*;
 
-/// Where an indirect table is, away from all buffers.
+/// Address of an indirect table, away from all buffers.
 const TABLE: u64 = BUFFERS + (4 << 20);
 
-/// Receive chains of descriptors without a byte, round the whole table.
+/// Receive chains of empty descriptors, through the whole descriptor table.
 pub fn empty_receive_buffers(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     for index in 0..SIZE {
@@ -18,7 +18,7 @@ pub fn empty_receive_buffers(attacker: &Attacker) -> Card {
     card
 }
 
-/// As many receive chains as there may be, each of which is the same table of as many descriptors as there may be.
+/// The largest number of receive chains, all with the same indirect table of the largest size.
 pub fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let entry = |at: u32| descriptor(GUEST + BUFFERS, 0, WRITE | NEXT, (at + 1) as u16);
@@ -32,34 +32,34 @@ pub fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
     card
 }
 
-/// A frame of descriptors without a byte.
+/// A frame of empty descriptors.
 pub fn empty_frames(attacker: &Attacker) -> Card {
-    transmits(attacker, RICH, |card| {
+    transmit(attacker, RICH, |card| {
         (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 0, NEXT, (index + 1) % SIZE));
     })
 }
 
 pub fn indirect_not_negotiated(attacker: &Attacker) -> Card {
-    transmits(attacker, RICH & !F_INDIRECT, |card| {
+    transmit(attacker, RICH & !F_INDIRECT, |card| {
         card.write(TABLE, &descriptor(GUEST + BUFFERS, 100, 0, 0));
         card.descriptor(1, 0, TABLE, 16, INDIRECT, 0);
     })
 }
 
-pub fn chain_in_a_circle(attacker: &Attacker) -> Card {
-    transmits(attacker, RICH, |card| {
+pub fn circular_chain(attacker: &Attacker) -> Card {
+    transmit(attacker, RICH, |card| {
         (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 1, NEXT, (index + 1) % SIZE));
     })
 }
 
-pub fn index_that_runs(attacker: &Attacker) -> Card {
-    transmits(attacker, RICH, |card| card.set_available(1, 0x7000))
+pub fn index_too_far_ahead(attacker: &Attacker) -> Card {
+    transmit(attacker, RICH, |card| card.set_available(1, 0x7000))
 }
 
-/// Makes available what `writes` has put at descriptor 0 of the transmit queue, and waits for the verdict.
-fn transmits(attacker: &Attacker, features: u64, writes: impl FnOnce(&mut Frontend)) -> Card {
+/// Posts the chain that `write` has put at descriptor 0 of the transmit queue, and waits for the backend's error.
+fn transmit(attacker: &Attacker, features: u64, write: impl FnOnce(&mut Frontend)) -> Card {
     let mut card = attacker.connect(features);
-    writes(&mut card.frontend);
+    write(&mut card.frontend);
     card.frontend.push(1, 0);
     card.frontend.kick(1);
     attacker.await_verdict(&card);

@@ -1,4 +1,4 @@
-//! The real binary, in a directory of its own.
+//! Runs the real binary in a temporary directory.
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A policy of one vif on a wire.
+/// A policy with one vif on a link with a wire.
 pub const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
 name = "near"
@@ -24,62 +24,62 @@ weight = 30
 min_rate = "20Mbit/s"
 "#;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, PartialEq)]
-pub struct Ran {
+pub struct Outcome {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl From<Output> for Ran {
-    fn from(output: Output) -> Ran {
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Outcome {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Outcome { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 }
 
-/// That a run did what it was told and printed this.
+/// Asserts that a run succeeded and printed `out`.
 #[track_caller]
-pub fn assert_done(ran: &Ran, out: &str) {
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), out, ""));
+pub fn assert_done(outcome: &Outcome, out: &str) {
+    assert_eq!((outcome.code, outcome.out.as_str(), outcome.err.as_str()), (Some(0), out, ""));
 }
 
-/// That a run ended with this status and these lines on standard error.
+/// Asserts that a run failed with this status, and with `err` on standard error.
 #[track_caller]
-pub fn assert_refused(ran: &Ran, code: i32, err: &str) {
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(code), "", err));
+pub fn assert_refused(outcome: &Outcome, code: i32, err: &str) {
+    assert_eq!((outcome.code, outcome.out.as_str(), outcome.err.as_str()), (Some(code), "", err));
 }
 
 /// A directory with policies and sockets; `DIR` in a policy's text and in arguments stands for it.
-pub struct Place(tempfile::TempDir);
+pub struct Workspace(tempfile::TempDir);
 
-impl Place {
-    /// An empty one.
-    pub fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl Workspace {
+    /// An empty directory.
+    pub fn new() -> Workspace {
+        Workspace(tempfile::tempdir().unwrap())
     }
 
-    /// One that has [`POLICY`] in `policy.toml`.
-    pub fn with_policy() -> Place {
-        let place = Place::new();
-        place.write("policy.toml", POLICY);
-        place
+    /// A directory with [`POLICY`] in `policy.toml`.
+    pub fn with_policy() -> Workspace {
+        let workspace = Workspace::new();
+        workspace.write("policy.toml", POLICY);
+        workspace
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn filled(&self, text: &str) -> String {
+    fn expand(&self, text: &str) -> String {
         text.replace("DIR", self.0.path().to_str().unwrap())
     }
 
     pub fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), self.filled(text)).unwrap();
+        std::fs::write(self.path(name), self.expand(text)).unwrap();
     }
 
-    /// Names of all that is there.
+    /// The names of all entries, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -89,30 +89,30 @@ impl Place {
 
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
-        command.args(self.filled(arguments).split_whitespace()).env_remove("RUST_LOG").current_dir(self.0.path());
+        command.args(self.expand(arguments).split_whitespace()).env_remove("RUST_LOG").current_dir(self.0.path());
         command.stdin(Stdio::null());
         command
     }
 
-    /// Runs a command to its end. What it prints has `DIR` for the directory.
-    pub fn run(&self, arguments: &str) -> Ran {
-        let mut ran = Ran::from(self.command(arguments).output().unwrap());
-        for text in [&mut ran.out, &mut ran.err] {
+    /// Runs a command to its end. In its output, `DIR` replaces the directory.
+    pub fn run(&self, arguments: &str) -> Outcome {
+        let mut outcome = Outcome::from(self.command(arguments).output().unwrap());
+        for text in [&mut outcome.out, &mut outcome.err] {
             *text = text.replace(self.0.path().to_str().unwrap(), "DIR");
         }
-        ran
+        outcome
     }
 
-    /// Asks the backend of this place.
-    pub fn ctl(&self, arguments: &str) -> Ran {
+    /// Runs `fairlane ctl` with the backend of this directory.
+    pub fn ctl(&self, arguments: &str) -> Outcome {
         self.run(&format!("ctl --control DIR/control.sock {arguments}"))
     }
 
-    /// Runs a command whose standard output has no reader.
-    pub fn run_unread(&self, arguments: &str) -> Ran {
+    /// Runs a command whose standard output is a closed pipe.
+    pub fn run_unread(&self, arguments: &str) -> Outcome {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        Ran::from(self.command(arguments).stdout(writer).output().unwrap())
+        Outcome::from(self.command(arguments).stdout(writer).output().unwrap())
     }
 
     /// Starts a backend and waits until it serves.
@@ -120,14 +120,14 @@ impl Place {
         self.up_with("", &[])
     }
 
-    /// The same, with words behind the command's own, and more in its environment.
-    pub fn up_with(&self, words: &str, environment: &[(&str, &str)]) -> Backend {
-        let mut command = self.command(&format!("up policy.toml {words}"));
-        command.envs(environment.iter().map(|(name, value)| (name, self.filled(value))));
+    /// The same, with additional arguments and environment variables.
+    pub fn up_with(&self, arguments: &str, environment: &[(&str, &str)]) -> Backend {
+        let mut command = self.command(&format!("up policy.toml {arguments}"));
+        command.envs(environment.iter().map(|(name, value)| (name, self.expand(value))));
         self.started(command)
     }
 
-    /// The same, of a process that may have so many descriptors.
+    /// The same, with a limit on open file descriptors.
     pub fn up_with_descriptors(&self, most: u32) -> Backend {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {most}; exec {} up policy.toml", env!("CARGO_BIN_EXE_fairlane"));
@@ -135,48 +135,48 @@ impl Place {
         self.started(command)
     }
 
-    /// Starts one whose log nobody reads and that finds no room for a byte of it, and waits until it answers.
+    /// Starts a backend whose log is a full pipe that nobody reads, and waits until it answers.
     pub fn up_with_full_log(&self) -> (Backend, PipeReader) {
         const BYTES: usize = 4096;
         let (reader, mut writer) = std::io::pipe().unwrap();
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(BYTES as i32)).unwrap();
         writer.write_all(&[b'\n'; BYTES]).unwrap();
         let child = self.command("up policy.toml").stderr(writer).spawn().unwrap();
-        let backend = Backend { child, log: None, began: String::new(), metrics: None };
+        let backend = Backend { child, log: None, startup_log: String::new(), metrics: None };
         for _ in 0..600 {
             if self.ctl("show").code == Some(0) {
                 return (backend, reader);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("nobody answers at the control socket");
+        panic!("no answer at the control socket");
     }
 
     fn started(&self, mut command: Command) -> Backend {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let mut backend = Backend { child, log: Some(log), began: String::new(), metrics: None };
-        backend.began = backend.logs("serving ");
-        let said = &backend.began;
-        let metrics = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
+        let mut backend = Backend { child, log: Some(log), startup_log: String::new(), metrics: None };
+        backend.startup_log = backend.read_log_until("serving ");
+        let log = &backend.startup_log;
+        let metrics = log.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
         backend.metrics = metrics.map(|(address, _)| address.to_owned());
         backend
     }
 }
 
-/// A running backend; killed if a test ends before it.
+/// A running backend, killed on drop.
 pub struct Backend {
     child: Child,
     log: Option<BufReader<ChildStderr>>,
-    /// What it logged until it served.
-    pub began: String,
-    /// Where it serves metrics.
+    /// The log lines until it served.
+    pub startup_log: String,
+    /// The address of the metrics.
     pub metrics: Option<String>,
 }
 
 impl Backend {
-    /// Reads the log up to a line that has this text, and returns all that was read.
-    pub fn logs(&mut self, text: &str) -> String {
+    /// Reads the log up to a line with this text. Returns all lines read.
+    pub fn read_log_until(&mut self, text: &str) -> String {
         let mut read = String::new();
         loop {
             let mut line = String::new();
@@ -188,17 +188,17 @@ impl Backend {
         }
     }
 
-    /// Reads the log to its end, that of the process.
+    /// Reads the log until the process ends.
     pub fn rest_of_log(&mut self) -> String {
         std::io::read_to_string(self.log.as_mut().unwrap()).unwrap()
     }
 
-    /// Reads the log no longer, so that it cannot be written.
+    /// Closes the log, so that it cannot be written any more.
     pub fn close_log(&mut self) {
         self.log = None;
     }
 
-    /// The processor time it took, in hundredths of a second.
+    /// The processor time it used, in hundredths of a second.
     pub fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let numbers = stat.rsplit_once(')').unwrap().1.split_whitespace();
@@ -209,7 +209,7 @@ impl Backend {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Its threads: number, name, and what `/proc` says of each. One that ends meanwhile is none.
+    /// Its threads: id, name and `/proc` status. Threads that end meanwhile are left out.
     pub fn threads(&self) -> Vec<(Pid, String, String)> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let thread = |task: std::path::PathBuf| {
@@ -220,7 +220,7 @@ impl Backend {
         tasks.filter_map(|task| thread(task.ok()?.path())).collect()
     }
 
-    /// How many descriptors it has open.
+    /// The number of open file descriptors.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -229,15 +229,15 @@ impl Backend {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for its end; its status.
-    pub fn ends(&mut self) -> Option<i32> {
+    /// Waits for its end. Returns its exit status.
+    pub fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // It has mostly ended by now.
+        // It has usually ended by now.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What is said on the socket, and descriptors that come by it.
+//! Attacks with messages, and with file descriptors that come with them.
 
 use super::super::attack::{Attacker, Card};
 use crate::frontend::*;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-/// Messages with as many descriptors as the kernel carries.
+/// A message with as many descriptors as the kernel permits.
 pub fn too_many_descriptors(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
     card.frontend.send_longs(SET_OWNER, &[], &vec![card.frontend.memory.as_raw_fd(); 253]);
@@ -17,15 +17,15 @@ pub fn too_many_descriptors(attacker: &Attacker) -> Card {
     card
 }
 
-pub fn messages_that_lie(attacker: &Attacker) -> Card {
+pub fn unknown_message(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
     card.frontend.send(999, 1, &[0xff; 64], &[card.frontend.memory.as_raw_fd()]);
     attacker.await_verdict(&card);
     card
 }
 
-/// All its eventfds are full and its descriptions such that a write waits, for ever; and all are to be written to.
-pub fn full_eventfds_that_wait(attacker: &Attacker) -> Card {
+/// All eventfds are full and blocking, so a write would block for ever, and the backend has to signal all of them.
+pub fn full_blocking_eventfds(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let full = EventFd::from_value_and_flags(0, EfdFlags::empty()).expect("an eventfd");
     full.write(u64::MAX - 1).expect("it is empty");
@@ -37,14 +37,14 @@ pub fn full_eventfds_that_wait(attacker: &Attacker) -> Card {
         card.frontend.send_longs(SET_VRING_ERR, &[queue], &[fd]);
     }
     card.settle();
-    card.lend_all();
+    card.post_all();
     card.frontend.transmit(0, NO_HEADER, &card.frame(60));
     (0..2).for_each(|queue| card.frontend.kick(queue));
     thread::sleep(Duration::from_millis(20));
     if card.frontend.used_index(1) > 0 {
-        attacker.did();
+        attacker.count();
     }
-    // That of errors is to be written to as well.
+    // The error eventfd must be signalled as well.
     card.frontend.descriptor(1, 1, BUFFERS, 0, 0, 0);
     card.frontend.push(1, 1);
     card.frontend.kick(1);
@@ -52,10 +52,10 @@ pub fn full_eventfds_that_wait(attacker: &Attacker) -> Card {
     card
 }
 
-/// Kicks come by a pipe, or a socket, whose other end is closed, so that it is readable for ever.
-pub fn kicks_by_closed_pipes(attacker: &Attacker) -> Card {
+/// The kick descriptor is a pipe or a socket whose other end is closed, so it is always readable.
+pub fn kicks_through_closed_pipes(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
-    while !attacker.is_over() {
+    while !attacker.should_stop() {
         let (pipe, _) = std::io::pipe().expect("a pipe");
         let (socket, _) = UnixStream::pair().expect("a pair of sockets");
         for kick in [pipe.as_fd(), socket.as_fd()] {
@@ -63,25 +63,25 @@ pub fn kicks_by_closed_pipes(attacker: &Attacker) -> Card {
                 card.frontend.send_longs(SET_VRING_KICK, &[queue], &[kick.as_raw_fd()]);
             }
             card.settle();
-            attacker.did();
+            attacker.count();
             thread::sleep(Duration::from_millis(30));
         }
     }
     card
 }
 
-pub fn kicks_without_end(attacker: &Attacker) -> Card {
+pub fn endless_kicks(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
-    while !attacker.is_over() {
+    while !attacker.should_stop() {
         for _ in 0..1000 {
             (0..2).for_each(|queue| card.frontend.kick(queue));
         }
-        attacker.did();
+        attacker.count();
     }
     card
 }
 
-/// Tables of as many regions as there may be, each of which is mapped, and all rings begun anew.
+/// Memory tables with the largest number of regions: each time, all regions are mapped and all rings restarted.
 pub fn flood_of_memory_tables(attacker: &Attacker) -> Card {
     const REGIONS: u64 = 32;
     let mut card = attacker.connect(RICH);
@@ -89,20 +89,20 @@ pub fn flood_of_memory_tables(attacker: &Attacker) -> Card {
     let region = |at: u64| [GUEST + at * len, len, USER + at * len, at * len];
     let table: Vec<u64> = [REGIONS].into_iter().chain((0..REGIONS).flat_map(region)).collect();
     let files = vec![card.frontend.memory.as_raw_fd(); REGIONS as usize];
-    while !attacker.is_over() {
+    while !attacker.should_stop() {
         card.frontend.send_longs(SET_MEM_TABLE, &table, &files);
-        attacker.did();
+        attacker.count();
     }
     card.settle();
     card
 }
 
-/// Connects, says all there is to say, and leaves.
-pub fn connections_without_end(attacker: &Attacker) -> Card {
-    while !attacker.is_over() {
-        let card = attacker.meet(file_of("attacker", MEMORY, MFdFlags::empty()));
+/// Connects, sends all messages of a setup, and disconnects, repeatedly.
+pub fn endless_connections(attacker: &Attacker) -> Card {
+    while !attacker.should_stop() {
+        let card = attacker.connect_only(file_of("attacker", MEMORY, MFdFlags::empty()));
         card.frontend.set_up(RICH, 2);
-        attacker.did();
+        attacker.count();
     }
     attacker.connect(RICH)
 }
