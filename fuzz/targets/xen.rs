@@ -6,7 +6,7 @@
 mod netfront;
 
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
-use fairlane_port::xen::Takes;
+use fairlane_port::xen::FrontendFeatures;
 use fairlane_port::{Control, Put, Refusal, Status, Wanted};
 use libfuzzer_sys::fuzz_target;
 use netfront::*;
@@ -65,7 +65,7 @@ impl Bench {
             (0..4).for_each(|word| self.hostile.set_word(ring, word, next));
             if ring == TX { self.hostile.sent = next } else { self.hostile.lent = next }
         }
-        let takes = Takes { pieces: bit(1), gso: [bit(2), bit(3)], checksum: [bit(4), bit(5)] };
+        let takes = FrontendFeatures { scatter_gather: bit(1), gso: [bit(2), bit(3)], checksum: [bit(4), bit(5)] };
         let link = Frontend::link(&[&self.hostile], takes).expect("its rings are in order yet");
         self.backends[0].plug().connect(link);
         self.backends[0].settle();
@@ -145,7 +145,7 @@ impl Bench {
     /// Has both leave: nothing stays mapped. What was granted is granted again.
     fn part(&mut self) {
         for backend in &mut self.backends {
-            backend.plug().part();
+            backend.plug().disconnect();
             backend.settle();
             while backend.parted.try_recv().is_ok() {}
         }

@@ -31,7 +31,7 @@ const HEADER: usize = 10;
 const BUFFER: usize = HEADER + 65_536 + 22 + 1;
 
 /// Pieces that one `writev` takes; a frame of more is put together first. 64 KiB of pages are 17.
-const PIECES: usize = 32;
+const SEGMENTS: usize = 32;
 
 /// An empty tap is not asked again for so long, as asking is a system call: a busy worker would make one each round.
 const PAUSE: Nanos = Nanos::from_micros(4);
@@ -170,22 +170,22 @@ impl Tap {
     /// Writes a frame straight from its sender's memory.
     fn write(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         let header = vnet::encode(frame.offload(), 0);
-        let pieces = frame.body();
-        if pieces.len() > PIECES {
+        let segments = frame.body();
+        if segments.len() > SEGMENTS {
             self.scratch.clear();
             self.scratch.extend_from_slice(&header[..HEADER]);
             frame.read(&mut self.scratch);
             return self.file.write(&self.scratch).map(drop);
         }
         let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
-        let mut vectors = [const { MaybeUninit::uninit() }; 2 + PIECES];
+        let mut vectors = [const { MaybeUninit::uninit() }; 2 + SEGMENTS];
         vectors[0].write(vector(header.as_ptr(), HEADER));
         vectors[1].write(vector(frame.head().as_ptr(), frame.head().len()));
-        for (to, piece) in vectors[2..].iter_mut().zip(pieces) {
-            to.write(vector(piece.start, piece.len as usize));
+        for (to, segment) in vectors[2..].iter_mut().zip(segments) {
+            to.write(vector(segment.start, segment.len as usize));
         }
-        let count = (2 + pieces.len()) as libc::c_int;
-        // SAFETY: the first `count` vectors are set, and readable: the header and head are ours, and the pieces are
+        let count = (2 + segments.len()) as libc::c_int;
+        // SAFETY: the first `count` vectors are set, and readable: the header and head are ours, and the segments are
         // readable as long as the frame lives. The kernel only reads them, once.
         let written = unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr().cast(), count) };
         if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

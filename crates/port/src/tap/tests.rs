@@ -85,8 +85,8 @@ fn a_body_of_many_pieces_is_one_frame() {
             let mut burst = Burst::new();
             let mut filler = burst.fill();
             // SAFETY: `frame` outlives the batch.
-            frame.chunks(size).for_each(|piece| unsafe {
-                assert!(filler.piece(piece.as_ptr(), piece.len() as u32));
+            frame.chunks(size).for_each(|segment| unsafe {
+                assert!(filler.segment(segment.as_ptr(), segment.len() as u32));
             });
             filler.gathered(0, frame.len() as u32);
             filler.settle::<0, ()>(0, |_, _, _| Ok(offload)).unwrap();

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods)] // no guest has this memory
 
 use crate::shared::shared;
-use fairlane_core::ack::{Block, Config, EarlyAck, Fallback, Flow, Memory, Mode, Direction};
+use fairlane_core::ack::{Block, Config, Direction, EarlyAck, Fallback, Flow, Memory, Mode};
 use fairlane_core::packet::{Checksum, Compose, Ethernet, Ip, Tcp, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter::once;

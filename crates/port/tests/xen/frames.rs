@@ -2,7 +2,7 @@
 
 use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload, checksum};
-use fairlane_port::xen::Takes;
+use fairlane_port::xen::FrontendFeatures;
 use fairlane_port::{Control, Put, Refusal, Room, Sink, Status, Wanted};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn who_takes_less_gets_frames_as_they_stand_on_a_wire() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);
     guest.lend(64);
-    let mut backend = Backend::connected(&guest, Takes::default());
+    let mut backend = Backend::connected(&guest, FrontendFeatures::default());
     let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
     let large = tcp_frame(5000);
     assert_eq!(backend.put(&large, Offload { checksum: PARTIAL, gso }).accepted, 1);
@@ -181,7 +181,7 @@ fn a_segmented_frame_comes_whole_or_not_at_all() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);
     guest.lend(4);
-    let mut backend = Backend::connected(&guest, Takes::default());
+    let mut backend = Backend::connected(&guest, FrontendFeatures::default());
     let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
     let offload = Offload { checksum: PARTIAL, gso };
     assert_eq!(backend.put(&tcp_frame(5000), offload), Put { accepted: 0, refusal: Some(Refusal::Full) });
@@ -221,7 +221,7 @@ fn a_backend_that_comes_back_goes_on_where_the_last_one_was() {
 fn parting_leaves_nothing_mapped() {
     let (one, _two, mut first, _second) = guests();
     assert_eq!(one.machine.users(1, TX), 3);
-    first.plug().part();
+    first.plug().disconnect();
     first.settle();
     assert_eq!(first.port.status(), Status::Waiting);
     assert_eq!(first.parted.try_recv(), Ok(None));

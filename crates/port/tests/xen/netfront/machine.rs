@@ -1,6 +1,6 @@
 //! A machine without Xen: all domains' memory, grants and event channels.
 
-use fairlane_port::xen::{End, Events, Host, Lent, PAGE, Page, Place, SELF, Segment};
+use fairlane_port::xen::{End, Events, Host, SelfGranted, PAGE, Page, Place, SELF, GrantCopy};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
@@ -106,30 +106,30 @@ impl Machine {
 }
 
 impl Host for Machine {
-    unsafe fn copy(&self, segments: &mut [Segment]) {
-        if !segments.is_empty() {
+    unsafe fn copy(&self, copies: &mut [GrantCopy]) {
+        if !copies.is_empty() {
             self.copies.fetch_add(1, Ordering::Relaxed);
             let failing = self.failing.load(Ordering::Relaxed);
             if failing > 0 {
                 self.fail(failing - 1);
-                return segments.iter_mut().for_each(Segment::set_not_tried);
+                return copies.iter_mut().for_each(GrantCopy::set_not_tried);
             }
         }
-        for segment in segments {
+        for copy in copies {
             let end = |end: End| match end {
                 End::Ours(ours) => {
-                    self.ours.fetch_add(segment.len().into(), Ordering::Relaxed);
+                    self.ours.fetch_add(copy.len().into(), Ordering::Relaxed);
                     Some(ours)
                 }
-                End::Guest(place) => self.sheet(place, segment.len()),
+                End::Guest(place) => self.sheet(place, copy.len()),
             };
-            let (from, to) = (end(segment.from()), end(segment.to()));
+            let (from, to) = (end(copy.from()), end(copy.to()));
             if let (Some(from), Some(to)) = (from, to) {
                 // SAFETY: the caller's for what is ours, checked for what is a guest's.
-                unsafe { std::ptr::copy(from, to, segment.len().into()) };
-                segment.set_status(0);
+                unsafe { std::ptr::copy(from, to, copy.len().into()) };
+                copy.set_status(0);
             } else {
-                segment.set_status(-3);
+                copy.set_status(-3);
             }
         }
     }
@@ -141,7 +141,7 @@ impl Host for Machine {
         Ok(unsafe { Page::new(sheet.at(0), Box::new(sheet)) })
     }
 
-    fn lend(&self, pages: usize) -> Option<Lent> {
+    fn self_grant(&self, pages: usize) -> Option<SelfGranted> {
         let first = self.lends.then(|| self.lent.fetch_add(pages as u32, Ordering::Relaxed))?;
         let layout = Layout::array::<Bytes>(pages).unwrap();
         // SAFETY: the layout is not empty.
@@ -155,7 +155,7 @@ impl Host for Machine {
         drop(grants);
         let loan = Loan { grants: self.grants.clone(), start, layout, references: references.clone() };
         // SAFETY: the pages are there until the loan is dropped.
-        Some(unsafe { Lent::new(start, references, Box::new(loan)) })
+        Some(unsafe { SelfGranted::new(start, references, Box::new(loan)) })
     }
 
     fn events(&self) -> io::Result<Box<dyn Events>> {
@@ -220,10 +220,10 @@ impl Events for Bell {
     fn notify(&self, _channel: u32) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-    fn take(&mut self) {
+    fn mask(&mut self) {
         let _ = self.1.descriptor.read();
     }
-    fn listen(&mut self) {
+    fn unmask(&mut self) {
         let [_, rang] = std::mem::take(&mut *self.1.state.lock().unwrap());
         if rang {
             self.1.ring();

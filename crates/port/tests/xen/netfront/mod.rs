@@ -8,7 +8,7 @@ mod worker;
 pub use machine::Machine;
 
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, Takes, Xen};
+use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, FrontendFeatures, Xen};
 use fairlane_port::{Put, Sink, Source};
 use machine::Sheet;
 use std::ops::{Deref, DerefMut};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 pub use worker::*;
 
-pub const EVERYTHING: Takes = Takes { pieces: true, gso: [true; 2], checksum: [true; 2] };
+pub const EVERYTHING: FrontendFeatures = FrontendFeatures { scatter_gather: true, gso: [true; 2], checksum: [true; 2] };
 
 pub const BLANK: u16 = 1;
 pub const MORE: u16 = 4;
@@ -94,7 +94,7 @@ impl Frontend {
     }
 
     /// The link of a card with these queues.
-    pub fn link(queues: &[&Frontend], takes: Takes) -> Result<Link, Rejection> {
+    pub fn link(queues: &[&Frontend], takes: FrontendFeatures) -> Result<Link, Rejection> {
         let setups: Vec<QueueSetup> = queues.iter().map(|queue| queue.setup()).collect();
         Link::open(queues[0].machine.clone(), queues[0].domain, &setups, takes)
     }
@@ -318,14 +318,14 @@ impl Backend {
         Backend { worker: Worker::new(port), plug: None, parted: mpsc::channel().1 }
     }
 
-    pub fn connected(frontend: &Frontend, takes: Takes) -> Backend {
+    pub fn connected(frontend: &Frontend, takes: FrontendFeatures) -> Backend {
         let mut backend = Backend::new();
         backend.connect(&[frontend], takes);
         backend
     }
 
     /// Connects a card with these queues.
-    pub fn connect(&mut self, queues: &[&Frontend], takes: Takes) {
+    pub fn connect(&mut self, queues: &[&Frontend], takes: FrontendFeatures) {
         self.plug().connect(Frontend::link(queues, takes).unwrap());
         self.settle();
     }
