@@ -44,6 +44,6 @@ pub enum Violation {
     #[error("a packet of more than {MAX_SLOTS} slots")]
     TooManySlots,
     /// Never granted, granted for reading only, or revoked.
-    #[error("grant reference {0} cannot be used: it was not granted, or was revoked while in use")]
+    #[error("grant reference {0} cannot be used: it was not granted, or withdrawn while in use")]
     Grant(u32),
 }

@@ -7,7 +7,7 @@ use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, QueueSetup, FrontendFeatures};
+use fairlane_port::xen::{FrontendFeatures, Link, QueueSetup};
 use fairlane_port::{Burst, Control, Port, Put, Refusal, Sink, Source, Status, Wanted, memory};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -264,7 +264,8 @@ fn a_body_that_cannot_be_copied_is_not_delivered() {
         let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
         let mut from = Backend::connected(&sender, EVERYTHING);
         // Another Xen guest's frames are read here where something is left to do on them.
-        let mut plain = Backend::connected(&receiver, FrontendFeatures { scatter_gather: true, ..FrontendFeatures::default() });
+        let mut plain =
+            Backend::connected(&receiver, FrontendFeatures { scatter_gather: true, ..FrontendFeatures::default() });
         receiver.lend(64);
         let (mut other, peer) = memory::pair(10);
         for to in [&mut other as &mut dyn Port, &mut plain.port] {

@@ -1,6 +1,6 @@
 //! A machine without Xen: all domains' memory, grants and event channels.
 
-use fairlane_port::xen::{End, Events, Host, SelfGranted, PAGE, Page, Place, SELF, GrantCopy};
+use fairlane_port::xen::{End, Events, GrantCopy, Host, PAGE, Page, Place, SELF, SelfGranted};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;

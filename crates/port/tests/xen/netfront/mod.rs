@@ -8,7 +8,7 @@ mod worker;
 pub use machine::Machine;
 
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, FrontendFeatures, Xen};
+use fairlane_port::xen::{FrontendFeatures, Link, PAGE, Place, Plug, QueueSetup, Rejection, Xen};
 use fairlane_port::{Put, Sink, Source};
 use machine::Sheet;
 use std::ops::{Deref, DerefMut};
