@@ -162,7 +162,8 @@ impl Channel {
         }
         if !self.foreign.is_empty() {
             return Err(invalid(
-                "a file was passed whose use may block (on FUSE or a network): memory must be a memfd, or a file on \\n                 tmpfs, hugetlbfs or a disk"
+                "a file was passed whose use may block (on FUSE or a network): memory must be a memfd, or a file on \
+                 tmpfs, hugetlbfs or a disk"
                     .to_owned(),
             ));
         }

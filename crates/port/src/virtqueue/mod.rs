@@ -6,10 +6,10 @@
 //! that the others use of [`Split`](split::Split):
 //!
 //! - for `ring`: the number of entries that are `available`, the `head` of each, `complete` and `take_back` in order,
-//! `publish`, and the `next` entry, from which a restarted backend resumes;
+//!   `publish`, and the `next` entry, from which a restarted backend resumes;
 //! - for `chain`: descriptors, each read once (`Table`, `Descriptor`);
 //! - for `notification`: what the driver asked for (`used_event`, `interrupts`), its index (`driver_index`), and what
-//! we ask of it (`set_available_event`, `set_kicks`).
+//!   we ask of it (`set_available_event`, `set_kicks`).
 
 mod budget;
 mod chain;
