@@ -128,8 +128,8 @@ pub struct Card {
 impl Card {
     /// Opens an interface that is up.
     ///
+    /// # Errors
     /// See [`Error`]: each variant says what to do.
-    /// See [`Error`]: each says what to do.
     pub fn open(name: &str) -> Result<Card, Error> {
         open::open(name)
     }

@@ -278,8 +278,8 @@ impl<P: Port> Wrapper for Faulty<P> {
 
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         // Frames on their way to the peer need room too.
-        let behind = Wanted { room: wanted.room || !self.received.ready.is_empty(), ..wanted };
-        self.port.enable_notifications(behind)
+        let inner = Wanted { room: wanted.room || !self.received.ready.is_empty(), ..wanted };
+        self.port.enable_notifications(inner)
             || (wanted.frames && !self.sent.stalled(self.seen) && !self.sent.ready.is_empty())
     }
 

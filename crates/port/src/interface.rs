@@ -124,8 +124,8 @@ pub(crate) struct Changes(OwnedFd);
 impl Changes {
     /// Opens a socket for changes in the present network namespace from now on.
     ///
+    /// # Errors
     /// The system's error.
-    /// What the system says.
     pub fn open() -> io::Result<Changes> {
         let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         // SAFETY: a sockaddr_nl consists of numbers, for which zero is a value.

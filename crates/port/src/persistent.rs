@@ -30,7 +30,7 @@ const FIRST: Extent = Extent { flows: 256, blocks: 256 };
 const EXTENT_AT: u64 = 24;
 
 /// Offset of a byte that is 1 if the guest had received all acknowledged data when the process ended. It is at the same
-/// offset in every version, because it describe whether another version may start anew.
+/// offset in every version, because it tells whether another version may start again.
 const SETTLED_AT: u64 = 32;
 
 /// Offset of the flows, one page after the description.
@@ -77,15 +77,7 @@ impl PersistentState {
         let resumes = is_ours && is_whole;
         if !resumes && found.title.starts_with(KIND) && !found.is_settled {
             // Senders were told that the data in it was delivered.
-            let why = if is_ours {
-                format!("it has {len} bytes and must have {LEN}: restore a complete copy")
-            } else {
-                "another version of fairlane wrote it, and this one cannot read it: run that one with early_ack = false until the file is \
-                 gone, or stop it when its guests have taken everything"
-                    .to_owned()
-            };
-            let why = format!("{why}; or remove the file, which loses what was acknowledged");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            return Err(unreadable(is_ours, len));
         }
         let extent = if resumes { allocated(&file)? } else { FIRST };
         if resumes {
@@ -219,6 +211,19 @@ fn describe(file: &File) -> io::Result<Description> {
     }
     let [title @ .., _, _, _, _, _, _, _, _, settled] = page;
     Ok(Description { title, is_settled: settled == 1 })
+}
+
+/// Why a file with undelivered data cannot be used: it is of this version and truncated, or of another version.
+fn unreadable(is_ours: bool, len: u64) -> io::Error {
+    let why = if is_ours {
+        format!("it has {len} bytes and must have {LEN}: restore a complete copy")
+    } else {
+        "another version of fairlane wrote it, and this one cannot read it: run that one with early_ack = false until the file is \
+         gone, or stop it when its guests have received everything"
+            .to_owned()
+    };
+    let why = format!("{why}; or remove the file, which loses what was acknowledged");
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Checks that a file is a regular file with one name, and that nobody else can read or write the data of connections.

@@ -17,7 +17,7 @@ pub enum Status {
     Waiting,
     /// Carries frames.
     Up,
-    /// The peer broke a rule (the text says which). The port stays disabled until the peer connects anew.
+    /// The peer broke a rule (the text says which). The port stays disabled until the peer connects again.
     Disabled(String),
 }
 
@@ -50,7 +50,7 @@ pub struct Wanted {
     pub room: bool,
 }
 
-/// A bound on what a peer sends, set outside the policy by whoever created the peer.
+/// A bound on what a peer sends, set outside the policy by the creator of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Bits a second.
@@ -64,7 +64,7 @@ pub trait Source {
     /// Shows waiting frames without consuming them: at most [`BURST`](crate::BURST), and about what the budget allows.
     ///
     /// The batch borrows the port, so its frames stay readable while it lives. Offering again without
-    /// [`Source::consume`] shows the same frames, read anew. The batch is empty if no frame waits or the port is not
+    /// [`Source::consume`] shows the same frames, read again. The batch is empty if no frame waits or the port is not
     /// [`Status::Up`].
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a>;
 

@@ -68,7 +68,7 @@ pub struct End {
     /// Wake this end, and the other.
     wakeups: [Arc<EventFd>; 2],
     /// Whether the other end sleeps and must be woken for something done since the last flush.
-    ring: bool,
+    must_wake: bool,
     /// The latest time this end was called with.
     seen: Nanos,
     /// Bytes of the frame that found no memory at the last refusal.
@@ -98,7 +98,7 @@ pub fn pair(options: Options) -> Result<(End, End), Error> {
         outward,
         inward,
         wakeups,
-        ring: false,
+        must_wake: false,
         seen: Nanos(0),
         short: 0,
     };
@@ -119,7 +119,7 @@ impl Source for End {
     }
 
     fn consume(&mut self, frames: usize) {
-        self.ring |= self.inward.consume(frames);
+        self.must_wake |= self.inward.consume(frames);
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
@@ -151,7 +151,7 @@ impl Sink for End {
             self.outward.push(&frame, finish + self.delay);
             accepted += 1;
         }
-        self.ring |= self.outward.publish();
+        self.must_wake |= self.outward.publish();
         Put { accepted, refusal }
     }
 
@@ -165,7 +165,7 @@ impl Sink for End {
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {
-        if std::mem::take(&mut self.ring) {
+        if std::mem::take(&mut self.must_wake) {
             // Fails only with the counter at its maximum, and then the other end has been woken already.
             let _ = self.wakeups[1].write(1);
         }

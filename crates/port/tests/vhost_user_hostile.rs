@@ -342,7 +342,7 @@ fn descriptors_that_are_no_notifiers() {
 #[test]
 fn logs_that_are_too_short() {
     let all = RICH | F_LOG_ALL;
-    let said = |bytes, offset, file: u64, place: [u64; 2]| {
+    let log = |bytes, offset, file: u64, place: [u64; 2]| {
         move |frontend: &Frontend| {
             frontend.send_longs(SET_FEATURES, &[all], &[]);
             frontend.send_longs(SET_LOG_BASE, &[bytes, offset], &[log_file(file).as_raw_fd()]);
@@ -351,13 +351,13 @@ fn logs_that_are_too_short() {
         }
     };
     let fine = [GUEST; 2];
-    rejected("and the guest's memory ends at 0x40800000: it must have 33024", said(LOG - 1, 0, LOG, fine));
-    rejected("and a used ring ends at 0x40800007", said(LOG, 0, LOG, [GUEST, GUEST + MEMORY - 63]));
-    rejected("and a used ring ends at", said(LOG, 0, LOG, [u64::MAX - 7, GUEST]));
-    rejected("its file has 33024 bytes and it ends at 33025", said(LOG, 1, LOG, fine));
-    rejected("its file has 0 bytes", said(LOG, 0, 0, fine));
-    rejected("it is empty or ends past", said(0, 0, LOG, fine));
-    rejected("it is empty or ends past", said(LOG, u64::MAX - 7, LOG, fine));
+    rejected("and the guest's memory ends at 0x40800000: it must have 33024", log(LOG - 1, 0, LOG, fine));
+    rejected("and a used ring ends at 0x40800007", log(LOG, 0, LOG, [GUEST, GUEST + MEMORY - 63]));
+    rejected("and a used ring ends at", log(LOG, 0, LOG, [u64::MAX - 7, GUEST]));
+    rejected("its file has 33024 bytes and it ends at 33025", log(LOG, 1, LOG, fine));
+    rejected("its file has 0 bytes", log(LOG, 0, 0, fine));
+    rejected("it is empty or ends past", log(0, 0, LOG, fine));
+    rejected("it is empty or ends past", log(LOG, u64::MAX - 7, LOG, fine));
 }
 
 #[test]

@@ -62,7 +62,7 @@ enum Step {
     /// The guest sends frames of these lengths, and they are consumed.
     Transmit(Vec<usize>),
     /// The guest posts buffers of this length.
-    Lend(u16, u32),
+    Post(u16, u32),
     /// The guest receives a frame, segmented to this size.
     Put(usize, Option<u16>),
     EnableNotifications,
@@ -76,7 +76,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         prop::collection::vec(60..1500usize, 1..5).prop_map(Step::Transmit),
-        (1..6u16, 100..8192u32).prop_map(|(buffers, len)| Step::Lend(buffers, len)),
+        (1..6u16, 100..8192u32).prop_map(|(buffers, len)| Step::Post(buffers, len)),
         (60..20_000usize).prop_map(|len| Step::Put(len, None)),
         (100..6000usize, 500..1448u16).prop_map(|(len, size)| Step::Put(len, Some(size))),
         Just(Step::EnableNotifications),
@@ -103,7 +103,7 @@ proptest! {
         let log = log_file(offset + LOG);
         frontend.log_all(features, 2, &log, offset);
         backend.settle();
-        let (mut sent, mut lent, mut free) = (0, 0, SIZE);
+        let (mut sent, mut posted, mut free) = (0, 0, SIZE);
         // Where a receive buffer's bytes may have been written: in all posted buffers.
         let mut writable = BTreeSet::new();
         for step in steps {
@@ -116,11 +116,11 @@ proptest! {
                     }
                     take = true;
                 }
-                Step::Lend(buffers, len) => {
+                Step::Post(buffers, len) => {
                     for _ in 0..(*buffers).min(free) {
-                        frontend.lend(lent % SIZE, *len);
-                        writable.extend(pages(PARTS[2] + 0x2000 * u64::from(lent % SIZE), (*len).into()));
-                        lent += 1;
+                        frontend.lend(posted % SIZE, *len);
+                        writable.extend(pages(PARTS[2] + 0x2000 * u64::from(posted % SIZE), (*len).into()));
+                        posted += 1;
                         free -= 1;
                     }
                 }

@@ -158,16 +158,16 @@ fn frames_without_room_are_left_out_and_all_others_are_whole() {
         }
     };
     pass(Nanos(1));
-    let (tell, told) = channel();
+    let (half_read, half_was_read) = channel();
     let read_on = std::thread::spawn(move || {
         let mut bytes = vec![0; 8 << 20];
         reader.read_exact(&mut bytes).unwrap();
-        tell.send(()).unwrap();
+        half_read.send(()).unwrap();
         reader.read_to_end(&mut bytes).unwrap();
         bytes
     });
     // Half of the memory is free again.
-    told.recv().unwrap();
+    half_was_read.recv().unwrap();
     pass(Nanos(SECOND));
     let (_, report) = end(port, recording);
     let bytes = read_on.join().unwrap();

@@ -18,7 +18,7 @@ const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 /// Bytes of the largest frame.
 pub const LARGEST: usize = SLOT - DATA - HEADER;
 
-/// The kernel's interface queue dropped this frame for so long: it is given up, even if other frames are in flight.
+/// A frame that the interface's queue has dropped for this long is given up, even if other frames are in flight.
 ///
 /// A drop for want of room loses nothing, as the frame stays in the ring; but a filter in that queue drops it for ever,
 /// and the kernel reports both alike. As long as frames of ours are in flight, they may be what fills the queue, and

@@ -172,7 +172,9 @@ impl Channel {
         }
         if self.files.len() > MAX_ATTACHED_FD_ENTRIES {
             let came = self.files.len();
-            return Err(invalid(format!("{came} descriptors with a message; {MAX_ATTACHED_FD_ENTRIES} is the most")));
+            return Err(invalid(format!(
+                "{came} descriptors came with a message; {MAX_ATTACHED_FD_ENTRIES} is the most"
+            )));
         }
         self.partial.extend_from_slice(&buffer[..len as usize]);
         Ok(true)
@@ -185,10 +187,10 @@ impl Channel {
         unsafe {
             let mut control = libc::CMSG_FIRSTHDR(header);
             while !control.is_null() {
-                let said = &*control;
-                if (said.cmsg_level, said.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let rights = &*control;
+                if (rights.cmsg_level, rights.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                     let fds = libc::CMSG_DATA(control).cast::<RawFd>();
-                    let count = (said.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                    let count = (rights.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                     for at in 0..count {
                         let file = File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned()));
                         if is_local(&file) { &mut self.files } else { &mut self.foreign }.push(file);

@@ -198,7 +198,7 @@ impl Peer {
     }
 
     /// Disables the device because its driver broke a rule. If its memory is torn, that is the reason instead: what was
-    /// read ready since is not the driver's.
+    /// read there since is not the driver's.
     fn disable(&mut self, name: &str, violation: Violation) {
         let violation = self.session.torn().unwrap_or(violation);
         warn!(vif = %name, reason = %violation, "disabled");

@@ -1,6 +1,6 @@
 //! A device as its frontend configured it, and the queues that run on this configuration.
 //!
-//! A queue running while it has everything it needs: features, memory, size, addresses, a kick, and being enabled. A
+//! A queue runs while it has everything it needs: features, memory, size, addresses, a kick, and being enabled. A
 //! message that changes one of these stops the queues concerned and starts them again; a queue's progress is in guest
 //! memory.
 
@@ -405,7 +405,7 @@ impl Session {
         Ok(())
     }
 
-    /// Stops a queue if it running: publishes its completions and stops watching its kick.
+    /// Stops a queue if it runs: publishes its completions and stops watching its kick.
     fn stop(&mut self, index: usize) {
         let ring = if index.is_multiple_of(2) {
             self.receive[index / 2].take().map(|queue| queue.ring)

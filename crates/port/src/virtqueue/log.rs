@@ -111,8 +111,8 @@ pub struct UsedLog {
 impl UsedLog {
     /// Logs the used ring's first byte at `start`, and the other `len - 1` bytes after it.
     ///
+    /// # Errors
     /// The log is too short.
-    /// The log ends before that.
     pub fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, LogError> {
         log.covers(start.saturating_add(len), "a used ring")?;
         Ok(UsedLog { log, start })

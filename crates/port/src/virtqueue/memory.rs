@@ -33,7 +33,7 @@ pub struct RegionError {
     guest: u64,
     /// Bytes.
     len: u64,
-    /// Reason.
+    /// The reason.
     why: Reason,
 }
 
@@ -109,7 +109,7 @@ impl GuestMemory {
         self.mappings.len() < before
     }
 
-    /// Whether the frontend truncated a file of the memory. Reads return zeros since.
+    /// Whether the frontend truncated a file of the memory. Reads return zeros from then on.
     #[inline]
     pub fn torn(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.bytes.torn())

@@ -119,11 +119,11 @@ fn transmit(guest: Guest, frames: u16) {
 
 /// Posts buffers and checks each frame that arrives.
 fn receive(guest: Guest, frames: u16) {
-    let lend = |number: u16| {
+    let post = |number: u16| {
         guest.describe(16 * u64::from(number % SIZE), Guest::buffer(number), 0x200 | WRITE);
         guest.push(number);
     };
-    (0..SIZE).for_each(lend);
+    (0..SIZE).for_each(post);
     for number in 0..frames {
         while guest.used() == number {
             thread::yield_now();
@@ -133,7 +133,7 @@ fn receive(guest: Guest, frames: u16) {
         assert_eq!((id, len), (u64::from(number % SIZE), HEADER + FRAME));
         let buffer = Guest::buffer(number) + HEADER;
         (0..FRAME).for_each(|at| assert_eq!(guest.byte(buffer + at).load(Ordering::Relaxed), content(number, at)));
-        lend(number.wrapping_add(SIZE));
+        post(number.wrapping_add(SIZE));
     }
 }
 

@@ -241,7 +241,7 @@ impl<'a> Writer<'a> {
 
     /// Appends bytes.
     ///
-    /// `from` is readable for `len` bytes; the segments are writable and have room for them.
+    /// # Safety
     /// `from` is readable for `len` bytes; the segments are writable and have room for them.
     #[inline]
     unsafe fn write(&mut self, mut from: *const u8, mut len: u32) {

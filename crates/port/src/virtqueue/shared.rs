@@ -110,7 +110,7 @@ impl Shared {
         self.reservation.bytes()
     }
 
-    /// Whether the frontend truncated the file. Reads return zeros since.
+    /// Whether the frontend truncated the file. Reads return zeros from then on.
     #[inline]
     pub fn torn(&self) -> bool {
         self.guard.torn()

@@ -2,7 +2,7 @@
 //! connected to a frontend or disconnected from it.
 //!
 //! It runs on a thread of its own, as xenstore may be slow to answer and workers must not wait. Whenever something
-//! about a vif changes, all that is known of it is read anew and the next step taken, so the order of events does not
+//! about a vif changes, all that is known of it is read again and the next step taken, so the order of events does not
 //! matter. A daemon that ends leaves every state as it is; the next one finds connected frontends and resumes their
 //! rings, without their noticing.
 
@@ -67,7 +67,7 @@ struct Vif {
     current: Option<Id>,
     /// Whether the port was told to disconnect from it.
     disconnecting: bool,
-    /// The frontend that broke a rule, until it connects anew.
+    /// The frontend that broke a rule, until it connects again.
     broken: Option<Id>,
     /// The limit from the toolstack's `rate`.
     limit: Option<Limit>,

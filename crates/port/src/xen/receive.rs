@@ -305,7 +305,7 @@ struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// FrontendFeatures the first page, and describes the frame in its response.
+    /// Takes the first page, and describes the frame in its response.
     fn new(receive: &'a mut Receive, len: usize, flags: u16, offload: Offload) -> Pages<'a> {
         let mut pages = Pages { receive, to: Place::default(), left: len, room: 0 };
         pages.next(flags | if offload.gso.is_some() { RX_EXTRA } else { 0 });
@@ -316,7 +316,7 @@ impl<'a> Pages<'a> {
         pages
     }
 
-    /// FrontendFeatures the next page, to be filled as far as the frame goes.
+    /// Takes the next page, to be filled as far as the frame goes.
     fn next(&mut self, flags: u16) {
         let receive = &mut *self.receive;
         let (id, reference) = netif::rx_request(receive.ring.request(receive.responses.len() as u32));

@@ -114,7 +114,7 @@ fn a_guest_boots_and_ends() {
     assert_eq!(host.machine.users(1, 1), 2, "everything is unmapped before the state says closed");
     host.store.write(FRONT, &[("state", "6")]);
     host.store.until("backend/vif/1/0/state", "6");
-    // It connects anew, as after a reboot of its kernel.
+    // It connects again, as after a reboot of its kernel.
     host.store.write(FRONT, &[("state", "1")]);
     host.store.until("backend/vif/1/0/state", "2");
     let again = Frontend::new(&host.machine, 1);
@@ -142,7 +142,7 @@ fn the_toolstack_removes_a_card() {
     host.store.until("backend/vif/1/0/state", "6");
     host.store.remove(BACK);
     host.store.remove(FRONT);
-    // The guest is created anew: another domain of the same name.
+    // The guest is created again: another domain of the same name.
     let mut guest = host.boot(2);
     guest.transmit(&frame(2, 100), 4096, 0, 0, None);
     assert_eq!(host.worker.take().len(), 1);
@@ -201,7 +201,7 @@ fn a_frontend_that_breaks_a_rule_is_closed_with_the_reason() {
     let reason = host.store.read("error/backend/vif/1/0/error").unwrap();
     assert!(reason.contains("the producer index 999"), "{reason}");
     assert!(matches!(host.worker.port.status(), Status::Disabled(_)));
-    // It closes, connects anew, and is served again.
+    // It closes, connects again, and is served again.
     host.store.write(FRONT, &[("state", "6")]);
     host.store.until("backend/vif/1/0/state", "6");
     host.store.write(FRONT, &[("state", "1")]);

@@ -48,7 +48,7 @@ mod tests {
     use crate::access::model::{Model, Modelled, Unfenced, Unordered};
     use loom::{sync::Arc, thread};
 
-    /// Frees a range and sets it anew, first elsewhere and then at the old start but shorter, while another thread
+    /// Frees a range and sets it again, first elsewhere and then at the old start but shorter, while another thread
     /// reads, in every order that the memory model allows. The reader is the second thread: Loom omits orders if it is
     /// the first.
     fn no_mixed_range_is_read<A: Modelled>() {

@@ -332,11 +332,11 @@ fn proof_2_7_5_3_1_all_tables_of_two_descriptors_at_any_address() {
 #[test]
 fn tables_too_long_or_in_two_regions_are_refused() {
     let (mut memory, mut queue) = (GuestMemory::default(), Queue::new(1));
-    let (longest, behind) = (16 * u32::from(MAX_SIZE), GUEST + 0x10_0000);
-    for start in [GUEST, behind] {
-        let region = memory.add_anonymous(Region { guest: start, len: behind - GUEST, user: start, offset: 0 });
+    let (longest, after) = (16 * u32::from(MAX_SIZE), GUEST + 0x10_0000);
+    for start in [GUEST, after] {
+        let region = memory.add_anonymous(Region { guest: start, len: after - GUEST, user: start, offset: 0 });
         // The first descriptor of either table below.
-        for at in [0, behind - GUEST - 16] {
+        for at in [0, after - GUEST - 16] {
             for (index, word) in words(BEHIND).into_iter().enumerate() {
                 // SAFETY: within the region, and aligned.
                 unsafe { region.add(at as usize + 8 * index).cast::<u64>().write(word) };
@@ -344,7 +344,7 @@ fn tables_too_long_or_in_two_regions_are_refused() {
         }
     }
     for (address, len, right) in
-        [(GUEST, longest, true), (GUEST, longest + 16, false), (behind - 16, 16, true), (behind - 16, 32, false)]
+        [(GUEST, longest, true), (GUEST, longest + 16, false), (after - 16, 16, true), (after - 16, 32, false)]
     {
         queue.descriptors[0] = words((address, len, INDIRECT, 0));
         let outcome = queue.ring(true).walk(0, Direction::Read, &memory, |_, _| Ok(()));

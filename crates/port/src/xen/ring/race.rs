@@ -115,7 +115,7 @@ fn a_hostile_frontend_races_with_none_of_our_own_memory() {
                 });
             }
             Err(_) => {
-                // As if it connected anew.
+                // As if it connected again.
                 (ring.requested, broken) = (ring.next, broken + 1);
             }
         }
