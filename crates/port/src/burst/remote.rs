@@ -42,7 +42,7 @@ pub(crate) trait Remote {
     /// Where a segment is.
     fn place(&self, segment: usize) -> End;
 
-    /// Copies segments to where [`Segment::start`] points, unless they are there already. Returns the first that could
+    /// Copies segments to where `Segment::start` points, unless they are there already. Returns the first that could
     /// not be copied; zeros are in its place.
     fn fetch(&self, segments: Range<usize>) -> Option<usize>;
 

@@ -75,7 +75,7 @@ fn an_empty_tap_is_read_again_when_the_poller_reports_it() {
 }
 
 #[test]
-fn a_body_of_many_pieces_is_one_frame() {
+fn a_body_of_many_segments_is_one_frame() {
     in_namespace(|| {
         let mut tap = tap();
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();

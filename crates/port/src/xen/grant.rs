@@ -98,7 +98,7 @@ impl Host for Devices {
         let granted = self_granted::pages(self, self.own, pages);
         granted
             .inspect_err(
-                |error| info!(%error, "copies use addresses instead of grants: loading xen-gntalloc saves time"),
+                |error| info!(%error, "copies use addresses instead of grants: `modprobe xen-gntalloc` saves time"),
             )
             .ok()
     }
