@@ -1,12 +1,12 @@
-//! A Xen frontend whose rings and grants are of any content and change at any time: its own vif is disabled or not, and a neighbour, with
-//! which it exchanges frames, loses none of its own.
+//! A Xen frontend with arbitrary rings and grants that change at any time: its own vif may be disabled, and a
+//! neighbour, with which it exchanges frames, loses none of its own.
 #![no_main]
 
 #[path = "../../crates/port/tests/xen/netfront/mod.rs"]
 mod netfront;
 
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
-use fairlane_port::xen::Takes;
+use fairlane_port::xen::FrontendFeatures;
 use fairlane_port::{Control, Put, Refusal, Status, Wanted};
 use libfuzzer_sys::fuzz_target;
 use netfront::*;
@@ -28,10 +28,10 @@ struct Bench {
 }
 
 thread_local! {
-    static BENCHES: RefCell<[Bench; 2]> = RefCell::new([Machine::default(), Machine::lending()].map(Bench::new));
+    static BENCHES: RefCell<[Bench; 2]> = RefCell::new([Machine::default(), Machine::with_self_grants()].map(Bench::new));
 }
 
-// The first byte says what the host has and the frontend takes, two more where its rings stand; steps follow.
+// The first byte selects the host's memory and the frontend's features, two more the rings' indices; steps follow.
 fuzz_target!(|input: &[u8]| {
     let Some((&[setting, transmit, receive], steps)) = input.split_first_chunk() else { return };
     BENCHES.with_borrow_mut(|benches| {
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
             bench.step(step);
             bench.exchange();
         }
-        bench.part();
+        bench.disconnect();
     });
 });
 
@@ -54,30 +54,30 @@ impl Bench {
         Bench { machine, hostile, honest, backends: [Backend::new(), Backend::new()] }
     }
 
-    /// Has both connect. The hostile one's rings stand anywhere.
-    fn begin(&mut self, setting: u8, stands: [u8; 2]) {
+    /// Connects both guests. The hostile one's rings begin at any index.
+    fn begin(&mut self, setting: u8, indices: [u8; 2]) {
         let bit = |number: u8| setting >> number & 1 != 0;
         self.hostile.begin();
         self.honest.begin();
-        for (ring, stand) in [TX, RX].into_iter().zip(stands) {
-            // Near the numbers where it turns around.
-            let next = u32::from(stand).wrapping_sub(8);
+        for (ring, index) in [TX, RX].into_iter().zip(indices) {
+            // Near the numbers where it wraps.
+            let next = u32::from(index).wrapping_sub(8);
             (0..4).for_each(|word| self.hostile.set_word(ring, word, next));
-            if ring == TX { self.hostile.sent = next } else { self.hostile.lent = next }
+            if ring == TX { self.hostile.sent = next } else { self.hostile.posted = next }
         }
-        let takes = Takes { pieces: bit(1), gso: [bit(2), bit(3)], checksum: [bit(4), bit(5)] };
-        let link = Frontend::link(&[&self.hostile], takes).expect("its rings are in order yet");
+        let features = FrontendFeatures { scatter_gather: bit(1), gso: [bit(2), bit(3)], checksum: [bit(4), bit(5)] };
+        let link = Frontend::link(&[&self.hostile], features).expect("its rings are valid at the start");
         self.backends[0].plug().connect(link);
         self.backends[0].settle();
         self.backends[1].connect(&[&self.honest], EVERYTHING);
-        self.honest.lend(256);
+        self.honest.post_buffers(256);
     }
 
-    /// Something that the hostile one does.
+    /// Does one step of the hostile guest.
     fn step(&mut self, step: &[u8; STEP]) {
         let [kind, which, a, b, c, d] = *step;
         let (low, high) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
-        // Mostly what is granted, and mostly small.
+        // Mostly granted pages, and mostly small offsets and sizes.
         let page = PAGES + u32::from(which % 16);
         let offset = if which & 0x10 == 0 { low % 4096 } else { low };
         let size = if which & 0x20 == 0 { high % 4500 } else { high };
@@ -87,22 +87,22 @@ impl Bench {
             4 => self.hostile.publish(),
             5 => self.hostile.set_producer(self.hostile.sent.wrapping_add(u32::from(low))),
             6 => self.hostile.sent = self.hostile.sent.wrapping_sub(u32::from(a)),
-            7 => self.hostile.lend(u32::from(which % 32)),
+            7 => self.hostile.post_buffers(u32::from(which % 32)),
             8 => {
-                self.hostile.lend_slot(low, BUFFERS + u32::from(which));
-                self.hostile.set_receive_producer(self.hostile.lent);
+                self.hostile.post_buffer(low, BUFFERS + u32::from(which));
+                self.hostile.set_receive_producer(self.hostile.posted);
             }
-            9 => self.hostile.set_receive_producer(self.hostile.lent.wrapping_add(u32::from(low))),
+            9 => self.hostile.set_receive_producer(self.hostile.posted.wrapping_add(u32::from(low))),
             10 => self.hostile.set_word(1 + u32::from(which & 1), usize::from(a), u32::from(high)),
             11 => self.hostile.withdraw(if which & 1 == 0 { page } else { BUFFERS + u32::from(a % 64) }),
             12 => self.machine.miss(HOSTILE, if which & 1 == 0 { page } else { BUFFERS + u32::from(a % 64) }),
             13 => self.hostile.grant(page, usize::from(low % 4000), &step[1..]),
-            14 => self.machine.ring(),
+            14 => self.machine.send_event(),
             _ => self.hostile.changes_size_and_id()(low, high),
         }
     }
 
-    /// Carries frames each way, as a worker would: from one guest to the other, from outside, and out.
+    /// Passes frames in all directions, as a worker would: from guest to guest, from outside, and out.
     fn exchange(&mut self) {
         self.honest.transmit(&frame(1, 300), 4096, 0, 0, None);
         self.honest.transmit(&tcp_frame(5000), 4000, 7, BLANK, Some((1400, 1)));
@@ -110,14 +110,14 @@ impl Bench {
         let to_honest = from.pass(to);
         assert_eq!(self.receive().len(), to_honest.accepted);
         let [from, to] = &mut self.backends;
-        // One frame of the honest one's goes to the hostile one, and if that takes it, it is whole.
+        // One frame of the honest guest goes to the hostile one; if it is accepted, it is whole.
         let Put { accepted, refusal } = to.pass(from);
         assert!(accepted + usize::from(refusal.is_some()) >= 1 || accepted == 2);
         let taken = accepted + usize::from(matches!(refusal, Some(Refusal::Never(_))));
         let whole = [(frame(1, 300), Offload::default()), (tcp_frame(5000), large())];
-        assert!(to.take() == whole[taken..], "what is left of its frames is as it sent them");
+        assert!(to.take() == whole[taken..], "its other frames are unchanged");
         assert_eq!(
-            self.honest.answers().iter().filter(|(_, status)| *status != 0).count(),
+            self.honest.responses().iter().filter(|(_, status)| *status != 0).count(),
             1,
             "and all are answered: {taken}"
         );
@@ -125,7 +125,7 @@ impl Bench {
         assert!(self.receive() == [tcp_frame(3000)]);
         let [from, to] = &mut self.backends;
         assert_eq!(to.port.status(), Status::Up);
-        // The hostile one among others.
+        // Frames for the hostile guest and from it, besides others.
         from.put(&frame(2, 1500), Offload::default());
         from.put(&tcp_frame(4000), large());
         from.take();
@@ -133,21 +133,21 @@ impl Bench {
         from.settle();
     }
 
-    /// The frames that the honest one received. It lends as much again.
+    /// The frames that the honest guest received. It posts as many buffers again.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let received = self.honest.receive();
         let slots =
             |(bytes, _, gso): &Received| (bytes.len().div_ceil(4096).max(1) + usize::from(gso.is_some())) as u32;
-        self.honest.lend(received.iter().map(slots).sum());
+        self.honest.post_buffers(received.iter().map(slots).sum());
         received.into_iter().map(|(bytes, ..)| bytes).collect()
     }
 
-    /// Has both leave: nothing stays mapped. What was granted is granted again.
-    fn part(&mut self) {
+    /// Disconnects both: nothing stays mapped. Revoked pages are granted again.
+    fn disconnect(&mut self) {
         for backend in &mut self.backends {
-            backend.plug().part();
+            backend.plug().disconnect();
             backend.settle();
-            while backend.parted.try_recv().is_ok() {}
+            while backend.disconnected.try_recv().is_ok() {}
         }
         for (domain, ring) in [(HOSTILE, TX), (HOSTILE, RX), (HONEST, TX), (HONEST, RX)] {
             assert_eq!(self.machine.users(domain, ring), 2);
@@ -158,7 +158,7 @@ impl Bench {
     }
 }
 
-/// What is left to do on a large segment.
+/// The offload of a large segment.
 fn large() -> Offload {
     let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1400, header: 54 };
     Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) }

@@ -1,11 +1,13 @@
-//! A burst of frames on their way from one port to another: heads copied once and checked, bodies left where they are.
+//! A burst of frames on its way from one port to another: heads are copied once and checked, bodies stay where they
+//! are.
 //!
-//! A guest may change its memory at any time. So the first [`HEAD`] bytes of each frame are copied here once, all decisions
-//! and the receiver see that copy, and only bytes that nobody decides on are read from the sender's memory, once, into
-//! the receiver's.
+//! A guest may change its memory at any time. So the first [`HEAD`] bytes of each frame are copied here once, and all
+//! decisions, and the receiver, see that copy. Only bytes that no decision depends on are read from the sender's
+//! memory: once, straight into the receiver's.
 //!
-//! Where the sender's memory is not mapped here (a Xen guest's grants), a body is a [`Remote`]'s: a receiver that can name
-//! such memory copies from there ([`Batch::whole`], [`Frame::pieces`]), any other has it fetched first, by asking for the bytes.
+//! Where the sender's memory is not mapped in this process (a Xen guest's grants), bodies belong to a [`Remote`]. A
+//! receiver that can address such memory copies from there ([`Batch::whole`], [`Frame::segments`]); any other has the
+//! bytes fetched first, by asking for them.
 
 mod remote;
 
@@ -20,18 +22,18 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Frames of a burst at most.
+/// The most frames in a burst.
 pub const BURST: usize = 32;
 
 /// Bytes of a frame that are copied and checked: enough for Ethernet, two VLAN tags, IPv6 and TCP with all its options.
 pub const HEAD: usize = 128;
 
-/// Pieces of bodies that a burst has room for. A frame of 64 KiB is some 19 pieces.
-pub(crate) const PIECES: usize = 1024;
+/// Body segments that a burst has room for. A frame of 64 KiB has about 19.
+pub(crate) const SEGMENTS: usize = 1024;
 
-/// A piece of a frame's body in the sender's memory.
+/// A segment of a frame's body in the sender's memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct Segment {
     pub start: *const u8,
     pub len: u32,
 }
@@ -40,42 +42,42 @@ pub(crate) struct Piece {
 struct Meta {
     /// Bytes of the whole frame.
     len: u32,
-    /// The body's pieces: first and count.
+    /// The body's segments: index of the first, and count.
     first: u16,
-    pieces: u16,
+    segments: u16,
     offload: Offload,
 }
 
-/// The first bytes of a frame, of which as many mean something as the frame has.
+/// The first bytes of a frame. Only as many are valid as the frame has.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 pub struct Head(pub [u8; HEAD]);
 
-/// Storage for one burst, reused for all. About 20 KiB: make one a worker.
+/// Storage for one burst, reused for all. About 20 KiB: allocate one for each worker.
 pub struct Burst {
     metas: [Meta; BURST],
     heads: [Head; BURST],
-    bodies: [Piece; PIECES],
+    bodies: [Segment; SEGMENTS],
 }
 
-// SAFETY: the pointers of a burst are followed only through a batch, which borrows both the burst and the memory that they
-// point to. Between batches they are forgotten.
+// SAFETY: the pointers of a burst are followed only through a batch, which borrows both the burst and the memory that
+// they point to. Between batches they are not used.
 unsafe impl Send for Burst {}
 
 impl Burst {
     /// Empty storage.
     pub fn new() -> Box<Burst> {
         Box::new(Burst {
-            metas: [Meta { len: 0, first: 0, pieces: 0, offload: Offload::default() }; BURST],
+            metas: [Meta { len: 0, first: 0, segments: 0, offload: Offload::default() }; BURST],
             heads: [Head([0; HEAD]); BURST],
-            bodies: [Piece { start: std::ptr::null(), len: 0 }; PIECES],
+            bodies: [Segment { start: std::ptr::null(), len: 0 }; SEGMENTS],
         })
     }
 
-    /// Starts a new burst. What was in it is forgotten.
+    /// Starts a new burst, discarding the last one.
     #[inline]
     pub fn fill(&mut self) -> Filler<'_> {
-        Filler { burst: self, frames: 0, pieces: 0, memory: PhantomData }
+        Filler { burst: self, frames: 0, segments: 0, memory: PhantomData }
     }
 }
 
@@ -83,7 +85,7 @@ impl Burst {
 pub struct Filler<'a> {
     burst: &'a mut Burst,
     frames: usize,
-    pieces: usize,
+    segments: usize,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -100,12 +102,12 @@ impl<'a> Filler<'a> {
         self.frames == 0
     }
 
-    /// Adds a frame that lies in one piece. False if the burst is full.
+    /// Adds a frame that is contiguous in memory. False if the burst is full.
     #[inline]
     pub fn push(&mut self, frame: &'a [u8], offload: Offload) -> bool {
-        let first = self.pieces;
+        let first = self.segments;
         // SAFETY: `frame` lives for 'a, which outlasts the batch.
-        if self.frames == BURST || !unsafe { self.piece(frame.as_ptr(), frame.len() as u32) } {
+        if self.frames == BURST || !unsafe { self.segment(frame.as_ptr(), frame.len() as u32) } {
             return false;
         }
         self.gathered(first, frame.len() as u32);
@@ -113,7 +115,7 @@ impl<'a> Filler<'a> {
         settled.is_ok()
     }
 
-    /// Adds frames, each in one piece, in order while the budget has something left and the burst has room.
+    /// Adds contiguous frames in order, while budget is left and the burst has room.
     #[inline]
     pub fn push_all(&mut self, budget: Budget, frames: impl IntoIterator<Item = (&'a [u8], Offload)>) {
         let mut bytes = 0;
@@ -125,40 +127,40 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Pieces so far.
+    /// Segments so far.
     #[inline]
-    pub(crate) fn pieces(&self) -> usize {
-        self.pieces
+    pub(crate) fn segments(&self) -> usize {
+        self.segments
     }
 
-    /// Adds a piece of the next frame. False if there is no room for it.
+    /// Adds a segment of the next frame. False if there is no room for it.
     ///
     /// # Safety
     /// `start..start + len` is readable for `'a` (others may write to it meanwhile).
     #[inline]
-    pub(crate) unsafe fn piece(&mut self, start: *const u8, len: u32) -> bool {
-        let Some(place) = self.burst.bodies.get_mut(self.pieces) else { return false };
-        *place = Piece { start, len };
-        self.pieces += 1;
+    pub(crate) unsafe fn segment(&mut self, start: *const u8, len: u32) -> bool {
+        let Some(place) = self.burst.bodies.get_mut(self.segments) else { return false };
+        *place = Segment { start, len };
+        self.segments += 1;
         true
     }
 
-    /// Makes the pieces from `first` on a frame of `len` bytes, nothing of it read yet: [`Filler::settle`] does that.
+    /// Makes the segments from `first` on a frame of `len` bytes. Nothing of it is read until [`Filler::settle`].
     #[inline]
     pub(crate) fn gathered(&mut self, first: usize, len: u32) {
-        let pieces = (self.pieces - first) as u16;
-        self.burst.metas[self.frames] = Meta { len, first: first as u16, pieces, offload: Offload::default() };
+        let segments = (self.segments - first) as u16;
+        self.burst.metas[self.frames] = Meta { len, first: first as u16, segments, offload: Offload::default() };
         self.frames += 1;
     }
 
-    /// Forgets the pieces from `first` on, which are no frame yet.
+    /// Discards the segments from `first` on, which do not form a frame yet.
     #[inline]
     pub(crate) fn abandon(&mut self, first: usize) {
-        self.pieces = first;
+        self.segments = first;
     }
 
-    /// Takes the `N` bytes of a device's header off the front of a gathered frame, which is longer than that, copies
-    /// the frame's head, and sets what `offload` makes of both.
+    /// Strips the `N` bytes of a device's header from the front of a gathered frame, which must be longer, copies the
+    /// frame's head, and stores the offload that `offload` derives from both.
     #[inline]
     pub(crate) fn settle<const N: usize, E>(
         &mut self,
@@ -167,132 +169,134 @@ impl<'a> Filler<'a> {
     ) -> Result<(), E> {
         let Burst { metas, heads, bodies } = &mut *self.burst;
         let meta = &mut metas[index];
-        let mut pieces = &mut bodies[meta.first.into()..usize::from(meta.first) + usize::from(meta.pieces)];
+        let mut segments = &mut bodies[meta.first.into()..usize::from(meta.first) + usize::from(meta.segments)];
         let mut header = [0; N];
-        take_front(&mut pieces, &mut header);
+        take_front(&mut segments, &mut header);
         meta.len -= N as u32;
         let head = &mut heads[index].0[..(meta.len as usize).min(HEAD)];
-        take_front(&mut pieces, head);
+        take_front(&mut segments, head);
         access::copied();
-        meta.first += meta.pieces - pieces.len() as u16;
-        meta.pieces = pieces.len() as u16;
+        meta.first += meta.segments - segments.len() as u16;
+        meta.segments = segments.len() as u16;
         meta.offload = offload(&header, meta.len, head)?;
         Ok(())
     }
 
-    /// Whether there is no room for another piece.
+    /// Whether there is no room for another segment.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.pieces == PIECES
+        self.segments == SEGMENTS
     }
 
-    /// Where the heads of the frames are to be copied, for frames whose pieces are the body alone: [`HEAD`] bytes each.
+    /// Where to copy the heads of the frames, [`HEAD`] bytes each, for frames whose segments are the body alone.
     #[inline]
     pub(crate) fn heads(&mut self) -> *mut u8 {
         self.burst.heads.as_mut_ptr().cast()
     }
 
-    /// Sets what `offload` makes of a frame's length and head. Where it makes nothing of it the frame is left without bytes,
-    /// so that whoever judges it drops it as malformed and counts it; false then.
+    /// Stores the offload that `offload` derives from a frame's length and head. If it returns none, the frame is left
+    /// without bytes, so that the switch drops it as malformed and counts it; false then.
     #[inline]
     pub(crate) fn decide(&mut self, index: usize, offload: impl FnOnce(u32, &[u8]) -> Option<Offload>) -> bool {
         let meta = &mut self.burst.metas[index];
         let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
         match offload(meta.len, head) {
             Some(offload) => meta.offload = offload,
-            None => (meta.len, meta.pieces) = (0, 0),
+            None => (meta.len, meta.segments) = (0, 0),
         }
         meta.len > 0
     }
 
-    /// Forgets all frames.
+    /// Discards all frames.
     pub(crate) fn clear(&mut self) {
         self.frames = 0;
-        self.pieces = 0;
+        self.segments = 0;
     }
 
-    /// The frames, to look at and pass on.
+    /// The frames, ready to be read.
     #[inline]
     pub fn done(self) -> Batch<'a> {
         let Burst { metas, heads, bodies } = self.burst;
         Batch { metas: &metas[..self.frames], heads: &heads[..self.frames], bodies, amended: false, remote: None }
     }
 
-    /// The frames, whose bodies are `remote`'s.
+    /// The frames, with bodies that belong to `remote`.
     #[inline]
     pub(crate) fn done_remote(self, remote: &'a dyn Remote) -> Batch<'a> {
         Batch { remote: Some(remote), ..self.done() }
     }
 }
 
-/// Moves bytes from the front of `pieces` to `out`, which is no longer than they are, and drops the pieces used up.
+/// Copies bytes from the front of `segments` to `out`, which is no longer than they are, and removes the segments used
+/// up.
 #[inline]
-fn take_front(pieces: &mut &mut [Piece], out: &mut [u8]) {
-    if let Some(piece) = pieces.first_mut().filter(|piece| out.len() <= piece.len as usize) {
-        // All from one piece: for a header, of a length that the compiler knows, this is a move or two.
-        // SAFETY: the piece is readable and no shorter than `out`.
+fn take_front(segments: &mut &mut [Segment], out: &mut [u8]) {
+    if let Some(segment) = segments.first_mut().filter(|segment| out.len() <= segment.len as usize) {
+        // All from one segment: for a header, whose length the compiler knows, this is a move or two.
+        // SAFETY: the segment is readable and no shorter than `out`.
         unsafe {
-            access::copy(piece.start, out.as_mut_ptr(), out.len());
-            piece.start = piece.start.add(out.len());
+            access::copy(segment.start, out.as_mut_ptr(), out.len());
+            segment.start = segment.start.add(out.len());
         }
-        piece.len -= out.len() as u32;
-        if piece.len == 0 {
-            *pieces = &mut std::mem::take(pieces)[1..];
+        segment.len -= out.len() as u32;
+        if segment.len == 0 {
+            *segments = &mut std::mem::take(segments)[1..];
         }
         return;
     }
-    take_front_of_several(pieces, out);
+    take_front_of_several(segments, out);
 }
 
-/// The same where the first piece is not enough.
+/// [`take_front`] where the first segment is too short.
 #[cold]
-fn take_front_of_several(pieces: &mut &mut [Piece], out: &mut [u8]) {
+fn take_front_of_several(segments: &mut &mut [Segment], out: &mut [u8]) {
     let mut done = 0;
     loop {
         let left = out.len() - done;
-        let Some(piece) = pieces.first_mut() else { break };
-        let here = left.min(piece.len as usize);
-        // SAFETY: the piece is readable, and `out` has room for what is left of it.
+        let Some(segment) = segments.first_mut() else { break };
+        let here = left.min(segment.len as usize);
+        // SAFETY: the segment is readable, and `out` has room for the rest of it.
         unsafe {
-            access::copy(piece.start, out.as_mut_ptr().add(done), here);
-            piece.start = piece.start.add(here);
+            access::copy(segment.start, out.as_mut_ptr().add(done), here);
+            segment.start = segment.start.add(here);
         }
-        piece.len -= here as u32;
+        segment.len -= here as u32;
         done += here;
-        if piece.len > 0 {
+        if segment.len > 0 {
             break;
         }
-        let rest = std::mem::take(pieces);
-        *pieces = &mut rest[1..];
+        let rest = std::mem::take(segments);
+        *segments = &mut rest[1..];
     }
 }
 
-/// Frames as a port offers them.
+/// The frames that a port offers.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     metas: &'a [Meta],
-    /// As many: those of the burst, or what stands in their place.
+    /// One for each frame: the burst's heads, or their replacements.
     heads: &'a [Head],
-    bodies: &'a [Piece; PIECES],
-    /// Whether they are others than the burst's.
+    bodies: &'a [Segment; SEGMENTS],
+    /// Whether the heads are replacements.
     amended: bool,
     remote: Option<&'a dyn Remote>,
 }
 
 impl<'a> Batch<'a> {
-    /// How many frames.
+    /// Number of frames.
     #[inline]
     pub fn len(&self) -> usize {
         self.metas.len()
     }
 
-    /// Whether there is no frame.
+    /// Whether there are no frames.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.metas.is_empty()
     }
 
-    /// As many of the first frames as there are heads, with these in place of their own, which have as many bytes.
+    /// The first frames with their heads replaced by these, which are as long. Ends with the last frame that has a
+    /// replacement.
     pub fn amended(self, heads: &'a [Head]) -> Batch<'a> {
         let frames = self.len().min(heads.len());
         Batch { metas: &self.metas[..frames], heads: &heads[..frames], amended: true, ..self }
@@ -302,24 +306,25 @@ impl<'a> Batch<'a> {
     ///
     /// # Panics
     /// If `index` is not below [`Batch::len`].
-    // Each receiver's loop has its own: called, it takes 14 instructions a frame more.
+    // Inlined into each receiver's loop: a call takes 14 instructions a frame more.
     #[inline(always)]
     pub fn frame(&self, index: usize) -> Frame<'a> {
         let head = self.head(index);
         let meta = &self.metas[index];
         let first = usize::from(meta.first);
-        let body = &self.bodies[first..first + usize::from(meta.pieces)];
+        let body = &self.bodies[first..first + usize::from(meta.segments)];
         Frame { len: meta.len, offload: meta.offload, head, body, first, remote: self.remote }
     }
 
-    /// Where a frame of a sender whose memory is not mapped is as a whole, if it has come here and nothing of it was amended.
+    /// Where a frame lies contiguously in this domain's memory, if its sender's memory is not mapped, it was copied
+    /// here as a whole, and no head was replaced.
     #[inline]
     pub(crate) fn whole(&self, index: usize) -> Option<End> {
         let remote = self.remote.filter(|_| !self.amended)?;
         remote.whole(index)
     }
 
-    /// The first bytes of a frame, as [`Frame::head`] has them.
+    /// The first bytes of a frame, as in [`Frame::head`].
     ///
     /// # Panics
     /// If `index` is not below [`Batch::len`].
@@ -328,7 +333,7 @@ impl<'a> Batch<'a> {
         &self.heads[index].0[..(self.metas[index].len as usize).min(HEAD)]
     }
 
-    /// What the sender of a frame left to do.
+    /// The work on a frame that its sender left to the receiver.
     ///
     /// # Panics
     /// If `index` is not below [`Batch::len`].
@@ -337,7 +342,7 @@ impl<'a> Batch<'a> {
         self.metas[index].offload
     }
 
-    /// Bytes of a frame.
+    /// Length of a frame in bytes.
     ///
     /// # Panics
     /// If `index` is not below [`Batch::len`].
@@ -346,7 +351,7 @@ impl<'a> Batch<'a> {
         u64::from(self.metas[index].len)
     }
 
-    /// Bytes of some frames together.
+    /// Total bytes of some frames.
     ///
     /// # Panics
     /// If the range does not end at [`Batch::len`] or before.
@@ -355,8 +360,8 @@ impl<'a> Batch<'a> {
         self.metas[frames].iter().map(|meta| u64::from(meta.len)).sum()
     }
 
-    /// Has the bytes of these frames brought here, where they are elsewhere all at once. Answers which of them are here, from the first
-    /// on, and why the next is not to be passed on.
+    /// Fetches the bytes of these frames where they are in memory that is not mapped, all at once. Returns the frames
+    /// that are readable, from the first on, and why the next is to be dropped.
     #[inline]
     pub(crate) fn fetch(&self, frames: Range<usize>) -> (Range<usize>, Option<Refusal>) {
         match self.remote {
@@ -367,7 +372,7 @@ impl<'a> Batch<'a> {
 
     fn fetch_from(&self, remote: &dyn Remote, frames: Range<usize>) -> (Range<usize>, Option<Refusal>) {
         let metas = &self.metas[frames.clone()];
-        let end = |meta: &Meta| usize::from(meta.first + meta.pieces);
+        let end = |meta: &Meta| usize::from(meta.first + meta.segments);
         let Some(lost) = remote.fetch(metas[0].first.into()..end(&metas[metas.len() - 1])) else {
             return (frames, None);
         };
@@ -375,7 +380,7 @@ impl<'a> Batch<'a> {
         (frames.start..frames.start + here, Some(Refusal::Never(DropReason::Malformed)))
     }
 
-    /// Appends a whole frame to `out`. False if its bytes, which are elsewhere, can be had no more: then nothing is appended.
+    /// Appends a whole frame to `out`. False, with nothing appended, if its bytes could not be fetched.
     pub fn read(&self, frame: usize, out: &mut Vec<u8>) -> bool {
         let is_here = self.fetch(frame..frame + 1).1.is_none();
         if is_here {
@@ -397,8 +402,8 @@ pub struct Frame<'a> {
     len: u32,
     offload: Offload,
     head: &'a [u8],
-    body: &'a [Piece],
-    /// The number of the body's first piece.
+    body: &'a [Segment],
+    /// Index of the body's first segment.
     first: usize,
     remote: Option<&'a dyn Remote>,
 }
@@ -410,37 +415,37 @@ impl<'a> Frame<'a> {
         u64::from(self.len)
     }
 
-    /// The first bytes, at most [`HEAD`], as all decisions see them.
+    /// The first bytes, at most [`HEAD`]: the copy that all decisions see.
     #[inline]
     pub fn head(&self) -> &'a [u8] {
         self.head
     }
 
-    /// What its sender left to do.
+    /// The work that the sender left to the receiver.
     #[inline]
     pub fn offload(&self) -> Offload {
         self.offload
     }
 
-    /// The pieces of the body, to read.
+    /// The segments of the body, fetched if necessary.
     #[inline]
-    pub(crate) fn body(&self) -> &'a [Piece] {
+    pub(crate) fn body(&self) -> &'a [Segment] {
         if let Some(remote) = self.remote {
             remote.fetch(self.first..self.first + self.body.len());
         }
         self.body
     }
 
-    /// The pieces of the body where they are, to be copied from there: number, place and bytes.
+    /// The segments of the body where they lie, to be copied from there: index, place and length.
     #[inline]
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, End, u32)> + '_ {
-        self.body.iter().enumerate().map(|(index, piece)| {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (usize, End, u32)> + '_ {
+        self.body.iter().enumerate().map(|(index, segment)| {
             let number = self.first + index;
             let place = match self.remote {
                 Some(remote) => remote.place(number),
-                None => End::Ours(piece.start.cast_mut()),
+                None => End::Ours(segment.start.cast_mut()),
             };
-            (number, place, piece.len)
+            (number, place, segment.len)
         })
     }
 
@@ -450,10 +455,10 @@ impl<'a> Frame<'a> {
         self.remote.is_none()
     }
 
-    /// Notes that the piece of this number could not be copied from where it is.
-    pub(crate) fn withdraw(&self, piece: usize) {
+    /// Notes that a segment could not be copied from where it lies.
+    pub(crate) fn withdraw(&self, segment: usize) {
         if let Some(remote) = self.remote {
-            remote.withdraw(piece);
+            remote.withdraw(segment);
         }
     }
 
@@ -467,7 +472,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Copies the whole frame to `to` and tells how many bytes that were: never more than [`Frame::bytes`].
+    /// Copies the whole frame to `to` and returns the number of bytes: never more than [`Frame::bytes`].
     ///
     /// # Safety
     /// `to` is valid for writes of [`Frame::bytes`] bytes that no one else touches meanwhile.
@@ -476,10 +481,10 @@ impl<'a> Frame<'a> {
         // SAFETY: the head is no longer than the frame.
         unsafe { access::copy(self.head.as_ptr(), to, self.head.len()) };
         let mut copied = self.head.len();
-        for piece in self.body() {
-            let len = (piece.len as usize).min(self.len as usize - copied);
-            // SAFETY: the piece is readable for 'a, and `copied + len` is at most the frame's length.
-            unsafe { access::copy(piece.start, to.add(copied), len) };
+        for segment in self.body() {
+            let len = (segment.len as usize).min(self.len as usize - copied);
+            // SAFETY: the segment is readable for 'a, and `copied + len` is at most the frame's length.
+            unsafe { access::copy(segment.start, to.add(copied), len) };
             copied += len;
         }
         access::copied();

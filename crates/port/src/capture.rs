@@ -1,10 +1,10 @@
-//! Writes what passes through a port to a pcap file: frames that its peer sent when they are consumed, frames put into
-//! it when they are accepted. Nanosecond pcap (magic 0xa1b23c4d), Ethernet. Frames are written as they pass here: one to be segmented is
-//! one record, and a checksum left to be completed looks wrong to whoever checks it.
+//! Writes the frames of a port to a pcap file: frames from its peer when they are consumed, frames for it when they are
+//! accepted. The format is nanosecond pcap (magic 0xa1b23c4d), Ethernet. Frames are written as they pass here: one to
+//! be segmented is one record, and a partial checksum looks wrong to a tool that checks it.
 //!
-//! Traffic never suffers: the worker copies frames into bounded memory ([`Recorder`]), and a thread of the capture's own writes that
-//! ([`Recording`]). What finds no room because the file is slow is left out and counted. A file that cannot be written, or is as long
-//! as it may be, ends the capture with the reason, and the port works on.
+//! Traffic is never delayed: the worker copies frames into bounded memory ([`Recorder`]), and a thread of the capture's
+//! own writes them ([`Recording`]). Frames that find no room because the file is slow are left out and counted. A file
+//! that cannot be written or reaches its size limit ends the capture with the reason, and the port continues.
 
 mod exchange;
 mod recorder;
@@ -21,11 +21,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-/// Starts a capture into an empty file: `snap` bytes of each frame at most, and `limit` bytes of the file. The recorder is for the port's
-/// worker, the recording for who wants to know what came of it.
+/// Starts a capture into an empty file: at most `snap` bytes of each frame, and `limit` bytes in the file. The recorder
+/// is for the port's worker; the recording reports the outcome.
 ///
 /// # Errors
-/// What the system says: no thread is left.
+/// The system's error: no thread is left.
 pub fn start(file: File, snap: u32, limit: u64) -> io::Result<(Recorder, Recording)> {
     let (recording, writer) = recording::start(file)?;
     Ok((Recorder::new(writer, snap, limit), recording))
@@ -35,10 +35,10 @@ pub fn start(file: File, snap: u32, limit: u64) -> io::Result<(Recorder, Recordi
 pub struct Captured {
     port: Box<dyn Port>,
     recorder: Recorder,
-    /// Records of the frames offered last, and where each ends.
+    /// Records of the frames offered last, and the end of each.
     offered: Vec<u8>,
     ends: Vec<usize>,
-    /// Room for the record of a frame that was put.
+    /// Buffer for the record of a frame that was put.
     record: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ impl Captured {
         Captured { port, recorder, offered: Vec::new(), ends: Vec::with_capacity(BURST), record: Vec::new() }
     }
 
-    /// Ends the capture: the port is as it was. The recording knows when all is written.
+    /// Ends the capture and returns the port. The recording reports when everything is written.
     pub fn stop(self) -> Box<dyn Port> {
         self.port
     }

@@ -1,21 +1,23 @@
-//! A network card of this computer: frames go to and from the wire without the host's stack, bridge or queues of ours.
+//! A network card of the host: frames go to and from the wire directly, without the host's stack and bridge, or queues
+//! of our own.
 //!
-//! Two packet sockets with a mapped ring each, so that a burst costs one system call to send and none to receive; in a
-//! paravirtual Xen domain each of them goes through the hypervisor. Two, as whoever waits for a socket to be readable is also told
-//! of each frame that it has sent: nobody waits for the one that sends. The rings are of version 2. Version 3 has no slots of a
-//! fixed size, so it needs less memory, but hands frames over by the block: a lone frame waits for a timer of the kernel's, of a
-//! millisecond at least. Both bear virtio's header, so that merged segments and checksums that are left to the card come and
-//! go as they are.
+//! It uses two packet sockets with a mapped ring each, so that a burst takes one system call to send and none to
+//! receive; in a paravirtual Xen domain each call goes through the hypervisor. Two sockets, because polling a socket
+//! for reading also reports each frame that it has sent, and the sending socket is not polled. The rings are of version
+//! 2. Version 3 has no slots of fixed size, so it needs less memory, but passes frames on in blocks: a lone frame waits
+//! for a kernel timer of a millisecond at least. Both rings carry virtio's header, so that merged segments and partial
+//! checksums pass unchanged.
 //!
-//! *Toward the wire* frames are queued where the host's own are (no PACKET_QDISC_BYPASS: past that queue the kernel would drop
-//! large frames that the card cannot cut itself, and hold the ring up while there is no carrier). What finds that queue full
-//! stays in the ring, and a full ring pushes back. The kernel never tells the far side of a packet socket that a slot became
-//! free: it says that there is room to write whenever less than half of the send buffer is in use. So a full ring is
-//! looked at again after a while.
+//! *Toward the wire* frames enter the interface's queue like the host's own (without PACKET_QDISC_BYPASS: past that
+//! queue the kernel would drop large frames that the card cannot segment, and block the ring while there is no
+//! carrier). Frames that find that queue full stay in the ring, and a full ring pushes back. A packet socket does not
+//! report that a slot became free: it is writable whenever less than half of its send buffer is in use. So a full ring
+//! is polled after a while.
 //!
-//! *From the wire* frames wait in the ring; when it is full the kernel drops them and counts ([`Control::lost`]). What the host
-//! itself sends by the card goes to the wire and not to guests, and what guests send goes to the wire and not to the host:
-//! for the two to talk, use a tap in a bridge, or a veth pair or macvlan of the card for the host.
+//! *From the wire* frames wait in the ring; when it is full the kernel drops and counts them ([`Control::lost`]).
+//! Frames that the host itself sends by the card go to the wire and not to guests, and guests' frames go to the wire
+//! and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan of the
+//! card.
 
 mod open;
 mod receive;
@@ -37,31 +39,31 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use transmit::{LARGEST, Transmit};
 
-/// Bytes of an Ethernet header, and of a VLAN tag, which an MTU does not count.
+/// Bytes of an Ethernet header, and of a VLAN tag, which an MTU does not include.
 const ETHERNET: u32 = 14;
 const TAG: u32 = 4;
 
-/// When to look again whether a full ring has room, or to tell the kernel again of what it could not take.
+/// How long to wait before a full ring is polled, or before frames are sent again that the kernel refused.
 const RETRY: Nanos = Nanos::from_micros(100);
 
-/// The numbers of the descriptors in the poller.
+/// The port's descriptors in the poller.
 const FRAMES: u32 = 0;
 const CHANGES: u32 = 1;
 
-/// Why there is no card.
+/// Why a card cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name is not one.
-    #[error("{0:?} is no interface name: 1 to 15 bytes, without '/', '%' and spaces")]
+    /// An invalid name.
+    #[error("{0:?} is not an interface name: 1 to 15 bytes, without '/', '%' and spaces")]
     Name(String),
     /// There is no such interface.
-    #[error("there is no interface {name}: `ip link` lists those that are")]
+    #[error("there is no interface {name}: `ip link` lists those that exist")]
     Missing {
         /// The interface.
         name: String,
     },
-    /// It carries something else than Ethernet.
-    #[error("interface {name} carries no Ethernet frames: name a network card, or what behaves like one")]
+    /// It does not carry Ethernet.
+    #[error("interface {name} carries no Ethernet frames: name a network card, or an interface that behaves like one")]
     NotEthernet {
         /// The interface.
         name: String,
@@ -72,8 +74,8 @@ pub enum Error {
         /// The interface.
         name: String,
     },
-    /// Not allowed.
-    #[error("not allowed to take frames from interface {name}: run with CAP_NET_RAW")]
+    /// Permission denied.
+    #[error("no permission to receive frames from interface {name}: run with CAP_NET_RAW")]
     NotAllowed {
         /// The interface.
         name: String,
@@ -86,7 +88,7 @@ pub enum Error {
     Memory {
         /// The interface.
         name: String,
-        /// What the rings take.
+        /// Size of the rings.
         mebibytes: usize,
     },
     /// Anything else.
@@ -96,28 +98,28 @@ pub enum Error {
         name: String,
         /// The system call or option that failed.
         step: &'static str,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// A card. While this lives the interface takes frames for everyone (promiscuous).
+/// A card. While it is open the interface receives frames for any address (promiscuous mode).
 pub struct Card {
     receive: Receive,
     transmit: Transmit,
-    /// Not before this is it asked whether a full ring has room.
+    /// A full ring is not polled before this.
     retry: Nanos,
-    /// Frames from the wire that found no slot.
+    /// Frames from the wire that found no free slot.
     missed: u64,
     mtu: u32,
     status: Status,
-    /// The interface's number, which stays where its name changes.
+    /// The interface's index, which stays the same when its name changes.
     index: libc::c_int,
     control: Interfaces,
     changes: Changes,
-    /// Takes from the wire.
+    /// Receives from the wire.
     socket: OwnedFd,
-    /// Sends to it.
+    /// Sends to the wire.
     sender: OwnedFd,
     /// The memory of both rings.
     _maps: [Map; 2],
@@ -127,12 +129,12 @@ impl Card {
     /// Opens an interface that is up.
     ///
     /// # Errors
-    /// See [`Error`]: each says what to do.
+    /// See [`Error`]: each variant says what to do.
     pub fn open(name: &str) -> Result<Card, Error> {
         open::open(name)
     }
 
-    /// Looks at what came until `wanted` frames wait. Answers how many do.
+    /// Reads slots until `wanted` frames wait. Returns how many do.
     fn fill(&mut self, wanted: usize) -> usize {
         if self.status != Status::Up {
             return 0;
@@ -146,30 +148,30 @@ impl Card {
         count
     }
 
-    /// Finds out how the interface is, and drops what can no longer be sent.
-    fn look(&mut self) {
+    /// Reads the interface's state, and drops frames that can no longer be sent.
+    fn refresh(&mut self) {
         open::clear_error(&self.socket);
         self.status = match self.control.state(self.index) {
             Ok(state) => {
                 self.mtu = state.mtu;
                 if state.up { Status::Up } else { Status::Waiting }
             }
-            Err(_) => Status::Disabled("the interface was deleted: restart once there is one again".into()),
+            Err(_) => Status::Disabled("the interface was deleted: restart when it exists again".into()),
         };
         if self.status != Status::Up {
             self.transmit.abandon();
         }
     }
 
-    /// Whether a frame, or each of the segments that it is cut into, is one of the interface's.
+    /// Whether a frame, or each segment that it is cut into, fits the interface.
     fn fits(&mut self, frame: &Frame<'_>) -> bool {
         let tagged = matches!(frame.head().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
         let whole = frame.bytes() as u32;
         let bytes = frame.offload().gso.map_or(whole, |gso| u32::from(gso.header) + u32::from(gso.size));
         let around = ETHERNET + if tagged { TAG } else { 0 };
         if bytes > self.mtu + around {
-            // It may have grown since it was asked for.
-            self.look();
+            // The MTU may have grown since it was read.
+            self.refresh();
         }
         bytes <= self.mtu + around && whole as usize <= LARGEST
     }
@@ -222,7 +224,7 @@ impl Sink for Card {
         if now < self.retry {
             return Room::At(self.retry);
         }
-        // A quarter at once: a slot at a time would be a round, and a system call, a frame.
+        // A quarter at once: a slot at a time would cost a round, and a system call, a frame.
         if self.status != Status::Up || self.transmit.is_free(self.transmit.count() / 4) {
             return Room::Now;
         }
@@ -234,11 +236,11 @@ impl Sink for Card {
         Ring::default()
     }
 
-    /// Tells the kernel of what was put.
+    /// Tells the kernel to send what was put.
     fn flush(&mut self, now: Nanos) -> Nanos {
         if let Err(error) = self.transmit.send(self.sender.as_fd(), now) {
-            tracing::debug!(%error, "a card does not send");
-            self.look();
+            tracing::debug!(%error, "a card cannot send");
+            self.refresh();
         }
         if self.transmit.waiting() > 0 { now + RETRY } else { Nanos::NEVER }
     }
@@ -256,8 +258,8 @@ impl Control for Card {
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         if number == CHANGES {
-            self.changes.take();
-            self.look();
+            self.changes.drain();
+            self.refresh();
         }
     }
 

@@ -1,4 +1,4 @@
-//! A port that takes everything and offers nothing, to measure the way there. Each frame is copied once, as a real
+//! A port that accepts all frames and offers none, to measure the path to it. Each frame is copied once, as a real
 //! receiver would, and counted.
 
 use crate::{Batch, Burst, Control, Put, Room, Sink, Source, Status, Wanted};
@@ -16,7 +16,7 @@ pub struct Drain {
     taken: Arc<Taken>,
 }
 
-/// What a [`Drain`] took, readable from any thread.
+/// Counters of a [`Drain`], readable from any thread.
 #[derive(Debug, Default)]
 pub struct Taken {
     frames: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Frames so far.
+    /// Frames accepted so far.
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
@@ -36,7 +36,7 @@ impl Taken {
 }
 
 impl Drain {
-    /// A drain that took nothing yet.
+    /// A drain with counters at 0.
     pub fn new() -> Drain {
         Drain::default()
     }
@@ -69,7 +69,7 @@ impl Sink for Drain {
             batch.frame(index).read(&mut self.scratch);
             bytes += std::hint::black_box(&self.scratch).len();
         }
-        // Relaxed, and no read-modify-write: counters that order nothing, with one writer.
+        // Relaxed, and no read-modify-write: the counters order nothing and have one writer.
         self.taken.frames.store(self.taken.frames() + accepted as u64, Ordering::Relaxed);
         self.taken.bytes.store(self.taken.bytes() + bytes as u64, Ordering::Relaxed);
         Put { accepted, refusal }
@@ -104,7 +104,7 @@ mod tests {
     use fairlane_core::packet::Offload;
 
     #[test]
-    fn takes_and_counts_everything() {
+    fn accepts_and_counts_everything() {
         let mut drain = Drain::new();
         let taken = drain.taken();
         let frames: Vec<Vec<u8>> = (1..=20).map(|len| vec![7; len * 100]).collect();

@@ -1,4 +1,4 @@
-//! A port that misbehaves on purpose: it drops, doubles, damages, delays and stalls, with given probabilities, in each
+//! A port that injects faults: it drops, duplicates, corrupts, delays and stalls with given probabilities, in each
 //! direction. What it does to a frame depends on its seed and the frames before, so that a failure can be replayed.
 //!
 //! Frames are copied on their way through: this is for tests, not for speed.
@@ -13,80 +13,80 @@ use fairlane_core::time::Nanos;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// As much as a burst takes.
+/// As much as a burst holds.
 const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
-/// A frame that others are to pass goes on after this long even if none comes.
-const KEPT: Nanos = Nanos::from_millis(10);
+/// A frame held back for reordering continues after this long even if no other frame passes it.
+const HOLD_TIME: Nanos = Nanos::from_millis(10);
 
-/// How likely each fault is for a frame, from 0 to 1; nothing unless said otherwise.
+/// The probability of each fault for a frame, from 0 to 1; by default no faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// The frame vanishes. Toward the peer it is refused for good, with [`DropReason::Injected`].
+    /// The frame is dropped. Toward the peer it is refused for good, with [`DropReason::Injected`].
     pub drop: f64,
-    /// It comes twice.
+    /// The frame is duplicated.
     pub duplicate: f64,
     /// One bit of one byte is flipped.
     pub corrupt: f64,
-    /// It is kept until some later frames have passed.
+    /// The frame is held back until some later frames have passed.
     pub reorder: f64,
-    /// The most frames that pass a kept one; 0 keeps none.
+    /// The most frames that pass one held back; 0 disables reordering.
     pub reorder_by: u64,
     /// Nothing passes for a while, from this frame on.
     pub stall: f64,
-    /// How long that is, in nanoseconds.
+    /// How long a stall lasts, in nanoseconds.
     pub stall_for: Nanos,
 }
 
-/// What a direction did.
+/// What was done in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Frames that came.
+    /// Frames that arrived.
     pub frames: u64,
-    /// Frames that vanished.
+    /// Frames dropped.
     pub dropped: u64,
-    /// Frames that came twice.
+    /// Frames duplicated.
     pub duplicated: u64,
     /// Frames with a flipped bit.
     pub corrupted: u64,
-    /// Frames that were kept.
+    /// Frames held back.
     pub reordered: u64,
     /// Stalls.
     pub stalls: u64,
 }
 
-/// A port behind faults.
+/// A port with injected faults.
 pub struct Faulty<P> {
     port: P,
-    /// From the port's peer, and toward it.
+    /// The direction from the port's peer, and the one toward it.
     sent: Direction,
     received: Direction,
     burst: Box<Burst>,
-    /// The latest time it was told.
+    /// The latest time it was called with.
     seen: Nanos,
 }
 
 impl<P: Port> Faulty<P> {
-    /// Puts `port` behind faults: `sent` for the frames of its peer, `received` for those toward it.
+    /// Wraps `port` in faults: `sent` for the frames from its peer, `received` for those toward it.
     pub fn new(port: P, seed: u64, sent: Faults, received: Faults) -> Faulty<P> {
         let mut seeds = Random::new(seed);
         let mut direction = |faults| Direction {
             faults,
             random: Random::new(seeds.below(u64::MAX)),
             ready: VecDeque::new(),
-            kept: Vec::new(),
+            held: Vec::new(),
             until: Nanos(0),
             done: Done::default(),
         };
         Faulty { port, sent: direction(sent), received: direction(received), burst: Burst::new(), seen: Nanos(0) }
     }
 
-    /// What was done to frames of the peer, and toward it.
+    /// What was done to the frames from the peer, and to those toward it.
     pub fn done(&self) -> (Done, Done) {
         (self.sent.done, self.received.done)
     }
 
-    /// Takes frames from the port behind, through the faults.
+    /// Takes frames from the inner port, through the faults.
     fn pull(&mut self, now: Nanos) {
         self.sent.release(now);
         if self.sent.stalled(now) || self.sent.ready.len() >= BURST {
@@ -100,7 +100,7 @@ impl<P: Port> Faulty<P> {
         self.port.consume(frames);
     }
 
-    /// Passes what went through the faults on to the port behind.
+    /// Passes frames that went through the faults on to the inner port.
     fn push(&mut self, now: Nanos) {
         self.received.release(now);
         while !self.received.stalled(now) && !self.received.ready.is_empty() {
@@ -116,40 +116,40 @@ impl<P: Port> Faulty<P> {
     }
 }
 
-/// A frame on its own.
-struct Loose {
+/// A copied frame.
+struct Copied {
     bytes: Vec<u8>,
     offload: Offload,
 }
 
-/// A frame that others are to pass.
-struct Kept {
-    /// How many still do.
+/// A frame that is held back.
+struct Held {
+    /// How many frames must still pass it.
     left: u64,
-    /// When it goes on in any case.
+    /// When it continues in any case.
     due: Nanos,
-    loose: Loose,
+    frame: Copied,
 }
 
 struct Direction {
     faults: Faults,
     random: Random,
-    /// Through the faults, in the order in which they go on.
-    ready: VecDeque<Loose>,
-    /// Not yet to go on.
-    kept: Vec<Kept>,
+    /// Frames that went through the faults, in the order in which they continue.
+    ready: VecDeque<Copied>,
+    /// Frames held back.
+    held: Vec<Held>,
     /// The end of the last stall.
     until: Nanos,
     done: Done,
 }
 
 impl Direction {
-    /// Takes a frame through the faults. False if it vanished.
+    /// Passes a frame through the faults. False if it was dropped.
     fn pass(&mut self, batch: &Batch<'_>, index: usize, now: Nanos) -> bool {
         let Direction { faults, random, done, .. } = self;
-        let frame = batch.frame(index);
-        let mut loose = Loose { bytes: Vec::new(), offload: frame.offload() };
-        frame.read(&mut loose.bytes);
+        let original = batch.frame(index);
+        let mut frame = Copied { bytes: Vec::new(), offload: original.offload() };
+        original.read(&mut frame.bytes);
         done.frames += 1;
         if random.chance(faults.stall) {
             done.stalls += 1;
@@ -159,50 +159,50 @@ impl Direction {
             done.dropped += 1;
             return false;
         }
-        if random.chance(faults.corrupt) && !loose.bytes.is_empty() {
+        if random.chance(faults.corrupt) && !frame.bytes.is_empty() {
             done.corrupted += 1;
-            let byte = random.below(loose.bytes.len() as u64) as usize;
-            loose.bytes[byte] ^= 1 << random.below(8);
+            let byte = random.below(frame.bytes.len() as u64) as usize;
+            frame.bytes[byte] ^= 1 << random.below(8);
         }
         if random.chance(faults.duplicate) {
             done.duplicated += 1;
-            self.ready.push_back(Loose { bytes: loose.bytes.clone(), offload: loose.offload });
+            self.ready.push_back(Copied { bytes: frame.bytes.clone(), offload: frame.offload });
         }
-        let passers = random.below(faults.reorder_by) + 1;
-        let keep = random.chance(faults.reorder) && faults.reorder_by > 0;
-        for kept in &mut self.kept {
-            kept.left -= 1;
+        let passing = random.below(faults.reorder_by) + 1;
+        let hold = random.chance(faults.reorder) && faults.reorder_by > 0;
+        for held in &mut self.held {
+            held.left -= 1;
         }
-        if keep {
+        if hold {
             done.reordered += 1;
-            self.kept.push(Kept { left: passers, due: now + KEPT, loose });
+            self.held.push(Held { left: passing, due: now + HOLD_TIME, frame });
         } else {
-            self.ready.push_back(loose);
+            self.ready.push_back(frame);
         }
         self.release(now);
         true
     }
 
-    /// Lets kept frames go whose time has come.
+    /// Releases held frames that are due.
     fn release(&mut self, now: Nanos) {
-        let ripe = self.kept.extract_if(.., |kept| kept.left == 0 || kept.due <= now);
-        self.ready.extend(ripe.map(|kept| kept.loose));
+        let due = self.held.extract_if(.., |held| held.left == 0 || held.due <= now);
+        self.ready.extend(due.map(|held| held.frame));
     }
 
     fn stalled(&self, now: Nanos) -> bool {
         now < self.until
     }
 
-    /// When a stall ends or a kept frame goes on.
+    /// When a stall ends or a held frame continues.
     fn next_event(&self, seen: Nanos) -> Nanos {
-        let times = self.kept.iter().map(|kept| kept.due).chain([self.until]);
+        let times = self.held.iter().map(|held| held.due).chain([self.until]);
         times.filter(|time| *time > seen).min().unwrap_or(Nanos::NEVER)
     }
 
     /// Shows the frames that are ready.
     fn batch<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let mut filler = burst.fill();
-        filler.push_all(budget, self.ready.iter().map(|loose| (&loose.bytes[..], loose.offload)));
+        filler.push_all(budget, self.ready.iter().map(|frame| (&frame.bytes[..], frame.offload)));
         filler.done()
     }
 }
@@ -277,9 +277,9 @@ impl<P: Port> Wrapper for Faulty<P> {
     }
 
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        // Frames on their way to the peer want room too.
-        let behind = Wanted { room: wanted.room || !self.received.ready.is_empty(), ..wanted };
-        self.port.enable_notifications(behind)
+        // Frames on their way to the peer need room too.
+        let inner = Wanted { room: wanted.room || !self.received.ready.is_empty(), ..wanted };
+        self.port.enable_notifications(inner)
             || (wanted.frames && !self.sent.stalled(self.seen) && !self.sent.ready.is_empty())
     }
 

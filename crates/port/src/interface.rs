@@ -1,10 +1,10 @@
-//! Network interfaces of this computer: what they are, and word of their changes (netdevice(7), rtnetlink(7)).
+//! Network interfaces of the host: their state, and notifications of changes (netdevice(7), rtnetlink(7)).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A request about the interface of this name, if it can be one (`dev_valid_name` in linux/net/core/dev.c; a '%' would be a
-/// pattern).
+/// A request about the interface of this name, if the name is valid (`dev_valid_name` in linux/net/core/dev.c; a '%'
+/// would be a pattern).
 pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     let valid = (1..libc::IFNAMSIZ).contains(&name.len())
         && name != "."
@@ -18,11 +18,11 @@ pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
 }
 
 fn blank() -> libc::ifreq {
-    // SAFETY: an ifreq is bytes and numbers, for which zero is a value.
+    // SAFETY: an ifreq consists of bytes and numbers, for which zero is a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// What a system call that answers with a negative number said.
+/// The outcome of a system call that returns a negative number on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -35,39 +35,39 @@ pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_i
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What an interface is at the moment.
+/// The present state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// Whether an administrator set it up.
     pub up: bool,
-    /// Bytes of the largest packet in one of its frames.
+    /// The largest packet in one of its frames, in bytes.
     pub mtu: u32,
 }
 
-/// Asks about the interfaces of the network namespace in which it was opened, and sets them.
+/// Reads and changes the interfaces of the network namespace in which it was opened.
 pub(crate) struct Interfaces(OwnedFd);
 
 impl Interfaces {
-    /// A socket to ask by.
+    /// Opens a socket for the requests.
     ///
     /// # Errors
-    /// What `socket` says.
+    /// The error of `socket`.
     pub fn open() -> io::Result<Interfaces> {
         socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Interfaces)
     }
 
-    /// One of the system's questions, whose answer takes the place of the request's value.
-    fn ask(&self, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    /// Makes a request; the result is in the same structure.
+    fn call(&self, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: the requests of this module read and write an ifreq, which `request` is.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), what as _, &raw mut *request) }).map(drop)
     }
 
-    /// The number of the interface that a request names.
+    /// The index of the interface that a request names.
     ///
     /// # Errors
     /// ENODEV if there is none.
     pub fn index(&self, mut request: libc::ifreq) -> io::Result<libc::c_int> {
-        self.ask(libc::SIOCGIFINDEX, &mut request)?;
+        self.call(libc::SIOCGIFINDEX, &mut request)?;
         // SAFETY: the call wrote a number there.
         Ok(unsafe { request.ifr_ifru.ifru_ifindex })
     }
@@ -77,21 +77,21 @@ impl Interfaces {
     /// # Errors
     /// ENODEV if there is none.
     pub fn is_ethernet(&self, mut request: libc::ifreq) -> io::Result<bool> {
-        self.ask(libc::SIOCGIFHWADDR, &mut request)?;
-        // SAFETY: the call wrote an address there, whose family is the kind of hardware.
+        self.call(libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: the call wrote an address there, whose family is the hardware type.
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER)
     }
 
     fn flags(&self, mut request: libc::ifreq) -> io::Result<libc::c_short> {
-        self.ask(libc::SIOCGIFFLAGS, &mut request)?;
+        self.call(libc::SIOCGIFFLAGS, &mut request)?;
         // SAFETY: the call wrote the flags.
         Ok(unsafe { request.ifr_ifru.ifru_flags })
     }
 
-    /// Sets an interface up unless it is.
+    /// Sets an interface up if it is down.
     ///
     /// # Errors
-    /// EPERM where that takes CAP_NET_ADMIN.
+    /// EPERM if that needs CAP_NET_ADMIN.
     pub fn set_up(&self, mut request: libc::ifreq) -> io::Result<()> {
         let flags = self.flags(request)?;
         let up = libc::IFF_UP as libc::c_short;
@@ -99,36 +99,36 @@ impl Interfaces {
             return Ok(());
         }
         request.ifr_ifru.ifru_flags = flags | up;
-        self.ask(libc::SIOCSIFFLAGS, &mut request)
+        self.call(libc::SIOCSIFFLAGS, &mut request)
     }
 
-    /// What the interface of this number is, whatever its name is by now.
+    /// The state of the interface with this index, whatever its present name.
     ///
     /// # Errors
     /// ENODEV if it is gone.
     pub fn state(&self, index: libc::c_int) -> io::Result<State> {
         let mut request = blank();
         request.ifr_ifru.ifru_ifindex = index;
-        self.ask(libc::SIOCGIFNAME, &mut request)?;
+        self.call(libc::SIOCGIFNAME, &mut request)?;
         let up = self.flags(request)? & libc::IFF_UP as libc::c_short != 0;
-        self.ask(libc::SIOCGIFMTU, &mut request)?;
+        self.call(libc::SIOCGIFMTU, &mut request)?;
         // SAFETY: the call wrote the MTU.
         let mtu = unsafe { request.ifr_ifru.ifru_mtu };
         Ok(State { up, mtu: mtu as u32 })
     }
 }
 
-/// Has something to read whenever an interface changes.
+/// Readable whenever an interface changes.
 pub(crate) struct Changes(OwnedFd);
 
 impl Changes {
-    /// Those from now on, in the present network namespace.
+    /// Opens a socket for changes in the present network namespace from now on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn open() -> io::Result<Changes> {
         let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-        // SAFETY: a sockaddr_nl is numbers, for which zero is a value.
+        // SAFETY: a sockaddr_nl consists of numbers, for which zero is a value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as _;
         address.nl_groups = libc::RTMGRP_LINK as u32;
@@ -138,11 +138,11 @@ impl Changes {
         Ok(Changes(socket))
     }
 
-    /// Takes all that was told. What it was is for [`Interfaces`] to say.
-    pub fn take(&self) {
+    /// Discards all messages. [`Interfaces`] has the state.
+    pub fn drain(&self) {
         let mut message = [0u8; 256];
-        // SAFETY: `message` has so many bytes to be written; the rest of a longer message is dropped. Where the system had no
-        // room for messages (ENOBUFS), there are none to be read.
+        // SAFETY: `message` has so many bytes of space; the rest of a longer message is dropped. If the system had no
+        // room for messages (ENOBUFS) there are none to read.
         while unsafe { libc::recv(self.0.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) } > 0 {}
     }
 }

@@ -1,12 +1,12 @@
 //! Where frames enter and leave.
 //!
-//! A [`Port`] is one end of something that carries frames: a guest's card, a tap, a wire. It is a [`Source`] of frames, a [`Sink`] for
-//! them, and the [`Control`] of what is behind both. All ports speak in bursts: what a source [offers](Source::offer) lies in its peer's
-//! memory until it is [consumed](Source::consume), and goes from there [into](Sink::put) a sink with one copy. Indices are published and
-//! peers notified once a burst, by [`Sink::flush`].
+//! A [`Port`] is one end of something that carries frames: a guest's network card, a tap, a wire. It is a [`Source`] of
+//! frames, a [`Sink`] for them, and the [`Control`] of both. All ports work in bursts: the frames that a source
+//! [offers](Source::offer) stay in its peer's memory until they are [consumed](Source::consume), and are copied once,
+//! straight [into](Sink::put) a sink. [`Sink::flush`] publishes indices and notifies peers, once a burst.
 //!
-//! All the unsafe code of the project is in this crate. What a guest may write to meanwhile is read and written in one way, that of
-//! `access.rs`.
+//! All unsafe code of the project is in this crate. Memory that a guest may write at the same time is read and written
+//! in one way only, by `access.rs`.
 
 mod access;
 mod burst;

@@ -1,4 +1,5 @@
-//! A file's bytes in this process's memory, shared with whoever else maps it; or a socket's, shared with the kernel.
+//! A file mapped into this process, shared with other processes that map it; or a socket's ring, shared with the
+//! kernel.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,14 +10,14 @@ pub(crate) struct Map {
     len: usize,
 }
 
-// SAFETY: the address of a mapping means the same in every thread; what is done with its bytes is the owner's affair.
+// SAFETY: the address of a mapping means the same in every thread; the owner is responsible for the use of its bytes.
 unsafe impl Send for Map {}
 
 impl Map {
     /// Maps the first `len` bytes of a file.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// The error of `mmap`.
     pub fn of(file: impl AsFd, len: usize) -> io::Result<Map> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -25,13 +26,13 @@ impl Map {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Guests' memory and frames are no business of whoever reads a core dump.
+        // Guests' memory and frames do not belong in a core dump.
         // SAFETY: the mapping is the one just made, and this changes nothing that a program sees.
         unsafe { libc::madvise(start, len, libc::MADV_DONTDUMP) };
         Ok(Map { start, len })
     }
 
-    /// Memory of no file.
+    /// Anonymous memory.
     #[cfg(test)]
     pub fn anonymous(len: usize) -> Map {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -49,8 +50,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: these are what `mmap` returned and was given; nothing uses the mapping any more, as who keeps pointers into
-        // it keeps `self` as well.
+        // SAFETY: these are the values that `mmap` returned and was given. Nothing uses the mapping any more: an owner
+        // of pointers into it also owns `self`.
         unsafe { libc::munmap(self.start, self.len) };
     }
 }

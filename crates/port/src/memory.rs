@@ -1,4 +1,4 @@
-//! A port for tests: frames in two queues of this process, shared with whoever holds the [`Peer`].
+//! A port for tests: two queues of frames in this process, shared with a [`Peer`].
 
 use crate::{Batch, Burst, Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
@@ -9,18 +9,18 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// A frame with what was left to do on it.
+/// A frame and its offload.
 pub type Owned = (Vec<u8>, Offload);
 
 #[derive(Default)]
 struct Queues {
-    /// From the peer, not offered yet.
+    /// Sent by the peer, not offered yet.
     sent: VecDeque<Owned>,
-    /// To the peer.
+    /// Sent to the peer.
     received: VecDeque<Owned>,
-    /// Frames that may wait in `received`.
+    /// The most frames that may wait in `received`.
     room: usize,
-    /// Frames that the peer took from there.
+    /// Frames that the peer took from `received`.
     taken: u32,
 }
 
@@ -31,11 +31,11 @@ pub struct Memory {
     offered: VecDeque<Owned>,
 }
 
-/// The other end of a [`Memory`] port: what a guest would be.
+/// The other end of a [`Memory`] port, in place of a guest.
 #[derive(Clone)]
 pub struct Peer(Arc<Mutex<Queues>>);
 
-/// A port and its peer. At most `room` frames wait toward the peer; further ones find it full.
+/// A port and its peer. At most `room` frames wait for the peer; further ones find the port full.
 pub fn pair(room: usize) -> (Memory, Peer) {
     let queues = Arc::new(Mutex::new(Queues { room, ..Queues::default() }));
     (Memory { queues: queues.clone(), offered: VecDeque::new() }, Peer(queues))
@@ -55,7 +55,7 @@ impl Peer {
         Some(frame)
     }
 
-    /// Frames sent that no one took yet.
+    /// Frames sent and not yet taken by the port.
     pub fn unsent(&self) -> usize {
         self.queues().sent.len()
     }

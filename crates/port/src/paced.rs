@@ -1,7 +1,8 @@
-//! A rate toward a port's peer: for a tap or a card that would take frames faster than the link behind it.
+//! A rate limit towards a port's peer: for a tap or a card that accepts frames faster than the link behind it.
 //!
-//! Frames pass at once while the link's queue, which is counted and not stored, has room for them. So over any time at most
-//! `rate` and one queue (plus one frame) passes, and exactly `rate` as long as the queue does not run empty.
+//! Frames pass at once while the link's queue, which is computed and not stored, has room for them. So in any time at
+//! most `rate` times that time plus one queue (and one frame) passes, and exactly `rate` while the queue does not run
+//! empty.
 
 use crate::rate::Link;
 use crate::{Batch, Burst, Port, Put, Refusal, Room, Sink, Source, Wrapper};
@@ -11,7 +12,7 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::ops::Range;
 
-/// A port behind a link with a rate.
+/// A port in front of a link with a rate.
 pub struct Paced<P> {
     port: P,
     link: Link,
@@ -19,9 +20,9 @@ pub struct Paced<P> {
 }
 
 impl<P: Port> Paced<P> {
-    /// Gives `port` a link of `rate` bits a second and a queue of `queue` bytes: about what the link passes while the worker
-    /// is busy with something else. A full queue refuses frames until half of it drained, or, without `backpressure`,
-    /// drops them. A rate of 0 is no rate.
+    /// Puts `port` in front of a link of `rate` bits a second and a queue of `queue` bytes: about what the link sends
+    /// while the worker is busy elsewhere. A full queue refuses frames until half of it has drained, or, without
+    /// `backpressure`, drops them. A rate of 0 means no limit.
     pub fn new(port: P, rate: u64, queue: u64, backpressure: bool) -> Paced<P> {
         Paced { port, link: Link::new(Some(rate), queue), backpressure }
     }
@@ -48,7 +49,7 @@ impl<P: Port> Sink for Paced<P> {
         let admitted = sizes.clone().take_while(|bytes| self.link.admit(*bytes, now).is_some()).count();
         let put = self.port.put(batch, frames.start..frames.start + admitted, now);
         if put.accepted < admitted {
-            // The port took less than the link would: only what it took counts.
+            // The port accepted fewer frames than the link admitted: charge only those.
             self.link = before;
             for bytes in sizes.take(put.accepted) {
                 self.link.admit(bytes, now);
@@ -86,7 +87,7 @@ impl<P: Port> Wrapper for Paced<P> {
         &mut self.port
     }
 
-    /// What is in the queue passes at the new rate.
+    /// Queued bytes pass at the new rate.
     fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         self.link.set_rate(rate, now);
     }
@@ -112,7 +113,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
-        /// A sender that comes back when told, and up to 200 us late, fills every second to within the queue and a frame.
+        /// A sender that resumes at the time it was told, up to 200 us late, fills every second to within the queue and
+        /// a frame.
         #[test]
         fn a_backlogged_link_passes_its_rate(
             rate in 1_000_000..200_000_000u64,
@@ -132,7 +134,7 @@ mod tests {
                     seconds[(now.0 / SECOND) as usize] += frame.len() as u64;
                 }
                 if put.refusal == Some(Refusal::Full) {
-                    let Room::At(time) = port.room(now) else { return Err(TestCaseError::fail("full, yet room")) };
+                    let Room::At(time) = port.room(now) else { return Err(TestCaseError::fail("full, yet there is room")) };
                     now = time + Nanos(late[round % late.len()]);
                 }
             }
@@ -143,9 +145,9 @@ mod tests {
             prop_assert!(all.abs_diff(3 * rate / 8) <= queue + 1515);
         }
 
-        /// What the port behind refuses does not take the link's time.
+        /// Frames that the port refuses do not use up the link's rate.
         #[test]
-        fn only_what_the_port_took_counts(room in 0..BURST, sizes in prop::collection::vec(60..1515usize, BURST)) {
+        fn only_accepted_frames_are_charged(room in 0..BURST, sizes in prop::collection::vec(60..1515usize, BURST)) {
             let (inner, peer) = memory::pair(room);
             let mut port = Paced::new(inner, 8_000_000_000, 1_000_000, true);
             let mut burst = Burst::new();

@@ -6,22 +6,22 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Names a descriptor's owner: a number that the worker gives to a port.
+/// Names a descriptor's owner: a number that the worker assigns to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u32);
 
-/// What a descriptor is watched for.
+/// Which readiness a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read, told as long as it is there.
+    /// Readable, reported as long as it is (level-triggered).
     Read,
-    /// Something new to read, told once.
+    /// Newly readable, reported once (edge-triggered).
     Arrival,
-    /// Room to write.
+    /// Writable.
     Write,
 }
 
-/// An epoll set. Clones are the same set.
+/// An epoll set. Clones share the set.
 #[derive(Clone)]
 pub struct Poller {
     epoll: Arc<OwnedFd>,
@@ -31,7 +31,7 @@ impl Poller {
     /// An empty set.
     ///
     /// # Errors
-    /// What `epoll_create1` says.
+    /// The error of `epoll_create1`.
     pub fn new() -> io::Result<Poller> {
         // SAFETY: no pointer is passed; the descriptor is ours alone.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -45,7 +45,7 @@ impl Poller {
     /// Watches a descriptor; events carry `key` and the owner's own `number`.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// The error of `epoll_ctl`.
     pub fn add(&self, fd: BorrowedFd<'_>, key: Key, number: u32, interest: Interest) -> io::Result<()> {
         let events = match interest {
             Interest::Read => libc::EPOLLIN,
@@ -58,7 +58,7 @@ impl Poller {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// No longer watches a descriptor.
+    /// Stops watching a descriptor.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         // SAFETY: no pointer is passed that the kernel reads for this operation.
         unsafe {
@@ -66,10 +66,10 @@ impl Poller {
         }
     }
 
-    /// Waits at most `timeout` ([`Nanos::NEVER`] for as long as it takes) and puts what is ready into `ready`.
+    /// Waits at most `timeout` ([`Nanos::NEVER`]: without limit) and puts what is ready into `ready`.
     ///
     /// # Errors
-    /// What `epoll_pwait2` says; an interrupted wait is an empty one.
+    /// The error of `epoll_pwait2`. An interrupted wait returns with nothing ready.
     pub fn wait(&self, timeout: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
         const EVENTS: usize = 64;
         let mut events = [const { MaybeUninit::<libc::epoll_event>::uninit() }; EVENTS];
@@ -110,10 +110,10 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches a descriptor for something to read, under the port's own `number`.
+    /// Watches a descriptor for reading, under the port's own `number`.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// The error of `epoll_ctl`.
     pub fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
         self.watch(fd, number, Interest::Read)
     }
@@ -121,12 +121,13 @@ impl Watcher {
     /// Watches a descriptor, under the port's own `number`.
     ///
     /// # Errors
-    /// What `epoll_ctl` says.
+    /// The error of `epoll_ctl`.
     pub fn watch(&self, fd: impl AsFd, number: u32, interest: Interest) -> io::Result<()> {
         self.poller.add(fd.as_fd(), self.key, number, interest)
     }
 
-    /// No longer watches it. Needed before it is closed where a peer holds it too: the set would go on reporting it.
+    /// Stops watching a descriptor. Needed before it is closed if a peer holds it too: the set would go on reporting
+    /// it.
     pub fn remove(&self, fd: impl AsFd) {
         self.poller.remove(fd.as_fd());
     }

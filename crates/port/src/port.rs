@@ -1,4 +1,4 @@
-//! What a port is to a bridge: a source of frames, a sink for them, and what is behind both.
+//! What a port is to a bridge: a source of frames, a sink for frames, and the control of both.
 
 use crate::burst::{Batch, Burst};
 use crate::poller::{Key, Poller};
@@ -13,100 +13,105 @@ use std::ops::Range;
 /// Whether a port can carry frames, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// No peer yet, or it left.
+    /// No peer is connected.
     Waiting,
     /// Carries frames.
     Up,
-    /// The peer broke a rule; it stays disabled until the peer connects anew.
+    /// The peer broke a rule (the text says which). The port stays disabled until the peer connects again.
     Disabled(String),
 }
 
 /// What became of the frames given to [`Sink::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// How many were taken, from the first on.
+    /// How many were accepted, counted from the first.
     pub accepted: usize,
-    /// Why the next one was not, where there is a next one.
+    /// Why the next frame was refused, if one was.
     pub refusal: Option<Refusal>,
 }
 
 /// Whether a port has room for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// More than when it last said [`Refusal::Full`].
+    /// More room than at the last [`Refusal::Full`].
     Now,
     /// Not before this time.
     At(Nanos),
-    /// When the peer makes some; [`Control::enable_notifications`] asks it to tell.
+    /// Unknown: when the peer makes some. [`Control::enable_notifications`] asks the peer to notify us.
     Unknown,
 }
 
 /// What a sleeping worker wants to be woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Frames to take.
+    /// Frames to forward.
     pub frames: bool,
     /// Room for frames.
     pub room: bool,
 }
 
-/// A bound on what a peer sends, set beside the policy by whoever made the peer.
+/// A bound on what a peer sends, set outside the policy by the creator of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Bits a second.
     pub rate: u64,
-    /// Bytes that pass at once after a silence.
+    /// Bytes that may be sent at once after an idle time.
     pub burst: u64,
 }
 
-/// Where frames come from: those that a guest transmits. No method blocks.
+/// Where frames come from: those that the guest transmits. No method blocks.
 pub trait Source {
-    /// Shows frames that wait, at most [`BURST`](crate::BURST) and about what the budget allows, without taking them.
+    /// Shows waiting frames without consuming them: at most [`BURST`](crate::BURST), and about what the budget allows.
     ///
-    /// The batch borrows the port: frames stay readable while it lives. Offering again without [`Source::consume`] shows
-    /// the same frames, read anew. Empty if nothing waits, or the port is not [`Status::Up`].
+    /// The batch borrows the port, so its frames stay readable while it lives. Offering again without
+    /// [`Source::consume`] shows the same frames, read again. The batch is empty if no frame waits or the port is not
+    /// [`Status::Up`].
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a>;
 
-    /// Takes the first `frames` frames of the last batch: their memory goes back to the peer at the next [`Sink::flush`].
+    /// Consumes the first `frames` frames of the last batch. Their memory returns to the peer at the next
+    /// [`Sink::flush`].
     fn consume(&mut self, frames: usize);
 
-    /// Whether frames wait; cheap enough to ask often.
+    /// Whether frames wait. Cheap enough to call often.
     fn waiting(&mut self, now: Nanos) -> bool;
 }
 
-/// Where frames go: those that a guest receives. No method blocks.
+/// Where frames go: those that the guest receives. No method blocks.
 pub trait Sink {
-    /// Takes frames toward the peer, in order, until one is refused.
+    /// Copies frames to the peer, in order, until one is refused.
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put;
 
-    /// Whether [`Sink::put`] would do better than at its last refusal.
+    /// Whether [`Sink::put`] would accept more than at its last refusal.
     fn room(&mut self, now: Nanos) -> Room;
 
-    /// How the peer's receive ring stands. One that cannot tell says that nothing waits there.
+    /// The state of the peer's receive ring. A port that cannot know it reports an empty ring.
     fn ring(&self) -> Ring;
 
-    /// Publishes everything put, and consumed of the port's source, since the last call, and notifies the peer once. Answers when it is
-    /// to be called again even without more frames, because a notification is held back until then; [`Nanos::NEVER`] if none is.
+    /// Publishes all frames put, and all frames consumed from the port's source, since the last call, and notifies the
+    /// peer once. Returns when to call it again even without more frames, because a notification is held back until
+    /// then; [`Nanos::NEVER`] if none is.
     fn flush(&mut self, now: Nanos) -> Nanos;
 }
 
-/// What is behind a port's two directions: its peer, its descriptors, and when it wants to be asked. No method blocks.
+/// What a port's two directions share: the peer, its descriptors, and when the port needs attention. No method blocks.
 pub trait Control {
-    /// Asks the peer to wake the worker through the poller. True if something wanted is there already: then do not sleep.
+    /// Asks the peer to wake the worker through the poller. True if something wanted is already there: then do not
+    /// sleep.
     fn enable_notifications(&mut self, wanted: Wanted) -> bool;
 
-    /// Tells the peer that the worker looks by itself again. A port without notifications to stop has nothing to tell.
+    /// Tells the peer that the worker polls again. A port whose peer needs no such hint does nothing.
     fn disable_notifications(&mut self) {}
 
-    /// When something will happen without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.
+    /// When something happens without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.
     fn next_event(&self) -> Nanos {
         Nanos::NEVER
     }
 
-    /// Joins the worker's poller: every descriptor of the port is added under `key` with a number of the port's own. A port may have none.
+    /// Joins the worker's poller: adds each descriptor of the port, if it has any, under `key` and a number of the
+    /// port's own.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn register(&mut self, _poller: &Poller, _key: Key) -> io::Result<()> {
         Ok(())
     }
@@ -114,34 +119,35 @@ pub trait Control {
     /// Handles a ready descriptor: a control message, a kick, a connection.
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {}
 
-    /// Whether an event is a message of the peer's, or its coming and going: the worker's time for it is measured and the peer's. All
-    /// others only say that there are frames, or room.
+    /// Whether an event is a message from the peer, or the peer connecting or leaving. The worker's time for such
+    /// events is measured and charged to the peer. All others only signal frames or room.
     fn is_message(&self, _number: u32) -> bool {
         false
     }
 
-    /// Has the peer's messages heard, or left where they are until later. Frames and room are told of all the same.
+    /// Enables or suspends the handling of the peer's messages. Frames and room are signalled in either case.
     fn hear(&mut self, _messages: bool) {}
 
-    /// Whether it can carry frames.
+    /// Whether the port can carry frames.
     fn status(&self) -> Status;
 
-    /// Frames that were lost in the port itself, on their way from its peer or after [`Sink::put`] took them, since it was made.
+    /// Frames lost inside the port since it was created: on their way from the peer, or after [`Sink::put`] accepted
+    /// them.
     fn lost(&self) -> Drops {
         Drops::default()
     }
 
-    /// What its peer is limited to beside the policy; may change with each [`Control::event`].
+    /// The limit set for the peer outside the policy. May change with each [`Control::event`].
     fn limit(&self) -> Option<Limit> {
         None
     }
 
-    /// Changes the rate of the link inside, in bits a second, where there is one; others have no rate to change.
+    /// Changes the rate of the link inside the port, in bits a second. Ports without one ignore it.
     fn set_rate(&mut self, _rate: Option<u64>, _now: Nanos) {}
 }
 
-/// A place where frames enter and leave: frames are *offered* by it (a guest transmits) and *put* into it (a guest receives).
-/// One worker owns it.
+/// A place where frames enter and leave: it *offers* the frames that a guest transmits, and frames for the guest are
+/// *put* into it. One worker owns it.
 pub trait Port: Source + Sink + Control + Send {}
 
 impl<P: Source + Sink + Control + Send + ?Sized> Port for P {}

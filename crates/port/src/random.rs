@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 pub struct Random(StdRng);
 
 impl Random {
-    /// The source that this seed names.
+    /// The source for this seed.
     pub fn new(seed: u64) -> Random {
         Random(StdRng::seed_from_u64(seed))
     }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_names_its_numbers() {
+    fn the_same_seed_gives_the_same_numbers() {
         let numbers = |seed| {
             let mut random = Random::new(seed);
             (0..100).map(|_| random.below(1000)).collect::<Vec<_>>()
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_and_impossible_are_so() {
+    fn probabilities_of_0_and_1_are_exact() {
         let mut random = Random::new(1);
         assert!((0..1000).all(|_| random.chance(1.0) && !random.chance(0.0)));
         assert_eq!(random.below(0), 0);

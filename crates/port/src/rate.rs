@@ -1,7 +1,7 @@
-//! A link's rate and the queue before it, in integers: what both the wire and a paced port are made of.
+//! A link's rate and the queue before it, in integers: used by both the wire and a paced port.
 //!
-//! The queue is not stored. A link that works through its queue at a known rate has `(free - now) * rate` left in it, so
-//! the one moment at which it will be free says it all (a virtual queue; GCRA in its scheduling form is the same).
+//! The queue is not stored. A link that drains its queue at a known rate has `(free - now) * rate` left in it, so the
+//! time at which it will be free is all its state (a virtual queue, equivalent to GCRA in its scheduling form).
 
 use crate::Room;
 use fairlane_core::time::{Nanos, SECOND};
@@ -9,28 +9,28 @@ use fairlane_core::time::{Nanos, SECOND};
 /// A link with a rate and a bounded queue, to the nanosecond.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    /// Bits a second; `None` passes all at once.
+    /// Bits a second; `None` passes everything at once.
     rate: Option<u64>,
-    /// The queue's bytes.
+    /// Size of the queue in bytes.
     queue: u64,
-    /// The time that the queue's bytes take.
+    /// The time that a full queue takes to drain.
     queue_time: Nanos,
-    /// When everything admitted will have passed, and the part of a nanosecond beyond that, in 1/rate.
+    /// When everything admitted will have passed, and the fraction of a nanosecond beyond that, in units of 1/rate.
     free: Nanos,
     fraction: u64,
-    /// After a refusal: when there is room again.
+    /// When there is room again after a refusal.
     resume: Nanos,
 }
 
 impl Link {
-    /// A free link. A rate of 0 is none.
+    /// An idle link. A rate of 0 means no limit.
     pub(crate) fn new(rate: Option<u64>, queue: u64) -> Link {
         let rate = rate.filter(|rate| *rate > 0);
         let queue_time = Nanos(rate.map_or(0, |rate| duration(queue, rate)));
         Link { rate, queue, queue_time, free: Nanos(0), fraction: 0, resume: Nanos(0) }
     }
 
-    /// Changes the rate. Bytes that are in the queue now pass at the new one.
+    /// Changes the rate. Bytes that are queued now pass at the new one.
     pub(crate) fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         let old = *self;
         *self = Link::new(rate, self.queue);
@@ -40,7 +40,7 @@ impl Link {
         }
     }
 
-    /// Admits a frame if the queue has room for it or is empty. The answer is when its last bit has passed.
+    /// Admits a frame if the queue has room for it or is empty. Returns when its last bit has passed.
     ///
     /// The remainder of each division is carried to the next frame, so that a busy link's rate is exact over any time.
     #[inline]
@@ -50,7 +50,8 @@ impl Link {
         let work = bytes * 8 * SECOND + fraction;
         let finish = start + Nanos(work / rate);
         if self.free > now && finish.since(now) > self.queue_time {
-            // Room for this frame again, but not before half the queue is empty: who waits is not woken for each frame.
+            // There must be room for this frame again, and half the queue empty: a waiting sender is not woken for each
+            // frame.
             let own = Nanos(duration(bytes, rate) + 1);
             let left = Nanos(self.queue_time.0 / 2).min(self.queue_time.since(own));
             self.resume = self.free.since(left);
@@ -60,7 +61,7 @@ impl Link {
         Some(finish)
     }
 
-    /// Whether a frame refused last would be admitted, or when.
+    /// Whether the frame refused last would be admitted, or when.
     pub(crate) fn room(&self, now: Nanos) -> Room {
         if now >= self.resume { Room::Now } else { Room::At(self.resume) }
     }
@@ -89,14 +90,15 @@ mod tests {
             }
         }
 
-        /// What is refused is admitted at the time that the link names, and at least half the queue has drained then.
+        /// A refused frame is admitted at the time that the link names, and by then at least half the queue has
+        /// drained.
         #[test]
-        fn room_is_where_it_says(rate in 1_000..400_000_000_000u64, queue in 0..1_000_000u64, sizes in prop::collection::vec(1..65_550u64, 1..300)) {
+        fn there_is_room_at_the_time_named(rate in 1_000..400_000_000_000u64, queue in 0..1_000_000u64, sizes in prop::collection::vec(1..65_550u64, 1..300)) {
             let mut link = Link::new(Some(rate), queue);
             let mut now = Nanos(0);
             for size in sizes {
                 if link.admit(size, now).is_none() {
-                    let Room::At(time) = link.room(now) else { return Err(TestCaseError::fail("refused, yet says room")) };
+                    let Room::At(time) = link.room(now) else { return Err(TestCaseError::fail("refused, yet there is room")) };
                     prop_assert!(time > now);
                     now = time;
                     prop_assert!(link.free.since(now) <= Nanos(link.queue_time.0 / 2));
@@ -108,17 +110,17 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_takes_any_frame_and_no_rate_takes_all() {
+    fn an_empty_queue_admits_any_frame_and_an_unlimited_link_all() {
         let mut small = Link::new(Some(8_000_000_000), 100);
         assert_eq!(small.admit(65_550, Nanos(5)), Some(Nanos(65_555)));
         assert_eq!(small.admit(10, Nanos(5)), None);
         assert_eq!(small.room(Nanos(5)), Room::At(Nanos(65_505)));
-        let mut endless = Link::new(None, 0);
-        assert!((0..1000).all(|time| endless.admit(65_550, Nanos(time)) == Some(Nanos(time))));
+        let mut unlimited = Link::new(None, 0);
+        assert!((0..1000).all(|time| unlimited.admit(65_550, Nanos(time)) == Some(Nanos(time))));
     }
 
     #[test]
-    fn a_changed_rate_is_that_of_the_queued_bytes_too() {
+    fn a_changed_rate_applies_to_queued_bytes() {
         let mut link = Link::new(Some(8_000_000_000), 1_000_000);
         link.admit(1_000, Nanos(0));
         link.set_rate(Some(4_000_000_000), Nanos(500));

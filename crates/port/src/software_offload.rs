@@ -1,9 +1,10 @@
-//! For receivers that take frames only as they stand on a wire: completes checksums and cuts large frames.
+//! Completes checksums and segments large frames in software, for receivers that accept only frames as they appear on a
+//! wire.
 
 use crate::Frame;
 use fairlane_core::packet::{Checksum, Error, Segments, checksum};
 
-/// Memory for the work, reused for all frames.
+/// Buffers, reused for all frames.
 #[derive(Default)]
 pub struct SoftwareOffload {
     whole: Vec<u8>,
@@ -11,11 +12,11 @@ pub struct SoftwareOffload {
 }
 
 impl SoftwareOffload {
-    /// Shows `take` the frames that `frame` comes to when all that was left to do is done, until one is not taken; that
-    /// one's reason is the answer. Most frames come to one, a frame to be segmented to its segments.
+    /// Completes `frame` and passes the result to `take`: one frame, or all segments of a frame to be segmented. Stops
+    /// at the first frame that `take` refuses and returns its reason.
     ///
     /// # Errors
-    /// The frame is not what its offload says; nothing was shown then.
+    /// The frame does not match its offload; nothing was passed to `take` then.
     pub fn each<E>(
         &mut self,
         frame: &Frame<'_>,
@@ -50,7 +51,7 @@ mod tests {
 
     const HEADERS: usize = 54;
 
-    /// A TCP frame over IPv4, its TCP checksum holding the pseudo-header's sum only.
+    /// A TCP frame over IPv4 whose TCP checksum field holds the sum of the pseudo-header only.
     fn tcp(payload: &[u8]) -> Vec<u8> {
         let length = (20 + payload.len()) as u16;
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -66,7 +67,7 @@ mod tests {
         frame
     }
 
-    /// What a frame comes to, taking at most `limit`.
+    /// The frames that a frame turns into, of which `limit` are taken.
     fn each(frame: &[u8], offload: Offload, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
         let mut burst = Burst::new();
         let mut filler = burst.fill();
@@ -85,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_left_to_do(payload in prop::collection::vec(any::<u8>(), 0..5000), size in prop::option::of(1..2000u16)) {
+        fn checksums_and_segmentation_are_completed(payload in prop::collection::vec(any::<u8>(), 0..5000), size in prop::option::of(1..2000u16)) {
             let checksum = Checksum::Partial { start: 34, offset: 16 };
             let gso = size.map(|size| Gso { kind: GsoKind::Tcp4, ecn: false, size, header: HEADERS as u16 });
             let frames = each(&tcp(&payload), Offload { checksum, gso }, usize::MAX).unwrap();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_frame_stays_as_it_is() {
+    fn a_complete_frame_is_unchanged() {
         for checksum in [Checksum::Present, Checksum::Valid] {
             let frame = tcp(&[3; 300]);
             assert_eq!(each(&frame, Offload { checksum, gso: None }, usize::MAX), Ok(vec![frame]));
@@ -106,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_may_take_less() {
+    fn a_receiver_may_refuse_later_segments() {
         let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 100, header: HEADERS as u16 });
         let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso };
         assert_eq!(each(&tcp(&[3; 1000]), offload, 4).unwrap().len(), 4);
     }
 
     #[test]
-    fn a_frame_that_is_not_what_it_says_is_refused() {
+    fn a_frame_that_does_not_match_its_offload_is_refused() {
         let gso = Some(Gso { kind: GsoKind::Tcp6, ecn: false, size: 100, header: HEADERS as u16 });
         assert!(each(&tcp(&[3; 1000]), Offload { gso, ..Offload::default() }, 9).is_err());
         let checksum = Checksum::Partial { start: 340, offset: 16 };

@@ -1,11 +1,10 @@
-//! A tap device: the host's network stack as a port's peer, with checksums and segmentation left to do on both ways.
+//! A tap device: the host's network stack as a port's peer, with checksum and segmentation offload in both directions.
 //!
-//! A tap never pushes back of itself. `write` hands the frame to the stack at once (linux/drivers/net/tun.c,
-//! `tun_get_user`) and says that all is well even if the stack then drops it, for instance because the bridge's other
-//! side is slower: whoever wants a tap that pushes back gives it the rate of the link behind, with
-//! [`Paced`](crate::paced::Paced). Only where an administrator bounded the tap's send buffer (TUNSETSNDBUF) is a
-//! frame refused, and then it is full here too. Toward us frames wait in the device's own queue (`txqueuelen`), and are
-//! dropped there by the stack when we are slow.
+//! A tap never pushes back by itself. `write` passes the frame to the stack at once (linux/drivers/net/tun.c,
+//! `tun_get_user`) and succeeds even if the stack then drops it, for instance because the bridge's other side is
+//! slower. For back-pressure give the tap the rate of the link behind it, with [`Paced`](crate::paced::Paced). Only if
+//! an administrator limited the tap's send buffer (TUNSETSNDBUF) are frames refused; the port is then full as well. In
+//! the other direction frames wait in the device's own queue (`txqueuelen`), where the stack drops them if we are slow.
 
 mod device;
 
@@ -27,43 +26,44 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The tap's form of virtio's header: without `num_buffers`.
 const HEADER: usize = 10;
 
-/// Bytes of the largest frame and its header, and one more, to notice what would be larger.
+/// Bytes of the largest frame and its header, and one more, to detect larger ones.
 const BUFFER: usize = HEADER + 65_536 + 22 + 1;
 
-/// Pieces that one `writev` takes; a frame of more is put together first. 64 KiB of pages are 17.
-const PIECES: usize = 32;
+/// Segments that one `writev` accepts; a frame of more is assembled first. 64 KiB of pages are 17.
+const SEGMENTS: usize = 32;
 
-/// An empty tap is not asked again for so long, as asking is a system call: a busy worker would make one each round.
+/// An empty tap is not read again for so long: each read is a system call, and a busy worker would make one every
+/// round.
 const PAUSE: Nanos = Nanos::from_micros(4);
 
-/// When to try again after the system had no room.
+/// How long to wait after the system had no room.
 const RETRY: Nanos = Nanos::from_micros(100);
 
-/// Why there is no tap.
+/// Why a tap cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name is not one.
-    #[error("{0:?} is no interface name: 1 to 15 bytes, without '/', '%' and spaces")]
+    /// An invalid name.
+    #[error("{0:?} is not an interface name: 1 to 15 bytes, without '/', '%' and spaces")]
     Name(String),
-    /// The kernel has no taps, or hides them.
+    /// The kernel has no taps, or the device is not accessible.
     #[error("cannot open /dev/net/tun ({0}): load the module (`modprobe tun`), or give this process the device")]
     Device(io::Error),
-    /// Not allowed.
+    /// Permission denied.
     #[error(
-        "not allowed to use tap {name}: create it once with `ip tuntap add {name} mode tap user $USER`, \
+        "no permission to use tap {name}: create it once with `ip tuntap add {name} mode tap user $USER`, \
          or run with CAP_NET_ADMIN"
     )]
     NotAllowed {
         /// The interface.
         name: String,
     },
-    /// Another process has it.
+    /// Another process uses it.
     #[error("tap {name} is in use by another process: stop that, or name another tap")]
     Busy {
         /// The interface.
         name: String,
     },
-    /// It is down, and setting it up is not allowed.
+    /// It is down, and there is no permission to set it up.
     #[error("tap {name} is down: set it up with `ip link set {name} up`, or run with CAP_NET_ADMIN")]
     Down {
         /// The interface.
@@ -76,27 +76,27 @@ pub enum Error {
         name: String,
         /// The system call that failed.
         step: &'static str,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// A tap that this process holds. One that was not there before vanishes with it.
+/// An open tap. If it did not exist before it is removed when closed.
 pub struct Tap {
     file: File,
-    /// Room for a burst of frames with their headers. The memory is the system's until a frame needs it.
+    /// Space for a burst of frames with their headers. The system allocates the memory on first use.
     buffers: Box<[u8]>,
     /// Frames read and not consumed: a ring over `buffers`.
     frames: [Waiting; BURST],
     first: usize,
     count: usize,
-    /// When to ask the tap again.
-    ask: Nanos,
-    /// It was found empty, and the poller has told of nothing since.
+    /// When to read the tap again.
+    next_read: Nanos,
+    /// It was found empty, and the poller has not reported anything since.
     drained: bool,
-    /// The worker was about to sleep until the poller tells it of something.
+    /// The worker was about to sleep until the poller reports something.
     slept: bool,
-    /// When to try again to write.
+    /// When to try to write again.
     retry: Nanos,
     scratch: Vec<u8>,
     refused: u64,
@@ -111,10 +111,10 @@ struct Waiting {
 }
 
 impl Tap {
-    /// Opens a tap, creates it if it is not there, and sets it up.
+    /// Opens a tap, creates it if it does not exist, and sets it up.
     ///
     /// # Errors
-    /// See [`Error`]: each says what to do.
+    /// See [`Error`]: each variant says what to do.
     pub fn open(name: &str) -> Result<Tap, Error> {
         let file = device::open(name)?;
         Ok(Tap {
@@ -123,7 +123,7 @@ impl Tap {
             frames: [Waiting::default(); BURST],
             first: 0,
             count: 0,
-            ask: Nanos(0),
+            next_read: Nanos(0),
             drained: false,
             slept: false,
             retry: Nanos(0),
@@ -133,7 +133,8 @@ impl Tap {
         })
     }
 
-    /// Frames from the tap that were dropped because their header was wrong or they were too large. The kernel sends none.
+    /// Frames from the tap that were dropped because their header was wrong or they were too large. The kernel sends
+    /// none.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -141,10 +142,10 @@ impl Tap {
     /// Reads until `wanted` frames wait or the tap is empty.
     fn fill(&mut self, wanted: usize, now: Nanos) {
         if std::mem::take(&mut self.slept) && self.drained {
-            // Something else woke the worker: the poller would have told.
-            self.ask = now + PAUSE;
+            // Something else woke the worker: the poller would have reported a frame.
+            self.next_read = now + PAUSE;
         }
-        while self.count < wanted.min(BURST) && now >= self.ask && self.status == Status::Up {
+        while self.count < wanted.min(BURST) && now >= self.next_read && self.status == Status::Up {
             let place = (self.first + self.count) % BURST;
             let buffer = &mut self.buffers[place * BUFFER..][..BUFFER];
             match self.file.read(buffer) {
@@ -160,46 +161,46 @@ impl Tap {
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    (self.ask, self.drained) = (now + PAUSE, true);
-                    self.note(&error);
+                    (self.next_read, self.drained) = (now + PAUSE, true);
+                    self.check_deleted(&error);
                 }
             }
         }
     }
 
-    /// Writes a frame straight from its sender's memory.
+    /// Writes a frame directly from its sender's memory.
     fn write(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         let header = vnet::encode(frame.offload(), 0);
-        let pieces = frame.body();
-        if pieces.len() > PIECES {
+        let segments = frame.body();
+        if segments.len() > SEGMENTS {
             self.scratch.clear();
             self.scratch.extend_from_slice(&header[..HEADER]);
             frame.read(&mut self.scratch);
             return self.file.write(&self.scratch).map(drop);
         }
         let vector = |start: *const u8, len: usize| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
-        let mut vectors = [const { MaybeUninit::uninit() }; 2 + PIECES];
+        let mut vectors = [const { MaybeUninit::uninit() }; 2 + SEGMENTS];
         vectors[0].write(vector(header.as_ptr(), HEADER));
         vectors[1].write(vector(frame.head().as_ptr(), frame.head().len()));
-        for (to, piece) in vectors[2..].iter_mut().zip(pieces) {
-            to.write(vector(piece.start, piece.len as usize));
+        for (to, segment) in vectors[2..].iter_mut().zip(segments) {
+            to.write(vector(segment.start, segment.len as usize));
         }
-        let count = (2 + pieces.len()) as libc::c_int;
-        // SAFETY: the first `count` vectors are set, and readable: the header and head are ours, and the pieces are
+        let count = (2 + segments.len()) as libc::c_int;
+        // SAFETY: the first `count` vectors are set and readable: the header and head are ours, and the segments are
         // readable as long as the frame lives. The kernel only reads them, once.
         let written = unsafe { libc::writev(self.file.as_raw_fd(), vectors.as_ptr().cast(), count) };
         if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Remembers that the device is gone, if that is what an error means.
-    fn note(&mut self, error: &io::Error) {
+    /// Notes that the device is gone, if the error means that.
+    fn check_deleted(&mut self, error: &io::Error) {
         if error.raw_os_error() == Some(libc::EBADFD) {
             self.status = Status::Disabled("the tap was deleted: create it again and restart".into());
         }
     }
 }
 
-/// Checks what was read from a tap.
+/// Checks a frame read from a tap.
 fn waiting(read: &[u8]) -> Result<Waiting, packet::Error> {
     let short = packet::Error::Short { header: "virtio's header", has: read.len(), needs: HEADER };
     let (header, frame) = read.split_at_checked(HEADER).ok_or(short)?;
@@ -243,7 +244,7 @@ impl Sink for Tap {
         let (frames, lost) = batch.fetch(frames);
         for index in frames {
             if let Err(error) = self.write(&batch.frame(index)) {
-                self.note(&error);
+                self.check_deleted(&error);
                 let refusal = match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => {
                         self.retry = now + RETRY;
@@ -269,7 +270,7 @@ impl Sink for Tap {
         Ring::default()
     }
 
-    /// Nothing: a tap is told of each frame.
+    /// Does nothing: each frame is a write of its own.
     fn flush(&mut self, _now: Nanos) -> Nanos {
         Nanos::NEVER
     }
@@ -277,10 +278,10 @@ impl Sink for Tap {
 
 impl Control for Tap {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        // The poller tells of each arrival once, so it must be known that nothing arrived before: whoever found the tap empty
-        // need not ask it again.
+        // The poller reports each arrival once, so the tap must be known to be empty before. If it was found empty and
+        // nothing was reported since, it need not be read again.
         if wanted.frames && !self.drained {
-            self.ask = Nanos(0);
+            self.next_read = Nanos(0);
             self.fill(1, Nanos(0));
         }
         self.slept = true;
@@ -292,7 +293,7 @@ impl Control for Tap {
     }
 
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
-        (self.ask, self.drained) = (Nanos(0), false);
+        (self.next_read, self.drained) = (Nanos(0), false);
     }
 
     fn status(&self) -> Status {

@@ -1,5 +1,5 @@
-//! What tests of ports on real interfaces share: each in a network namespace of its own that vanishes with the test's
-//! thread. This takes root.
+//! Helpers for tests of ports on real interfaces. Each test runs in a network namespace of its own that vanishes with
+//! the test's thread. This needs root.
 
 use crate::{BURST, Burst, Key, Poller, Port, Put, Refusal, Wanted};
 use fairlane_core::packet::{Checksum, Offload};
@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-/// As much as a burst takes.
+/// As much as a burst holds.
 pub const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
-/// Runs a test in a new network namespace; says aloud, past the test harness, if it cannot.
+/// Runs a test in a new network namespace; if it cannot, prints that past the test harness.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     thread::spawn(|| match nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
         Ok(()) => test(),
@@ -26,13 +26,13 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     .unwrap();
 }
 
-/// iproute2 in the namespace of this thread.
+/// Runs iproute2 in the namespace of this thread.
 pub fn ip(arguments: &str) {
-    let done = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is there");
+    let done = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
     assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A datagram from 10.9.0.2 to 10.9.0.1, its checksum left to be completed.
+/// A datagram from 10.9.0.2 to 10.9.0.1 with a partial checksum.
 pub fn datagram(port: u16, payload: &[u8]) -> (Vec<u8>, Offload) {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let length = (8 + payload.len()) as u16;
@@ -65,7 +65,7 @@ pub fn put(port: &mut impl Port, frame: &[u8], offload: Offload) -> Put {
     port.put(&filler.done(), 0..1, Nanos(0))
 }
 
-/// A port in a namespace of its own whose host has this address, and the thread's further work there.
+/// Opens a port in a namespace of its own whose host has this address, and runs `work` on that thread.
 fn host<P: Port + 'static>(
     open: fn(&str) -> P,
     address: &'static str,
@@ -81,8 +81,8 @@ fn host<P: Port + 'static>(
     Some((take.recv().ok()?, work))
 }
 
-/// TCP between two hosts joined by two ports, each opened for the address of its host: large frames pass whole, sleepers are
-/// woken, every byte arrives. Answers with the ports, unless there is no namespace to be had.
+/// TCP between two hosts joined by two ports, each opened for the address of its host: large frames pass whole,
+/// sleeping workers are woken, and every byte arrives. Returns the ports, unless namespaces are not available.
 pub fn tcp_passes<P: Port + 'static>(open: fn(&str) -> P) -> Option<[P; 2]> {
     const BYTES: usize = 20_000_000;
     let (ready, bound) = mpsc::channel();

@@ -1,12 +1,12 @@
-//! The header that virtio puts before each frame, and what it says as an [`Offload`] (virtio 1.2, section 5.1.6;
-//! the names are those of linux/virtio_net.h). The tap device speaks the same header.
+//! The header that virtio puts before each frame, and its translation from and to an [`Offload`] (virtio 1.2, section
+//! 5.1.6; names as in linux/virtio_net.h). The tap device uses the same header.
 //!
 //! The sender of a header is not trusted: everything is checked against the frame's length and the copied head, and the
-//! length of the frame's own headers is read from the head, never from `hdr_len`.
+//! length of the frame's own headers is taken from the head, never from `hdr_len`.
 
 use fairlane_core::packet::{Checksum, Error, Gso, GsoKind, Offload};
 
-/// Bytes of the header with `num_buffers`, as virtio 1.x always has it. The tap's form is the first ten.
+/// Bytes of the header with `num_buffers`, which virtio 1.x always includes. A tap uses the first ten.
 pub(crate) const HEADER: usize = 12;
 
 const F_NEEDS_CSUM: u8 = 1;
@@ -15,10 +15,10 @@ const F_DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-/// A bit beside the type: TCP's CWR flag is set in the first segment only.
+/// A flag in the type field: TCP's CWR flag is set in the first segment only.
 const GSO_ECN: u8 = 0x80;
 
-/// What a header says of a frame of `frame_len` bytes that begins with `head`. `num_buffers` is not looked at.
+/// Translates the header of a frame of `frame_len` bytes that begins with `head`. `num_buffers` is ignored.
 ///
 /// # Errors
 /// The rule that the header breaks.
@@ -51,13 +51,13 @@ fn decode_offload(header: &[u8], frame_len: u32, head: &[u8]) -> Result<Offload,
             return Err(Error::Value { field: "gso_type", value: other.into(), right });
         }
     };
-    // A header length of 0 is "not told": the check finds it by itself.
+    // A header length of 0 means "unknown": the check computes it.
     let gso = kind.map(|kind| Gso { kind, ecn: gso_type & GSO_ECN != 0, size: gso_size, header: 0 });
     Offload::new_checked(checksum, gso, frame_len as usize, head)
 }
 
-/// The header for a receiver that negotiated what `offload` needs, with `num_buffers` (virtio 1.x wants it on every frame
-/// that a device delivers; a tap does not have it).
+/// The header for a receiver that negotiated what `offload` needs, with `num_buffers` (virtio 1.x requires it on every
+/// frame that a device delivers; a tap has none).
 #[inline]
 pub(crate) fn encode(offload: Offload, num_buffers: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn decoding_reverses_encoding(
             kind in kinds(), vlans in 0..3usize, options in 0..11usize, payload in 2..3000usize,
             part in 1..1000u16, ecn: bool, buffers: u16,
         ) {
@@ -142,9 +142,9 @@ mod tests {
             prop_assert_eq!(decode(&bytes[..10], frame.len() as u32, head(&frame)), Ok(offload));
         }
 
-        /// The sender's `hdr_len` decides nothing.
+        /// The sender's `hdr_len` has no effect.
         #[test]
-        fn header_length_is_the_frames_own(kind in kinds(), hint: [u8; 2]) {
+        fn header_length_comes_from_the_frame(kind in kinds(), hint: [u8; 2]) {
             let (frame, tcp) = frame(kind, 0, 0, 100);
             let mut bytes = encode(Offload {
                 checksum: Checksum::Partial { start: tcp as u16, offset: 16 },
@@ -155,7 +155,7 @@ mod tests {
             prop_assert_eq!(usize::from(offload.gso.unwrap().header), tcp + 20);
         }
 
-        /// Whatever a hostile header and head say, what is accepted lies within the frame.
+        /// Offsets of an accepted offload lie within the frame, whatever a hostile header and head contain.
         #[test]
         fn accepted_offloads_lie_within_the_frame(
             bytes: [u8; HEADER], kind in kinds(), vlans in 0..3usize, noise in prop::collection::vec((0..128usize, any::<u8>()), 0..4),

@@ -1,11 +1,11 @@
-//! An in-process link with a rate, a delay and a queue: what joins guests where there is no card and no root.
+//! An in-process link with a rate, a delay and a queue: joins guests without a network card and without root.
 //!
-//! Each direction is a lane: frames are copied into its ring when they are put at one end, and lie there until they
-//! are consumed at the other. When a frame is put it is known when its last bit will have left (the rate and what is queued
-//! before it say so) and when that arrives (`delay` later), so a lane is a queue of frames with their times, and needs
-//! no thread and no timer of its own. The ends may live on different threads.
+//! Each direction is a lane: frames are copied into its ring when they are put at one end, and stay there until they
+//! are consumed at the other. When a frame is put, the time at which its last bit leaves is known (from the rate and
+//! the queue before it), and so is its arrival (`delay` later). So a lane is a queue of frames with their times, and
+//! needs no thread or timer of its own. The ends may live on different threads.
 //!
-//! A frame to be segmented passes whole, and takes the link's time for the bytes it has.
+//! A frame to be segmented passes as a whole, and takes the link's time for its own bytes.
 
 mod lane;
 
@@ -23,35 +23,35 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Bytes that arrived frames may take up beyond the queue and the bits on the way: a receiver that is late by so much
+/// Bytes of arrived frames that may wait, beyond the queue and the bits in flight: a receiver that is late by so much
 /// does not slow the sender.
 const ARRIVED: u64 = 8 * FRAME;
 
 /// The most memory that one direction may need.
 const STORAGE: u64 = 1 << 30;
 
-/// What a wire is like, the same in both directions.
+/// The properties of a wire, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bits a second, more than 0; `None` passes every frame at once.
     pub rate: Option<u64>,
-    /// From a frame's last bit leaving to its arrival, in nanoseconds.
+    /// The time from a frame's last bit leaving to its arrival, in nanoseconds.
     pub delay: Nanos,
-    /// Bytes that may wait for their turn. An empty queue takes one frame whatever its size. With no rate: bytes that may be
-    /// on the way or unconsumed.
+    /// Bytes that may wait for transmission. An empty queue accepts one frame of any size. Without a rate: bytes that
+    /// may be in flight or unconsumed.
     pub queue: u64,
-    /// Whether a full queue refuses frames until there is room; else it drops them.
+    /// Whether a full queue refuses frames until there is room; otherwise it drops them.
     pub backpressure: bool,
 }
 
-/// Why a wire cannot be.
+/// Why a wire cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A rate of 0.
     #[error("a wire's rate is 0 bit/s; leave the rate out for a wire without one")]
     NoRate,
-    /// Too much on the way.
-    #[error("a wire's queue and rate * delay come to {0} bytes; at most {STORAGE} are kept")]
+    /// Too many bytes in flight.
+    #[error("a wire's queue and rate * delay come to {0} bytes; the limit is {STORAGE}")]
     TooLong(u128),
     /// No descriptor for waking the other end.
     #[error("cannot make an eventfd for a wire: {0}")]
@@ -65,13 +65,13 @@ pub struct End {
     delay: Nanos,
     outward: Sender,
     inward: Receiver,
-    /// Wakes this end, and the other.
-    bells: [Arc<EventFd>; 2],
-    /// Whether the other end sleeps and wants to know of something that was done since the last flush.
-    ring: bool,
-    /// The latest time this end was told.
+    /// Wake this end, and the other.
+    wakeups: [Arc<EventFd>; 2],
+    /// Whether the other end sleeps and must be woken for something done since the last flush.
+    must_wake: bool,
+    /// The latest time this end was called with.
     seen: Nanos,
-    /// A frame of this many bytes found no memory at the last refusal.
+    /// Bytes of the frame that found no memory at the last refusal.
     short: u64,
 }
 
@@ -87,22 +87,22 @@ pub fn pair(options: Options) -> Result<(End, End), Error> {
     let storage = u128::from(options.queue) + flight + u128::from(ARRIVED);
     let storage = u64::try_from(storage).ok().filter(|bytes| *bytes <= STORAGE).ok_or(Error::TooLong(storage))?;
     let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-    let bell = || Ok::<_, io::Error>(Arc::new(EventFd::from_flags(flags)?));
-    let bells = [bell()?, bell()?];
+    let wakeup = || Ok::<_, io::Error>(Arc::new(EventFd::from_flags(flags)?));
+    let wakeups = [wakeup()?, wakeup()?];
     let (to_right, from_left) = Lane::pair(storage as usize);
     let (to_left, from_right) = Lane::pair(storage as usize);
-    let end = |outward, inward, bells| End {
+    let end = |outward, inward, wakeups| End {
         link: Link::new(options.rate, options.queue),
         backpressure: options.backpressure,
         delay: options.delay,
         outward,
         inward,
-        bells,
-        ring: false,
+        wakeups,
+        must_wake: false,
         seen: Nanos(0),
         short: 0,
     };
-    let [left, right] = bells;
+    let [left, right] = wakeups;
     Ok((end(to_right, from_right, [left.clone(), right.clone()]), end(to_left, from_left, [right, left])))
 }
 
@@ -119,7 +119,7 @@ impl Source for End {
     }
 
     fn consume(&mut self, frames: usize) {
-        self.ring |= self.inward.consume(frames);
+        self.must_wake |= self.inward.consume(frames);
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
@@ -151,7 +151,7 @@ impl Sink for End {
             self.outward.push(&frame, finish + self.delay);
             accepted += 1;
         }
-        self.ring |= self.outward.publish();
+        self.must_wake |= self.outward.publish();
         Put { accepted, refusal }
     }
 
@@ -165,9 +165,9 @@ impl Sink for End {
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {
-        if std::mem::take(&mut self.ring) {
-            // Only a counter at its maximum refuses, and then the other end has long been woken.
-            let _ = self.bells[1].write(1);
+        if std::mem::take(&mut self.must_wake) {
+            // Fails only with the counter at its maximum, and then the other end has been woken already.
+            let _ = self.wakeups[1].write(1);
         }
         Nanos::NEVER
     }
@@ -175,7 +175,7 @@ impl Sink for End {
 
 impl Control for End {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        // Both are asked, without short circuit: each also notes that this end sleeps.
+        // Both are called, without short circuit: each also notes that this end sleeps.
         let frames = wanted.frames && self.inward.enable_notifications().is_some_and(|arrival| arrival <= self.seen);
         let room =
             wanted.room && self.outward.enable_notifications(self.short) && self.link.room(self.seen) == Room::Now;
@@ -187,25 +187,25 @@ impl Control for End {
         self.outward.disable_notifications();
     }
 
-    /// The next arrival. A frame that arrived already is no event to come: [`Source::waiting`] tells of it.
+    /// The next arrival. A frame that arrived already is not included: [`Source::waiting`] reports it.
     fn next_event(&self) -> Nanos {
         self.inward.next().filter(|arrival| *arrival > self.seen).unwrap_or(Nanos::NEVER)
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        poller.add(self.bells[0].as_fd(), key, 0, Interest::Read)
+        poller.add(self.wakeups[0].as_fd(), key, 0, Interest::Read)
     }
 
     fn event(&mut self, _number: u32, _poller: &Poller, _now: Nanos) {
         // Empty if it was read before: nothing to do then.
-        let _ = self.bells[0].read();
+        let _ = self.wakeups[0].read();
     }
 
     fn status(&self) -> Status {
         if self.inward.alone() { Status::Waiting } else { Status::Up }
     }
 
-    /// Of this direction. What is in the queue passes at the new rate.
+    /// Of this direction. Queued frames pass at the new rate.
     fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         self.link.set_rate(rate, now);
     }

@@ -1,4 +1,4 @@
-//! A port around another, whose peer is the other's.
+//! A port around another port, whose peer it shares.
 
 use crate::{Batch, Burst, Control, Key, Limit, Poller, Port, Put, Room, Sink, Source, Status, Wanted};
 use fairlane_core::ack::Ring;
@@ -8,15 +8,16 @@ use fairlane_core::time::Nanos;
 use std::io;
 use std::ops::Range;
 
-/// A port around another: its [`Control`] is the other's, but for what is said here. So a wrapper can forget nothing of it.
+/// A port around another. Its [`Control`] is the inner port's, except for the methods here, so a wrapper cannot forget
+/// one.
 pub trait Wrapper {
-    /// The other port.
+    /// The inner port.
     type Inner: Control + ?Sized;
 
-    /// It.
+    /// The inner port.
     fn inner(&self) -> &Self::Inner;
 
-    /// It, to be changed.
+    /// The inner port, mutably.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
     /// [`Control::enable_notifications`] of the wrapper.
@@ -81,7 +82,7 @@ impl<W: Wrapper> Control for W {
     }
 }
 
-/// Every kind of port is also one behind a box, so that wrappers need no second form.
+/// A boxed port is a wrapper too, so wrappers need no second form for it.
 impl<P: Port + ?Sized> Wrapper for Box<P> {
     type Inner = P;
 
@@ -135,7 +136,7 @@ mod tests {
     use crate::paced::Paced;
     use fairlane_core::stats::DropReason;
 
-    /// A port whose answers no other gives.
+    /// A port whose answers differ from every other port's.
     struct Odd(Drain);
 
     impl Source for Odd {
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// What a bridge asks a port about its peer, it hears from behind any wrapper.
+    /// A bridge gets the inner port's answers through any wrapper.
     #[test]
     fn wrappers_hide_nothing_of_the_port_inside() {
         let odd = || Odd(Drain::new());

@@ -1,6 +1,6 @@
-//! How much of the process's address space its frontends have, and that none has another's part.
+//! Bounds on the process's address space that frontends map, and that none can use up another's share.
 //!
-//! Limits are the process's, so this is a test program of its own.
+//! Limits apply to the whole process, so this is a test program of its own.
 
 mod frontend;
 
@@ -28,13 +28,13 @@ fn sparse() -> (TempDir, PathBuf, Backend, Frontend) {
     (dir, path, backend, frontend)
 }
 
-/// Shares so many bytes of the sparse file.
+/// Shares this many bytes of the sparse file.
 fn share(frontend: &Frontend, bytes: u64) {
     frontend.send_longs(SET_MEM_TABLE, &[1, GUEST, bytes, USER, 0], &[frontend.memory.as_raw_fd()]);
 }
 
 #[test]
-fn a_guest_has_one_table_of_its_memory_and_one_log_mapped_at_a_time() {
+fn a_guest_has_one_memory_table_and_one_log_mapped_at_a_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_dir, _, mut backend, frontend) = sparse();
     frontend.set_up(RICH, 2);
@@ -51,7 +51,7 @@ fn a_guest_has_one_table_of_its_memory_and_one_log_mapped_at_a_time() {
         backend.settle();
     }
     let status = backend.port.status();
-    // Larger logs are of no guest.
+    // No guest needs a larger log.
     log.set_len(TIB).unwrap();
     frontend.send_longs(SET_LOG_BASE, &[(1 << 30) + 4096, 0], &[log.as_raw_fd()]);
     backend.settle();
@@ -63,10 +63,10 @@ fn a_guest_has_one_table_of_its_memory_and_one_log_mapped_at_a_time() {
 }
 
 #[test]
-fn sparse_memory_of_others_leaves_each_guest_its_own() {
+fn sparse_memory_of_others_leaves_each_guest_its_share() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut greedy = Vec::new();
-    // As much as there is: while whole tebibytes are left, then halves, and so on.
+    // Until nothing is left: first whole tebibytes, then halves, and so on.
     for bytes in [TIB, TIB / 2, TIB / 4, TIB / 8, TIB / 16, TIB / 32 + 4096] {
         let why = loop {
             let (dir, path, mut backend, frontend) = sparse();
@@ -77,7 +77,7 @@ fn sparse_memory_of_others_leaves_each_guest_its_own() {
                 break why;
             }
             greedy.push((dir, path, backend, frontend));
-            assert!(greedy.len() < 100, "there is a bound for all");
+            assert!(greedy.len() < 100, "there is a bound for all guests");
         };
         assert!(why.contains("GiB are mapped for all guests already"), "{why}");
     }
@@ -88,7 +88,7 @@ fn sparse_memory_of_others_leaves_each_guest_its_own() {
 }
 
 #[test]
-fn regions_of_others_leave_each_guest_its_places() {
+fn regions_of_others_leave_each_guest_its_entries() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -107,7 +107,7 @@ fn regions_of_others_leave_each_guest_its_places() {
             (dir, backend, frontend)
         })
         .collect();
-    // And each is guarded: one whose file is truncated breaks its own port.
+    // And each is guarded: one whose file is truncated disables its own port only.
     for (truncated, (_, mut backend, mut frontend)) in guests.into_iter().enumerate() {
         if truncated % 50 == 49 {
             frontend.memory.set_len(0).unwrap();

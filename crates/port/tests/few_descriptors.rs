@@ -1,6 +1,7 @@
-//! A process that has as many descriptors open as it may: what a message brings beyond that is lost, and what it brought is closed.
+//! A process at its limit of open descriptors: a message's descriptors beyond the limit are lost, and the others are
+//! closed.
 //!
-//! The limit is the process's, so this is a test program of its own.
+//! Limits apply to the whole process, so this is a test program of its own.
 
 mod frontend;
 
@@ -13,7 +14,7 @@ fn open() -> usize {
 }
 
 #[test]
-fn descriptors_that_find_no_place_take_none() {
+fn a_message_with_lost_descriptors_leaks_none() {
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -23,13 +24,13 @@ fn descriptors_that_find_no_place_take_none() {
         frontend.set_up(RICH, 0);
         backend.settle();
         let file = log_file(4096);
-        // The next five numbers are to be had.
+        // The next five descriptors can be opened.
         let lowest = file.try_clone().unwrap().as_raw_fd() as u64;
         frontend.send_longs(SET_MEM_TABLE, &[8, 0, 4096, 0, 0], &[file.as_raw_fd(); 30]);
         setrlimit(Resource::RLIMIT_NOFILE, lowest + 5, hard).unwrap();
         let why = backend.until_disabled();
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        assert!(why.contains("descriptors of a message are lost"), "{why}");
+        assert!(why.contains("descriptors of a message were lost"), "{why}");
         drop((frontend, file));
         backend.settle();
         after.push(open());

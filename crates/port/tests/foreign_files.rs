@@ -1,4 +1,4 @@
-//! Memory whose file system is the frontend's own, and answers nothing: nobody waits for it, and neither does its neighbours' worker.
+//! Memory on a file system of the frontend's own that answers nothing: no worker blocks on it, nor does a neighbour.
 
 mod frontend;
 
@@ -23,55 +23,56 @@ const LOOKUP: u32 = 1;
 const OPEN: u32 = 14;
 const INIT: u32 = 26;
 
-/// A file system of one file that is opened, and of which nothing is answered from then on. It ends with this.
-struct Silent {
+/// A file system with one file that can be opened, and that answers no request from then on. It ends when this is
+/// dropped.
+struct SilentFileSystem {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Silent {
-    /// Mounts it, seen by the present thread alone.
-    fn mount(mut device: File, at: &Path) -> Silent {
-        unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
+impl SilentFileSystem {
+    /// Mounts it, visible to the present thread only.
+    fn mount(mut device: File, at: &Path) -> SilentFileSystem {
+        unshare(CloneFlags::CLONE_NEWNS).expect("the test may create a namespace");
         let nothing = None::<&str>;
         mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
         mount(Some("silent"), at, Some("fuse"), MsFlags::empty(), Some(options.as_str())).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let thread = thread::spawn(move || {
             let mut request = vec![0; 1 << 17];
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let mut ready = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
                 if poll(&mut ready, PollTimeout::from(20u8)).unwrap() > 0 {
-                    // A read is a request, or an error.
+                    // A read returns a request, or an error.
                     let len = device.read(&mut request).unwrap();
                     answer(&mut device, &request[..len]);
                 }
             }
         });
-        Silent { stop, thread: Some(thread) }
+        SilentFileSystem { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Silent {
+impl Drop for SilentFileSystem {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Its end of the file system goes with it, and whoever waits is let go.
+        // The file system ends with its descriptor, and blocked callers return.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Answers what has the file opened (fuse_init_out, fuse_entry_out, fuse_open_out).
+/// Answers the requests that open the file (fuse_init_out, fuse_entry_out, fuse_open_out).
 fn answer(device: &mut File, request: &[u8]) {
     let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
     let mut reply = match word(4) {
         INIT => [7u32, 31, 1 << 16, 0, 0, 1 << 16, 1].iter().flat_map(|word| word.to_ne_bytes()).collect(),
         LOOKUP => {
-            // Its number, and that all of this may be believed for no time.
+            // Its number, and no caching of it.
             let mut entry = 2u64.to_ne_bytes().to_vec();
             entry.resize(40, 0);
-            // What it is: number, size.
+            // Its attributes: number, size.
             entry.extend([2u64, MEMORY].iter().flat_map(|long| long.to_ne_bytes()));
             entry.resize(40 + 60, 0);
             entry.extend([libc::S_IFREG | 0o600, 1].iter().flat_map(|word| word.to_ne_bytes()));
@@ -99,7 +100,7 @@ fn closing() -> bool {
 }
 
 #[test]
-fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
+fn memory_on_a_file_system_that_answers_nothing_blocks_no_worker() {
     let device = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(device) if nix::unistd::geteuid().is_root() => device,
         refused => {
@@ -109,11 +110,11 @@ fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
         }
     };
     let mountpoint = tempfile::tempdir().unwrap();
-    // Whatever fails: the file system ends before its file is closed.
-    let (file, silent);
-    silent = Silent::mount(device, mountpoint.path());
+    // Declared in this order, so that the file system ends before its file is closed whatever fails.
+    let (file, file_system);
+    file_system = SilentFileSystem::mount(device, mountpoint.path());
     file = OpenOptions::new().read(true).write(true).open(mountpoint.path().join("memory")).unwrap();
-    let mut met = Vec::new();
+    let mut served = Vec::new();
     for (request, payload) in [
         (SET_MEM_TABLE, &[1, GUEST, MEMORY, USER, 0][..]),
         (SET_LOG_BASE, &[4096, 0]),
@@ -131,9 +132,9 @@ fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
             done.send((why, backend)).unwrap();
         });
         let ended = ended.recv_timeout(Duration::from_secs(60));
-        let (why, backend) = ended.expect("the worker waits for the file system");
-        assert!(why.contains("memory is a memfd, or a file on tmpfs, hugetlbfs or a disk"), "{why}");
-        met.push((dir, path, backend));
+        let (why, backend) = ended.expect("the worker blocks on the file system");
+        assert!(why.contains("memory must be a memfd, or a file on tmpfs, hugetlbfs or a disk"), "{why}");
+        served.push((dir, path, backend));
     }
     // A thread has its name once it runs.
     for _ in 0..500 {
@@ -144,15 +145,15 @@ fn memory_on_a_file_system_that_answers_nothing_holds_no_worker() {
     }
     assert!(closing());
 
-    // Its vif meets nobody while that is so: there is one such thread for each.
-    let (_dir, path, mut backend) = met.remove(0);
+    // Its vif accepts no frontend while that is so: there is one such thread for each vif.
+    let (_dir, path, mut backend) = served.remove(0);
     let frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 2);
     for _ in 0..10 {
         backend.handle(Nanos(0));
     }
     assert!(matches!(backend.port.status(), Status::Disabled(_)));
-    drop(silent);
+    drop(file_system);
     while closing() {
         thread::yield_now();
     }

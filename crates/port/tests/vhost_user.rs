@@ -1,4 +1,4 @@
-//! What a guest's card does for a frontend that keeps the rules.
+//! The service for a vhost-user frontend that keeps the rules.
 
 mod frontend;
 
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 
 #[test]
-fn offers_what_it_serves() {
+fn offers_the_features_it_serves() {
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 2);
     let mut frontend = Frontend::connect(&path, 8);
@@ -55,7 +55,7 @@ fn frames_leave_in_order_and_are_completed() {
 }
 
 #[test]
-fn what_is_not_consumed_is_offered_again() {
+fn unconsumed_frames_are_offered_again() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     for seed in 0..4 {
         frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100));
@@ -70,7 +70,7 @@ fn what_is_not_consumed_is_offered_again() {
 }
 
 #[test]
-fn a_grant_bounds_what_is_offered() {
+fn a_budget_bounds_the_offer() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     for seed in 0..4 {
         frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 1000));
@@ -81,7 +81,7 @@ fn a_grant_bounds_what_is_offered() {
     }
 }
 
-/// The header may be spread over descriptors and data begin anywhere: "never assume a descriptor layout".
+/// The header may be spread over descriptors, and data begin anywhere: "never assume a descriptor layout".
 #[test]
 fn any_layout_of_a_chain_is_read() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 64);
@@ -127,7 +127,7 @@ fn a_buffer_may_cross_from_one_region_into_the_next() {
     frontend.send_longs(SET_FEATURES, &[RICH], &[]);
     let half = MEMORY / 2;
     let fd = frontend.memory.as_raw_fd();
-    // Neighbours for the guest, apart for the frontend.
+    // Adjacent for the guest, apart for the frontend.
     let regions = [2, GUEST, half, USER, 0, GUEST + half, half, USER + 2 * MEMORY, half];
     frontend.send_longs(SET_MEM_TABLE, &regions, &[fd, fd]);
     (0..2).for_each(|queue| frontend.set_up_ring(queue));
@@ -140,7 +140,7 @@ fn a_buffer_may_cross_from_one_region_into_the_next() {
 }
 
 #[test]
-fn a_frame_arrives_in_a_lent_buffer() {
+fn a_frame_arrives_in_a_posted_buffer() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     frontend.lend(2, 2048);
     let put = backend.put(&frame(3, 700), Offload::default());
@@ -168,9 +168,9 @@ fn a_large_frame_takes_several_buffers_and_keeps_its_offload() {
     assert_eq!(got[..HEADER], [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, completed.len() as u8, 0]);
 }
 
-/// A driver that took no offloads gets segments with complete checksums: all of a frame or nothing of it.
+/// A driver without offloads gets segments with complete checksums: all of a frame or nothing of it.
 #[test]
-fn a_guest_without_offloads_gets_plain_frames() {
+fn a_guest_without_offloads_gets_complete_frames() {
     let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF, 8);
     (0..2).for_each(|index| frontend.lend(index, 2048));
     let put = backend.put(&tcp_frame(2500), tcp_offload(Some(1000)));
@@ -189,7 +189,7 @@ fn a_guest_without_offloads_gets_plain_frames() {
     frontend.lend(3, 2048);
     assert_eq!(backend.put(&tcp_frame(300), tcp_offload(None)).refusal, None);
     assert!(checksum::verify(&frontend.lent(3, 366)[HEADER..]).unwrap());
-    assert_eq!(frontend.lent(3, HEADER as u32)[0], 0, "nothing is left to do");
+    assert_eq!(frontend.lent(3, HEADER as u32)[0], 0, "there is no offload");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_full_ring_makes_frames_wait() {
     frontend.lend(1, 1000);
     assert!(
         backend.port.enable_notifications(Wanted { frames: false, room: true }),
-        "there is room before anybody slept"
+        "there is room before the worker sleeps"
     );
     assert_eq!(backend.port.room(Nanos(0)), Room::Now);
     assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, None);
@@ -232,7 +232,7 @@ fn a_frame_that_never_fits_is_refused() {
 }
 
 #[test]
-fn nobody_there_is_a_receiver_that_is_down() {
+fn without_a_frontend_the_receiver_is_down() {
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
     let put = backend.put(&frame(0, 100), Offload::default());
@@ -241,7 +241,7 @@ fn nobody_there_is_a_receiver_that_is_down() {
 }
 
 #[test]
-fn kicks_are_asked_for_only_before_sleep() {
+fn kicks_are_enabled_only_before_sleep() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     let flags = |frontend: &Frontend| frontend.read(ring(1)[2], 2);
     assert_eq!(flags(&frontend), [1, 0]); // VRING_USED_F_NO_NOTIFY
@@ -252,21 +252,21 @@ fn kicks_are_asked_for_only_before_sleep() {
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
     assert!(
         backend.port.enable_notifications(Wanted { frames: true, room: false }),
-        "a frame came before anybody slept"
+        "a frame arrived before the worker sleeps"
     );
 }
 
-/// Each of some kicks wakes a worker once, more than a pipe would hold unread.
+/// Each of some kicks wakes a worker once; there are more than a pipe would hold unread.
 fn kicks_wake(backend: &mut Backend, mut kick: impl FnMut()) {
     for _ in 0..20_000 {
         kick();
         assert_eq!(backend.handle(Nanos(0)), 1);
-        assert_eq!(backend.handle(Nanos(0)), 0, "a kick that was heard is over");
+        assert_eq!(backend.handle(Nanos(0)), 0, "a handled kick is over");
     }
 }
 
 #[test]
-fn kicks_come_by_eventfd_or_pipe() {
+fn kicks_arrive_by_eventfd_or_pipe() {
     let (_dir, _, mut backend, frontend) = connected(RICH, 8);
     kicks_wake(&mut backend, || frontend.kick(1));
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -276,7 +276,7 @@ fn kicks_come_by_eventfd_or_pipe() {
 }
 
 #[test]
-fn a_frontend_that_comes_back_goes_on_where_it_was() {
+fn a_reconnected_frontend_resumes_where_it_stopped() {
     let (_dir, path, mut backend, mut frontend) = connected(RICH, 8);
     for seed in 0..4 {
         frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100));
@@ -293,7 +293,7 @@ fn a_frontend_that_comes_back_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_backend_that_restarts_goes_on_where_it_was() {
+fn a_restarted_backend_resumes_where_it_stopped() {
     let (_dir, path, mut backend, mut frontend) = connected(RICH, 8);
     frontend.transmit(0, NO_HEADER, &frame(0, 100));
     assert_eq!(backend.take().len(), 1);
@@ -338,7 +338,7 @@ fn it_connects_to_a_frontend_that_listens_now_or_later() {
 }
 
 #[test]
-fn stopping_a_ring_tells_where_it_is() {
+fn stopping_a_ring_returns_its_index() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
     backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
@@ -354,9 +354,10 @@ fn stopping_a_ring_tells_where_it_is() {
     assert_eq!(backend.take(), [(frame(2, 100), Offload::default())]);
 }
 
-/// QEMU 7.2 stops a device so, and refuses to move a guest whose rings are then said to be at their beginning.
+/// QEMU 7.2 stops a device in this way, and refuses to migrate a guest whose rings are then reported to be at their
+/// start.
 #[test]
-fn a_device_that_was_reset_tells_where_its_rings_were() {
+fn a_reset_device_returns_its_rings_indices() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
     assert_eq!(backend.take().len(), 3);
@@ -368,7 +369,7 @@ fn a_device_that_was_reset_tells_where_its_rings_were() {
 }
 
 #[test]
-fn memory_comes_and_goes_in_slots() {
+fn memory_regions_are_added_and_removed() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     let extra = [0, GUEST + MEMORY, 4096, USER + MEMORY, 0];
     frontend.send_longs(ADD_MEM_REG, &extra, &[frontend.memory.as_raw_fd()]);
@@ -378,7 +379,7 @@ fn memory_comes_and_goes_in_slots() {
     frontend.send_longs(REM_MEM_REG, &extra, &[]);
     backend.settle();
     frontend.transmit(1, NO_HEADER, &frame(1, 100));
-    assert_eq!(backend.take().len(), 1, "the rings outlive a region that is not theirs");
+    assert_eq!(backend.take().len(), 1, "the rings survive the removal of another region");
 }
 
 #[test]
@@ -399,7 +400,7 @@ fn two_queue_pairs_carry_frames() {
 }
 
 #[test]
-fn a_queue_whose_frames_were_not_taken_comes_before_the_other() {
+fn a_queue_with_unconsumed_frames_keeps_its_turn() {
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 2);
     let mut frontend = Frontend::connect(&path, 8);
@@ -411,7 +412,7 @@ fn a_queue_whose_frames_were_not_taken_comes_before_the_other() {
         frontend.descriptor(queue, seed.into(), at, 102, 0, 0);
         frontend.push(queue, seed.into());
     }
-    // Shown, and the first of what is shown taken or not.
+    // Offered, and the first of the offered frames consumed or not.
     let mut shown = |taken: usize| {
         let batch = backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
         let seeds: Vec<u8> = batch.frames().map(|frame| frame.head()[0]).collect();
@@ -419,7 +420,7 @@ fn a_queue_whose_frames_were_not_taken_comes_before_the_other() {
         seeds
     };
     let first = shown(0);
-    assert_eq!(shown(1), first, "nothing was taken of it");
+    assert_eq!(shown(1), first, "none of its frames was consumed");
     assert_eq!(shown(0), first[1..]);
     assert_eq!(shown(1), first[1..]);
     let second = shown(2);
@@ -428,14 +429,14 @@ fn a_queue_whose_frames_were_not_taken_comes_before_the_other() {
 }
 
 #[test]
-fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
+fn waiting_for_room_in_one_queue_ignores_the_other() {
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 2);
     let mut frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH | 1 << 22, 4);
     backend.until_up();
     (0..8).for_each(|index| frontend.lend(index, 1600));
-    // Flows go to either queue, of which the second has no buffers.
+    // Flows are spread over both queues; the second has no buffers.
     let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
     assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
     let room = Wanted { frames: false, room: true };
@@ -448,7 +449,7 @@ fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
 }
 
 #[test]
-fn a_socket_in_use_is_named_and_a_stale_one_replaced() {
+fn a_socket_in_use_is_reported_and_a_stale_one_replaced() {
     let (_dir, path) = place();
     let _backend = Backend::listen(&path, 1);
     let error = VhostUser::listen("second", &path, 1).err().unwrap().to_string();
@@ -456,5 +457,5 @@ fn a_socket_in_use_is_named_and_a_stale_one_replaced() {
     let (_dir, path) = place();
     drop(UnixListener::bind(&path).unwrap());
     VhostUser::listen("test", &path, 1).unwrap();
-    assert!(!path.exists(), "a port that ends removes its socket");
+    assert!(!path.exists(), "a dropped port removes its socket");
 }

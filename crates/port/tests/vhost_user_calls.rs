@@ -1,4 +1,4 @@
-//! When the driver is called: once a burst, where it wants to know, and for what can wait not too often.
+//! When the driver is notified: once a burst, if it asks for that, and less often if the notification is not urgent.
 
 mod frontend;
 
@@ -10,10 +10,10 @@ use frontend::*;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-/// What `HOLD` of the queues is.
-const HOLD: Nanos = Nanos::from_micros(200);
+/// The queues' `NOTIFICATION_INTERVAL`.
+const NOTIFICATION_INTERVAL: Nanos = Nanos::from_micros(200);
 
-/// The same device, whose calls at the start were heard.
+/// [`frontend::connected`] with the first notifications consumed.
 fn connected(features: u64, size: u16) -> (TempDir, Backend, Frontend) {
     let (dir, _, backend, frontend) = frontend::connected(features, size);
     (0..2).for_each(|queue| assert_eq!(calls(&frontend, queue), 1));
@@ -25,7 +25,7 @@ fn calls(frontend: &Frontend, queue: usize) -> u64 {
 }
 
 #[test]
-fn one_call_a_burst_and_none_if_not_wanted() {
+fn one_notification_a_burst_and_none_if_suppressed() {
     let (_dir, mut backend, mut frontend) = connected(RICH, 8);
     (0..3).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 80)));
     backend.take();
@@ -37,7 +37,7 @@ fn one_call_a_burst_and_none_if_not_wanted() {
 }
 
 #[test]
-fn with_event_idx_calls_come_at_the_index_that_was_named() {
+fn with_event_idx_notifications_come_at_the_requested_index() {
     let (_dir, mut backend, mut frontend) = connected(RICH | F_EVENT_IDX, 8);
     let used_event = ring(1)[1] + 4 + 2 * 8;
     frontend.write(used_event, &2u16.to_le_bytes());
@@ -48,7 +48,7 @@ fn with_event_idx_calls_come_at_the_index_that_was_named() {
     }
 }
 
-/// Takes what waits at a time; answers when to flush again.
+/// Takes the waiting frames; returns when to flush again.
 fn take(backend: &mut Backend, now: Nanos) -> Nanos {
     let taken = backend.port.offer(&mut backend.burst, ALL_FRAMES, now).len();
     backend.port.consume(taken);
@@ -60,19 +60,22 @@ fn set_used_event(frontend: &Frontend, queue: u32, index: u16) {
 }
 
 #[test]
-fn a_second_call_waits_for_its_time() {
+fn a_second_notification_is_delayed() {
     let (_dir, mut backend, mut frontend) = connected(RICH, 16);
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
     assert_eq!((take(&mut backend, Nanos(0)), calls(&frontend, 1)), (Nanos::NEVER, 1));
     frontend.transmit(1, NO_HEADER, &frame(1, 80));
-    assert_eq!((take(&mut backend, Nanos(1000)), calls(&frontend, 1)), (HOLD, 0));
-    assert_eq!(frontend.used_index(1), 2, "what was taken is shown even so");
-    assert_eq!((backend.port.flush(Nanos(HOLD.0 - 1)), calls(&frontend, 1)), (HOLD, 0));
-    assert_eq!((backend.port.flush(HOLD), calls(&frontend, 1)), (Nanos::NEVER, 1));
+    assert_eq!((take(&mut backend, Nanos(1000)), calls(&frontend, 1)), (NOTIFICATION_INTERVAL, 0));
+    assert_eq!(frontend.used_index(1), 2, "completions are published even so");
+    assert_eq!(
+        (backend.port.flush(Nanos(NOTIFICATION_INTERVAL.0 - 1)), calls(&frontend, 1)),
+        (NOTIFICATION_INTERVAL, 0)
+    );
+    assert_eq!((backend.port.flush(NOTIFICATION_INTERVAL), calls(&frontend, 1)), (Nanos::NEVER, 1));
 }
 
 #[test]
-fn a_call_does_not_wait_while_half_of_the_queue_is_not_told_of() {
+fn a_notification_of_half_the_queue_is_not_delayed() {
     let (_dir, mut backend, mut frontend) = connected(RICH, 16);
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
     take(&mut backend, Nanos(0));
@@ -86,20 +89,20 @@ fn a_call_does_not_wait_while_half_of_the_queue_is_not_told_of() {
 }
 
 #[test]
-fn a_driver_that_looks_by_itself_is_not_called_later() {
+fn a_polling_driver_is_not_notified_later() {
     let (_dir, mut backend, mut frontend) = connected(RICH | F_EVENT_IDX, 16);
     frontend.transmit(0, NO_HEADER, &frame(0, 80));
     take(&mut backend, Nanos(0));
     calls(&frontend, 1);
     set_used_event(&frontend, 1, 1);
     frontend.transmit(1, NO_HEADER, &frame(1, 80));
-    assert_eq!(take(&mut backend, Nanos(10)), HOLD);
+    assert_eq!(take(&mut backend, Nanos(10)), NOTIFICATION_INTERVAL);
     set_used_event(&frontend, 1, 2);
     assert_eq!((backend.port.flush(Nanos(20)), calls(&frontend, 1)), (Nanos::NEVER, 0));
 }
 
 #[test]
-fn a_frame_toward_the_guest_is_called_for_at_once_unless_it_is_one_of_many() {
+fn a_received_frame_is_notified_at_once_unless_in_bulk() {
     let (_dir, mut backend, mut frontend) = connected(RICH, 128);
     (0..128).for_each(|index| frontend.lend(index, 1600));
     let mut put = |bytes: usize, now: Nanos| {
@@ -119,14 +122,14 @@ fn a_frame_toward_the_guest_is_called_for_at_once_unless_it_is_one_of_many() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever the driver does, no wish is forgotten: an entry it named has been called for within the time a call may wait,
-    /// as long as the port is flushed when it asks for it.
+    /// Whatever the driver does, no request is forgotten: an entry that it named is notified within the time that a
+    /// notification may be delayed, as long as the port is flushed when it asks for that.
     #[test]
-    fn every_wish_is_met_in_time(steps in prop::collection::vec((0u16..6, 1u64..150_000, any::<bool>()), 1..60)) {
+    fn every_request_is_met_in_time(steps in prop::collection::vec((0u16..6, 1u64..150_000, any::<bool>()), 1..60)) {
         let (_dir, mut backend, mut frontend) = connected(RICH | F_EVENT_IDX, 16);
         let mut now = Nanos(0);
         let mut again = Nanos::NEVER;
-        // The entry whose completion the driver wants to be called for, while it sleeps.
+        // The entry that the driver asks to be notified of, while it sleeps.
         let mut awaited = Some(0);
         let mut completed: Option<Nanos> = None;
         let (mut sent, mut called) = (0u16, 0);
@@ -148,10 +151,10 @@ proptest! {
             }
             now = end;
             called += calls(&frontend, 1);
-            let late = completed.is_some_and(|since| now.since(since) > HOLD);
-            prop_assert!(called > 0 || !late, "{awaited:?} was completed at {completed:?} and not called for at {now:?}");
+            let late = completed.is_some_and(|since| now.since(since) > NOTIFICATION_INTERVAL);
+            prop_assert!(called > 0 || !late, "{awaited:?} was completed at {completed:?} and not notified at {now:?}");
             if called > 0 || looks {
-                // The driver wakes, or looks by itself, sees all there is and sleeps again.
+                // The driver wakes, or polls by itself, sees all there is and sleeps again.
                 frontend.completed(1);
                 set_used_event(&frontend, 1, sent);
                 (awaited, completed, called) = (Some(sent), None, 0);

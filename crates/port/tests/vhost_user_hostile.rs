@@ -1,7 +1,8 @@
-//! A frontend that breaks the rules: each case disables its own port, with the reason, and nothing else.
+//! A vhost-user frontend that breaks the rules: each case disables its own port, with the reason, and has no other
+//! effect.
 //!
-//! The list is that of the security fixes of DPDK's vhost library: chains and headers of impossible form, indices that run,
-//! memory that is not there or goes away, messages that lie.
+//! The cases follow the security fixes of DPDK's vhost library: impossible chains and headers, indices that run away,
+//! memory that is missing or vanishes, invalid messages.
 
 mod frontend;
 
@@ -20,8 +21,8 @@ fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
     (dir, path, backend)
 }
 
-/// Sets a device up, lets `wrong` break a rule on it, and checks that this disables it with `reason`, that its frontend is
-/// told, and that the next frontend finds a device that works.
+/// Sets a device up, breaks a rule on it by `wrong`, and checks that this disables it with `reason`, that its frontend
+/// is notified, and that the next frontend finds a working device.
 #[track_caller]
 fn disabled_by(features: u64, reason: &str, wrong: impl FnOnce(&mut Frontend)) {
     let (_dir, path, mut backend) = backend();
@@ -35,7 +36,7 @@ fn disabled_by(features: u64, reason: &str, wrong: impl FnOnce(&mut Frontend)) {
     let down = backend.put(&frame(0, 100), Offload::default());
     assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
     assert!(backend.take().is_empty());
-    // A kick on a disabled device neither wakes it up nor keeps the worker awake.
+    // A kick on a disabled device neither revives it nor keeps the worker awake.
     frontend.kick(1);
     backend.settle();
     assert!(backend.take().is_empty());
@@ -62,12 +63,12 @@ fn chain(frontend: &mut Frontend, descriptors: &[(u64, u32, u16, u16)]) {
 }
 
 #[test]
-fn an_available_index_that_runs() {
+fn an_available_index_too_far_ahead() {
     disabled_by(RICH, "the available index 9 is not within a ring's size", |frontend| frontend.set_available(1, 9));
 }
 
 #[test]
-fn an_available_index_that_goes_back() {
+fn an_available_index_that_moves_back() {
     let (_dir, path, mut backend) = backend();
     let mut frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 2);
@@ -93,14 +94,14 @@ fn a_next_out_of_the_table() {
 }
 
 #[test]
-fn a_chain_in_circles() {
-    disabled_by(RICH, "a chain of descriptors without end", |frontend| {
+fn a_circular_chain() {
+    disabled_by(RICH, "an endless chain of descriptors", |frontend| {
         chain(frontend, &[(BUFFERS, 100, NEXT, 1), (BUFFERS, 100, NEXT, 0)]);
     });
 }
 
 #[test]
-fn a_chain_in_circles_without_bytes() {
+fn a_circular_chain_without_bytes() {
     disabled_by(RICH, "a descriptor of 0 bytes", |frontend| chain(frontend, &[(BUFFERS, 0, NEXT, 0)]));
 }
 
@@ -112,12 +113,12 @@ fn a_buffer_outside_the_guest() {
 }
 
 #[test]
-fn a_transmit_buffer_to_write_into() {
+fn a_writable_transmit_buffer() {
     disabled_by(RICH, "writable by the device", |frontend| chain(frontend, &[(BUFFERS, 100, WRITE, 0)]));
 }
 
 #[test]
-fn a_receive_buffer_to_read_from() {
+fn a_read_only_receive_buffer() {
     disabled_by(RICH, "not writable by the device", |frontend| {
         frontend.descriptor(0, 0, BUFFERS, 2048, 0, 0);
         frontend.push(0, 0);
@@ -132,7 +133,7 @@ fn a_chain_shorter_than_the_header() {
 }
 
 #[test]
-fn a_frame_longer_than_any() {
+fn a_frame_longer_than_the_largest() {
     disabled_by(RICH, "a frame of more than 65557 bytes", |frontend| chain(frontend, &[(BUFFERS, 65570, 0, 0)]));
     disabled_by(RICH, "a frame of more than 65557 bytes", |frontend| {
         let most = MEMORY as u32;
@@ -141,8 +142,8 @@ fn a_frame_longer_than_any() {
 }
 
 #[test]
-fn a_frame_in_too_many_pieces() {
-    disabled_by(RICH, "in more pieces than any driver makes", |frontend| {
+fn a_frame_in_too_many_segments() {
+    disabled_by(RICH, "in more segments than any driver makes", |frontend| {
         let table: Vec<u8> = (0..2000).flat_map(|at| descriptor(GUEST + BUFFERS, 1, NEXT, at + 1)).collect();
         frontend.write(BUFFERS + 0x10000, &table);
         chain(frontend, &[(BUFFERS + 0x10000, 2000 * 16, INDIRECT, 0)]);
@@ -167,7 +168,7 @@ fn indirect_tables_of_impossible_form() {
 }
 
 #[test]
-fn packet_headers_that_lie() {
+fn invalid_packet_headers() {
     // flags, gso type, header length, gso size, checksum start, checksum offset
     let tcp = tcp_frame(100);
     let header = |flags, gso, size: u16, start: u16, offset: u16| {
@@ -199,9 +200,9 @@ fn memory_truncated_in_use() {
     });
 }
 
-/// Nothing passes, so nothing is flushed: what a worker does before it sleeps finds it.
+/// No frame passes, so nothing is flushed: the check before the worker sleeps finds it.
 #[test]
-fn memory_truncated_while_nothing_passes() {
+fn memory_truncated_while_idle() {
     let (_dir, path, mut backend) = backend();
     let frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 2);
@@ -214,7 +215,7 @@ fn memory_truncated_while_nothing_passes() {
     works_again(&path, &mut backend);
 }
 
-/// Entries that were seen before have no descriptors any more: that is not what the driver is blamed for.
+/// Entries that were seen before have no descriptors any more: that is not the driver's fault.
 #[test]
 fn memory_truncated_while_frames_wait() {
     let (_dir, path, mut backend) = backend();
@@ -242,7 +243,7 @@ fn rings_of_impossible_form() {
         (8, [0, 0x8001, 0xc000], "is not aligned"),
         (8, [0, 0x8000, 0xc002], "is not aligned"),
     ] {
-        turned_away(reason, |frontend| {
+        rejected(reason, |frontend| {
             frontend.send_words(SET_VRING_NUM, &[1, num]);
             let [descriptors, available, used] = at.map(|at| USER + at);
             frontend.send_longs(SET_VRING_ADDR, &[1, descriptors, used, available, 0], &[]);
@@ -252,10 +253,10 @@ fn rings_of_impossible_form() {
     }
 }
 
-/// After features and memory were agreed on, sends what `wrong` sends; the connection must end with `reason`, and the next
-/// frontend be served.
+/// After features and memory are negotiated, sends the messages of `wrong`; the connection must end with `reason`, and
+/// the next frontend be served.
 #[track_caller]
-fn turned_away(reason: &str, wrong: impl FnOnce(&Frontend)) {
+fn rejected(reason: &str, wrong: impl FnOnce(&Frontend)) {
     let (_dir, path, mut backend) = backend();
     let frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH, 0);
@@ -266,19 +267,19 @@ fn turned_away(reason: &str, wrong: impl FnOnce(&Frontend)) {
 }
 
 #[test]
-fn messages_that_are_none() {
-    turned_away("is none that a frontend sends", |frontend| frontend.send(999, 1, &[], &[]));
-    turned_away("belongs to a feature that was not offered", |frontend| frontend.send(22, 1, &[0; 64], &[]));
-    turned_away("has flags", |frontend| frontend.send(GET_FEATURES, 2, &[], &[]));
-    turned_away("has flags", |frontend| frontend.send(GET_FEATURES, 5, &[], &[]));
-    turned_away("a message of 100000 bytes", |frontend| {
+fn unknown_messages() {
+    rejected("is not one that a frontend sends", |frontend| frontend.send(999, 1, &[], &[]));
+    rejected("belongs to a feature that was not offered", |frontend| frontend.send(22, 1, &[0; 64], &[]));
+    rejected("has flags", |frontend| frontend.send(GET_FEATURES, 2, &[], &[]));
+    rejected("has flags", |frontend| frontend.send(GET_FEATURES, 5, &[], &[]));
+    rejected("a message of 100000 bytes", |frontend| {
         let header: Vec<u8> = [1u32, 1, 100_000].iter().flat_map(|word| word.to_ne_bytes()).collect();
         frontend.send_raw(&header, &[]);
     });
 }
 
 #[test]
-fn messages_too_short_for_what_they_ask() {
+fn messages_too_short_for_their_request() {
     for request in
         [SET_FEATURES, SET_MEM_TABLE, SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_ENABLE, SET_VRING_KICK, ADD_MEM_REG]
     {
@@ -293,55 +294,55 @@ fn messages_too_short_for_what_they_ask() {
 
 #[test]
 fn features_that_were_not_offered_or_are_missing() {
-    turned_away("that were not offered", |frontend| frontend.send_longs(SET_FEATURES, &[RICH | 1 << 17], &[]));
-    turned_away("VIRTIO_F_VERSION_1", |frontend| frontend.send_longs(SET_FEATURES, &[F_PROTOCOL], &[]));
+    rejected("that were not offered", |frontend| frontend.send_longs(SET_FEATURES, &[RICH | 1 << 17], &[]));
+    rejected("VIRTIO_F_VERSION_1", |frontend| frontend.send_longs(SET_FEATURES, &[F_PROTOCOL], &[]));
 }
 
 #[test]
 fn rings_that_the_device_does_not_have() {
     for request in [SET_VRING_NUM, SET_VRING_BASE, SET_VRING_ENABLE, GET_VRING_BASE] {
-        turned_away("a ring beyond the 2", |frontend| frontend.send_words(request, &[2, 8]));
+        rejected("a ring beyond the 2", |frontend| frontend.send_words(request, &[2, 8]));
     }
-    turned_away("a ring beyond the 2", |frontend| {
+    rejected("a ring beyond the 2", |frontend| {
         frontend.send_longs(SET_VRING_KICK, &[7], &[frontend.kicks[0].as_raw_fd()]);
     });
 }
 
 #[test]
-fn memory_tables_that_lie() {
+fn invalid_memory_tables() {
     let table = |longs: &'static [u64], fds: usize| {
         move |frontend: &Frontend| {
             let fds: Vec<RawFd> = vec![frontend.memory.as_raw_fd(); fds];
             frontend.send_longs(SET_MEM_TABLE, longs, &fds);
         }
     };
-    turned_away("of 2 regions with 1 descriptors", table(&[2, GUEST, 4096, USER, 0, 0, 4096, 0, 0], 1));
-    turned_away("with 40 bytes; it needs", table(&[2, GUEST, 4096, USER, 0], 2));
-    turned_away("it is empty or ends past", table(&[1, GUEST, 0, USER, 0], 1));
-    turned_away("it is empty or ends past", table(&[1, u64::MAX - 100, 4096, USER, 0], 1));
-    turned_away("it is empty or ends past", table(&[1, GUEST, 4096, USER, u64::MAX - 4], 1));
-    turned_away("its file has 8388608 bytes", table(&[1, GUEST, MEMORY + 1, USER, 0], 1));
-    turned_away("it overlaps another region", table(&[2, GUEST, 8192, USER, 0, GUEST + 4096, 8192, USER, 0], 2));
-    turned_away("where there is no such region", |frontend| {
+    rejected("of 2 regions with 1 descriptors", table(&[2, GUEST, 4096, USER, 0, 0, 4096, 0, 0], 1));
+    rejected("with 40 bytes; it needs", table(&[2, GUEST, 4096, USER, 0], 2));
+    rejected("it is empty or ends past", table(&[1, GUEST, 0, USER, 0], 1));
+    rejected("it is empty or ends past", table(&[1, u64::MAX - 100, 4096, USER, 0], 1));
+    rejected("it is empty or ends past", table(&[1, GUEST, 4096, USER, u64::MAX - 4], 1));
+    rejected("its file has 8388608 bytes", table(&[1, GUEST, MEMORY + 1, USER, 0], 1));
+    rejected("it overlaps another region", table(&[2, GUEST, 8192, USER, 0, GUEST + 4096, 8192, USER, 0], 2));
+    rejected("where there is no such region", |frontend| {
         frontend.send_longs(REM_MEM_REG, &[0, GUEST + 4096, 4096, USER, 0], &[]);
     });
-    turned_away("ADD_MEM_REG without a descriptor", |frontend| {
+    rejected("ADD_MEM_REG without a descriptor", |frontend| {
         frontend.send_longs(ADD_MEM_REG, &[0, 0, 4096, 0, 0], &[]);
     });
 }
 
 #[test]
-fn descriptors_that_are_no_events() {
-    turned_away("without a descriptor", |frontend| frontend.send_longs(SET_VRING_CALL, &[0], &[]));
-    turned_away("it must be an eventfd or a pipe", |frontend| {
+fn descriptors_that_are_no_notifiers() {
+    rejected("without a descriptor", |frontend| frontend.send_longs(SET_VRING_CALL, &[0], &[]));
+    rejected("it must be an eventfd or a pipe", |frontend| {
         frontend.send_longs(SET_VRING_CALL, &[0], &[tempfile::tempfile().unwrap().as_raw_fd()]);
     });
 }
 
 #[test]
-fn logs_that_do_not_suffice() {
+fn logs_that_are_too_short() {
     let all = RICH | F_LOG_ALL;
-    let said = |bytes, offset, file: u64, place: [u64; 2]| {
+    let log = |bytes, offset, file: u64, place: [u64; 2]| {
         move |frontend: &Frontend| {
             frontend.send_longs(SET_FEATURES, &[all], &[]);
             frontend.send_longs(SET_LOG_BASE, &[bytes, offset], &[log_file(file).as_raw_fd()]);
@@ -350,32 +351,32 @@ fn logs_that_do_not_suffice() {
         }
     };
     let fine = [GUEST; 2];
-    turned_away("and the guest's memory ends at 0x40800000: it must have 33024", said(LOG - 1, 0, LOG, fine));
-    turned_away("and a used ring ends at 0x40800007", said(LOG, 0, LOG, [GUEST, GUEST + MEMORY - 63]));
-    turned_away("and a used ring ends at", said(LOG, 0, LOG, [u64::MAX - 7, GUEST]));
-    turned_away("its file has 33024 bytes and it ends at 33025", said(LOG, 1, LOG, fine));
-    turned_away("its file has 0 bytes", said(LOG, 0, 0, fine));
-    turned_away("it is empty or ends past", said(0, 0, LOG, fine));
-    turned_away("it is empty or ends past", said(LOG, u64::MAX - 7, LOG, fine));
+    rejected("and the guest's memory ends at 0x40800000: it must have 33024", log(LOG - 1, 0, LOG, fine));
+    rejected("and a used ring ends at 0x40800007", log(LOG, 0, LOG, [GUEST, GUEST + MEMORY - 63]));
+    rejected("and a used ring ends at", log(LOG, 0, LOG, [u64::MAX - 7, GUEST]));
+    rejected("its file has 33024 bytes and it ends at 33025", log(LOG, 1, LOG, fine));
+    rejected("its file has 0 bytes", log(LOG, 0, 0, fine));
+    rejected("it is empty or ends past", log(0, 0, LOG, fine));
+    rejected("it is empty or ends past", log(LOG, u64::MAX - 7, LOG, fine));
 }
 
 #[test]
-fn logs_that_are_none() {
-    turned_away("SET_LOG_BASE without a descriptor", |frontend| frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[]));
-    turned_away("its descriptor is no file's", |frontend| {
+fn logs_that_are_no_files() {
+    rejected("SET_LOG_BASE without a descriptor", |frontend| frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[]));
+    rejected("its descriptor is not a regular file", |frontend| {
         frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[frontend.calls[0].as_raw_fd()]);
     });
-    turned_away("with 8 bytes; it needs 16", |frontend| {
+    rejected("with 8 bytes; it needs 16", |frontend| {
         frontend.send_longs(SET_LOG_BASE, &[LOG], &[log_file(LOG).as_raw_fd()]);
     });
-    turned_away("SET_LOG_FD without a descriptor", |frontend| frontend.send_longs(SET_LOG_FD, &[], &[]));
-    turned_away("SET_LOG_FD with a file; it must be an eventfd", |frontend| {
+    rejected("SET_LOG_FD without a descriptor", |frontend| frontend.send_longs(SET_LOG_FD, &[], &[]));
+    rejected("SET_LOG_FD with a regular file; it must be an eventfd", |frontend| {
         frontend.send_longs(SET_LOG_FD, &[], &[log_file(LOG).as_raw_fd()]);
     });
-    turned_away("with 4 bytes; it needs 6", |frontend| frontend.send(SEND_RARP, 1, &[2, 0, 0, 0], &[]));
+    rejected("with 4 bytes; it needs 6", |frontend| frontend.send(SEND_RARP, 1, &[2, 0, 0, 0], &[]));
 }
 
-/// The device next to it, which has the same log from a frontend that keeps the rules, notices nothing.
+/// A neighbouring device, which has the same log from a well-behaved frontend, is not affected.
 #[test]
 fn a_log_truncated_in_use() {
     let (_dir, path, mut neighbour) = backend();
@@ -414,12 +415,12 @@ fn descriptors_beyond_count_are_closed() {
         backend.until_disabled();
     }
     backend.settle();
-    // Other tests run beside this one; a leak would be 4,500.
+    // Other tests run at the same time; a leak would be 4,500.
     assert!(open() < before + 500, "{} descriptors are open, {before} were before", open());
 }
 
 #[test]
-fn a_frontend_that_says_half_a_message_holds_nobody_up() {
+fn a_frontend_that_sends_half_a_message_delays_nobody() {
     let (_dir, path, mut backend) = backend();
     let frontend = Frontend::connect(&path, 8);
     frontend.send_raw(&[1, 0, 0, 0, 1, 0], &[]);
@@ -433,8 +434,8 @@ fn a_frontend_that_says_half_a_message_holds_nobody_up() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Rings full of anything: no panic, nothing outside the guest's memory is touched, and a frame that comes out is
-    /// within bounds.
+    /// Rings with arbitrary contents: no panic, nothing outside the guest's memory is touched, and a frame that is
+    /// received is within bounds.
     #[test]
     fn any_ring_is_survived(
         descriptors in prop::collection::vec((0..MEMORY + 64, 0..5000u32, 0..8u16, 0..10u16), 16),
@@ -477,9 +478,9 @@ proptest! {
         }
     }
 
-    /// Any messages, with any descriptors: no panic, and the next frontend is served.
+    /// Arbitrary messages with arbitrary descriptors: no panic, and the next frontend is served.
     #[test]
-    fn any_conversation_is_survived(
+    fn any_messages_are_survived(
         messages in prop::collection::vec(
             (0..46u32, prop::sample::select(vec![1u32, 9, 5, 0]), prop::collection::vec(0..40u64, 0..10), 0..3usize), 1..20),
     ) {

@@ -1,4 +1,5 @@
-//! What a frontend can have the backend do at most: descriptors walked for a frame, files held, time waited for a socket.
+//! Bounds on what a frontend can cost the backend: descriptors walked for a frame, files held, time waited for a
+//! socket.
 
 mod frontend;
 
@@ -19,17 +20,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// An indirect table of as many descriptors as there may be, with no byte among them.
-fn table_without_bytes(frontend: &Frontend, flags: u16) {
+/// An indirect table with the most descriptors allowed, all of them empty.
+fn table_of_empty_descriptors(frontend: &Frontend, flags: u16) {
     let table: Vec<u8> =
         (0..32_768u32).flat_map(|at| descriptor(GUEST + BUFFERS, 0, flags | NEXT, (at + 1) as u16)).collect();
     frontend.write(BUFFERS + (4 << 20), &table);
 }
 
 #[test]
-fn receive_chains_without_bytes_are_not_walked() {
+fn receive_chains_of_empty_descriptors_are_not_walked() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    table_without_bytes(&frontend, WRITE);
+    table_of_empty_descriptors(&frontend, WRITE);
     for index in 0..8 {
         frontend.descriptor(0, index, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
         frontend.push(0, index);
@@ -39,9 +40,9 @@ fn receive_chains_without_bytes_are_not_walked() {
 }
 
 #[test]
-fn transmit_chains_without_bytes_are_not_walked() {
+fn transmit_chains_of_empty_descriptors_are_not_walked() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    table_without_bytes(&frontend, 0);
+    table_of_empty_descriptors(&frontend, 0);
     frontend.descriptor(1, 0, BUFFERS + (4 << 20), 32_768 * 16, INDIRECT, 0);
     frontend.push(1, 0);
     assert!(backend.take().is_empty());
@@ -80,9 +81,10 @@ fn an_indirect_table_that_was_not_negotiated() {
     }
 }
 
-/// Buffers of 400 pieces of next to nothing, for a driver that has large frames cut: each segment is walked, and their sum is bounded.
+/// Buffers of 400 tiny segments, for a driver without segmentation offload: each TCP segment walks them, and the sum is
+/// bounded.
 #[test]
-fn a_frame_that_is_cut_is_bounded_as_a_whole() {
+fn the_bound_on_segments_covers_a_whole_segmented_frame() {
     const PIECES: u16 = 400;
     let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_INDIRECT | F_MRG_RXBUF, 8);
     let piece = |at: u16| {
@@ -104,11 +106,11 @@ fn a_frame_that_is_cut_is_bounded_as_a_whole() {
 }
 
 #[test]
-fn a_sparse_file_takes_no_more_address_space_than_a_guest_may_have() {
+fn a_sparse_file_takes_no_more_address_space_than_allowed() {
     let sparse = file_of("sparse", 4 << 40, MFdFlags::empty());
     let file = sparse.as_raw_fd();
     let (most, half) = (1 << 40, 1 << 39);
-    // As one region, by its place in the file, and by two.
+    // As one region, by its offset in the file, and as two.
     let tables: [&[u64]; 3] = [
         &[1, GUEST, most + 4096, USER, 0],
         &[1, GUEST, 4096, USER, most],
@@ -126,7 +128,7 @@ fn a_sparse_file_takes_no_more_address_space_than_a_guest_may_have() {
 }
 
 #[test]
-fn huge_pages_that_go_away_break_their_own_port_and_are_unmapped() {
+fn truncated_huge_pages_disable_their_own_port_and_are_unmapped() {
     const HUGE: u64 = 2 << 20;
     let pages = "/proc/sys/vm/nr_hugepages";
     let reserved: u64 = std::fs::read_to_string(pages).unwrap().trim().parse().unwrap();
@@ -169,7 +171,7 @@ fn held(file: &tempfile::NamedTempFile) -> usize {
 }
 
 #[test]
-fn descriptors_that_are_too_many_are_closed() {
+fn excess_descriptors_are_closed() {
     // CVE-2020-10726, CVE-2022-0669.
     let (_dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
@@ -189,7 +191,7 @@ fn descriptors_that_are_too_many_are_closed() {
 }
 
 #[test]
-fn a_socket_whose_owner_is_slow_to_accept_is_not_taken() {
+fn a_socket_whose_owner_is_slow_to_accept_is_not_replaced() {
     let (_dir, path) = place();
     let address = UnixAddr::new(&path).unwrap();
     let stream = || socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
@@ -207,16 +209,16 @@ fn a_socket_whose_owner_is_slow_to_accept_is_not_taken() {
     let error = VhostUser::listen("test", &path, 1).err().unwrap().to_string();
     assert!(error.contains("is in use by another process"), "{error}");
     assert!(path.exists());
-    // Once nobody listens it was left behind, and is replaced.
+    // Once nobody listens the socket is stale, and is replaced.
     drop((owner, waiting));
     VhostUser::listen("test", &path, 1).unwrap();
 }
 
 #[test]
-fn guests_memory_is_in_no_core_dump() {
+fn guests_memory_is_not_in_core_dumps() {
     let (_dir, _, _backend, _frontend) = connected(RICH, 8);
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    // Other tests of this program map memory of this name at the same time, and all are to be kept out.
+    // Other tests of this program map memory of this name at the same time, and none of it may be in a dump.
     let mut mapped = 0;
     let mut is_guest = false;
     for line in maps.lines() {
@@ -231,9 +233,10 @@ fn guests_memory_is_in_no_core_dump() {
     assert!(mapped > 0);
 }
 
-/// The descriptions of its eventfds are the frontend's as well: it can have a write to them wait, for as long as it likes.
+/// The file descriptions of its eventfds are the frontend's as well: it can make a write to them block for as long as
+/// it likes.
 #[test]
-fn eventfds_that_are_full_and_wait_hold_no_worker() {
+fn full_blocking_eventfds_block_no_worker() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
     let error = EventFd::from_flags(EfdFlags::empty()).unwrap();
     frontend.send_longs(SET_VRING_ERR, &[0], &[error.as_raw_fd()]);
@@ -248,29 +251,29 @@ fn eventfds_that_are_full_and_wait_hold_no_worker() {
         assert_eq!(backend.put(&frame(0, 100), Offload::default()).accepted, 1);
         frontend.transmit(0, NO_HEADER, &frame(1, 60));
         assert_eq!(backend.take().len(), 1);
-        // And one that is told of its own error.
+        // And when it is notified of its own error.
         frontend.descriptor(1, 1, BUFFERS, 0, 0, 0);
         frontend.push(1, 1);
         backend.take();
         backend.assert_disabled("a descriptor of 0 bytes");
         done.send(()).unwrap();
     });
-    ended.recv_timeout(Duration::from_secs(30)).expect("the worker waits for its frontend, or failed");
+    ended.recv_timeout(Duration::from_secs(30)).expect("the worker blocks on its frontend, or failed");
 }
 
-/// What an eventfd counts, without taking it.
+/// An eventfd's count, without reading it.
 fn poll_value(event: &EventFd) -> u64 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", event.as_raw_fd())).unwrap();
     let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:")).unwrap();
     u64::from_str_radix(count.trim(), 16).unwrap()
 }
 
-/// The end that is closed is told of once, not for as long as it is closed; and kicks that pile up are forgotten.
+/// A closed other end is reported once, not for as long as it is closed; and kicks that accumulate are discarded.
 #[test]
-fn a_kick_whose_other_end_is_closed_wakes_nobody_for_ever() {
+fn a_kick_with_a_closed_other_end_does_not_wake_the_worker_for_ever() {
     let (pipe_read, pipe_write) = std::io::pipe().unwrap();
     let (socket_read, socket_write) = UnixStream::pair().unwrap();
-    // Where nobody reads, a write is to fail, not to wait.
+    // Without a reader, a write must fail, not block.
     fcntl(&pipe_write, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     socket_write.set_nonblocking(true).unwrap();
     let kicks: [(OwnedFd, Box<dyn Write>); 2] =
@@ -280,7 +283,7 @@ fn a_kick_whose_other_end_is_closed_wakes_nobody_for_ever() {
         frontend.send_longs(SET_VRING_KICK, &[1], &[read.as_raw_fd()]);
         backend.settle();
         drop(read);
-        // More bytes than a pipe has room for (64 KiB, pipe(7)), if nobody reads it.
+        // More bytes than a pipe has room for (64 KiB, pipe(7)), unless they are read.
         for _ in 0..10_000 {
             write.write_all(&[0; 8]).unwrap();
             backend.settle();

@@ -1,5 +1,5 @@
-//! A guest that is moved: every page that the device writes is in the frontend's log, and the guest is announced where it
-//! comes up.
+//! Migration of a guest: every page that the device writes is in the frontend's log, and the guest is announced at its
+//! destination.
 
 mod frontend;
 
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 const PAGE: u64 = 4096;
 
-/// Entries of the rings: their buffers, 8 KiB apart, are in the memory that is looked at.
+/// Entries of the rings: their buffers, 8 KiB apart, are in the memory that is compared.
 const SIZE: u16 = 16;
 
-/// The parts of the guest's memory that are looked at: rings, transmit and receive buffers.
+/// The parts of the guest's memory that are compared: rings, transmit and receive buffers.
 const PARTS: [u64; 3] = [0, BUFFERS, BUFFERS + (1 << 20)];
 const PART: usize = 0x20000;
 
@@ -46,7 +46,7 @@ fn contents(frontend: &Frontend) -> Vec<Vec<u8>> {
     PARTS.map(|part| frontend.read(part, PART)).to_vec()
 }
 
-/// Pages in which the memory differs from what it was.
+/// Pages whose contents changed.
 fn changed(before: &[Vec<u8>], frontend: &Frontend) -> BTreeSet<u64> {
     let after = contents(frontend);
     let in_part = |part: usize| {
@@ -56,31 +56,31 @@ fn changed(before: &[Vec<u8>], frontend: &Frontend) -> BTreeSet<u64> {
     (0..PARTS.len()).flat_map(in_part).collect()
 }
 
-/// Something that the device does, or that is done to it.
+/// An action of the device, or on it.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The guest sends frames of these lengths, and they are taken.
+    /// The guest sends frames of these lengths, and they are consumed.
     Transmit(Vec<usize>),
-    /// The guest lends buffers of this length.
-    Lend(u16, u32),
-    /// It is given a frame, cut into segments of this size.
+    /// The guest posts buffers of this length.
+    Post(u16, u32),
+    /// The guest receives a frame, segmented to this size.
     Put(usize, Option<u16>),
-    Arm,
-    Disarm,
-    /// A ring is stopped, and goes on.
+    EnableNotifications,
+    DisableNotifications,
+    /// A ring is stopped, and started again.
     Restart(u32),
-    /// The frontend has copied what was marked.
+    /// The frontend has copied the marked pages.
     Clear,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         prop::collection::vec(60..1500usize, 1..5).prop_map(Step::Transmit),
-        (1..6u16, 100..8192u32).prop_map(|(buffers, len)| Step::Lend(buffers, len)),
+        (1..6u16, 100..8192u32).prop_map(|(buffers, len)| Step::Post(buffers, len)),
         (60..20_000usize).prop_map(|len| Step::Put(len, None)),
         (100..6000usize, 500..1448u16).prop_map(|(len, size)| Step::Put(len, Some(size))),
-        Just(Step::Arm),
-        Just(Step::Disarm),
+        Just(Step::EnableNotifications),
+        Just(Step::DisableNotifications),
         (0..2u32).prop_map(Step::Restart),
         Just(Step::Clear),
     ]
@@ -89,9 +89,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A page that differs is marked, after each step; a page is only marked if the device may have written to it.
+    /// After each step, every page that changed is marked, and only pages that the device may have written to are.
     #[test]
-    fn every_page_that_was_written_is_in_the_log(
+    fn every_written_page_is_in_the_log(
         steps in prop::collection::vec(step(), 1..25),
         event_idx in any::<bool>(),
         offloads in any::<bool>(),
@@ -103,9 +103,9 @@ proptest! {
         let log = log_file(offset + LOG);
         frontend.log_all(features, 2, &log, offset);
         backend.settle();
-        let (mut sent, mut lent, mut free) = (0, 0, SIZE);
-        // Where a receive buffer's bytes may have been written: all that were lent.
-        let mut lendable = BTreeSet::new();
+        let (mut sent, mut posted, mut free) = (0, 0, SIZE);
+        // Where a receive buffer's bytes may have been written: in all posted buffers.
+        let mut writable = BTreeSet::new();
         for step in steps {
             let mut take = false;
             match &step {
@@ -116,11 +116,11 @@ proptest! {
                     }
                     take = true;
                 }
-                Step::Lend(buffers, len) => {
+                Step::Post(buffers, len) => {
                     for _ in 0..(*buffers).min(free) {
-                        frontend.lend(lent % SIZE, *len);
-                        lendable.extend(pages(PARTS[2] + 0x2000 * u64::from(lent % SIZE), (*len).into()));
-                        lent += 1;
+                        frontend.lend(posted % SIZE, *len);
+                        writable.extend(pages(PARTS[2] + 0x2000 * u64::from(posted % SIZE), (*len).into()));
+                        posted += 1;
                         free -= 1;
                     }
                 }
@@ -135,10 +135,10 @@ proptest! {
                 Step::Put(len, Some(size)) => {
                     backend.put(&tcp_frame(len), tcp_offload(Some(size)));
                 }
-                Step::Arm => {
+                Step::EnableNotifications => {
                     backend.port.enable_notifications(Wanted { frames: true, room: true });
                 }
-                Step::Disarm => backend.port.disable_notifications(),
+                Step::DisableNotifications => backend.port.disable_notifications(),
                 Step::Restart(queue) => {
                     frontend.send_words(GET_VRING_BASE, &[queue, 0]);
                     frontend.send_longs(SET_VRING_KICK, &[queue.into()], &[frontend.kicks[queue as usize].as_raw_fd()]);
@@ -153,7 +153,7 @@ proptest! {
             let (changed, marked) = (changed(&before, &frontend), marked(&log, offset));
             prop_assert!(changed.is_subset(&marked), "{changed:?} were written, and {marked:?} are marked");
             let rings = (0..2).flat_map(|queue| pages(ring(queue)[2], 6 + 8 * u64::from(SIZE)));
-            let may: BTreeSet<u64> = known.into_iter().chain(rings).chain(lendable.iter().copied()).collect();
+            let may: BTreeSet<u64> = known.into_iter().chain(rings).chain(writable.iter().copied()).collect();
             prop_assert!(marked.is_subset(&may), "{marked:?} are marked, and only {may:?} can have been written");
             free += frontend.completed(0).len() as u16;
         }
@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[test]
-fn exactly_what_was_written_is_marked() {
+fn exactly_the_written_pages_are_marked() {
     let (_dir, mut backend, mut frontend) = connected(RICH);
     let log = log_file(LOG);
     frontend.log_all(RICH, 2, &log, 0);
@@ -179,10 +179,11 @@ fn exactly_what_was_written_is_marked() {
     assert_eq!(marked(&log, 0), BTreeSet::from([used(0), used(1), buffer / PAGE, buffer / PAGE + 2]));
 }
 
-/// "this value might be outside the legal guest physical address range": here below the guest's memory, flags and index on one
-/// page, the elements' first half on the next, their second half on the one behind. The burst begins in that and goes on in front.
+/// "this value might be outside the legal guest physical address range": here below the guest's memory, with flags and
+/// index on one page, the first half of the elements on the next, and their second half on the page after it. The burst
+/// begins in the second half and wraps to the first.
 #[test]
-fn a_used_ring_is_logged_where_the_frontend_says() {
+fn a_used_ring_is_logged_at_the_frontends_address() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
     let mut backend = Backend::listen(&path, 1);
@@ -206,7 +207,7 @@ fn a_used_ring_is_logged_where_the_frontend_says() {
 }
 
 #[test]
-fn nothing_is_logged_before_or_after() {
+fn nothing_is_logged_before_or_after_a_migration() {
     let (_dir, mut backend, mut frontend) = connected(RICH);
     let log = log_file(LOG);
     let pass = |backend: &mut Backend, frontend: &mut Frontend, index: u16| {
@@ -217,7 +218,7 @@ fn nothing_is_logged_before_or_after() {
     };
     frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[log.as_raw_fd()]);
     backend.settle();
-    assert_eq!(frontend.reply_long(), 0, "it is answered");
+    assert_eq!(frontend.reply_long(), 0, "there is a reply");
     pass(&mut backend, &mut frontend, 0);
     assert_eq!(marked(&log, 0), BTreeSet::new());
     frontend.log_all(RICH, 2, &log, 0);
@@ -232,9 +233,9 @@ fn nothing_is_logged_before_or_after() {
     assert_eq!(marked(&log, 0), BTreeSet::new());
 }
 
-/// QEMU says where the log is after it has set up and enabled rings, if the guest's driver starts while it is moved.
+/// QEMU sends the log's address after it has set up and enabled rings, if the guest's driver starts during a migration.
 #[test]
-fn a_device_that_is_to_log_waits_for_its_log() {
+fn a_device_that_must_log_waits_for_its_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
     let mut backend = Backend::listen(&path, 1);
@@ -247,35 +248,35 @@ fn a_device_that_is_to_log_waits_for_its_log() {
     frontend.send_longs(SET_LOG_BASE, &[LOG, 0], &[log.as_raw_fd()]);
     backend.until_up();
     assert_eq!(backend.put(&frame(0, 1000), Offload::default()).refusal, None);
-    assert_eq!(marked(&log, 0), BTreeSet::from([(BUFFERS + (1 << 20)) / PAGE]), "the used ring is not to be logged");
+    assert_eq!(marked(&log, 0), BTreeSet::from([(BUFFERS + (1 << 20)) / PAGE]), "the used ring is not logged");
 }
 
 #[test]
-fn a_frontend_that_wants_to_know_is_told_of_a_log_that_changed() {
+fn a_frontend_is_notified_of_changes_in_its_log() {
     let (_dir, mut backend, mut frontend) = connected(RICH);
-    let told = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-    frontend.send_longs(SET_LOG_FD, &[], &[told.as_raw_fd()]);
+    let log_event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+    frontend.send_longs(SET_LOG_FD, &[], &[log_event.as_raw_fd()]);
     frontend.log_all(RICH, 2, &log_file(LOG), 0);
     backend.settle();
     backend.port.flush(Nanos(0));
     // The rings wrote their flags when they started.
-    assert_eq!(told.read(), Ok(1));
+    assert_eq!(log_event.read(), Ok(1));
     backend.port.flush(Nanos(0));
-    assert!(told.read().is_err(), "nothing was written since");
+    assert!(log_event.read().is_err(), "nothing was written since then");
     frontend.transmit(0, NO_HEADER, &frame(0, 100));
     backend.take();
-    assert_eq!(told.read(), Ok(1));
+    assert_eq!(log_event.read(), Ok(1));
 }
 
 #[test]
-fn a_moved_guest_is_announced_once_before_what_it_sends() {
+fn a_migrated_guest_is_announced_once_before_its_own_frames() {
     let (_dir, mut backend, mut frontend) = connected(RICH);
     let mac = [2, 0, 0, 0, 0, 7];
     frontend.transmit(0, NO_HEADER, &frame(3, 100));
     frontend.send(SEND_RARP, 1, &[mac.to_vec(), vec![0, 0]].concat(), &[]);
     backend.settle();
     assert!(backend.port.waiting(Nanos(0)) && backend.port.enable_notifications(Wanted { frames: true, room: false }));
-    // RFC 903: operation 3, the sender's and the target's hardware address its own, no protocol addresses.
+    // RFC 903: operation 3, sender and target hardware address are the guest's, no protocol addresses.
     let mut rarp = [vec![0xff; 6], mac.to_vec(), vec![0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]].concat();
     rarp.extend([mac.to_vec(), vec![0; 4], mac.to_vec(), vec![0; 4]].concat());
     rarp.resize(60, 0);
@@ -289,9 +290,9 @@ fn a_moved_guest_is_announced_once_before_what_it_sends() {
     assert_eq!((backend.take().len(), backend.port.waiting(Nanos(0))), (0, false));
 }
 
-/// A driver that sees GUEST_ANNOUNCE (21) fails where there is no control queue, and who takes RARP has one.
+/// A driver that sees GUEST_ANNOUNCE (21) fails without a control queue, which frontends that negotiate RARP have.
 #[test]
-fn a_guest_is_to_announce_itself_where_it_is_moved() {
+fn guest_announce_is_offered_where_guests_migrate() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
     let mut backend = Backend::listen(&path, 1);
@@ -307,9 +308,9 @@ fn a_guest_is_to_announce_itself_where_it_is_moved() {
     assert_eq!(backend.port.status(), Status::Waiting);
 }
 
-/// So a paused guest is waited for, and not given up.
+/// Senders thus wait for a paused guest instead of giving it up.
 #[test]
-fn a_guest_that_is_stopped_takes_nothing() {
+fn a_stopped_guest_receives_nothing() {
     let (_dir, mut backend, frontend) = connected(RICH | F_EVENT_IDX);
     assert_eq!(backend.port.ring().waiting, 0);
     (0..2).for_each(|queue| frontend.send_words(GET_VRING_BASE, &[queue, 0]));
@@ -317,5 +318,5 @@ fn a_guest_that_is_stopped_takes_nothing() {
     assert_eq!((backend.port.ring().waiting, backend.port.status()), (1, Status::Waiting));
     drop(frontend);
     backend.settle();
-    assert_eq!(backend.port.ring().waiting, 0, "nobody is there to take anything");
+    assert_eq!(backend.port.ring().waiting, 0, "there is no guest");
 }

@@ -1,7 +1,7 @@
-//! A Xen frontend that breaks the rules, in a guest of the lab's Xen host: it takes the card from the guest's own driver, connects
-//! to the backend as that did, with pages and a channel of its own, and does one wicked thing.
+//! A Xen frontend that breaks the rules, in a guest of the lab's Xen host: it takes the card from the guest's own
+//! driver, connects to the backend in the same way, with pages and a channel of its own, and makes one attack.
 //!
-//! `hostile DEED` prints the reference of the page with its frame, and ends once the backend has closed the card.
+//! `hostile ATTACK` prints the reference of the page with its frame, and ends once the backend has closed the card.
 #![allow(clippy::disallowed_methods)] // it is the guest
 
 use fairlane_port::xen::PAGE;
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 /// The card in xenstore.
 const CARD: &str = "device/vif/0";
 
-/// The card among those of the guest's own driver, and what takes it from that.
+/// The card in sysfs while the guest's own driver is bound to it, and the file that unbinds it.
 const DRIVEN: &str = "/sys/bus/xen/drivers/vif/vif-0";
 const UNBIND: &str = "/sys/bus/xen/drivers/vif/unbind";
 
 /// The backend's domain.
 const DOM0: u16 = 0;
 
-/// How long the backend may take for a step: both are emulated, on a computer that has other work.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time allowed for a step of the backend: guest and backend are both emulated, on a machine that has other work.
+const BACKEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// States (`enum xenbus_state`).
 const INITIALISING: u8 = 1;
@@ -36,7 +36,7 @@ const CONNECTED: u8 = 4;
 const CLOSING: u8 = 5;
 const CLOSED: u8 = 6;
 
-/// Words of a ring's header, its bytes, and the slots behind it (xen/include/public/io/ring.h).
+/// Words of a ring's header, its bytes, and the slots after it (xen/include/public/io/ring.h).
 const REQUESTS: usize = 0;
 const RESPONSES: usize = 2;
 const HEADER: usize = 64;
@@ -45,7 +45,7 @@ const SLOTS: u32 = 256;
 /// NETTXF_more_data
 const MORE: u16 = 4;
 
-/// The head of a frame to all, from nobody's address, of a type for experiments; and the frame's bytes.
+/// The head of a broadcast frame, from an unused address, of an experimental type; and the frame's bytes.
 const HEAD: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 66, 0x88, 0xb5];
 const FRAME: u16 = 1500;
 
@@ -53,17 +53,17 @@ const FRAME: u16 = 1500;
 const NEVER_GRANTED: u32 = 3_000_000_000;
 
 fn main() -> ExitCode {
-    let deed = std::env::args().nth(1).unwrap_or_default();
-    match release().and_then(|()| Frontend::connect()).and_then(|frontend| frontend.perform(&deed)) {
+    let attack = std::env::args().nth(1).unwrap_or_default();
+    match release().and_then(|()| Frontend::connect()).and_then(|frontend| frontend.run(&attack)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hostile {deed}: {error}");
+            eprintln!("hostile {attack}: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Has the guest's own driver let go of the card, which it does once the backend has.
+/// Unbinds the guest's own driver from the card, which ends when the backend has closed it.
 fn release() -> io::Result<()> {
     if Path::new(DRIVEN).exists() { fs::write(UNBIND, "vif-0") } else { Ok(()) }
 }
@@ -80,7 +80,7 @@ struct Frontend {
 }
 
 impl Frontend {
-    /// One that is connected, and whose rings are empty.
+    /// A connected frontend whose rings are empty.
     fn connect() -> io::Result<Frontend> {
         let mut store = Store::open().map_err(io::Error::other)?;
         let backend = store.read(&format!("{CARD}/backend"))?;
@@ -104,13 +104,13 @@ impl Frontend {
         Ok(frontend)
     }
 
-    /// Does the deed, and leaves the card as a driver leaves it that the backend closed on.
-    fn perform(mut self, deed: &str) -> io::Result<()> {
+    /// Makes the attack, and leaves the card like a driver whose backend closed it.
+    fn run(mut self, attack: &str) -> io::Result<()> {
         let page = Page::grant(false)?;
         page.write(0, &HEAD);
         let frame = page.reference();
         println!("{frame}");
-        match deed {
+        match attack {
             "index-that-runs" => self.sent = 1 << 30,
             "never-granted" => self.request(NEVER_GRANTED, 0, 0, FRAME),
             "over-the-edge" => self.request(frame, 4000, 0, 200),
@@ -122,10 +122,10 @@ impl Frontend {
                 }
                 drop(page);
                 if self.answered() == SLOTS {
-                    return Err(io::Error::other("no frame waited any more when its page was revoked"));
+                    return Err(io::Error::other("all frames were answered before their page was revoked"));
                 }
             }
-            // Read-only, and lent to be written to.
+            // A read-only page, posted as a receive buffer.
             "read-only-buffer" => {
                 self.receive.write(HEADER + 4, &frame.to_le_bytes());
                 self.receive.word(REQUESTS).store(1, Ordering::Release);
@@ -134,7 +134,7 @@ impl Frontend {
                 self.fill(frame);
                 thread::sleep(Duration::from_millis(1));
             },
-            _ => return Err(io::Error::other("there is no such deed")),
+            _ => return Err(io::Error::other("there is no such attack")),
         }
         self.publish();
         self.until(CLOSING)?;
@@ -153,7 +153,7 @@ impl Frontend {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Shows the backend the requests so far, and tells it.
+    /// Publishes the requests so far, and notifies the backend.
     fn publish(&self) {
         self.transmit.word(REQUESTS).store(self.sent, Ordering::Release);
         self.channel.notify();
@@ -184,8 +184,8 @@ impl Frontend {
             if found == state.to_string() {
                 return Ok(());
             }
-            if start.elapsed() > PATIENCE {
-                return Err(io::Error::other(format!("the backend is in state {found}, and never came to {state}")));
+            if start.elapsed() > BACKEND_TIMEOUT {
+                return Err(io::Error::other(format!("the backend is in state {found} and did not reach {state}")));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -206,7 +206,7 @@ impl Page {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= PAGE);
-        // SAFETY: within the page, which is no part of `bytes`.
+        // SAFETY: within the page, which does not overlap `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.start().add(at), bytes.len()) };
     }
 
@@ -230,18 +230,18 @@ struct Channel {
 }
 
 impl Channel {
-    /// One that the backend may bind.
+    /// A channel that the backend may bind.
     fn offer() -> io::Result<Channel> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/xen/evtchn")?;
         let mut domain = u32::from(DOM0);
-        // SAFETY: the word is alive; the answer is the port.
+        // SAFETY: the word is alive; the result is the port.
         let port = unsafe { libc::ioctl(device.as_raw_fd(), OFFER, &mut domain) };
         if port < 0 { Err(io::Error::last_os_error()) } else { Ok(Channel { device, port: port as u32 }) }
     }
 
     fn notify(&self) {
         let mut port = self.port;
-        // SAFETY: the word is alive. It fails only where the backend has closed its end, and has nothing to hear.
+        // SAFETY: the word is alive. It fails only if the backend has closed its end, which then needs no notification.
         unsafe { libc::ioctl(self.device.as_raw_fd(), NOTIFY, &mut port) };
     }
 }

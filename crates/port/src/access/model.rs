@@ -1,5 +1,5 @@
-//! Words of the model checker's (Loom), which tries every order in which two threads may see each other's writes; and the same with a
-//! part of what orders them taken away, to see that the checker notices.
+//! Words of the model checker Loom, which tries every order in which two threads may see each other's writes; and
+//! variants without part of the ordering, to check that the checker notices.
 
 use super::{Word, Words};
 use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -11,14 +11,14 @@ pub(crate) trait Shared: Default + Send + Sync {}
 
 impl<W: Default + Send + Sync> Shared for W {}
 
-/// Words that they share.
+/// Words that a model's threads share.
 pub(crate) trait Modelled: Words<Half: Shared, Word: Shared, Long: Shared, Address: Shared> + 'static {}
 
 impl Modelled for Model {}
 impl Modelled for Unfenced {}
 impl Modelled for Unordered {}
 
-/// As they are.
+/// Unchanged.
 pub(crate) struct Model;
 
 impl Words for Model {
@@ -44,7 +44,7 @@ impl Words for Unfenced {
     fn fence(_order: Ordering) {}
 }
 
-/// A word whose reads and writes order nothing else.
+/// A word whose accesses order nothing else.
 #[derive(Default)]
 pub(crate) struct Loose<W>(W);
 
@@ -74,13 +74,13 @@ impl Words for Unordered {
     }
 }
 
-/// So many words, all zero.
+/// `count` words, all zero.
 pub(crate) fn zeros<W: Default>(count: usize) -> Vec<W> {
     (0..count).map(|_| W::default()).collect()
 }
 
-/// Fails if a side of a ring sleeps with something to take: it took so many of what came, saw nothing behind that before it slept, and was
-/// told of none of the rest.
-pub(crate) fn assert_woken(side: &str, taken: usize, awake: bool, told: &[bool]) {
-    assert!(awake || taken == told.len() || told[taken..].contains(&true), "{side} sleeps at {taken}");
+/// Fails if a side of a ring sleeps with work to do: it took `taken` items, saw no more before it slept, and was
+/// notified of none of the rest.
+pub(crate) fn assert_woken(side: &str, taken: usize, awake: bool, notified: &[bool]) {
+    assert!(awake || taken == notified.len() || notified[taken..].contains(&true), "{side} sleeps at {taken}");
 }

@@ -1,15 +1,15 @@
-//! Bodies that are elsewhere: in memory that a guest granted and that is not mapped here.
+//! Frame bodies in memory that a guest granted and that is not mapped in this process.
 
 use std::ops::Range;
 
 /// A place in memory that a guest granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Whose memory.
+    /// The guest's domain.
     pub domain: u16,
-    /// The budget reference, which is one page.
+    /// The grant reference, which names one page.
     pub reference: u32,
-    /// Where in the page.
+    /// The offset in the page.
     pub offset: u16,
 }
 
@@ -18,12 +18,12 @@ pub struct Place {
 pub enum End {
     /// Memory of this process.
     Ours(*mut u8),
-    /// A guest's.
+    /// A guest's granted memory.
     Guest(Place),
 }
 
 impl End {
-    /// The same, some bytes further.
+    /// The same place, `bytes` further on.
     #[inline]
     pub(crate) fn after(self, bytes: usize) -> End {
         match self {
@@ -33,18 +33,19 @@ impl End {
     }
 }
 
-/// A sender whose bodies are elsewhere until someone needs their bytes. Pieces are numbered as they were added.
+/// A sender whose bodies are not mapped until a receiver needs their bytes. Segments are numbered in the order they
+/// were added.
 pub(crate) trait Remote {
-    /// Where a frame is, if it is in one place and has come here.
+    /// Where a frame is, if it was copied to this domain as a whole.
     fn whole(&self, frame: usize) -> Option<End>;
 
-    /// Where a piece is.
-    fn place(&self, piece: usize) -> End;
+    /// Where a segment is.
+    fn place(&self, segment: usize) -> End;
 
-    /// Brings pieces to where [`Piece::start`] points, those that are not there yet. Answers the first that could not be brought: zeros
-    /// are in its place.
-    fn fetch(&self, pieces: Range<usize>) -> Option<usize>;
+    /// Copies segments to where `Segment::start` points, unless they are there already. Returns the first that could
+    /// not be copied; zeros are in its place.
+    fn fetch(&self, segments: Range<usize>) -> Option<usize>;
 
-    /// Notes that a piece could not be copied from where it is.
-    fn withdraw(&self, piece: usize);
+    /// Notes that a segment could not be copied from where it lies.
+    fn withdraw(&self, segment: usize);
 }

@@ -1,4 +1,4 @@
-//! What the worker's side and the file's side of a capture share: buffers that go to and fro, and an account.
+//! The state shared by the worker's side and the file's side of a capture: buffers and counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 /// Bytes collected before they are written.
 pub const BUFFER: usize = 256 * 1024;
 
-/// How many buffers a capture may have: 16 MiB, what passes in 13 ms at 10 Gbit/s. They are made when they are needed.
+/// The most buffers of a capture: 16 MiB, what passes in 13 ms at 10 Gbit/s. They are allocated when needed.
 pub const BUFFERS: usize = 64;
 
 /// Whole records.
@@ -18,28 +18,28 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// An empty one.
+    /// An empty buffer.
     pub fn new() -> Buffer {
         Buffer { bytes: Vec::with_capacity(BUFFER), frames: 0 }
     }
 }
 
-/// The way to the writer.
+/// The channels to and from the writer.
 pub struct Writer {
     pub filled: SyncSender<Buffer>,
     pub emptied: Receiver<Buffer>,
     pub account: Arc<Account>,
 }
 
-/// What worker and writer know of a capture.
+/// Counters and state that worker and writer share.
 #[derive(Default)]
 pub struct Account {
-    /// Frames that passed while it ran.
+    /// Frames that passed during the capture.
     pub seen: AtomicU64,
     /// Frames and bytes in the file.
     pub frames: AtomicU64,
     pub bytes: AtomicU64,
-    /// Why it ended by itself.
+    /// Why the capture ended by itself.
     pub ended: OnceLock<String>,
     /// Whether nobody waits for the rest to be written any more.
     pub abandoned: AtomicBool,

@@ -1,4 +1,4 @@
-//! The worker's side of a capture: records of frames in buffers that go to the writer and come back. It never waits.
+//! The worker's side of a capture: records of frames, in buffers that go to the writer and come back. It never blocks.
 
 use super::exchange::{BUFFER, BUFFERS, Buffer, Writer};
 use crate::Frame;
@@ -7,23 +7,23 @@ use fairlane_policy::units::format_size;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// After this long what was collected is written, so that the file can be watched.
-const FRESH: Nanos = Nanos::from_millis(200);
+/// Collected records are written after this long at the latest, so that the file can be watched.
+const FLUSH_INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// Records what passes through a port.
+/// Records the frames that pass through a port.
 pub struct Recorder {
     writer: Writer,
     buffer: Buffer,
     buffers: usize,
     snap: u32,
-    /// Bytes that the file may have, and has once all is written.
+    /// The size limit of the file, and its size once everything is written.
     limit: u64,
     bytes: u64,
-    /// Wall-clock time at the port's time zero, in nanoseconds, known with the first frame.
+    /// Wall-clock time at the port's time zero, in nanoseconds, known from the first frame on.
     epoch: Option<u64>,
     /// Frames that passed.
     seen: u64,
-    /// When something was last handed over because time had passed.
+    /// When a buffer was last handed over because of [`FLUSH_INTERVAL`].
     refreshed: Nanos,
 }
 
@@ -52,23 +52,23 @@ impl Recorder {
             (wall.as_nanos() as u64).saturating_sub(now.0)
         });
         let time = epoch.saturating_add(now.0);
-        let kept = frame.bytes().min(u64::from(self.snap)) as usize;
-        for word in [(time / SECOND) as u32, (time % SECOND) as u32, kept as u32, frame.bytes() as u32] {
+        let stored = frame.bytes().min(u64::from(self.snap)) as usize;
+        for word in [(time / SECOND) as u32, (time % SECOND) as u32, stored as u32, frame.bytes() as u32] {
             out.extend(word.to_le_bytes());
         }
         let start = out.len();
         frame.read(out);
-        out.truncate(start + kept);
+        out.truncate(start + stored);
     }
 
-    /// Adds a frame's record, if there is room for it. At the file's limit the capture ends.
+    /// Adds a frame's record if there is room for it. At the file's limit the capture ends.
     pub(super) fn add(&mut self, record: &[u8]) {
         if !self.is_running() {
             return;
         }
         if self.bytes + record.len() as u64 > self.limit {
             let why = format!("its file reached the limit of {}", format_size(self.limit));
-            // It fails only where the writer has another reason.
+            // Fails only if the writer set another reason.
             let _ = self.writer.account.ended.set(why);
             return;
         }
@@ -81,9 +81,9 @@ impl Recorder {
         }
     }
 
-    /// Has what was collected written now and then.
+    /// Hands collected records over from time to time.
     pub(super) fn refresh(&mut self, now: Nanos) {
-        if now.since(self.refreshed) >= FRESH {
+        if now.since(self.refreshed) >= FLUSH_INTERVAL {
             self.refreshed = now;
             if !self.buffer.bytes.is_empty() {
                 self.hand_over();
@@ -91,7 +91,7 @@ impl Recorder {
         }
     }
 
-    /// Has the buffer written, if there is another one to go on with.
+    /// Hands the buffer to the writer, if there is another one to continue with.
     fn hand_over(&mut self) -> bool {
         let next = match self.writer.emptied.try_recv() {
             Ok(buffer) => buffer,
@@ -101,13 +101,13 @@ impl Recorder {
             }
             Err(_) => return false,
         };
-        // There is room for all buffers on the way. A writer that has ended said why.
+        // The channel has room for all buffers. A writer that has ended has set the reason.
         let _ = self.writer.filled.try_send(std::mem::replace(&mut self.buffer, next));
         true
     }
 }
 
-/// What was collected is written also where nobody stops the capture: the port vanished under it.
+/// Writes collected records even if nobody stops the capture, because the port was removed.
 impl Drop for Recorder {
     fn drop(&mut self) {
         let last = Buffer { bytes: std::mem::take(&mut self.buffer.bytes), frames: self.buffer.frames };

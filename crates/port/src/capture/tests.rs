@@ -24,7 +24,7 @@ fn limited(file: File, snap: u32, limit: u64) -> (Captured, Recording, Peer) {
     (Captured::new(Box::new(port), recorder), recording, peer)
 }
 
-/// Ends a capture that can be written.
+/// Ends a capture whose file is writable.
 fn end(port: Captured, recording: Recording) -> (Box<dyn Port>, Report) {
     let port = port.stop();
     (port, recording.end(Instant::now() + Duration::from_secs(60)))
@@ -38,12 +38,12 @@ fn put(port: &mut Captured, frame: &[u8], now: Nanos) {
     port.flush(now);
 }
 
-/// The records of a file: time, bytes kept, length on the wire.
+/// The records of a file: time, bytes stored, length on the wire.
 fn read(file: impl Read) -> Vec<(Nanos, Vec<u8>, u32)> {
     let mut reader = PcapReader::new(file).unwrap();
     assert_eq!(reader.header().datalink, DataLink::ETHERNET);
     let mut records = Vec::new();
-    // Raw packets: the reader's checked ones wrongly refuse those that were cut.
+    // Raw packets: the reader's checked ones wrongly refuse truncated packets.
     while let Some(packet) = reader.next_raw_packet() {
         let packet = packet.unwrap();
         let time = Nanos(u64::from(packet.ts_sec) * SECOND + u64::from(packet.ts_frac));
@@ -56,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     /// The file holds exactly what was consumed and accepted, in order, to the nanosecond, however much was offered.
     #[test]
-    fn what_passed_is_read_back(
+    fn consumed_and_accepted_frames_are_read_back(
         steps in prop::collection::vec((any::<bool>(), prop_oneof![14..2000usize, 60_000..65_550usize], 0..BURST, 0..50_000_000u64), 0..80),
         snap in prop_oneof![Just(262_144u32), 1..200u32],
     ) {
@@ -89,9 +89,9 @@ proptest! {
         let (frames, bytes) = (expected.len() as u64, file.path().metadata().unwrap().len());
         prop_assert_eq!(report, Report { frames, bytes, left_out: 0, ended: None });
         prop_assert_eq!(records.len(), expected.len());
-        for ((time, kept, len), (expected_time, bytes)) in records.iter().zip(&expected) {
+        for ((time, stored, len), (expected_time, bytes)) in records.iter().zip(&expected) {
             prop_assert_eq!(*len as usize, bytes.len());
-            prop_assert_eq!(kept, &bytes[..bytes.len().min(snap as usize)]);
+            prop_assert_eq!(stored, &bytes[..bytes.len().min(snap as usize)]);
             prop_assert_eq!(time.since(records[0].0), expected_time.since(expected[0].0));
         }
     }
@@ -110,7 +110,7 @@ fn a_full_disk_ends_the_capture_and_not_the_traffic() {
     assert_eq!((report.frames, report.bytes), (0, 0));
     let error = report.ended.expect("the disk is full");
     assert!(error.contains("No space left on device"), "{error}");
-    assert_eq!(port.offer(&mut Burst::new(), ALL, Nanos(0)).len(), 1, "the port works on");
+    assert_eq!(port.offer(&mut Burst::new(), ALL, Nanos(0)).len(), 1, "the port continues");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn pipe() -> (File, File) {
 }
 
 #[test]
-fn a_file_that_takes_nothing_holds_nobody() {
+fn a_file_that_blocks_does_not_block_the_port() {
     const FRAMES: u64 = 20_000; // 30 MB
     let (reader, writer) = pipe();
     let (mut port, recording, peer) = captured(writer, 65_536);
@@ -140,14 +140,14 @@ fn a_file_that_takes_nothing_holds_nobody() {
     }
     let port = port.stop();
     let report = recording.end(Instant::now() + Duration::from_millis(100));
-    assert_eq!(report.ended.as_deref(), Some("its file takes no more"));
+    assert_eq!(report.ended.as_deref(), Some("writing its file blocks"));
     assert_eq!((report.frames, report.left_out), (0, FRAMES));
     assert_eq!(port.status(), Status::Up);
     drop(reader);
 }
 
 #[test]
-fn what_a_slow_file_has_no_room_for_is_left_out_and_the_rest_is_whole() {
+fn frames_without_room_are_left_out_and_all_others_are_whole() {
     const FRAMES: u64 = 20_000;
     let (mut reader, writer) = pipe();
     let (mut port, recording, peer) = captured(writer, 65_536);
@@ -158,16 +158,16 @@ fn what_a_slow_file_has_no_room_for_is_left_out_and_the_rest_is_whole() {
         }
     };
     pass(Nanos(1));
-    let (tell, told) = channel();
+    let (half_read, half_was_read) = channel();
     let read_on = std::thread::spawn(move || {
         let mut bytes = vec![0; 8 << 20];
         reader.read_exact(&mut bytes).unwrap();
-        tell.send(()).unwrap();
+        half_read.send(()).unwrap();
         reader.read_to_end(&mut bytes).unwrap();
         bytes
     });
     // Half of the memory is free again.
-    told.recv().unwrap();
+    half_was_read.recv().unwrap();
     pass(Nanos(SECOND));
     let (_, report) = end(port, recording);
     let bytes = read_on.join().unwrap();
@@ -177,7 +177,7 @@ fn what_a_slow_file_has_no_room_for_is_left_out_and_the_rest_is_whole() {
     assert_eq!((report.frames + report.left_out, report.ended), (2 * FRAMES, None));
     let first = records.iter().filter(|record| record.0 == records[0].0).count() as u64;
     assert!(first < FRAMES, "there are 16 MiB for 30");
-    assert!(first < report.frames, "later frames had room again");
+    assert!(first < report.frames, "later frames find room again");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_file_at_its_limit_ends_the_capture_with_whole_records() {
     for _ in 0..100 {
         put(&mut port, &[7; 1000], Nanos(1));
     }
-    // Nor does a smaller frame come in later.
+    // A later, smaller frame is not written either.
     put(&mut port, &[7; 60], Nanos(2));
     assert_eq!((0..).take_while(|_| peer.receive().is_some()).count(), 101);
     let (_, report) = end(port, recording);

@@ -11,14 +11,14 @@ use fairlane_core::time::Nanos;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Blocks of the ring of what comes: 480 frames. Nothing pushes back there, so it is to hold what comes while the worker
-/// waits for its CPU.
+/// Blocks of the receive ring: 480 frames. Nothing pushes back on the wire, so it must hold the frames that arrive
+/// while the worker waits for its CPU.
 const RECEIVE: usize = 16;
 
-/// Blocks of the ring of what is sent: 120 frames. What waits there is out of the scheduler's hands.
+/// Blocks of the transmit ring: 120 frames. Frames in it have left the scheduler's control.
 const TRANSMIT: usize = 4;
 
-/// The protocol number of all frames, as an address has it.
+/// The protocol number of all frames, in network byte order.
 const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 pub(super) fn open(name: &str) -> Result<Card, Error> {
@@ -33,7 +33,7 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     if !control.is_ethernet(request).map_err(failed("SIOCGIFHWADDR"))? {
         return Err(Error::NotEthernet { name: named() });
     }
-    // Word of changes comes from before the state is asked for, so that none is missed.
+    // Opened before the state is read, so that no change is missed.
     let changes = Changes::open().map_err(failed("netlink socket"))?;
     let state = control.state(index).map_err(failed("SIOCGIFFLAGS"))?;
     if !state.up {
@@ -44,13 +44,13 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
         Some(libc::EAFNOSUPPORT) => Error::NoPackets,
         _ => failed("socket")(error),
     };
-    // Without a protocol they take nothing until they are bound, and the one that sends never does.
+    // Without a protocol they receive nothing until they are bound, and the sending one never does.
     let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
     let sender = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
     set(&socket, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
     let (receive_map, receive) = ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", RECEIVE)?;
     let (transmit_map, transmit) = ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
-    widen(&sender);
+    raise_send_buffer(&sender);
     let all = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -76,12 +76,12 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     })
 }
 
-/// What a step that the system refused is to an interface's card.
+/// The error of a step that the system refused.
 fn failed(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Step { name: name.into(), step, error }
 }
 
-/// Gives a socket a ring of so many blocks. The card keeps the map as long as the slots.
+/// Gives a socket a ring of `blocks` blocks. The map must live as long as the slots.
 fn ring(
     socket: &OwnedFd,
     name: &str,
@@ -117,13 +117,13 @@ fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, len) }).map(drop)
 }
 
-/// Lets as much be on its way as the ring holds. Without CAP_NET_ADMIN it is what the system allows (`wmem_max`), and the
+/// Raises the send buffer to the size of the ring. Without CAP_NET_ADMIN the system limits it (`wmem_max`), and the
 /// rest waits in the ring.
-fn widen(socket: &OwnedFd) {
+fn raise_send_buffer(socket: &OwnedFd) {
     let bytes = (TRANSMIT * BLOCK * SLOT) as libc::c_int;
     for option in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
         let (value, len) = ((&raw const bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
-        // SAFETY: `value` has `len` bytes, which the call reads. Where it fails the buffer stays as it was.
+        // SAFETY: `value` has `len` bytes, which the call reads. If it fails the buffer keeps its size.
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) };
     }
 }
@@ -139,20 +139,20 @@ fn bind(socket: &OwnedFd, index: libc::c_int, protocol: u16) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Frames that came and found no slot since this was last asked.
+/// Frames that found no free slot since the last call.
 pub(super) fn missed(socket: &OwnedFd) -> u64 {
-    let mut told = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let mut len = size_of_val(&told) as libc::socklen_t;
-    let value = (&raw mut told).cast();
-    // SAFETY: `told` has `len` bytes to be written.
-    let asked = check(unsafe {
+    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&statistics) as libc::socklen_t;
+    let value = (&raw mut statistics).cast();
+    // SAFETY: `statistics` has `len` bytes to be written.
+    let read = check(unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut len)
     });
-    // Nothing it could say: the option is as old as the rings.
-    asked.map_or(0, |_| told.tp_drops.into())
+    // It cannot fail: the option is as old as the rings.
+    read.map_or(0, |_| statistics.tp_drops.into())
 }
 
-/// Takes note of the error that the socket holds since its interface went down, so that the next call does not.
+/// Clears the error that the socket holds since its interface went down, so that the next call does not return it.
 pub(super) fn clear_error(socket: &OwnedFd) {
     let mut error: libc::c_int = 0;
     let mut len = size_of_val(&error) as libc::socklen_t;

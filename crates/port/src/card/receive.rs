@@ -1,4 +1,4 @@
-//! What came to the card: frames wait in the ring until they are consumed, and are copied from there.
+//! Frames received by the card: they wait in the ring until they are consumed, and are copied from there.
 
 use super::slots::{HEADER, Slots};
 use crate::burst::{BURST, HEAD};
@@ -11,14 +11,14 @@ use libc::{
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
 
-/// The tag of most VLANs (IEEE 802.1Q), where the kernel does not tell.
+/// The usual tag type (IEEE 802.1Q), if the kernel does not state one.
 const VLAN: u16 = 0x8100;
 
-/// NEEDS_CSUM of virtio's header, and where the checksum's start stands.
+/// NEEDS_CSUM of virtio's header, and the place of its csum_start.
 const PARTIAL: u8 = 1;
 const START: std::ops::Range<usize> = 6..8;
 
-/// A frame that waits in its slot. One that cannot be passed on has no bytes, so that whoever judges it counts it as
+/// A frame that waits in its slot. One that cannot be passed on has no bytes, so that the switch counts it as
 /// malformed.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
@@ -27,25 +27,25 @@ struct Waiting {
     offload: Offload,
 }
 
-/// The ring of what came.
+/// The receive ring.
 pub struct Receive {
     slots: Slots,
-    /// The slot of the first frame that was not consumed. Numbers only grow.
+    /// The slot of the first frame that is not consumed. Slot numbers only grow.
     next: usize,
-    /// Frames from there on that were looked at, each at its slot's number modulo BURST.
+    /// The frames read from there on, each at its slot number modulo BURST.
     frames: [Waiting; BURST],
     count: usize,
-    /// Whether frames were lost since that was last asked.
+    /// Whether frames were lost since the last [`Receive::was_losing`].
     losing: bool,
 }
 
 impl Receive {
-    /// A ring in which nothing came yet.
+    /// A ring with no frames read yet.
     pub fn new(slots: Slots) -> Receive {
         Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, losing: false }
     }
 
-    /// Looks at what came until `wanted` frames wait. Answers how many do.
+    /// Reads slots until `wanted` frames wait. Returns how many do.
     pub fn fill(&mut self, wanted: usize) -> usize {
         while self.count < wanted.min(BURST) {
             let number = self.next + self.count;
@@ -55,11 +55,11 @@ impl Receive {
             }
             self.losing |= status & TP_STATUS_LOSING != 0;
             let header = self.slots.header(number);
-            // SAFETY: the slot is the process's since its status says so, and until `consume`.
+            // SAFETY: the slot belongs to the process since its status says so, and until `consume`.
             let bytes = unsafe { self.slots.bytes_mut(number) };
             let frame = waiting(bytes, &header, status);
             if frame.is_none() {
-                tracing::warn!(bytes = header.tp_len, "a card brought a frame that is not passed on");
+                tracing::warn!(bytes = header.tp_len, "a card received a frame that cannot be passed on");
             }
             self.frames[number % BURST] = frame.unwrap_or_default();
             self.count += 1;
@@ -67,34 +67,34 @@ impl Receive {
         self.count
     }
 
-    /// A frame that waits, counted from the first.
+    /// A waiting frame, counted from the first.
     #[inline]
     pub fn frame(&self, index: usize) -> (&[u8], Offload) {
         let number = self.next + index;
         let Waiting { start, len, offload } = self.frames[number % BURST];
-        // SAFETY: the slot is the process's until `consume`, for which this borrow must have ended.
+        // SAFETY: the slot belongs to the process until `consume`, for which this borrow must have ended.
         (unsafe { &self.slots.bytes(number)[start..start + len] }, offload)
     }
 
-    /// Gives the slots of the first frames back.
+    /// Returns the slots of the first frames to the kernel.
     pub fn consume(&mut self, frames: usize) {
         assert!(frames <= self.count, "no more frames are consumed than were offered");
         for number in self.next..self.next + frames {
-            self.slots.give(number, TP_STATUS_KERNEL);
+            self.slots.hand_over(number, TP_STATUS_KERNEL);
         }
         self.next += frames;
         self.count -= frames;
     }
 
-    /// Whether frames were lost for want of a slot since this was last asked.
+    /// Whether frames were lost for want of a slot since the last call.
     #[inline]
     pub fn was_losing(&mut self) -> bool {
         std::mem::take(&mut self.losing)
     }
 }
 
-/// Where the frame of a slot is, once a VLAN tag that the card took off is in its place again. None if it is not whole, or
-/// more is left to do on it than there are words for.
+/// Finds the frame in a slot, after putting a VLAN tag that the card stripped back in its place. None if the frame is
+/// incomplete, or its offload cannot be expressed.
 fn waiting(slot: &mut [u8], header: &tpacket2_hdr, status: u32) -> Option<Waiting> {
     let (mut start, mut len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
     if start < HEADER + TAG || start + len > slot.len() || header.tp_snaplen < header.tp_len {
@@ -110,8 +110,8 @@ fn waiting(slot: &mut [u8], header: &tpacket2_hdr, status: u32) -> Option<Waitin
         slot[start + 14..start + 16].copy_from_slice(&header.tp_vlan_tci.to_be_bytes());
         if vnet[0] & PARTIAL != 0 {
             // The kernel counts without the tag.
-            let told = u16::from_le_bytes([vnet[START.start], vnet[START.start + 1]]);
-            vnet[START].copy_from_slice(&told.saturating_add(TAG as u16).to_le_bytes());
+            let start_without_tag = u16::from_le_bytes([vnet[START.start], vnet[START.start + 1]]);
+            vnet[START].copy_from_slice(&start_without_tag.saturating_add(TAG as u16).to_le_bytes());
         }
     }
     let head = &slot[start..start + len.min(HEAD)];

@@ -1,4 +1,4 @@
-//! With one end of a veth pair as the card, and the other as the wire.
+//! Tests with one end of a veth pair as the card, and the other end as the wire.
 
 use super::*;
 use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::process::Command;
 
-/// A card at whose other end, eth0, a host has this address.
+/// A card. At the other end, eth0, is a host with this address.
 fn card(address: &str) -> Card {
     ip("link add fl0 type veth peer name eth0");
     ip("link set eth0 address 02:00:00:00:00:01");
@@ -17,14 +17,14 @@ fn card(address: &str) -> Card {
     Card::open("fl0").unwrap()
 }
 
-/// The same, with 10.9.0.2 known behind the card.
+/// The same, with a neighbour entry for 10.9.0.2.
 fn pair() -> Card {
     let card = card("10.9.0.1");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev eth0");
     card
 }
 
-/// Takes frames until one is for a port of UDP: it, and what is left to do on it. A host says this and that besides.
+/// Takes frames until one is for a UDP port: returns it, and its offload. Hosts also send other frames.
 fn take(card: &mut Card, header: usize, port: u16) -> Option<(Vec<u8>, Offload)> {
     let mut burst = Burst::new();
     let mut found = None;
@@ -54,19 +54,19 @@ fn datagrams_pass_both_ways() {
             assert_eq!(socket.recv(&mut received).unwrap(), size);
             assert!(received[..size].iter().all(|byte| *byte == size as u8));
         }
-        assert!(take(&mut card, 14, port).is_none(), "what the card sent does not come back");
+        assert!(take(&mut card, 14, port).is_none(), "frames sent by the card do not come back");
 
         socket.send_to(&[7; 300], "10.9.0.2:9").unwrap();
-        let (bytes, offload) = take(&mut card, 14, 9).expect("the datagram came");
+        let (bytes, offload) = take(&mut card, 14, 9).expect("the datagram arrived");
         assert_eq!((bytes.len(), &bytes[12..14], &bytes[42..]), (342, &[8, 0][..], &[7; 300][..]));
         assert_eq!(offload.checksum, Checksum::Partial { start: 34, offset: 6 });
         assert_eq!(card.lost().total(), 0);
     });
 }
 
-/// A kernel keeps a frame's tag beside it once it came in: the port has it in the frame, as on the wire.
+/// A kernel stores a received frame's tag beside the frame: the port puts it into the frame, as on the wire.
 #[test]
-fn a_vlan_tag_is_in_its_frame() {
+fn a_vlan_tag_is_put_back_into_its_frame() {
     in_namespace(|| {
         let mut card = pair();
         let mut wire = Card::open("eth0").unwrap();
@@ -91,21 +91,21 @@ fn tcp_passes_between_two_cards_in_large_frames() {
     assert!(cards.is_none_or(|cards| cards.map(|card| card.lost().total()) == [0; 2]));
 }
 
-/// Has the interface's own queue pass so much.
+/// Limits the rate of the interface's own queue.
 fn shape(rate: &str) {
     let line = format!("qdisc add dev fl0 root tbf rate {rate}");
     let done = Command::new("tc").args(line.split(' ')).output().expect("iproute2 is there");
     assert!(done.status.success(), "tc {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A queue of the interface that takes one frame now and then: the ring fills and pushes back, and what it took arrives, each
-/// frame once and in order.
+/// An interface queue that accepts a frame now and then: the ring fills and pushes back, and accepted frames arrive,
+/// each once and in order.
 #[test]
 fn a_full_ring_pushes_back_and_loses_nothing() {
     const FRAMES: usize = 600;
     in_namespace(|| {
         let mut card = pair();
-        // Room for four frames: what is more is dropped.
+        // Room for four frames: the rest is dropped.
         shape("16mbit burst 2000 limit 6000");
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -145,19 +145,19 @@ fn put_sizes(card: &mut Card, port: u16, sizes: &[usize]) {
     }
 }
 
-/// The sizes of so many datagrams that came.
+/// The sizes of the next `count` datagrams.
 fn sizes(socket: &UdpSocket, count: usize) -> Vec<usize> {
     socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
     (0..count).map(|_| socket.recv(&mut [0; 2000]).unwrap()).collect()
 }
 
-/// Frames that are dropped on the way out, before, between and behind others: they are given up without a wait and counted, and all others
-/// pass.
-fn frames_that_do_not_pass_hold_nobody_up(card: &mut Card) {
+/// Frames that are dropped on output, before, between and after others: they are given up at once and counted, and all
+/// others pass.
+fn dropped_frames_do_not_block_others(card: &mut Card) {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     put_sizes(card, port, &[1300, 1300, 100, 1300, 101, 102, 1300]);
-    // A frame that passes a veth is under way until it is read at the other end. In no time, as the card sees it.
+    // A frame that passes a veth is in flight until it is read at the other end. The card's clock stands still here.
     socket.set_nonblocking(true).unwrap();
     let mut received = Vec::new();
     while card.flush(Nanos(0)) != Nanos::NEVER || received.len() < 3 {
@@ -168,16 +168,16 @@ fn frames_that_do_not_pass_hold_nobody_up(card: &mut Card) {
 }
 
 #[test]
-fn frames_that_the_queue_never_takes_hold_nobody_up() {
+fn frames_that_the_queue_never_accepts_do_not_block_others() {
     in_namespace(|| {
         let mut card = pair();
         shape("1gbit burst 1000 limit 90000");
-        frames_that_do_not_pass_hold_nobody_up(&mut card);
+        dropped_frames_do_not_block_others(&mut card);
     });
 }
 
 #[test]
-fn frames_that_a_filter_drops_hold_nobody_up() {
+fn frames_that_a_filter_drops_do_not_block_others() {
     in_namespace(|| {
         let mut card = pair();
         let rules = "add table netdev t; add chain netdev t e { type filter hook egress device fl0 priority 0; }; \
@@ -186,17 +186,17 @@ fn frames_that_a_filter_drops_hold_nobody_up() {
             let _ = writeln!(io::stderr(), "SKIPPED: this test needs nft, and Linux 5.16 with NETFILTER_EGRESS");
             return;
         }
-        frames_that_do_not_pass_hold_nobody_up(&mut card);
+        dropped_frames_do_not_block_others(&mut card);
     });
 }
 
-/// A frame that the interface's queue would drop for ever waits as long as others of ours are under way, but not for ever; those behind
-/// it pass.
+/// A frame that the interface's queue would drop for ever waits while others of ours are in flight, but not for ever;
+/// the frames after it pass.
 #[test]
-fn a_frame_that_is_never_taken_is_given_up() {
+fn a_frame_that_is_never_accepted_is_given_up() {
     in_namespace(|| {
         let mut card = pair();
-        // A frame of more than the burst is never passed, and the third waits for eight seconds for its turn.
+        // A frame larger than the burst never passes, and the third waits for eight seconds for its turn.
         shape("1kbit burst 1000 limit 9000");
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -211,9 +211,9 @@ fn a_frame_that_is_never_taken_is_given_up() {
     });
 }
 
-/// More frames than the ring has slots, and nobody who takes them: the rest is counted.
+/// More frames than the ring has slots, and no reader: the rest is counted.
 #[test]
-fn frames_that_find_no_slot_are_counted() {
+fn frames_without_a_free_slot_are_counted() {
     in_namespace(|| {
         let mut card = pair();
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -227,7 +227,7 @@ fn frames_that_find_no_slot_are_counted() {
             card.consume(frames);
             taken += frames;
         }
-        // Those that came later say so.
+        // Later frames report the loss.
         socket.send_to(&[1; 10], "10.9.0.2:9").unwrap();
         assert!(card.waiting(Nanos(0)));
         assert_eq!(taken, 480);
@@ -236,15 +236,15 @@ fn frames_that_find_no_slot_are_counted() {
 }
 
 #[test]
-fn what_goes_wrong_is_named() {
-    let said = |name| Card::open(name).err().expect("refused").to_string();
+fn errors_name_the_cause() {
+    let error = |name| Card::open(name).err().expect("refused").to_string();
     assert!(matches!(Card::open("a/b"), Err(Error::Name(_))));
     in_namespace(move || {
-        assert!(said("fl9").contains("no interface fl9"));
+        assert!(error("fl9").contains("no interface fl9"));
         ip("link set lo up");
-        assert!(said("lo").contains("carries no Ethernet"));
+        assert!(error("lo").contains("carries no Ethernet"));
         ip("link add fl0 type veth peer name eth0");
-        assert!(said("fl0").contains("ip link set fl0 up"));
+        assert!(error("fl0").contains("ip link set fl0 up"));
     });
     in_namespace(|| {
         let mut card = pair();
@@ -283,7 +283,7 @@ fn what_goes_wrong_is_named() {
         assert_eq!(put(&mut card, &frame, offload).accepted, 1);
         ip("link del fl0");
         card.flush(Nanos(0));
-        assert!(matches!(card.status(), Status::Disabled(_)), "the send says it before any message");
+        assert!(matches!(card.status(), Status::Disabled(_)), "sending reports it before any netlink message");
         assert_eq!(card.lost().get(DropReason::Refused), 1);
         refused(&mut card, &frame, DropReason::ReceiverDown);
         assert!(matches!(look(&mut card), Status::Disabled(_)));
@@ -291,7 +291,7 @@ fn what_goes_wrong_is_named() {
 }
 
 #[test]
-fn without_the_right_it_says_what_to_do() {
+fn without_permission_the_error_says_what_to_do() {
     in_namespace(|| {
         ip("link add fl0 type veth peer name eth0");
         ip("link set fl0 up");

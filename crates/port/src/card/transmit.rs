@@ -1,5 +1,5 @@
-//! What the card is to send: frames are copied into the ring, and the kernel is told once a round. It sends them from where
-//! they lie, so a slot is free again when the card is done with it.
+//! The frames that the card is to send: they are copied into the ring, and the kernel is told once a round. It sends
+//! them from the ring, so a slot is free again only when the card is done with it.
 
 use super::slots::{HEADER, SLOT, Slots};
 use crate::burst::{Frame, HEAD};
@@ -11,29 +11,30 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 
-/// Where virtio's header stands in a slot: behind the kernel's, which for this is without the address
-/// (`tpacket_parse_header` in linux/net/packet/af_packet.c).
+/// Offset of virtio's header in a slot: after the kernel's header, which has no address here (`tpacket_parse_header` in
+/// linux/net/packet/af_packet.c).
 const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 
 /// Bytes of the largest frame.
 pub const LARGEST: usize = SLOT - DATA - HEADER;
 
-/// A frame that the interface's own queue drops again and again for so long is given up, whatever is under way.
+/// A frame that the interface's queue has dropped for this long is given up, even if other frames are in flight.
 ///
-/// That it drops a frame for want of room is no loss, as the frame stays in the ring; but a filter there drops it for ever, and the kernel
-/// says the same of both. As long as frames of ours are under way, they may be what fills the queue, and the frame waits. When none is, it
-/// is tried once more, at once, and given up then: a guest could hold everyone up with frames that are filtered otherwise.
-const PATIENCE: Nanos = Nanos::from_millis(100);
+/// A drop for want of room loses nothing, as the frame stays in the ring; but a filter in that queue drops it for ever,
+/// and the kernel reports both alike. As long as frames of ours are in flight, they may be what fills the queue, and
+/// the frame waits. When none is, it is tried once more, at once, and then given up: otherwise a guest could block all
+/// others by frames that are filtered.
+const DROP_TIMEOUT: Nanos = Nanos::from_millis(100);
 
-/// The ring of what is to be sent. Numbers of slots only grow.
+/// The transmit ring. Slot numbers only grow.
 pub struct Transmit {
     slots: Slots,
     /// The first slot that the kernel has not taken, and the first that is not filled.
     sent: usize,
     filled: usize,
-    /// Since when the interface's queue drops the first of them.
+    /// Since when the interface's queue has dropped the first waiting frame.
     dropped: Option<Nanos>,
-    /// Frames that were given up.
+    /// Frames given up.
     refused: u64,
 }
 
@@ -49,54 +50,54 @@ impl Transmit {
         number - self.sent < self.slots.count() && self.slots.status(number) == TP_STATUS_AVAILABLE
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn count(&self) -> usize {
         self.slots.count()
     }
 
-    /// Frames that wait to be sent.
+    /// Number of frames that wait to be sent.
     pub fn waiting(&self) -> usize {
         self.filled - self.sent
     }
 
-    /// Frames that the kernel refused, as ill-formed or for good.
+    /// Frames that the kernel refused, as malformed or for good.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Copies a frame, of [`LARGEST`] bytes at most, into the next slot, which is free.
+    /// Copies a frame of at most [`LARGEST`] bytes into the next slot, which must be free.
     pub fn push(&mut self, frame: &Frame<'_>) {
         let len = frame.bytes() as usize;
         assert!(len <= LARGEST && self.is_free(0));
         let mut header = vnet::encode(frame.offload(), 0);
         if frame.offload().gso.is_none() {
-            // So much is copied into the kernel's own memory: all that drivers look at, and small frames whole.
+            // The kernel copies this much into its own memory: all that drivers read, and small frames entirely.
             header[2..4].copy_from_slice(&(len.min(HEAD) as u16).to_le_bytes());
         }
-        // SAFETY: a free slot is the process's.
+        // SAFETY: a free slot belongs to the process.
         let slot = unsafe { self.slots.bytes_mut(self.filled) };
         slot[DATA..DATA + HEADER].copy_from_slice(&header[..HEADER]);
         let to = slot[DATA + HEADER..][..len].as_mut_ptr();
-        // SAFETY: so many bytes are there, and ours.
+        // SAFETY: the slot has so many bytes, and is ours.
         let copied = unsafe { frame.copy_to(to) };
         self.slots.set_len(self.filled, (HEADER + copied) as u32);
-        self.slots.give(self.filled, TP_STATUS_SEND_REQUEST);
+        self.slots.hand_over(self.filled, TP_STATUS_SEND_REQUEST);
         self.filled += 1;
     }
 
-    /// Has the kernel take what waits, as far as it can. What it cannot take yet waits on.
+    /// Makes the kernel send waiting frames, as far as it can. The rest waits.
     ///
     /// # Errors
-    /// What the system says: ENETDOWN or ENXIO if the interface is down or gone.
+    /// The system's error: ENETDOWN or ENXIO if the interface is down or gone.
     pub fn send(&mut self, socket: BorrowedFd<'_>, now: Nanos) -> io::Result<()> {
         let mut tried = false;
         while self.waiting() > 0 {
             let before = self.sent;
-            // SAFETY: nothing is passed: the frames are in the ring.
+            // SAFETY: no pointer is passed: the frames are in the ring.
             let sent = unsafe {
                 libc::sendto(socket.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
             };
-            let said = check(sent.clamp(-1, 0) as libc::c_int);
+            let outcome = check(sent.clamp(-1, 0) as libc::c_int);
             self.advance();
             if self.sent > before {
                 (self.dropped, tried) = (None, false);
@@ -105,12 +106,12 @@ impl Transmit {
                 self.give_up();
                 continue;
             }
-            let Err(error) = said else { return Ok(()) };
+            let Err(error) = outcome else { return Ok(()) };
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
                 Some(libc::ENOBUFS) => {
-                    let alone = !self.is_under_way();
-                    if (alone && tried) || now.since(*self.dropped.get_or_insert(now)) >= PATIENCE {
+                    let alone = !self.has_frames_in_flight();
+                    if (alone && tried) || now.since(*self.dropped.get_or_insert(now)) >= DROP_TIMEOUT {
                         (self.dropped, tried) = (None, false);
                         self.give_up();
                     } else if alone {
@@ -127,12 +128,12 @@ impl Transmit {
     }
 
     /// Whether the kernel took frames that are not sent yet.
-    fn is_under_way(&self) -> bool {
+    fn has_frames_in_flight(&self) -> bool {
         (self.filled.saturating_sub(self.slots.count())..self.sent)
             .any(|number| self.slots.status(number) == TP_STATUS_SENDING)
     }
 
-    /// Goes on to the first slot that the kernel has not taken.
+    /// Advances to the first slot that the kernel has not taken.
     fn advance(&mut self) {
         let taken = |status| !matches!(status, TP_STATUS_SEND_REQUEST | TP_STATUS_WRONG_FORMAT);
         while self.sent < self.filled && taken(self.slots.status(self.sent)) {
@@ -140,29 +141,29 @@ impl Transmit {
         }
     }
 
-    /// Drops the first frame that waits: as the kernel goes on where it stopped, those behind it move up.
+    /// Drops the first waiting frame: as the kernel resumes where it stopped, the frames after it move up.
     fn give_up(&mut self) {
         self.refused += 1;
         tracing::warn!(refused = self.refused, "the kernel refused a frame for a card");
         for number in self.sent..self.filled - 1 {
             let len = self.slots.header(number + 1).tp_len as usize;
-            // SAFETY: slots that wait are the process's while the kernel is not told of them.
+            // SAFETY: waiting slots belong to the process until the kernel is told to send.
             let from = unsafe { self.slots.bytes(number + 1)[DATA..DATA + len].as_ptr() };
             // SAFETY: as above; they are two slots.
             unsafe { from.copy_to_nonoverlapping(self.slots.bytes_mut(number)[DATA..DATA + len].as_mut_ptr(), len) };
             self.slots.set_len(number, len as u32);
-            self.slots.give(number, TP_STATUS_SEND_REQUEST);
+            self.slots.hand_over(number, TP_STATUS_SEND_REQUEST);
         }
         self.filled -= 1;
-        self.slots.give(self.filled, TP_STATUS_AVAILABLE);
+        self.slots.hand_over(self.filled, TP_STATUS_AVAILABLE);
     }
 
-    /// Drops all that waits, as the interface is down.
+    /// Drops all waiting frames, as the interface is down.
     pub fn abandon(&mut self) {
         self.refused += self.waiting() as u64;
         while self.filled > self.sent {
             self.filled -= 1;
-            self.slots.give(self.filled, TP_STATUS_AVAILABLE);
+            self.slots.hand_over(self.filled, TP_STATUS_AVAILABLE);
         }
     }
 }

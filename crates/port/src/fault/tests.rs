@@ -8,7 +8,8 @@ fn frames(count: u16) -> Vec<Vec<u8>> {
     (0..count).map(|number| number.to_le_bytes().repeat(40)).collect()
 }
 
-/// Moves the frames through a port with these faults both ways; gives what came out at each side, and what was done.
+/// Moves the frames through a port with these faults in both directions; returns what arrived at each side, and what
+/// was done.
 fn run(seed: u64, faults: Faults, count: u16) -> ([Vec<Owned>; 2], (Done, Done)) {
     let (inner, peer) = memory::pair(usize::MAX);
     let mut port = Faulty::new(inner, seed, faults, faults);
@@ -18,7 +19,7 @@ fn run(seed: u64, faults: Faults, count: u16) -> ([Vec<Owned>; 2], (Done, Done))
     let frames = frames(count);
     frames.iter().for_each(|frame| peer.send(frame, Offload::default()));
     let mut next = 0;
-    // Long enough for every stall and every kept frame to end.
+    // Long enough for every stall to end and every held frame to continue.
     while now.0 < 1_000_000_000 {
         let batch = port.offer(&mut burst, ALL, now);
         let taken = batch.len();
@@ -62,9 +63,9 @@ fn faults() -> impl Strategy<Value = Faults> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// The same seed does the same to the same frames; and what it says it did is what came out.
+    /// The same seed does the same to the same frames, and the counts match what arrived.
     #[test]
-    fn a_seed_replays_and_the_counts_are_true(seed: u64, faults in faults(), count in 0..400u16) {
+    fn a_seed_replays_and_the_counts_are_right(seed: u64, faults in faults(), count in 0..400u16) {
         let (out, done) = run(seed, faults, count);
         prop_assert_eq!(&(out.clone(), done), &run(seed, faults, count));
         for (out, done) in out.iter().zip([done.0, done.1]) {
@@ -79,7 +80,7 @@ proptest! {
         }
     }
 
-    /// A frame that is kept is passed by at most so many others.
+    /// A held frame is passed by at most `by` others.
     #[test]
     fn reordering_is_bounded(seed: u64, by in 1..20u64) {
         let faults = Faults { reorder: 0.1, reorder_by: by, ..Faults::default() };
@@ -106,7 +107,7 @@ fn without_faults_nothing_changes() {
 }
 
 #[test]
-fn a_stalled_port_says_when_it_goes_on() {
+fn a_stalled_port_reports_when_it_continues() {
     let (inner, peer) = memory::pair(100);
     let faults = Faults { stall: 1.0, stall_for: Nanos(500), ..Faults::default() };
     let mut port = Faulty::new(inner, 1, Faults::default(), faults);

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// A tap's descriptor: non-blocking, with virtio's header, all offloads, its interface up.
+/// Opens a tap's descriptor: non-blocking, with virtio's header and all offloads, and sets its interface up.
 pub(super) fn open(name: &str) -> Result<File, Error> {
     let mut request = interface::request(name).ok_or_else(|| Error::Name(name.into()))?;
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! With a real tap.
+//! Tests with a real tap.
 
 use super::*;
 use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
@@ -6,7 +6,7 @@ use fairlane_core::packet::Checksum;
 use fairlane_core::time::SECOND;
 use std::net::UdpSocket;
 
-/// A tap whose interface has an address, and knows 10.9.0.2 behind it.
+/// A tap whose interface has an address, and a neighbour entry for 10.9.0.2.
 fn tap() -> Tap {
     let tap = Tap::open("fl0").unwrap();
     ip("link set fl0 address 02:00:00:00:00:01");
@@ -44,12 +44,12 @@ fn datagrams_pass_both_ways() {
             }
             tap.consume(1);
         }
-        assert!(found, "the datagram came through the tap, its checksum left to be completed");
+        assert!(found, "the datagram arrived through the tap with a partial checksum");
     });
 }
 
 #[test]
-fn an_empty_tap_is_asked_again_when_the_poller_tells_of_it() {
+fn an_empty_tap_is_read_again_when_the_poller_reports_it() {
     in_namespace(|| {
         let mut tap = tap();
         let (poller, mut ready) = (Poller::new().unwrap(), Vec::new());
@@ -65,7 +65,7 @@ fn an_empty_tap_is_asked_again_when_the_poller_tells_of_it() {
             }
             poller.wait(Nanos(0), &mut ready).unwrap();
             socket.send_to(&[7; 300], "10.9.0.2:9").unwrap();
-            assert!(tap.offer(&mut burst, ALL, now).is_empty(), "who was woken by something else does not ask it");
+            assert!(tap.offer(&mut burst, ALL, now).is_empty(), "a worker woken by something else does not read it");
             poller.wait(Nanos(SECOND), &mut ready).unwrap();
             assert_eq!(ready, [(Key(1), 0)]);
             tap.event(0, &poller, now);
@@ -75,7 +75,7 @@ fn an_empty_tap_is_asked_again_when_the_poller_tells_of_it() {
 }
 
 #[test]
-fn a_body_of_many_pieces_is_one_frame() {
+fn a_body_of_many_segments_is_one_frame() {
     in_namespace(|| {
         let mut tap = tap();
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -85,8 +85,8 @@ fn a_body_of_many_pieces_is_one_frame() {
             let mut burst = Burst::new();
             let mut filler = burst.fill();
             // SAFETY: `frame` outlives the batch.
-            frame.chunks(size).for_each(|piece| unsafe {
-                assert!(filler.piece(piece.as_ptr(), piece.len() as u32));
+            frame.chunks(size).for_each(|segment| unsafe {
+                assert!(filler.segment(segment.as_ptr(), segment.len() as u32));
             });
             filler.gathered(0, frame.len() as u32);
             filler.settle::<0, ()>(0, |_, _, _| Ok(offload)).unwrap();
@@ -109,7 +109,7 @@ fn tcp_passes_between_two_taps_in_large_frames() {
 }
 
 #[test]
-fn what_goes_wrong_is_named() {
+fn errors_name_the_cause() {
     assert!(matches!(Tap::open(""), Err(Error::Name(_))));
     assert!(matches!(Tap::open("a/b"), Err(Error::Name(_))));
     assert!(matches!(Tap::open("sixteen-bytes-16"), Err(Error::Name(_))));
@@ -133,11 +133,12 @@ fn what_goes_wrong_is_named() {
 }
 
 #[test]
-fn without_the_right_it_says_what_to_do() {
+fn without_permission_the_error_says_what_to_do() {
     in_namespace(|| {
-        // Root without capabilities (linux/capability.h, version 3): whom the device may belong to is the machine's affair.
+        // Root without capabilities (linux/capability.h, version 3): who may use the device depends on the machine.
         let (this_thread, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
-        // SAFETY: both are read, as long as that version has them. This thread alone is changed, and ends with the test.
+        // SAFETY: both structures are readable and of that version's size. Only this thread is changed, and it ends
+        // with the test.
         assert_eq!(unsafe { libc::syscall(libc::SYS_capset, this_thread.as_ptr(), none.as_ptr()) }, 0);
         let error = Tap::open("fl0").err().expect("refused").to_string();
         assert!(error.contains("ip tuntap add fl0 mode tap") && error.contains("CAP_NET_ADMIN"), "{error}");

@@ -1,5 +1,5 @@
-//! Who may be at the other end of a vhost-user socket: whose the socket is, and who is let in, by what the kernel says of a peer when it
-//! connected (SO_PEERCRED of unix(7)), or began to listen.
+//! Access control for vhost-user sockets: who owns the socket, and which peers are admitted, by the credentials that
+//! the kernel recorded when the peer connected (SO_PEERCRED of unix(7)) or began to listen.
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::socket::getsockopt;
@@ -12,23 +12,23 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Who may be at the other end of a socket; by default whom the file system lets.
+/// Which peers are admitted; by default those that the file system permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The user whose the socket is made, and who alone may be there.
+    /// The socket's owner. Only a peer of this user is admitted.
     pub owner: Option<u32>,
-    /// The group whose the socket is made, and of which one must be.
+    /// The socket's group. Only a peer in this group is admitted.
     pub group: Option<u32>,
-    /// The socket's permissions.
+    /// The socket's permission bits.
     pub mode: Option<u32>,
 }
 
 impl Access {
-    /// Gives a socket to whose it is. Nobody can connect before it listens.
+    /// Sets a socket's owner, group and mode. Nobody can connect before it listens.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn give(&self, path: &Path) -> io::Result<()> {
+    /// The system's error.
+    pub fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(mode) = self.mode {
             set_permissions(path, Permissions::from_mode(mode))?;
         }
@@ -39,10 +39,10 @@ impl Access {
         Ok(())
     }
 
-    /// Sees that a peer may be there.
+    /// Checks that a peer is admitted.
     ///
     /// # Errors
-    /// A sentence that says who it is and who may; or what the system says.
+    /// Text that names the peer and who is admitted; or the system's error.
     pub fn admit(&self, peer: &UnixStream) -> io::Result<()> {
         if self.owner.is_none() && self.group.is_none() {
             return Ok(());
@@ -52,26 +52,26 @@ impl Access {
             let (process, user) = (found.pid(), found.uid());
             Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("process {process} of user {user} is at the other end of the socket, and only {may} may be"),
+                format!("the peer is process {process} of user {user}; only {may} may use the socket"),
             ))
         };
         match (self.owner, self.group) {
             (Some(owner), _) if owner != found.uid() => refused(format!("user {owner} (owner)")),
             (_, Some(group)) if group != found.gid() && !groups(peer)?.contains(&group) => {
-                refused(format!("who is of group {group} (group)"))
+                refused(format!("a member of group {group} (group)"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The groups that a peer is of beside its own (SO_PEERGROUPS of socket(7)).
+/// The supplementary groups of a peer (SO_PEERGROUPS of socket(7)).
 fn groups(peer: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
     let mut groups: Vec<libc::gid_t> = Vec::new();
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
         let place = groups.as_mut_ptr();
-        // SAFETY: the kernel writes as many bytes as there are, or none.
+        // SAFETY: the kernel writes at most as many bytes as there are.
         let done = unsafe {
             let fd = peer.as_raw_fd();
             libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERGROUPS, place.cast(), &raw mut bytes)
@@ -82,7 +82,7 @@ fn groups(peer: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
                 groups.truncate(have);
                 return Ok(groups);
             }
-            // It said how many there are.
+            // The kernel returned the number of groups.
             error if error.raw_os_error() == Some(libc::ERANGE) && have > groups.len() => groups.resize(have, 0),
             error => return Err(error),
         }

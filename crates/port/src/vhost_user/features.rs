@@ -1,4 +1,4 @@
-//! What the backend offers, and what a frontend took of it.
+//! The features that the backend offers, and those that a frontend acknowledged.
 
 use super::rejection::Rejection;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
@@ -15,9 +15,10 @@ use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RIN
 pub struct Features(u64);
 
 impl Features {
-    /// What a card with this many queue pairs is offered, at a frontend that took these of the protocol's features. A driver
-    /// that sees MQ or GUEST_ANNOUNCE wants the control queue, which a frontend that has several queues (QEMU, virtio-user)
-    /// serves itself, and one that moves guests (QEMU), which takes RARP. User-Mode Linux's driver fails without it.
+    /// The features offered to a frontend with this many queue pairs that negotiated these protocol features. A driver
+    /// that sees MQ or GUEST_ANNOUNCE needs the control queue. Frontends with several queues (QEMU, virtio-user) serve
+    /// it themselves, and so does one that migrates guests (QEMU), which negotiates RARP. User-Mode Linux's driver
+    /// fails without it.
     pub fn offered(queues: u16, protocol: Protocol) -> Features {
         let always = [
             VIRTIO_NET_F_CSUM,
@@ -45,67 +46,67 @@ impl Features {
         Features(bits)
     }
 
-    /// The bits on the wire.
+    /// The feature bits as sent in messages.
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// What the frontend acknowledged of these.
+    /// The features that the frontend acknowledged out of these.
     ///
     /// # Errors
-    /// It took what was not offered or left out what is needed.
+    /// It acknowledged a feature that was not offered, or not one that is required.
     pub fn acknowledge(self, bits: u64) -> Result<Features, Rejection> {
         if bits & !self.0 != 0 {
             return Err(Rejection::Features(bits & !self.0));
         }
-        let taken = Features(bits);
-        if !taken.has(VIRTIO_F_VERSION_1) {
+        let acknowledged = Features(bits);
+        if !acknowledged.has(VIRTIO_F_VERSION_1) {
             return Err(Rejection::Legacy);
         }
-        Ok(taken)
+        Ok(acknowledged)
     }
 
     fn has(self, bit: u32) -> bool {
         self.0 & 1 << bit != 0
     }
 
-    /// Receive buffers may be joined for one frame.
+    /// A frame may span several receive buffers.
     pub fn mergeable(self) -> bool {
         self.has(VIRTIO_NET_F_MRG_RXBUF)
     }
 
-    /// Notifications are asked for by index.
+    /// Notifications are requested by index.
     pub fn event_idx(self) -> bool {
         self.has(VIRTIO_RING_F_EVENT_IDX)
     }
 
-    /// A descriptor may name a table of descriptors.
+    /// A descriptor may refer to an indirect table.
     pub fn indirect(self) -> bool {
         self.has(VIRTIO_RING_F_INDIRECT_DESC)
     }
 
-    /// The guest completes partial checksums of what it receives.
+    /// The guest completes partial checksums of frames that it receives.
     pub fn guest_checksum(self) -> bool {
         self.has(VIRTIO_NET_F_GUEST_CSUM)
     }
 
-    /// The guest takes large TCP frames: over IPv4, over IPv6, with ECN.
+    /// The guest receives large TCP frames: over IPv4, over IPv6, with ECN.
     pub fn guest_segmentation(self) -> [bool; 3] {
         [VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN].map(|bit| self.has(bit))
     }
 
-    /// Pages of the guest's buffers that are written are to be logged.
+    /// Pages of the guest's buffers are to be logged when written.
     pub fn log_all(self) -> bool {
         self.0 & VhostUserVirtioFeatures::LOG_ALL.bits() != 0
     }
 
-    /// Rings wait for SET_VRING_ENABLE (they are enabled from the start where protocol features were not taken).
+    /// Rings wait for SET_VRING_ENABLE (without protocol features they are enabled from the start).
     pub fn protocol(self) -> bool {
         self.0 & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
     }
 }
 
-/// The protocol's features that are offered. BACKEND_REQ is of no use here, but User-Mode Linux has no interrupts without it.
+/// The protocol features offered. BACKEND_REQ is not used here, but User-Mode Linux has no interrupts without it.
 pub fn protocol() -> Protocol {
     Protocol::MQ
         | Protocol::LOG_SHMFD

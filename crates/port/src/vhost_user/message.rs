@@ -1,7 +1,7 @@
 //! The messages of vhost-user on their socket (QEMU, docs/interop/vhost-user.rst): a header of three words, a payload,
-//! and descriptors beside it.
+//! and descriptors.
 //!
-//! Nothing here blocks. A payload may be longer than its request needs (User-Mode Linux sends whole unions); a shorter one
+//! No call blocks. A payload may be longer than its request needs (User-Mode Linux sends whole unions); a shorter one
 //! is an error.
 
 use super::rejection::Rejection;
@@ -18,14 +18,15 @@ const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
-/// Descriptors that one message can carry (SCM_MAX_FD of the kernel's `include/net/scm.h`).
+/// The most descriptors that the kernel passes with one message (SCM_MAX_FD of its `include/net/scm.h`).
 const MOST_FILES: u32 = 253;
 
-/// Bytes of control messages with all of them. With room for all each has an owner who closes it, whatever is wrong with the message.
+/// Bytes of control messages with that many descriptors. With room for all, each gets an owner that closes it, whatever
+/// is wrong with the message.
 // SAFETY: it is arithmetic.
 const CONTROL: usize = unsafe { libc::CMSG_SPACE(MOST_FILES * size_of::<RawFd>() as u32) } as usize;
 
-/// Room for control messages, aligned as their headers are.
+/// Space for control messages, aligned as their headers are.
 #[repr(C)]
 union Control {
     _header: libc::cmsghdr,
@@ -34,9 +35,9 @@ union Control {
 
 /// One message of a frontend.
 pub struct Message {
-    /// What it asks for.
+    /// The request.
     pub request: FrontendReq,
-    /// Whether it wants to know that it was done.
+    /// Whether the frontend wants an acknowledgement.
     pub need_reply: bool,
     payload: Vec<u8>,
     /// Descriptors sent with it.
@@ -74,37 +75,37 @@ impl Message {
 /// The backend's end of a connection.
 pub struct Channel {
     stream: UnixStream,
-    /// Of the next message, as far as it came.
+    /// The bytes of the next message received so far.
     partial: Vec<u8>,
     files: Vec<File>,
-    /// Those that nobody may be kept waiting by. A message with any is the connection's last.
+    /// Files whose use may block us. A message with any is the connection's last.
     foreign: Vec<File>,
 }
 
 impl Channel {
-    /// Speaks over a connected socket.
+    /// A channel over a connected socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(stream: UnixStream) -> io::Result<Channel> {
         stream.set_nonblocking(true)?;
         Ok(Channel { stream, partial: Vec::new(), files: Vec::new(), foreign: Vec::new() })
     }
 
-    /// The socket, to wait on.
+    /// The socket, to be watched.
     pub fn socket(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// What came that is to be [closed apart](crate::descriptor::close_apart).
+    /// The files to be [closed in another thread](crate::descriptor::close_apart).
     pub fn foreign(self) -> Vec<File> {
         self.foreign
     }
 
-    /// The next message, if all of it came.
+    /// The next message, if it arrived completely.
     ///
     /// # Errors
-    /// The frontend left, or sent what is no message.
+    /// The frontend left, or sent an invalid message.
     pub fn receive(&mut self) -> io::Result<Option<Message>> {
         loop {
             let wanted = match self.partial.get(8..HEADER) {
@@ -117,7 +118,7 @@ impl Channel {
                 }
                 continue;
             }
-            // The header is here, and says that nothing is missing.
+            // The header and the whole payload are here.
             let message = std::mem::take(&mut self.partial);
             let files = std::mem::take(&mut self.files);
             let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);
@@ -128,23 +129,23 @@ impl Channel {
                 )));
             }
             let request = FrontendReq::try_from(request)
-                .map_err(|()| invalid(format!("message {request} is none that a frontend sends")))?;
+                .map_err(|()| invalid(format!("message {request} is not one that a frontend sends")))?;
             let need_reply = flags & NEED_REPLY != 0;
             return Ok(Some(Message { request, need_reply, payload: message[HEADER..].to_vec(), files }));
         }
     }
 
-    /// Reads at most `wanted` bytes. False if there are none now.
+    /// Reads at most `wanted` bytes. False if there are none at the moment.
     fn read(&mut self, wanted: usize) -> io::Result<bool> {
         let mut buffer = [0u8; HEADER + MAX_MSG_SIZE];
         let mut control = Control { bytes: [0; CONTROL] };
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: wanted.min(buffer.len()) };
-        // SAFETY: zeros are a header that names nothing.
+        // SAFETY: all zeros is a valid, empty header.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
         (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL);
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: the header names memory that is there, as much of it as it says.
+        // SAFETY: the header refers to live memory of the lengths that it states.
         let len = unsafe { libc::recvmsg(self.stream.as_raw_fd(), &raw mut header, flags) };
         if len < 0 {
             let error = io::Error::last_os_error();
@@ -156,12 +157,12 @@ impl Channel {
         self.own(&header);
         if header.msg_flags & libc::MSG_CTRUNC != 0 {
             return Err(invalid(
-                "descriptors of a message are lost: this process has as many open as it may".to_owned(),
+                "descriptors of a message were lost: this process has reached its limit of open files".to_owned(),
             ));
         }
         if !self.foreign.is_empty() {
             return Err(invalid(
-                "a file came that may keep waiting whoever uses it (FUSE, a network's): memory is a memfd, or a file on \
+                "a file was passed whose use may block (on FUSE or a network): memory must be a memfd, or a file on \
                  tmpfs, hugetlbfs or a disk"
                     .to_owned(),
             ));
@@ -179,17 +180,17 @@ impl Channel {
         Ok(true)
     }
 
-    /// Gives all descriptors that came an owner, also where there are fewer than were sent.
+    /// Gives every received descriptor an owner, even if some that were sent are missing.
     fn own(&mut self, header: &libc::msghdr) {
-        // SAFETY: the kernel wrote the header and the control messages that it names, each of the length that it says; descriptors in
-        // them were just given to us and have no other owner.
+        // SAFETY: the kernel wrote the header and the control messages it refers to, each of the length that it states;
+        // the descriptors in them were just given to us and have no other owner.
         unsafe {
             let mut control = libc::CMSG_FIRSTHDR(header);
             while !control.is_null() {
-                let said = &*control;
-                if (said.cmsg_level, said.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let rights = &*control;
+                if (rights.cmsg_level, rights.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                     let fds = libc::CMSG_DATA(control).cast::<RawFd>();
-                    let count = (said.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                    let count = (rights.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                     for at in 0..count {
                         let file = File::from(OwnedFd::from_raw_fd(fds.add(at).read_unaligned()));
                         if is_local(&file) { &mut self.files } else { &mut self.foreign }.push(file);
@@ -200,10 +201,10 @@ impl Channel {
         }
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     ///
     /// # Errors
-    /// What the system says; a frontend that does not read its replies is one.
+    /// The system's error, including that of a frontend that does not read its replies.
     pub fn reply(&mut self, request: FrontendReq, payload: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(HEADER + payload.len());
         for word in [request.into(), VERSION | REPLY, payload.len() as u32] {

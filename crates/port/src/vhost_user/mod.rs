@@ -1,8 +1,8 @@
-//! A guest's card over vhost-user: its frontend (QEMU, User-Mode Linux, DPDK's virtio-user) shares memory and rings over
-//! a Unix socket, and frames are then exchanged without it.
+//! A guest's network card over vhost-user: its frontend (QEMU, User-Mode Linux, DPDK's virtio-user) shares memory and
+//! rings over a Unix socket; frames then bypass the frontend.
 //!
-//! The backend listens, or connects to a frontend that does; whichever of the two restarts, the other carries on, as all
-//! that must be known of a queue is in the guest's memory.
+//! The backend listens, or connects to a listening frontend. Either may restart while the other carries on, as the
+//! state of a queue is in the guest's memory.
 
 mod access;
 mod announcement;
@@ -36,7 +36,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// The port's own number of the connection in its poller; the socket's are below, kicks above.
+/// The connection's number among the port's descriptors; the socket's number is below, kicks are above.
 const CONNECTION: u32 = 8;
 
 /// A vhost-user network device's backend.
@@ -47,19 +47,19 @@ pub struct VhostUser {
     access: Access,
     watcher: Option<Watcher>,
     peer: Option<Peer>,
-    /// Whether frontends are not heard for now, as they had too much to say; and whether the log was told that they ever had.
-    deaf: bool,
-    told: bool,
-    /// Closes files of the last frontend that it may wait for: one such frontend at a time.
+    /// Whether messages are not read for now, because the frontend sent too many; and whether that was logged.
+    messages_paused: bool,
+    pause_logged: bool,
+    /// Closes files of the last frontend, which may block: one such frontend at a time.
     closing: Option<JoinHandle<()>>,
-    /// Why the last frontend was turned away, until the next one comes.
+    /// Why the last frontend was rejected, until the next one connects.
     refused: Option<String>,
-    /// Among transmit queues.
+    /// The transmit queues' turns.
     turn: Turn,
-    /// The receive queue that found too little room last: another's room is of no use to who waits.
+    /// The receive queue that was full last: a sender waits for room in this queue only.
     full: usize,
-    /// Where frames are completed for a guest that left it to us.
-    plain: SoftwareOffload,
+    /// Buffers for frames whose checksum or segmentation is done in software.
+    software_offload: SoftwareOffload,
 }
 
 /// A connected frontend and its device.
@@ -69,42 +69,42 @@ struct Peer {
 }
 
 impl VhostUser {
-    /// A device with `queues` queue pairs that listens on `path`. Frontends may come, leave and come again. `name` is
-    /// what the log calls it.
+    /// A device with `queues` queue pairs that listens on `path`. Frontends may connect and leave repeatedly. `name` is
+    /// used in the log.
     ///
     /// # Errors
-    /// A sentence: the path is in use, or cannot be made.
+    /// Text that names the path: it is in use, or cannot be created.
     pub fn listen(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
         VhostUser::listen_for(name, path, queues, Access::default())
     }
 
-    /// The same, for some frontends only.
+    /// [`VhostUser::listen`] for some frontends only.
     ///
     /// # Errors
-    /// A sentence: the path is in use, or cannot be made, or not be given away.
+    /// Text that names the path: it is in use, or cannot be created, or its owner, group or mode cannot be set.
     pub fn listen_for(name: &str, path: &Path, queues: u16, access: Access) -> io::Result<VhostUser> {
         Ok(VhostUser::new(name, Socket::listen(path, &access)?, queues, access))
     }
 
-    /// The same, but the frontend listens on `path`, and the backend connects whenever it can.
+    /// [`VhostUser::listen`], but the frontend listens on `path`, and the backend connects as soon as it can.
     ///
     /// # Errors
-    /// What the system says; that nobody listens yet is none.
+    /// The system's error. It is no error if nothing listens yet.
     pub fn connect(name: &str, path: &Path, queues: u16) -> io::Result<VhostUser> {
         VhostUser::connect_for(name, path, queues, Access::default())
     }
 
-    /// The same, to some frontends only.
+    /// [`VhostUser::connect`] to some frontends only.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn connect_for(name: &str, path: &Path, queues: u16, access: Access) -> io::Result<VhostUser> {
         Ok(VhostUser::new(name, Socket::connect(path)?, queues, access))
     }
 
     fn new(name: &str, socket: Socket, queues: u16, access: Access) -> VhostUser {
         let name = name.to_owned();
-        let (turn, plain) = (Turn::default(), SoftwareOffload::default());
+        let (turn, software_offload) = (Turn::default(), SoftwareOffload::default());
         VhostUser {
             name,
             queues,
@@ -112,26 +112,26 @@ impl VhostUser {
             access,
             watcher: None,
             peer: None,
-            deaf: false,
-            told: false,
+            messages_paused: false,
+            pause_logged: false,
             closing: None,
             refused: None,
             turn,
             full: 0,
-            plain,
+            software_offload,
         }
     }
 
-    /// Meets a frontend, if one is there and none was.
-    fn greet(&mut self) {
+    /// Accepts a frontend if there is one and none is connected.
+    fn accept(&mut self) {
         let busy = self.peer.is_some() || self.closing.as_ref().is_some_and(|closing| !closing.is_finished());
         let Some(watcher) = self.watcher.as_ref().filter(|_| !busy) else { return };
         let Some(stream) = self.socket.accept() else { return };
-        let met = self.access.admit(&stream).and_then(|()| Channel::new(stream)).and_then(|channel| {
+        let connected = self.access.admit(&stream).and_then(|()| Channel::new(stream)).and_then(|channel| {
             watcher.add(channel.socket(), CONNECTION)?;
             Ok(channel)
         });
-        match met {
+        match connected {
             Ok(channel) => {
                 info!(vif = %self.name, "frontend connected");
                 self.socket.pause(watcher);
@@ -139,27 +139,27 @@ impl VhostUser {
                 self.peer = Some(Peer { channel, session: Session::new(self.queues, watcher.clone()) });
             }
             Err(error) => {
-                warn!(vif = %self.name, %error, "a frontend could not be met");
+                warn!(vif = %self.name, %error, "a frontend was not accepted");
                 self.refused = Some(error.to_string());
             }
         }
     }
 
-    /// Handles a message; a frontend with more to say is asked again, so that it holds nobody up.
-    fn converse(&mut self) {
+    /// Handles one message. A frontend with more to say gets another turn later, so that it delays nobody.
+    fn handle_message(&mut self) {
         if let Some(peer) = &mut self.peer
-            && let Err(error) = peer.answer()
+            && let Err(error) = peer.handle_next()
         {
-            self.part(&error);
+            self.disconnect(&error);
         }
     }
 
-    /// Ends the connection, and waits for the next.
-    fn part(&mut self, error: &io::Error) {
+    /// Ends the connection and waits for the next.
+    fn disconnect(&mut self, error: &io::Error) {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             info!(vif = %self.name, "frontend left");
         } else {
-            warn!(vif = %self.name, reason = %error, "frontend turned away");
+            warn!(vif = %self.name, reason = %error, "frontend rejected");
             self.refused = Some(error.to_string());
         }
         if let (Some(watcher), Some(peer)) = (&self.watcher, self.peer.take()) {
@@ -167,22 +167,22 @@ impl VhostUser {
             let files = peer.channel.foreign();
             self.closing = if files.is_empty() { None } else { close_apart(files) };
         }
-        self.attend();
+        self.wait_for_frontend();
     }
 
     /// Waits for a frontend.
-    fn attend(&mut self) {
+    fn wait_for_frontend(&mut self) {
         if let Some(watcher) = &self.watcher
             && let Err(error) = self.socket.wait(watcher)
         {
-            warn!(vif = %self.name, %error, "no frontend can be met any more");
+            warn!(vif = %self.name, %error, "no frontend can be accepted any more");
         }
     }
 }
 
 impl Peer {
-    /// Carries out the next message, if there is one.
-    fn answer(&mut self) -> io::Result<()> {
+    /// Handles the next message, if there is one.
+    fn handle_next(&mut self) -> io::Result<()> {
         let Some(message) = self.channel.receive()? else { return Ok(()) };
         let (request, need_reply) = (message.request, message.need_reply);
         let outcome = self.session.handle(message);
@@ -197,16 +197,17 @@ impl Peer {
         replied
     }
 
-    /// Disables the device because its driver broke a rule. Where its memory went away, what was read there since is no driver's.
+    /// Disables the device because its driver broke a rule. If its memory is torn, that is the reason instead: what was
+    /// read there since is not the driver's.
     fn disable(&mut self, name: &str, violation: Violation) {
         let violation = self.session.torn().unwrap_or(violation);
         warn!(vif = %name, reason = %violation, "disabled");
         self.session.disable(violation.to_string());
     }
 
-    /// Disables the device if its memory, or its log, went away.
+    /// Disables the device if the file of its memory, or of its log, was truncated.
     #[inline]
-    fn heed_tears(&mut self, name: &str) {
+    fn check_torn(&mut self, name: &str) {
         if let Some(violation) = self.session.torn().filter(|_| self.session.broken().is_none()) {
             self.disable(name, violation);
         }
@@ -217,7 +218,7 @@ impl Source for VhostUser {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(peer) = &mut self.peer else { return filler.done() };
-        if peer.session.announcement.waits() {
+        if peer.session.announcement.waiting() {
             filler.push(peer.session.announcement.offer(), Offload::default());
             return filler.done();
         }
@@ -247,7 +248,7 @@ impl Source for VhostUser {
 
     fn waiting(&mut self, _now: Nanos) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        if peer.session.announcement.waits() {
+        if peer.session.announcement.waiting() {
             return true;
         }
         let (_, transmit, _) = peer.session.queues();
@@ -267,10 +268,10 @@ impl Sink for VhostUser {
             let Some((chosen, queue)) = choose(receive, batch.head(index)) else {
                 return Put { accepted, refusal: DOWN };
             };
-            let outcome = if takes(features, batch.offload(index)) {
+            let outcome = if supports(features, batch.offload(index)) {
                 queue.put(memory, &batch.frame(index))
             } else {
-                queue.put_plain(memory, &batch.frame(index), &mut self.plain)
+                queue.put_with_software_offload(memory, &batch.frame(index), &mut self.software_offload)
             };
             match outcome {
                 Ok(None) => {}
@@ -293,17 +294,17 @@ impl Sink for VhostUser {
         let Some(peer) = &mut self.peer else { return Room::Now };
         let (receive, _, _) = peer.session.queues();
         let full = receive.get_mut(self.full).and_then(Option::as_mut);
-        // Where it does not run, or is broken, the next put says so.
+        // If the queue does not run or is broken, the next `put` reports it.
         if full.is_none_or(|queue| queue.has_room().unwrap_or(true)) { Room::Now } else { Room::Unknown }
     }
 
     fn ring(&self) -> Ring {
         let Some(peer) = &self.peer else { return Ring::default() };
         if !peer.session.up() {
-            // Its frontend stopped the guest, which takes nothing until it goes on.
+            // The frontend stopped the guest, which takes nothing until it resumes.
             return Ring { waiting: 1, taken: 0 };
         }
-        flow::together(peer.session.receiving().map(|queue| queue.ring.standing()))
+        flow::combined(peer.session.receiving().map(|queue| queue.ring.driver_state()))
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {
@@ -312,8 +313,8 @@ impl Sink for VhostUser {
         let received = receive.iter_mut().flatten().map(|queue| queue.publish(now));
         let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
         let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
-        peer.session.tell_of_log();
-        peer.heed_tears(&self.name);
+        peer.session.notify_log();
+        peer.check_torn(&self.name);
         again
     }
 }
@@ -321,17 +322,17 @@ impl Sink for VhostUser {
 impl Control for VhostUser {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        let mut there = wanted.frames && peer.session.announcement.waits();
+        let mut ready = wanted.frames && peer.session.announcement.waiting();
         let (receive, transmit, _) = peer.session.queues();
         if wanted.frames {
-            transmit.iter_mut().flatten().for_each(|queue| there |= queue.ring.enable_notifications(0));
+            transmit.iter_mut().flatten().for_each(|queue| ready |= queue.ring.enable_notifications(0));
         }
         if wanted.room {
-            there |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::enable_notifications);
+            ready |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::enable_notifications);
         }
-        // Rings that are empty, or full, are looked at and never flushed.
-        peer.heed_tears(&self.name);
-        there
+        // Empty or full rings are polled but never flushed, so the check is here too.
+        peer.check_torn(&self.name);
+        ready
     }
 
     fn disable_notifications(&mut self) {
@@ -345,19 +346,19 @@ impl Control for VhostUser {
         let watcher = Watcher { poller: poller.clone(), key };
         self.socket.wait(&watcher)?;
         self.watcher = Some(watcher);
-        self.greet();
+        self.accept();
         Ok(())
     }
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         match number {
             FIRST_KICK.. => return self.peer.iter().for_each(|peer| peer.session.kicked(number)),
-            // It came with the message that was one too many.
-            _ if self.deaf => return,
-            CONNECTION => self.converse(),
+            // The event is of a message beyond the limit; it stays unread.
+            _ if self.messages_paused => return,
+            CONNECTION => self.handle_message(),
             _ => self.socket.event(),
         }
-        self.greet();
+        self.accept();
     }
 
     fn is_message(&self, number: u32) -> bool {
@@ -365,20 +366,20 @@ impl Control for VhostUser {
     }
 
     fn hear(&mut self, messages: bool) {
-        let Some(watcher) = self.watcher.as_ref().filter(|_| self.deaf == messages) else { return };
-        self.deaf = !messages;
-        if !std::mem::replace(&mut self.told, true) {
-            warn!(vif = %self.name, "its frontend sends so many messages that they are heard later from now on");
+        let Some(watcher) = self.watcher.as_ref().filter(|_| self.messages_paused == messages) else { return };
+        self.messages_paused = !messages;
+        if !std::mem::replace(&mut self.pause_logged, true) {
+            warn!(vif = %self.name, "its frontend sends too many messages; from now on they may be handled late");
         }
         match (&self.peer, messages) {
             (Some(peer), false) => watcher.remove(peer.channel.socket()),
             (None, false) => self.socket.pause(watcher),
             (Some(peer), true) => {
                 if let Err(error) = watcher.add(peer.channel.socket(), CONNECTION) {
-                    self.part(&error);
+                    self.disconnect(&error);
                 }
             }
-            (None, true) => self.attend(),
+            (None, true) => self.wait_for_frontend(),
         }
     }
 
@@ -395,7 +396,7 @@ impl Control for VhostUser {
     }
 }
 
-/// The receive queue for a frame, of those that run, and its place.
+/// The running receive queue for a frame, and its index.
 #[inline]
 fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<(usize, &'a mut Receive)> {
     if let [only] = queues {
@@ -409,14 +410,14 @@ fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<(usize, 
     places.nth(flow::queue(head, running))
 }
 
-/// Whether the guest's driver does what was left to do on a frame.
+/// Whether the guest's driver negotiated what a frame needs.
 #[inline]
-fn takes(features: Features, offload: Offload) -> bool {
+fn supports(features: Features, offload: Offload) -> bool {
     if offload == Offload::default() {
         return true;
     }
     let [tso4, tso6, ecn] = features.guest_segmentation();
-    let segments =
+    let segmentation =
         offload.gso.is_none_or(|gso| (if gso.kind == GsoKind::Tcp4 { tso4 } else { tso6 }) && (ecn || !gso.ecn));
-    segments && (features.guest_checksum() || offload.checksum == Checksum::Present)
+    segmentation && (features.guest_checksum() || offload.checksum == Checksum::Present)
 }

@@ -1,4 +1,4 @@
-//! Why a frontend's message is turned away, and the frontend with it.
+//! Why a frontend's message, and with it the frontend, is rejected.
 
 use crate::notifier;
 use crate::virtqueue::{LogError, RegionError, Violation};
@@ -6,43 +6,43 @@ use std::io;
 use thiserror::Error;
 use vhost::vhost_user::message::FrontendReq;
 
-/// What is wrong with a message, or with what it asks for.
+/// What is wrong with a message or its request.
 #[derive(Debug, Error)]
 pub enum Rejection {
-    /// A payload that ends too early.
+    /// A payload that is too short.
     #[error("{request:?} with {have} bytes; it needs {needed} at least")]
     Short {
-        /// What it asks for.
+        /// The request.
         request: FrontendReq,
         /// Bytes of its payload.
         have: usize,
-        /// Bytes that it needs.
+        /// Bytes needed.
         needed: usize,
     },
-    /// No message of a feature that is offered.
+    /// A request of a feature that is not offered.
     #[error("{0:?} belongs to a feature that was not offered")]
     Request(FrontendReq),
     /// Features beyond those offered, as bits.
-    #[error("features {0:#x} were taken that were not offered")]
+    #[error("features {0:#x} were acknowledged that were not offered")]
     Features(u64),
-    /// A driver of before virtio 1.0.
-    #[error("the driver does not take VIRTIO_F_VERSION_1; only virtio 1.0 and later is served")]
+    /// A driver older than virtio 1.0.
+    #[error("the driver does not acknowledge VIRTIO_F_VERSION_1; only virtio 1.0 and later is served")]
     Legacy,
-    /// A message without what it is for.
+    /// A message without its descriptor.
     #[error("{0:?} without a descriptor")]
     NoDescriptor(FrontendReq),
-    /// The same of a ring's.
+    /// A message about a ring without its descriptor.
     #[error("{request:?} for ring {index} without a descriptor")]
     NoRingDescriptor {
-        /// What it asks for.
+        /// The request.
         request: FrontendReq,
         /// The ring.
         index: usize,
     },
-    /// A descriptor that cannot be notified, or that cannot notify.
+    /// A descriptor that cannot be used as a notifier.
     #[error(transparent)]
     Notifier(#[from] notifier::Error),
-    /// A table that has other than a descriptor a region.
+    /// A table whose number of descriptors is not that of its regions.
     #[error("SET_MEM_TABLE of {regions} regions with {files} descriptors")]
     Table {
         /// Regions.
@@ -50,7 +50,7 @@ pub enum Rejection {
         /// Descriptors.
         files: usize,
     },
-    /// A region that is not there, by the guest's address.
+    /// No region at this guest address.
     #[error("REM_MEM_REG of {0:#x}, where there is no such region")]
     NoRegion(u64),
     /// A region that cannot be mapped.
@@ -59,18 +59,18 @@ pub enum Rejection {
     /// A log that cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A ring that the device does not have.
+    /// A ring index beyond the device's rings.
     #[error("a ring beyond the {0} that the device has")]
     NoRing(usize),
-    /// A ring that breaks a rule.
+    /// A ring that breaks a rule of virtio.
     #[error(transparent)]
     Ring(#[from] Violation),
-    /// A kick that cannot be waited for.
+    /// A kick descriptor that cannot be watched.
     #[error("the kick of ring {index}: {error}")]
     Kick {
         /// The ring.
         index: usize,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

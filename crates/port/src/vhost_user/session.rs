@@ -1,7 +1,8 @@
-//! What a frontend has told about its device, and the queues that run by it.
+//! A device as its frontend configured it, and the queues that run on this configuration.
 //!
-//! A queue runs while everything it needs is there: features, memory, size, addresses, a kick, and enabled. Whatever
-//! changes one of these stops the queues it touches and starts them again; what a queue had done is in guest memory.
+//! A queue runs while it has everything it needs: features, memory, size, addresses, a kick, and being enabled. A
+//! message that changes one of these stops the queues concerned and starts them again; a queue's progress is in guest
+//! memory.
 
 use super::announcement::Announcement;
 use super::features::{self, Features};
@@ -18,44 +19,45 @@ use std::fs::File;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
-/// Numbers of a port's descriptors in its poller from here on are kicks.
+/// Kicks are numbered from here on among the port's descriptors.
 pub const FIRST_KICK: u32 = 16;
 
-/// The place of one queue's settings; queues come in pairs: what the guest receives, what it transmits.
+/// One queue's settings. Queues come in pairs: the guest's receive queue, then its transmit queue.
 #[derive(Default)]
 struct Vring {
     size: u16,
     /// Descriptor table, driver area, device area, in the frontend's addresses.
     addresses: Option<[u64; 3]>,
-    /// Where the dirty log has the device area, if writes to it are logged.
+    /// The device area's address in the dirty log, if writes to it are logged.
     log: Option<u64>,
-    /// Given, if only to say that there is none and the ring is to be polled.
+    /// SET_VRING_KICK was received, perhaps without a descriptor: the ring is then to be polled.
     kicked: bool,
     kick: Option<Notifier>,
     call: Option<Arc<Notifier>>,
     error: Option<Notifier>,
     enabled: bool,
-    /// Where GET_VRING_BASE found it, while it stands.
+    /// The index where the queue stopped, for GET_VRING_BASE.
     base: u16,
 }
 
-/// A device in service.
+/// A configured device.
 pub struct Session {
     watcher: Watcher,
-    taken: Option<Features>,
+    acknowledged: Option<Features>,
     protocol: VhostUserProtocolFeatures,
     status: u8,
     memory: GuestMemory,
-    /// Where the frontend looks for pages that were written, once it has moved a guest.
+    /// The dirty log, while the frontend migrates the guest.
     log: Option<Arc<DirtyLog>>,
-    /// Written to when the log changed.
+    /// Notifies the frontend that the log changed.
     log_call: Option<Notifier>,
-    /// The guest's, when it was moved here.
+    /// The announcement of a guest that migrated to this host.
     pub announcement: Announcement,
     vrings: Vec<Vring>,
-    /// The frontend's end for requests of ours; never used, but User-Mode Linux drops a device whose end is closed.
+    /// The frontend's socket for requests by the backend; never used, but User-Mode Linux drops a device that closes
+    /// it.
     _backend_requests: Option<File>,
-    /// Running queues, one place a pair.
+    /// Running queues, one entry for each pair.
     receive: Vec<Option<Receive>>,
     transmit: Vec<Option<Transmit>>,
     /// Why no queue may run any more.
@@ -63,12 +65,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A device with this many queue pairs, of which nothing is known yet.
+    /// A device with this many queue pairs, not configured yet.
     pub fn new(queues: u16, watcher: Watcher) -> Session {
         let pairs = usize::from(queues);
         Session {
             watcher,
-            taken: None,
+            acknowledged: None,
             protocol: VhostUserProtocolFeatures::empty(),
             status: 0,
             memory: GuestMemory::default(),
@@ -83,33 +85,33 @@ impl Session {
         }
     }
 
-    /// What it is offered.
+    /// The features offered to the frontend.
     fn offered(&self) -> Features {
         Features::offered(self.receive.len() as u16, self.protocol)
     }
 
-    /// What the guest's driver took.
+    /// The features that the guest's driver acknowledged.
     pub fn features(&self) -> Features {
-        self.taken.unwrap_or_default()
+        self.acknowledged.unwrap_or_default()
     }
 
-    /// The running queues, with the memory they lie in.
+    /// The running queues, and the memory they lie in.
     #[inline]
     pub fn queues(&mut self) -> (&mut [Option<Receive>], &mut [Option<Transmit>], &GuestMemory) {
         (&mut self.receive, &mut self.transmit, &self.memory)
     }
 
-    /// The running receive queues, to look at.
+    /// The running receive queues.
     pub fn receiving(&self) -> impl Iterator<Item = &Receive> {
         self.receive.iter().flatten()
     }
 
-    /// Whether a guest can receive.
+    /// Whether the guest can receive.
     pub fn up(&self) -> bool {
         self.receive.iter().any(Option::is_some)
     }
 
-    /// What the frontend did to memory that is in use, if it did.
+    /// Which shared file the frontend truncated while it was in use, if any.
     #[inline]
     pub fn torn(&self) -> Option<Violation> {
         if self.memory.torn() {
@@ -118,9 +120,9 @@ impl Session {
         self.log.as_ref().filter(|log| log.torn()).map(|_| Violation::TornLog)
     }
 
-    /// Tells the frontend that the log changed, if it did and the frontend wants to know.
+    /// Notifies the frontend that the log changed, if it did and the frontend asked for that.
     #[inline]
-    pub fn tell_of_log(&self) {
+    pub fn notify_log(&self) {
         if let Some(call) = &self.log_call
             && self.log.as_ref().is_some_and(|log| log.changed())
         {
@@ -133,7 +135,7 @@ impl Session {
         self.broken.as_deref()
     }
 
-    /// Stops all queues for good, and tells the frontend by its error descriptors.
+    /// Stops all queues for good, and notifies the frontend by its error descriptors.
     pub fn disable(&mut self, reason: String) {
         self.stop_all();
         self.announcement = Announcement::default();
@@ -141,13 +143,13 @@ impl Session {
         self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Notifier::notify);
     }
 
-    /// Carries out a message. The answer is the payload of a reply, where the request has one of its own.
+    /// Handles a message. Returns the payload of the reply, if the request has a reply of its own.
     ///
     /// # Errors
-    /// What is wrong with the message.
+    /// The reason why the message is rejected.
     pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, Rejection> {
-        if let Some(answer) = self.answer(&message)? {
-            return Ok(Some(answer));
+        if let Some(reply) = self.reply(&message)? {
+            return Ok(Some(reply));
         }
         let request = message.request;
         match request {
@@ -160,12 +162,12 @@ impl Session {
             _ => self.set_device(message)?,
         }
         self.start()?;
-        // With LOG_SHMFD it is answered; whoever reads the answer takes 0 for success.
+        // With LOG_SHMFD this has a reply; frontends that read it take 0 for success.
         Ok((request == Request::SET_LOG_BASE).then(|| long(0)))
     }
 
-    /// The answer to a question; none if the message is none.
-    fn answer(&mut self, message: &Message) -> Result<Option<Vec<u8>>, Rejection> {
+    /// The reply to a query; none if the message is not a query.
+    fn reply(&mut self, message: &Message) -> Result<Option<Vec<u8>>, Rejection> {
         Ok(Some(match message.request {
             Request::GET_FEATURES => long(self.offered().bits()),
             Request::GET_PROTOCOL_FEATURES => long(features::protocol().bits()),
@@ -176,25 +178,25 @@ impl Session {
                 let index = self.index(message.word(0)?.into())?;
                 self.stop(index);
                 let vring = &mut self.vrings[index];
-                // The protocol: the ring is stopped until it is kicked off anew.
+                // The protocol stops the ring until the next kick descriptor.
                 (vring.kicked, vring.kick) = (false, None);
-                let answer = [index as u32, vring.base.into()];
-                answer.iter().flat_map(|word| word.to_ne_bytes()).collect()
+                let reply = [index as u32, vring.base.into()];
+                reply.iter().flat_map(|word| word.to_ne_bytes()).collect()
             }
             _ => return Ok(None),
         }))
     }
 
-    /// A message about the device as a whole.
+    /// Handles a message about the device as a whole.
     fn set_device(&mut self, message: Message) -> Result<(), Rejection> {
         match message.request {
             Request::SET_OWNER | Request::SET_VRING_ENDIAN => {}
             Request::RESET_OWNER | Request::RESET_DEVICE => self.reset(),
             Request::SET_FEATURES => {
-                let taken = self.offered().acknowledge(message.long(0)?)?;
-                if self.taken != Some(taken) {
+                let acknowledged = self.offered().acknowledge(message.long(0)?)?;
+                if self.acknowledged != Some(acknowledged) {
                     self.stop_all();
-                    self.taken = Some(taken);
+                    self.acknowledged = Some(acknowledged);
                 }
             }
             Request::SET_PROTOCOL_FEATURES => {
@@ -214,7 +216,7 @@ impl Session {
         Ok(())
     }
 
-    /// A message about the guest's memory.
+    /// Handles a message about the guest's memory.
     fn set_memory(&mut self, message: &Message) -> Result<(), Rejection> {
         self.stop_all();
         match message.request {
@@ -233,7 +235,7 @@ impl Session {
                 if regions != files {
                     return Err(Rejection::Table { regions, files });
                 }
-                // Before the next one is mapped, so that there is one at a time.
+                // Unmapped before the new one is mapped, so that only one counts against the budget.
                 self.memory = GuestMemory::default();
                 for (index, file) in message.files.iter().enumerate() {
                     self.memory.add(region(message, 8 + 32 * index)?, file)?;
@@ -243,7 +245,7 @@ impl Session {
         Ok(())
     }
 
-    /// A message about the dirty log.
+    /// Handles a message about the dirty log.
     fn set_log(&mut self, mut message: Message) -> Result<(), Rejection> {
         let file = message.files.drain(..).next().ok_or(Rejection::NoDescriptor(message.request))?;
         if message.request == Request::SET_LOG_FD {
@@ -251,14 +253,14 @@ impl Session {
             return Ok(());
         }
         self.stop_all();
-        // Before the next one is mapped, so that there is one at a time.
+        // Unmapped before the new one is mapped, so that only one counts against the budget.
         self.log = None;
         let (offset, len) = (message.long(8)?, message.long(0)?);
         self.log = Some(Arc::new(DirtyLog::new(&file, offset, len)?));
         Ok(())
     }
 
-    /// A message about a ring.
+    /// Handles a message about a ring.
     fn set_ring(&mut self, message: &Message) -> Result<(), Rejection> {
         let index = self.index(message.word(0)?.into())?;
         match message.request {
@@ -284,13 +286,14 @@ impl Session {
                     self.stop(index);
                 }
             }
-            // SET_VRING_BASE: where the frontend believes the ring is; the truth is `used.idx`, as completion is in order.
+            // SET_VRING_BASE is the frontend's idea of the ring's index; `used.idx` is right, as completion is in
+            // order.
             _ => {}
         }
         Ok(())
     }
 
-    /// A message about what a ring's ends notify each other by.
+    /// Handles a message about a ring's kick, call or error descriptor.
     fn set_notifier(&mut self, message: Message) -> Result<(), Rejection> {
         let request = message.request;
         let (index, notifier) = self.notifier(message)?;
@@ -308,16 +311,16 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a request without a reply of its own is answered because the frontend asked for it.
+    /// Whether a request without a reply of its own is acknowledged because the frontend negotiated that.
     pub fn acknowledges(&self) -> bool {
         self.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK)
     }
 
-    /// A kick came in: forgets it. The work it announces is found in the ring.
+    /// Handles a kick by discarding it. The work it signals is found in the ring.
     pub fn kicked(&self, number: u32) {
         let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
         if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()) {
-            kick.forget();
+            kick.discard();
         }
     }
 
@@ -327,7 +330,7 @@ impl Session {
         index.ok_or(Rejection::NoRing(have))
     }
 
-    /// The ring that a kick, call or error descriptor is for, and the descriptor if there is one.
+    /// The ring that a kick, call or error descriptor belongs to, and the descriptor if there is one.
     fn notifier(&self, message: Message) -> Result<(usize, Option<Notifier>), Rejection> {
         /// VHOST_USER_VRING_NOFD_MASK
         const NO_FD: u64 = 1 << 8;
@@ -341,9 +344,9 @@ impl Session {
         Ok((index, Some(Notifier::new(&format!("{:?} for ring {index}", message.request), file)?)))
     }
 
-    /// Starts every queue that has all it needs and does not run.
+    /// Starts every queue that is fully configured and does not run.
     fn start(&mut self) -> Result<(), Rejection> {
-        let Some(features) = self.taken.filter(|_| self.broken.is_none()) else { return Ok(()) };
+        let Some(features) = self.acknowledged.filter(|_| self.broken.is_none()) else { return Ok(()) };
         for index in 0..self.vrings.len() {
             if let Some(layout) = self.startable(index, features) {
                 self.start_queue(index, features, layout)?;
@@ -352,22 +355,23 @@ impl Session {
         Ok(())
     }
 
-    /// Where a queue lies that has all it needs and does not run.
+    /// The layout of a queue that is fully configured and does not run.
     fn startable(&self, index: usize, features: Features) -> Option<Layout> {
         let vring = &self.vrings[index];
         let [descriptors, available, used] = vring.addresses?;
         let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-        let runs = if index.is_multiple_of(2) {
+        let running = if index.is_multiple_of(2) {
             self.receive[index / 2].is_some()
         } else {
             self.transmit[index / 2].is_some()
         };
-        // Memory comes and goes while rings stand (hot-plug); the one that holds this ring may not be there yet.
-        if !ready || runs || self.memory.user(used, 1).is_none() {
+        // Memory is added and removed while rings are configured (hot-plug); the region of this ring may not be mapped
+        // yet.
+        if !ready || running || self.memory.user(used, 1).is_none() {
             return None;
         }
         if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
-            // QEMU tells where the log is after it has told of rings.
+            // QEMU sends the log's address after the rings' addresses.
             return None;
         }
         let (event_idx, indirect) = (features.event_idx(), features.indirect());
@@ -386,12 +390,12 @@ impl Session {
         }
         let ring = Ring::new(layout, vring.call.clone(), used_log, &self.memory)?;
         if let Some(kick) = &vring.kick {
-            // Once for each kick, and once if the frontend closes its end.
+            // Reported once for each kick, and once if the frontend closes its end.
             let watched = self.watcher.watch(kick, FIRST_KICK + index as u32, Interest::Arrival);
             watched.map_err(|error| Rejection::Kick { index, error })?;
         }
-        // Whatever waits was perhaps announced by a kick that nobody heard, and so are calls that a backend owed
-        // when it ended.
+        // Waiting buffers may have been announced by a kick that was lost, and the last backend may have ended before a
+        // notification that it owed.
         ring.call();
         if index.is_multiple_of(2) {
             self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
@@ -401,7 +405,7 @@ impl Session {
         Ok(())
     }
 
-    /// Stops a queue if it runs: what it completed is published, and its kick no longer heard.
+    /// Stops a queue if it runs: publishes its completions and stops watching its kick.
     fn stop(&mut self, index: usize) {
         let ring = if index.is_multiple_of(2) {
             self.receive[index / 2].take().map(|queue| queue.ring)
@@ -423,17 +427,18 @@ impl Session {
         }
     }
 
-    /// Back to a device of which only the memory and the features are known (virtio 1.2, section 2.4).
+    /// Resets to a device with only memory and features configured (virtio 1.2, section 2.4).
     fn reset(&mut self) {
         self.stop_all();
         for vring in &mut self.vrings {
-            // QEMU (7.2) resets a device that it stops before it asks where the rings are, and says once where to tell errors.
+            // QEMU (7.2) resets a device that it stops before it reads the rings' indices, and sets the error
+            // descriptors only once.
             *vring = Vring { base: vring.base, error: vring.error.take(), ..Vring::default() };
         }
     }
 }
 
-/// A number of 64 bits, as a payload.
+/// A 64-bit number as a payload.
 fn long(value: u64) -> Vec<u8> {
     value.to_ne_bytes().to_vec()
 }

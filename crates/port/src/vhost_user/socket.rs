@@ -1,4 +1,4 @@
-//! The socket at which frontend and backend meet: one listens, the other connects.
+//! The socket between frontend and backend: one listens, the other connects.
 
 use super::access::Access;
 use crate::poller::Watcher;
@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a frontend that is not there is looked for.
+/// How often to try to connect to a frontend that does not listen yet.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// The socket's number in the port's poller.
@@ -22,13 +22,13 @@ const SOCKET: u32 = 0;
 enum Role {
     Listener(UnixListener),
     /// Connects each time the timer fires.
-    Caller(TimerFd),
+    Connector(TimerFd),
 }
 
-/// Sees that the directory a socket is to be in is there.
+/// Checks that the directory of a socket exists.
 ///
 /// # Errors
-/// A sentence that names the directory.
+/// Text that names the directory.
 pub fn directory_of(path: &Path) -> io::Result<()> {
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) if !parent.is_dir() => {
@@ -39,31 +39,31 @@ pub fn directory_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether nobody listens at a socket, and nobody will: only a refused connection proves that. It does not wait for who is slow to
-/// accept.
+/// Whether no process listens at a socket, nor will: only a refused connection proves that. Does not wait for a
+/// listener that is slow to accept.
 ///
 /// # Errors
-/// What the system says: it cannot be tried.
+/// The system's error: the connection could not be tried.
 pub fn is_left_behind(path: &Path) -> io::Result<bool> {
     match connect(path) {
         Err(Errno::ECONNREFUSED) => Ok(true),
-        // With a full queue there is somebody as well.
+        // A full queue has a listener as well.
         Ok(_) | Err(Errno::EAGAIN) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A listening socket, removed when dropped, or the place of one to connect to.
+/// A listening socket, removed when dropped, or the path of one to connect to.
 pub struct Socket {
     path: PathBuf,
     role: Role,
 }
 
 impl Socket {
-    /// Listens on `path`, for who has access. A socket that a dead process left there is replaced.
+    /// Listens on `path`, with this access control. Replaces a socket left by a dead process.
     ///
     /// # Errors
-    /// A sentence that names the path.
+    /// Text that names the path.
     pub fn listen(path: &Path, access: &Access) -> io::Result<Socket> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
         let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
@@ -74,7 +74,7 @@ impl Socket {
                     let why = format!("socket {} is in use by another process; end it or name another", path.display());
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
                 }
-                // It went in the meantime.
+                // It was removed in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(at(error)),
             }
@@ -85,8 +85,8 @@ impl Socket {
         bind(listener.as_raw_fd(), &address).map_err(|error| at(error.into()))?;
         // From here on it is ours to remove.
         let socket = Socket { path: path.to_owned(), role: Role::Listener(listener.into()) };
-        access.give(path).map_err(|error| {
-            let what = format!("cannot be given its owner, group or mode: {error}");
+        access.apply(path).map_err(|error| {
+            let what = format!("cannot set its owner, group or mode: {error}");
             at(io::Error::new(error.kind(), what))
         })?;
         if let Role::Listener(listener) = &socket.role {
@@ -95,47 +95,47 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Will connect to `path` whenever somebody listens there.
+    /// Connects to `path` as soon as there is a listener.
     ///
     /// # Errors
-    /// What the system says of a timer.
+    /// The system's error for the timer.
     pub fn connect(path: &Path) -> io::Result<Socket> {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
-        Ok(Socket { path: path.to_owned(), role: Role::Caller(timer) })
+        Ok(Socket { path: path.to_owned(), role: Role::Connector(timer) })
     }
 
-    /// A frontend, if one is there now.
+    /// Accepts a frontend, or connects to one, if there is one now.
     pub fn accept(&self) -> Option<UnixStream> {
         match &self.role {
             Role::Listener(listener) => listener.accept().ok().map(|(stream, _)| stream),
-            Role::Caller(_) => connect(&self.path).ok(),
+            Role::Connector(_) => connect(&self.path).ok(),
         }
     }
 
     /// Handles the socket's own event.
     pub fn event(&self) {
-        if let Role::Caller(timer) = &self.role {
-            // It fired, or it did not: then the next try only comes sooner.
+        if let Role::Connector(timer) = &self.role {
+            // The timer fired or it did not: in that case the next attempt only comes sooner.
             let _ = timer.wait();
         }
     }
 
-    /// Stops waiting: there is a frontend. Others wait in the socket's own queue.
+    /// Stops watching, as a frontend is connected. Others wait in the socket's own queue.
     pub fn pause(&self, watcher: &Watcher) {
         match &self.role {
             Role::Listener(listener) => watcher.remove(listener),
-            Role::Caller(timer) => watcher.remove(timer),
+            Role::Connector(timer) => watcher.remove(timer),
         }
     }
 
-    /// Waits for a frontend.
+    /// Watches for a frontend.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn wait(&self, watcher: &Watcher) -> io::Result<()> {
         match &self.role {
             Role::Listener(listener) => watcher.add(listener, SOCKET),
-            Role::Caller(timer) => {
+            Role::Connector(timer) => {
                 timer.set(Expiration::Interval(TimeSpec::from_duration(RETRY)), TimerSetTimeFlags::empty())?;
                 watcher.add(timer, SOCKET)
             }
@@ -146,13 +146,13 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if matches!(self.role, Role::Listener(_)) {
-            // Whoever removed it before did what was to be done.
+            // It may have been removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Connects without waiting: who does not accept now is asked again later.
+/// Connects without blocking: a full queue is an error, and the connection is tried again later.
 fn connect(path: &Path) -> nix::Result<UnixStream> {
     let socket = stream_socket()?;
     nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;

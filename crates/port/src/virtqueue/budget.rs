@@ -1,77 +1,77 @@
-//! How much of this process's address space frontends may have mapped. What they share may be a sparse file of any size, and a
-//! process without address space cannot map a neighbour's memory, nor its own.
+//! Bounds how much of this process's address space frontends may map. They may share sparse files of any size, and a
+//! process that runs out of address space can map neither a neighbour's memory nor its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Bytes mapped for a guest's memory at most, counted from the first byte of each file.
+/// The most bytes mapped for a guest's memory, counted from the first byte of each file.
 pub const GUEST_MOST: u64 = 1 << 40;
 
-/// For its dirty log, counted so too: a bit for each page below 32 TiB.
+/// The most bytes mapped for its dirty log, counted likewise: one bit for each page below 32 TiB.
 pub const LOG_MOST: u64 = 1 << 30;
 
-/// What each guest may have mapped of its memory whatever others have, beside its log: 32 TiB for a thousand.
+/// What each guest may map of its memory whatever the others map, besides its log: 32 TiB for a thousand guests.
 const OWN: u64 = 32 << 30;
 
-/// What all guests together may have beyond their own: half of what a process has on x86-64 (47 bits,
+/// What all guests together may map beyond that: half of the address space of a process on x86-64 (47 bits,
 /// `Documentation/arch/x86/x86_64/mm.rst`).
 pub static ALL: Budget = Budget::of(64 << 40);
 
-/// There is not so much left of a budget. The end of a sentence.
+/// The budget is used up. Displayed as the end of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("beyond {own} GiB for each, {used} GiB are mapped for all guests already, and {most} GiB is the most", own = OWN >> 30)]
 pub struct Exhausted {
-    /// GiB that are mapped beyond guests' own.
+    /// GiB mapped beyond each guest's own share.
     used: u64,
-    /// GiB of the budget.
+    /// GiB in the budget.
     most: u64,
 }
 
-/// Bytes that may be mapped, and how many are.
+/// The bytes that may be mapped, and how many are.
 pub struct Budget {
     most: u64,
     used: AtomicU64,
 }
 
 impl Budget {
-    /// Nothing of it is used yet.
+    /// A budget of `most` bytes, all unused.
     pub const fn of(most: u64) -> Budget {
         Budget { most, used: AtomicU64::new(0) }
     }
 
-    /// Lets a guest that has `held` bytes mapped have more, until that is dropped. Only what goes beyond its own is taken from
-    /// the budget.
+    /// Reserves `bytes` for a guest that has `held` bytes mapped, until the reservation is dropped. Only what exceeds
+    /// the guest's own share comes out of the budget.
     ///
     /// # Errors
-    /// There is not so much left.
-    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Part, Exhausted> {
+    /// Too little is left.
+    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Reservation, Exhausted> {
         let beyond = bytes.saturating_sub(OWN.saturating_sub(held));
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(beyond).filter(|sum| *sum <= self.most)
         });
         match taken {
-            Ok(_) => Ok(Part { budget: self, bytes, beyond }),
+            Ok(_) => Ok(Reservation { budget: self, bytes, beyond }),
             Err(used) => Err(Exhausted { used: used >> 30, most: self.most >> 30 }),
         }
     }
 }
 
-/// A part of a budget, given back when dropped.
-pub struct Part {
+/// A reservation from a budget, returned when dropped.
+pub struct Reservation {
     budget: &'static Budget,
     bytes: u64,
-    /// What of it was taken from the budget.
+    /// The bytes taken from the budget.
     beyond: u64,
 }
 
-impl Part {
-    /// How much it is.
+impl Reservation {
+    /// The bytes reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Part {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.beyond, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_taken_and_given_back() {
+    fn reservations_are_returned_when_dropped() {
         static BUDGET: Budget = Budget::of(100 << 30);
         let first = BUDGET.take(60 << 30, OWN).unwrap();
         let refused = BUDGET.take((40 << 30) + 1, OWN).err().unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_guests_own_is_never_refused() {
+    fn a_guests_own_share_is_never_refused() {
         static BUDGET: Budget = Budget::of(1 << 40);
         let _all = BUDGET.take(1 << 40, OWN).unwrap();
         let own = BUDGET.take(20 << 30, 0).unwrap();

@@ -1,4 +1,4 @@
-//! The walk along a chain of descriptors, through an indirect table if it leads there (virtio 1.2, section 2.7.5).
+//! Walks a chain of descriptors, and the indirect table it may lead to (virtio 1.2, section 2.7.5).
 
 use super::layout::MAX_SIZE;
 use super::memory::GuestMemory;
@@ -13,7 +13,7 @@ pub(super) const WRITE: u16 = 2;
 /// VRING_DESC_F_INDIRECT
 pub(super) const INDIRECT: u16 = 4;
 
-/// Who may touch a chain's buffers: the guest transmits into our hands, or lends us room to write.
+/// Which way a chain's buffers are used: read by the device, or written by it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads (transmit queue).
@@ -22,14 +22,14 @@ pub enum Direction {
     Write,
 }
 
-/// Walks the chain of a table from `head` on and gives each buffer's place to `buffer`, which answers whether it wants more. Tables in
-/// descriptors are followed if `indirect` was negotiated.
+/// Walks the chain of `table` from `head` on and passes each buffer's place to `buffer`, which may end the walk by an
+/// error. Indirect tables are followed if `indirect` was negotiated.
 ///
-/// Every descriptor is read once. A buffer that crosses from one memory region into the next comes in pieces. None is without
-/// bytes, so who bounds the pieces that it takes bounds the descriptors that are walked.
+/// Every descriptor is read once. A buffer that crosses from one memory region into the next is passed as several
+/// segments. None is empty, so a bound on segments is a bound on the descriptors walked.
 ///
 /// # Errors
-/// What the chain breaks, or what `buffer` says.
+/// The rule that the chain breaks, or the error of `buffer`.
 #[inline]
 pub fn walk<A: Words>(
     mut table: Table<A>,
@@ -41,8 +41,8 @@ pub fn walk<A: Words>(
 ) -> Result<(), Violation> {
     let mut inside = false;
     let mut index = table.find(head)?;
-    // A chain is never longer than its table, so this also ends chains that run in circles.
-    let mut left = table.last;
+    // A chain is never longer than its table, so this also ends circular chains.
+    let mut remaining = table.last;
     loop {
         // SAFETY: `index` was found in the table.
         let Descriptor { address, len, flags, next } = unsafe { table.read(index) };
@@ -58,28 +58,28 @@ pub fn walk<A: Words>(
                 Some((start, whole)) if whole == len => unsafe { Table::over(start, len / 16 - 1) },
                 _ => return Err(Violation::Buffer { address, len }),
             };
-            (inside, index, left) = (true, 0, len / 16 - 1);
+            (inside, index, remaining) = (true, 0, len / 16 - 1);
             continue;
         }
         if (flags & WRITE != 0) != (direction == Direction::Write) {
             return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
         }
-        pieces(address, len, memory, &mut buffer)?;
+        segments(address, len, memory, &mut buffer)?;
         if flags & NEXT == 0 {
             return Ok(());
         }
-        // Here, so that it costs nothing where a frame is in one piece.
+        // Checked here, so that it costs nothing where a frame has one descriptor.
         index = table.find(next)?;
-        if left == 0 {
+        if remaining == 0 {
             return Err(Violation::EndlessChain);
         }
-        left -= 1;
+        remaining -= 1;
     }
 }
 
-/// Gives a buffer's pieces, one for each region that it lies in.
+/// Passes a buffer's segments to `buffer`, one for each region that it lies in.
 #[inline(always)]
-fn pieces(
+fn segments(
     address: u64,
     len: u32,
     memory: &GuestMemory,

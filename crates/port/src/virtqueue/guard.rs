@@ -1,8 +1,8 @@
-//! A frontend may truncate the file behind its guest's memory; touching the missing pages then raises SIGBUS, which would
-//! end the backend and with it every neighbour's network.
+//! Catches SIGBUS on guest memory. A frontend may truncate the file behind its guest's memory; touching the missing
+//! pages then raises SIGBUS, which would end the backend and with it every neighbour's network.
 //!
-//! So mapped ranges stand in a table, and the signal's handler puts empty pages where a range broke and marks it torn.
-//! The port notices and disables itself. A fault anywhere else takes its usual course.
+//! So mapped ranges are kept in a table. The signal handler replaces a broken range with empty pages and marks it torn,
+//! and the port that owns it disables itself. A fault at any other address is handled as before.
 
 mod bounds;
 
@@ -11,37 +11,37 @@ use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Ranges of a part of the table. It grows by such parts, so that no guest has places that another wants; what each may have
-/// mapped is bounded where it is mapped.
-const PART: usize = 32;
+/// Ranges in a chunk of the table. The table grows by chunks, so guests do not compete for entries; how much each may
+/// map is bounded elsewhere.
+const CHUNK: usize = 32;
 
-/// A mapped range, if it has an owner.
+/// A mapped range, or a free entry.
 #[derive(Default)]
 struct Range {
     bounds: Bounds,
     torn: AtomicBool,
 }
 
-/// A part of the table, and the next one once there is one. None is ever freed: a signal's handler may be in it.
+/// A chunk of the table, and the next chunk if there is one. None is ever freed: a signal handler may be reading it.
 #[derive(Default)]
-struct Part {
-    ranges: [Range; PART],
-    next: OnceLock<Box<Part>>,
+struct Chunk {
+    ranges: [Range; CHUNK],
+    next: OnceLock<Box<Chunk>>,
 }
 
-static TABLE: OnceLock<Box<Part>> = OnceLock::new();
-/// Entries without an owner. The handler does not look here.
+static TABLE: OnceLock<Box<Chunk>> = OnceLock::new();
+/// Free entries. The handler does not look here.
 static FREE: Mutex<Vec<&'static Range>> = Mutex::new(Vec::new());
-/// The handler that was there before.
+/// The handler that was installed before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-fn parts() -> impl Iterator<Item = &'static Part> {
-    successors(TABLE.get(), |part| part.next.get()).map(|part| &**part)
+fn chunks() -> impl Iterator<Item = &'static Chunk> {
+    successors(TABLE.get(), |chunk| chunk.next.get()).map(|chunk| &**chunk)
 }
 
-/// The entry whose range has an address, with the range.
+/// The entry whose range contains an address, with the range.
 fn find(address: usize) -> Option<(&'static Range, usize, usize)> {
-    parts().flat_map(|part| &part.ranges).find_map(|range| {
+    chunks().flat_map(|chunk| &chunk.ranges).find_map(|range| {
         let (start, len) = range.bounds.get()?;
         (address.wrapping_sub(start) < len).then_some((range, start, len))
     })
@@ -59,7 +59,7 @@ impl Guard {
         }
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         let range = free.pop().unwrap_or_else(|| {
-            let end = parts().last().map_or(&TABLE, |part| &part.next);
+            let end = chunks().last().map_or(&TABLE, |chunk| &chunk.next);
             let [first, others @ ..] = &end.get_or_init(Box::default).ranges;
             free.extend(others);
             first
@@ -70,7 +70,7 @@ impl Guard {
         Guard(range)
     }
 
-    /// Whether pages of the range went away.
+    /// Whether pages of the range are gone.
     #[inline]
     pub fn torn(&self) -> bool {
         self.0.torn.load(Ordering::Relaxed)
@@ -84,10 +84,10 @@ impl Drop for Guard {
     }
 }
 
-/// Answers what was done on the signal before: Rust's own report of a stack that overflows, or whatever a program set.
+/// Installs the handler and returns the one before: Rust's own report of a stack overflow, or one that a program set.
 fn install() -> libc::sigaction {
-    // SAFETY: the handler only uses async-signal-safe calls and atomics, and has the signature SA_SIGINFO asks for. It runs on the
-    // stack that Rust gives each thread for signals.
+    // SAFETY: the handler only uses async-signal-safe calls and atomics, and has the signature that SA_SIGINFO
+    // requires. It runs on the stack that Rust gives each thread for signals.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -103,9 +103,9 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
     let address = unsafe { (*info).si_addr() } as usize;
     if let Some((range, start, len)) = find(address) {
         range.torn.store(true, Ordering::Relaxed);
-        // SAFETY: the range is a mapping of a guest's memory that its owner still holds (it frees the entry before it
-        // unmaps, and only the thread that owns it touches it, which is this one); empty pages take its place, and every
-        // pointer into it stays readable and writable.
+        // SAFETY: the range is a mapping of a guest's memory that its owner still holds: the owner frees the entry
+        // before it unmaps, and only the thread that owns it, this one, touches it. Empty pages take its place, so
+        // every pointer into it stays readable and writable.
         let replaced = unsafe {
             libc::mmap(
                 start as *mut libc::c_void,
@@ -119,9 +119,10 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
         if replaced != libc::MAP_FAILED {
             return;
         }
-        // No memory for the table of pages, say: to return would be to fault for ever.
+        // This fails, for example, without memory for page tables: returning would fault for ever.
     }
-    // SAFETY: what was there before takes over, or the default action while it is not known; the instruction faults again.
+    // SAFETY: restores the previous handler, or the default action if it is not known yet; the instruction then faults
+    // again.
     unsafe {
         match BEFORE.get() {
             Some(before) => _ = libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()),
@@ -135,8 +136,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_place_for_everyone_and_it_is_found() {
-        // Addresses that nobody has mapped.
+    fn the_table_grows_and_entries_are_found_and_reused() {
+        // Addresses that are not mapped.
         const FAR: usize = 1 << 60;
         let guards: Vec<Guard> = (0..10_000).map(|at| Guard::over(FAR + at * 0x2000, 0x1000)).collect();
         for at in [0, 63, 64, 9_999] {
@@ -146,11 +147,11 @@ mod tests {
             assert!(guards[at].torn());
             assert!(find(FAR + at * 0x2000 + 0x1000).is_none());
         }
-        let parts_then = parts().count();
+        let chunks_then = chunks().count();
         drop(guards);
         assert!(find(FAR).is_none());
         let again: Vec<Guard> = (0..10_000).map(|at| Guard::over(FAR + at * 0x2000, 0x1000)).collect();
         assert!(again.iter().all(|guard| !guard.torn()));
-        assert!(parts().count() <= parts_then + 2, "places are used again");
+        assert!(chunks().count() <= chunks_then + 2, "entries are reused");
     }
 }

@@ -1,6 +1,6 @@
-//! Where a queue lies and what was negotiated for it: the same of every layout.
+//! Where a queue lies and what was negotiated for it, in any layout.
 
-/// Entries of a queue at most (virtio 1.2, sections 2.7 and 2.8.10.1).
+/// The most entries in a queue (virtio 1.2, sections 2.7 and 2.8.10.1).
 pub const MAX_SIZE: u16 = 32768;
 
 /// Where a queue lies, in the frontend's addresses, and what was negotiated.

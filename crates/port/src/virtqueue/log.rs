@@ -1,8 +1,9 @@
-//! The dirty log: a bit for each page of a guest's memory, from address 0 on, set by us when we wrote to the page and
-//! cleared by the frontend when it copies it to where the guest moves (QEMU, docs/interop/vhost-user.rst, "Migration").
+//! The dirty log: a bit for each page of a guest's memory, from address 0 on. We set it when we write to the page; the
+//! frontend clears it when it copies the page to the guest's destination (QEMU, docs/interop/vhost-user.rst,
+//! "Migration").
 //!
-//! A page is marked after it was written, and always, though its bit may be set: the frontend may be about to clear it and
-//! to copy the page as it was before.
+//! A page is marked after it was written, even if its bit is set already: the frontend may be about to clear it and
+//! copy the page's old contents.
 
 use super::budget::LOG_MOST;
 use super::shared::{ShareError, Shared};
@@ -17,31 +18,31 @@ const PAGE: u64 = 4096;
 /// A log that cannot be used.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// One that cannot be mapped.
+    /// It cannot be mapped.
     #[error("dirty log of {len} bytes at {offset} in its file: {why}")]
     Share {
         /// Bytes.
         len: u64,
-        /// Where it is in its file.
+        /// Offset in its file.
         offset: u64,
-        /// Why.
+        /// The reason.
         why: ShareError,
     },
-    /// One that has no bits for all that is to be logged.
+    /// It has too few bits for what is to be logged.
     #[error("the dirty log has {len} bytes and {what} ends at {end:#x}: it must have {needed} at least")]
     Short {
         /// Bytes.
         len: u64,
         /// What is to be logged.
         what: &'static str,
-        /// Where that ends.
+        /// The end address of that.
         end: u64,
-        /// Bytes that it takes.
+        /// Bytes needed.
         needed: u64,
     },
 }
 
-/// A frontend's log, mapped.
+/// A frontend's dirty log, mapped.
 pub struct DirtyLog {
     bits: Shared,
     /// Bytes of it: eight pages each.
@@ -50,17 +51,17 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// The log of `len` bytes at `offset` in a file. Any offset is right: bits are set byte by byte.
+    /// Maps the log of `len` bytes at `offset` in a file. The offset needs no alignment: bits are set byte by byte.
     ///
     /// # Errors
-    /// It is empty or impossible, the file is too short for it, or what `mmap` says.
+    /// It is empty or impossible, the file is too short for it, or `mmap` failed.
     pub fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
         let bits = Shared::map(file, offset, len, 0, LOG_MOST);
         let bits = bits.map_err(|why| LogError::Share { len, offset, why })?;
         Ok(DirtyLog { bits, len, changed: AtomicBool::new(false) })
     }
 
-    /// Sees that it has a bit for everything below the address `end`, which `what` ends at.
+    /// Checks that it has a bit for every page below the address `end`, which is the end of `what`.
     ///
     /// # Errors
     /// It is too short.
@@ -72,7 +73,7 @@ impl DirtyLog {
         Err(LogError::Short { len: self.len, what, end, needed })
     }
 
-    /// Marks the pages of `len` bytes at a guest's address, which were written.
+    /// Marks the pages of `len` bytes at a guest's address, after they were written.
     pub fn mark(&self, address: u64, len: u64) {
         if len == 0 {
             return;
@@ -81,37 +82,37 @@ impl DirtyLog {
             if page / 8 >= self.len {
                 return;
             }
-            // SAFETY: the byte is inside the mapping; others access it too, with operations of this kind.
+            // SAFETY: the byte is inside the mapping; other accesses to it are atomic too.
             let byte = unsafe { AtomicU8::from_ptr(self.bits.start().add((page / 8) as usize)) };
-            // Release: who finds the bit finds the page as it was written.
+            // Release: a reader that sees the bit sees the page as it was written.
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anything was marked since this was asked last.
+    /// Whether anything was marked since the last call.
     pub fn changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the frontend took it away under us (truncated its file).
+    /// Whether the frontend truncated the file.
     #[inline]
     pub fn torn(&self) -> bool {
         self.bits.torn()
     }
 }
 
-/// Where the writes to a used ring are logged: at addresses from `start` on, which need not be where the ring is.
+/// Logs writes to a used ring, at addresses from `start` on, which may differ from the ring's own.
 pub struct UsedLog {
     log: Arc<DirtyLog>,
     start: u64,
 }
 
 impl UsedLog {
-    /// The used ring's first byte is logged at `start`, its last of `len` as far behind.
+    /// Logs the used ring's first byte at `start`, and the other `len - 1` bytes after it.
     ///
     /// # Errors
-    /// The log ends before that.
+    /// The log is too short.
     pub fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, LogError> {
         log.covers(start.saturating_add(len), "a used ring")?;
         Ok(UsedLog { log, start })

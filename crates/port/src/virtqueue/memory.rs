@@ -1,7 +1,7 @@
-//! A guest's memory as its frontend shares it: mapped files, and the way from a guest's address to bytes.
+//! A guest's memory as its frontend shares it: mapped files, and the translation of a guest's addresses.
 //!
-//! Everything in it may change at any moment. So it is only reached through raw pointers that were checked against a
-//! region, never as a Rust slice, and each thing that a decision rests on is read once.
+//! All of it may change at any moment. So it is accessed only through raw pointers that were checked against a region,
+//! never as a Rust slice, and every value that a decision rests on is read once.
 
 use super::budget::GUEST_MOST;
 use super::log::DirtyLog;
@@ -9,10 +9,10 @@ use super::shared::{ShareError, Shared};
 use std::fs::File;
 use thiserror::Error;
 
-/// Regions of one guest at most: what virtio-user and QEMU use, with room for hot-plug.
+/// The most regions of one guest: what virtio-user and QEMU use, with room for hot-plug.
 pub const MAX_REGIONS: usize = 32;
 
-/// One piece of guest memory, as vhost-user describes it.
+/// A region of guest memory, as vhost-user describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The guest's physical address of the first byte.
@@ -21,7 +21,7 @@ pub struct Region {
     pub len: u64,
     /// The frontend's own address of the first byte.
     pub user: u64,
-    /// Where the first byte is in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
 }
 
@@ -33,20 +33,20 @@ pub struct RegionError {
     guest: u64,
     /// Bytes.
     len: u64,
-    /// Why.
-    why: Why,
+    /// The reason.
+    why: Reason,
 }
 
 /// What is wrong with a region.
 #[derive(Debug, Error)]
-enum Why {
-    /// One too many.
+enum Reason {
+    /// There are too many.
     #[error("there are {MAX_REGIONS} regions already, which is the most")]
     Full,
-    /// One that has addresses of another.
+    /// It overlaps another.
     #[error("it overlaps another region")]
     Overlap,
-    /// One whose bytes cannot be had.
+    /// It cannot be mapped.
     #[error(transparent)]
     Share(#[from] ShareError),
 }
@@ -66,7 +66,7 @@ impl GuestMemory {
     /// Maps one more region.
     ///
     /// # Errors
-    /// Too many regions, an impossible or overlapping one, a file too short for it, or what `mmap` says.
+    /// Too many regions, an impossible or overlapping one, a file too short for it, or `mmap` failed.
     pub fn add(&mut self, region: Region, file: &File) -> Result<(), RegionError> {
         let bytes = self.map(region, file);
         let bytes = bytes.map_err(|why| RegionError { guest: region.guest, len: region.len, why })?;
@@ -74,10 +74,10 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Maps the bytes of a region that can be added.
-    fn map(&self, region: Region, file: &File) -> Result<Shared, Why> {
+    /// Maps the bytes of a region if it may be added.
+    fn map(&self, region: Region, file: &File) -> Result<Shared, Reason> {
         if self.mappings.len() == MAX_REGIONS {
-            return Err(Why::Full);
+            return Err(Reason::Full);
         }
         let ends = [region.guest, region.user].map(|start| start.checked_add(region.len));
         let [Some(_), Some(_)] = ends else { return Err(ShareError::Range.into()) };
@@ -86,13 +86,13 @@ impl GuestMemory {
             !apart(region.guest, other.region.guest)
         };
         if self.mappings.iter().any(overlaps) {
-            return Err(Why::Overlap);
+            return Err(Reason::Overlap);
         }
         let held = self.mappings.iter().map(|other| other.bytes.mapped()).sum();
         Ok(Shared::map(file, region.offset, region.len, held, GUEST_MOST)?)
     }
 
-    /// Has memory of no file at these addresses, and answers where it is.
+    /// Adds anonymous memory at these addresses and returns where it is mapped.
     #[cfg(test)]
     pub fn add_anonymous(&mut self, region: Region) -> *mut u8 {
         let bytes = Shared::anonymous(region.len as usize);
@@ -109,13 +109,13 @@ impl GuestMemory {
         self.mappings.len() < before
     }
 
-    /// Whether the frontend took memory away under us (truncated its file); what is read since is zeros.
+    /// Whether the frontend truncated a file of the memory. Reads return zeros from then on.
     #[inline]
     pub fn torn(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.bytes.torn())
     }
 
-    /// Where a guest's physical address is, and how many of the `len` bytes wanted lie there in one piece.
+    /// Where a guest's physical address is mapped, and how many of the `len` bytes lie there contiguously.
     ///
     /// `None` if the address is in no region. The pointer is valid for that many bytes while `self` is borrowed.
     #[inline]
@@ -131,7 +131,7 @@ impl GuestMemory {
         None
     }
 
-    /// Where `len` bytes at an address of the frontend's are, if one region holds them all.
+    /// Where `len` bytes at a frontend's address are mapped, if one region holds them all.
     pub fn user(&self, address: u64, len: u64) -> Option<*mut u8> {
         self.mappings.iter().find_map(|mapping| {
             let offset = address.wrapping_sub(mapping.region.user);
@@ -141,12 +141,12 @@ impl GuestMemory {
         })
     }
 
-    /// The first of the guest's addresses that is behind all regions.
+    /// The first guest address after all regions.
     pub fn end(&self) -> u64 {
         self.mappings.iter().map(|mapping| mapping.region.guest + mapping.region.len).max().unwrap_or(0)
     }
 
-    /// Marks `len` bytes at a pointer that [`GuestMemory::guest`] gave, which were written.
+    /// Marks `len` bytes at a pointer that [`GuestMemory::guest`] returned, after they were written.
     pub fn mark(&self, log: &DirtyLog, start: *const u8, len: u32) {
         for mapping in &self.mappings {
             let offset = (start as u64).wrapping_sub(mapping.bytes.start() as u64);

@@ -1,15 +1,15 @@
 //! Virtqueues: guest memory, the ring itself, and a burst of frames out of one or into one.
 //!
-//! A [`Ring`] is put together of parts that know nothing of each other's affairs: `split` is the layout, the only file that knows where
-//! in memory something is and how it is read; `chain` follows descriptors; `notification` is who wishes to be told; `moderation` is how
-//! soon. Another layout (packed, virtio 1.2, section 2.8) is a sibling of `split`, and has to offer what the others ask of
-//! [`Split`](split::Split):
+//! A [`Ring`] has independent parts: `split` is the layout, the only file that knows where in memory each field is and
+//! how it is read; `chain` follows descriptors; `notification` decides whether to notify the driver; `moderation`
+//! decides how soon. Another layout (packed, virtio 1.2, section 2.8) would be a sibling of `split`, with the methods
+//! that the others use of [`Split`](split::Split):
 //!
-//! - to `ring`: entries that are `available`, the `head` of each, `complete` and `take_back` in order, `publish`, and the `next` entry,
-//!   from which a restarted backend goes on;
-//! - to `chain`: descriptors one after the other, each read once (`Table`, `Descriptor`);
-//! - to `notification`: what the driver wishes (`used_event`, `interrupts`), how far it is (`driver_index`), and where it is told what we
-//!   wish (`set_available_event`, `set_kicks`).
+//! - for `ring`: the number of entries that are `available`, the `head` of each, `complete` and `take_back` in order,
+//!   `publish`, and the `next` entry, from which a restarted backend resumes;
+//! - for `chain`: descriptors, each read once (`Table`, `Descriptor`);
+//! - for `notification`: what the driver asked for (`used_event`, `interrupts`), its index (`driver_index`), and what
+//!   we ask of it (`set_available_event`, `set_kicks`).
 
 mod budget;
 mod chain;

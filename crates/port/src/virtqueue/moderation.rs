@@ -1,55 +1,55 @@
-//! How often a driver is called. A call interrupts the guest, the dearest thing that happens to it, so one that can wait waits for
-//! others: network cards moderate their interrupts in the same way.
+//! Notification moderation: how often a driver is notified. A notification interrupts the guest, which costs more than
+//! anything else here, so one that is not urgent waits for others, as with the interrupt moderation of network cards.
 
 use fairlane_core::time::Nanos;
 
-/// A call that is not urgent comes no sooner than this after the last. With one a large frame, TCP between two User-Mode Linux guests
-/// was a fifth slower than with 200 us.
-const HOLD: Nanos = Nanos::from_micros(200);
+/// The least time between notifications that are not urgent. With one for each large frame, TCP between two User-Mode
+/// Linux guests was a fifth slower than with 200 us.
+const NOTIFICATION_INTERVAL: Nanos = Nanos::from_micros(200);
 
-/// So many bytes within [`HOLD`] are a bulk flow (0.65 Gbit/s), whose frames can wait for each other. Requests and answers are
-/// less, and urgent.
+/// This many bytes within [`NOTIFICATION_INTERVAL`] are a bulk flow (0.65 Gbit/s), whose frames can wait for each
+/// other. Requests and responses are fewer bytes, and urgent.
 const BULK: u64 = 16 << 10;
 
-/// When a queue's driver is called.
+/// The moderation of one queue's notifications.
 #[derive(Default)]
 pub struct Moderation {
-    /// Until when a call that can wait waits: [`HOLD`] after the last one.
+    /// When the next notification that is not urgent may be sent: [`NOTIFICATION_INTERVAL`] after the last one.
     pub(super) quiet_until: Nanos,
 }
 
 impl Moderation {
-    /// Answers until when a call is to wait. None if it is to be made now, and is then the last one.
+    /// Returns until when to delay a notification. None if it is to be sent now; it then counts as sent.
     #[inline]
-    pub fn hold(&mut self, now: Nanos, urgent: bool) -> Option<Nanos> {
+    pub fn delay(&mut self, now: Nanos, urgent: bool) -> Option<Nanos> {
         if now < self.quiet_until && !urgent {
             return Some(self.quiet_until);
         }
-        self.quiet_until = now + HOLD;
+        self.quiet_until = now + NOTIFICATION_INTERVAL;
         None
     }
 }
 
-/// How much passes.
+/// Measures how many bytes a queue carries.
 #[derive(Default)]
 pub struct Volume {
-    /// Since when `bytes` counts, and how many there were in as long before.
+    /// Since when `bytes` counts, and the count of the interval before.
     since: Nanos,
     bytes: u64,
     bytes_before: u64,
 }
 
 impl Volume {
-    /// So many bytes more.
+    /// Counts `bytes` more.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Whether it is so much that calls can wait.
+    /// Whether the queue carries a bulk flow, so that notifications can wait.
     #[inline]
     pub fn is_bulk(&mut self, now: Nanos) -> bool {
-        if now.since(self.since) >= HOLD {
+        if now.since(self.since) >= NOTIFICATION_INTERVAL {
             (self.since, self.bytes_before, self.bytes) = (now, self.bytes, 0);
         }
         self.bytes.max(self.bytes_before) >= BULK

@@ -1,5 +1,5 @@
-//! Guests on threads of their own, honest and not, while their rings are served: for tools that look for races (`make race`), and as
-//! a test of what arrives.
+//! Well-behaved and hostile guests on threads of their own, while their rings are served: for race detectors (`make
+//! race`), and as a test of what arrives.
 
 use super::layout::Layout;
 use super::memory::{GuestMemory, Region};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 const SIZE: u16 = 8;
 const ALL: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
-/// The guest's address of its memory, and where in it things are. Tables of indirect descriptors are made of words and buffers of bytes,
-/// and neither is ever taken for the other: a mixture is nothing that a tool could judge.
+/// The guest's memory, by guest addresses. Tables of indirect descriptors are accessed as words and buffers as bytes,
+/// and the two never overlap: a race detector could not judge a mixture.
 const GUEST: u64 = 0x10000;
 const AVAILABLE: u64 = 0x400;
 const USED: u64 = 0x800;
@@ -30,7 +30,7 @@ const END: u64 = 0x4000;
 const WRITE: u64 = 2 << 32;
 const INDIRECT: u64 = 4 << 32;
 
-/// Bytes of an honest frame, and of the header before it.
+/// Bytes of a well-behaved frame, and of the header before it.
 const FRAME: u64 = 200;
 const HEADER: u64 = 12;
 
@@ -42,7 +42,7 @@ struct Guest(*mut u8);
 unsafe impl Send for Guest {}
 
 impl Guest {
-    /// One with memory of its own, and what serves it.
+    /// A guest with memory of its own, and the device's view of it.
     fn new() -> (Guest, GuestMemory) {
         let mut memory = GuestMemory::default();
         let start = memory.add_anonymous(Region { guest: GUEST, len: END, user: GUEST, offset: 0 });
@@ -80,14 +80,14 @@ impl Guest {
         self.half(USED + 2).load(Ordering::Acquire)
     }
 
-    /// Makes the chain of the descriptor that the number falls to available.
+    /// Makes the chain of this number's descriptor available.
     fn push(&self, number: u16) {
         let entry = u64::from(number % SIZE);
         self.half(AVAILABLE + 4 + 2 * entry).store(number % SIZE, Ordering::Relaxed);
         self.half(AVAILABLE + 2).store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// The buffer of the descriptor that a number falls to.
+    /// The buffer of this number's descriptor.
     fn buffer(number: u16) -> u64 {
         BUFFERS + u64::from(number % SIZE) * 0x200
     }
@@ -99,12 +99,12 @@ fn ring(memory: &GuestMemory) -> Ring {
     Ring::new(layout, None, None, memory).unwrap()
 }
 
-/// A byte of an honest frame.
+/// A byte of a well-behaved frame.
 fn content(number: u16, at: u64) -> u8 {
     (u64::from(number) * 31 + at) as u8
 }
 
-/// Transmits frames as fast as they are taken.
+/// Transmits frames as fast as they are consumed.
 fn transmit(guest: Guest, frames: u16) {
     for number in 0..frames {
         while number.wrapping_sub(guest.used()) >= SIZE {
@@ -117,13 +117,13 @@ fn transmit(guest: Guest, frames: u16) {
     }
 }
 
-/// Lends buffers and checks each frame that comes.
+/// Posts buffers and checks each frame that arrives.
 fn receive(guest: Guest, frames: u16) {
-    let lend = |number: u16| {
+    let post = |number: u16| {
         guest.describe(16 * u64::from(number % SIZE), Guest::buffer(number), 0x200 | WRITE);
         guest.push(number);
     };
-    (0..SIZE).for_each(lend);
+    (0..SIZE).for_each(post);
     for number in 0..frames {
         while guest.used() == number {
             thread::yield_now();
@@ -133,11 +133,11 @@ fn receive(guest: Guest, frames: u16) {
         assert_eq!((id, len), (u64::from(number % SIZE), HEADER + FRAME));
         let buffer = Guest::buffer(number) + HEADER;
         (0..FRAME).for_each(|at| assert_eq!(guest.byte(buffer + at).load(Ordering::Relaxed), content(number, at)));
-        lend(number.wrapping_add(SIZE));
+        post(number.wrapping_add(SIZE));
     }
 }
 
-/// What comes next in a row without end that is the same in every run.
+/// The next number of an endless sequence that is the same in every run.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -145,18 +145,18 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Writes over descriptors, tables, entries, indices and buffers until it is `over`.
+/// Overwrites descriptors, tables, entries, indices and buffers at random until `over` is set.
 fn scribble(guest: Guest, writable: u64, over: &AtomicBool) {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ writable;
     while !over.load(Ordering::Relaxed) {
         let number = random(&mut state);
         if number >> 57 == 0 {
-            // Where there are fewer processors than threads.
+            // In case there are fewer processors than threads.
             thread::yield_now();
         }
         let (place, slot) = ((number >> 8) & 0xfff, (number >> 24) & 7);
         let direction = if (number >> 32) & 31 == 0 { WRITE ^ writable } else { writable };
-        // Most of what is written breaks no rule, so that some of it is served.
+        // Most of the values break no rule, so that some frames are served.
         let (next, wicked) = ((number >> 40) & 1, number >> 55 == 0);
         let plain = (16 + ((number >> 48) & 0xff)) | direction | (next << 32) | ((number >> 60) << 48);
         match number & 7 {
@@ -177,13 +177,13 @@ fn scribble(guest: Guest, writable: u64, over: &AtomicBool) {
 }
 
 #[test]
-fn frames_of_guests_that_race_arrive_whole_and_in_order() {
+fn frames_of_racing_guests_arrive_whole_and_in_order() {
     let frames = if cfg!(miri) { 24 } else { 5000 };
     let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
     let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
     let threads = [thread::spawn(move || transmit(sender, frames)), thread::spawn(move || receive(receiver, frames))];
     let (mut burst, mut done) = (Burst::new(), 0);
-    // Each of them ends only with the last frame, or with what was wrong with one.
+    // Each loop ends only with the last frame, or with an error.
     while done < usize::from(frames) && !threads[1].is_finished() {
         let mut filler = burst.fill();
         out.offer(&from, &mut filler, ALL).unwrap();
@@ -202,7 +202,7 @@ fn frames_of_guests_that_race_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
+fn hostile_guests_race_with_none_of_our_own_memory() {
     let rounds = if cfg!(miri) { 60 } else { 4000 };
     let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
     let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
@@ -213,7 +213,7 @@ fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
     });
     let (mut burst, mut frames, mut broken) = (Burst::new(), 0, 0);
     let (clock, mut round) = (Instant::now(), 0);
-    // On a busy machine the others may come when all rounds are over: then there are more.
+    // On a busy machine the threads may start only when all rounds are over: then more rounds follow.
     while round < rounds || (broken == 0 || frames == 0 && !cfg!(miri)) && clock.elapsed() < Duration::from_secs(60) {
         round += 1;
         let mut filler = burst.fill();
@@ -248,5 +248,5 @@ fn guests_that_scribble_over_their_rings_race_with_nothing_of_ours() {
     over.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(broken > 0, "rules were broken");
-    assert!(frames > 0 || cfg!(miri), "some frames were none the worse");
+    assert!(frames > 0 || cfg!(miri), "some frames were delivered");
 }

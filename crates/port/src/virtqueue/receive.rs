@@ -1,4 +1,4 @@
-//! A guest's receive queue: frames into the buffers that the guest lent.
+//! A guest's receive queue: writes frames into the buffers that the driver posted.
 
 use super::chain::Direction;
 use super::log::DirtyLog;
@@ -16,28 +16,28 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::sync::Arc;
 
-/// Buffers and pieces that one frame may be spread over. Sixty-four bytes each would do for the largest frame. Of one that is cut, all
-/// segments together.
-const MAX_PIECES: usize = 1024;
+/// The most buffers and segments that one frame may be spread over. Sixty-four bytes each would be enough for the
+/// largest frame. If a frame is segmented, this bounds all its TCP segments together.
+const MAX_SEGMENTS: usize = 1024;
 
 /// The frame is larger than all buffers that the queue can hold.
 const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
-/// A receive queue in service.
+/// A running receive queue.
 pub struct Receive {
     /// The queue.
     pub ring: Ring,
-    /// Chains that a frame may take at most: one, or several (VIRTIO_NET_F_MRG_RXBUF).
+    /// The most chains that a frame may take: one, or several (VIRTIO_NET_F_MRG_RXBUF).
     most: u16,
-    /// Where pages of the guest that were written are marked, while it is moved.
+    /// Where written pages are marked while the guest migrates.
     log: Option<Arc<DirtyLog>>,
-    /// Chains taken for the frame at hand, with the bytes each has room for.
-    chains: Box<[(u16, u32); MAX_PIECES]>,
-    /// Their pieces.
-    pieces: Box<[(*mut u8, u32); MAX_PIECES]>,
-    /// Available entries that were not enough for a frame; 0 if the last frame found room.
+    /// Chains gathered for the current frame, with the bytes each has room for.
+    chains: Box<[(u16, u32); MAX_SEGMENTS]>,
+    /// Their segments.
+    segments: Box<[(*mut u8, u32); MAX_SEGMENTS]>,
+    /// Available entries that were too few for a frame; 0 if the last frame found room.
     short: u16,
-    /// What was put.
+    /// The bytes put.
     volume: Volume,
 }
 
@@ -45,14 +45,15 @@ pub struct Receive {
 unsafe impl Send for Receive {}
 
 impl Receive {
-    /// A queue in which nothing was put yet.
+    /// A queue into which nothing was put yet.
     pub fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
-        let most = if mergeable { ring.size().min(MAX_PIECES as u16) } else { 1 };
-        let (chains, pieces) = (Box::new([(0, 0); MAX_PIECES]), Box::new([(std::ptr::null_mut(), 0); MAX_PIECES]));
-        Receive { ring, most, log, chains, pieces, short: 0, volume: Volume::default() }
+        let most = if mergeable { ring.size().min(MAX_SEGMENTS as u16) } else { 1 };
+        let (chains, segments) =
+            (Box::new([(0, 0); MAX_SEGMENTS]), Box::new([(std::ptr::null_mut(), 0); MAX_SEGMENTS]));
+        Receive { ring, most, log, chains, segments, short: 0, volume: Volume::default() }
     }
 
-    /// Publishes what was put; answers when to do so again ([`Ring::publish`]).
+    /// Publishes what was put; returns when to do so again ([`Ring::publish`]).
     #[inline]
     pub fn publish(&mut self, now: Nanos) -> Nanos {
         let urgent = !self.volume.is_bulk(now);
@@ -64,7 +65,7 @@ impl Receive {
         Ok(self.ring.available(self.short)? > 0)
     }
 
-    /// Asks to be kicked when there are. True if there are already.
+    /// Asks the driver to kick when there are more buffers. True if there are already.
     pub fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications(self.short)
     }
@@ -80,34 +81,35 @@ impl Receive {
             Ok(gathered) => gathered,
             Err(refusal) => return Ok(Some(refusal)),
         };
-        let mut writer = Writer::into(&self.pieces[..gathered.pieces]);
+        let mut writer = Writer::into(&self.segments[..gathered.segments]);
         let header = vnet::encode(frame.offload(), gathered.chains as u16);
-        // SAFETY: `gather` found places of guest memory with room for `bytes` in all, and what is written here adds up to
-        // that: header, head and body. Sources are readable: two of ours, and pieces that the batch keeps.
+        // SAFETY: `gather` found segments of guest memory with room for `bytes` in all, and header, head and body add
+        // up to that. The sources are readable: two are ours, and the batch keeps the body's segments readable.
         unsafe {
             writer.write(header.as_ptr(), HEADER as u32);
             writer.write(frame.head().as_ptr(), frame.head().len() as u32);
-            for piece in frame.body() {
-                writer.write(piece.start, piece.len);
+            for segment in frame.body() {
+                writer.write(segment.start, segment.len);
             }
         }
-        self.hand_over(memory, gathered, bytes);
+        self.complete(memory, gathered, bytes);
         Ok(None)
     }
 
-    /// Copies what a frame comes to when nothing is left to do on it, for a driver that does not do it: all or nothing.
+    /// Copies a frame with its checksum and segmentation done in software, for a driver without these offloads: all or
+    /// nothing.
     ///
     /// # Errors
     /// As [`Receive::put`].
-    pub fn put_plain(
+    pub fn put_with_software_offload(
         &mut self,
         memory: &GuestMemory,
         frame: &Frame<'_>,
-        plain: &mut SoftwareOffload,
+        software: &mut SoftwareOffload,
     ) -> Result<Option<Refusal>, Violation> {
         let start = self.ring.base();
-        let mut left = MAX_PIECES;
-        let outcome = plain.each(frame, |bytes| match self.put_bytes(memory, bytes, &mut left) {
+        let mut left = MAX_SEGMENTS;
+        let outcome = software.each(frame, |bytes| match self.put_bytes(memory, bytes, &mut left) {
             Ok(None) => Ok(()),
             Ok(Some(refusal)) => Err(Ok(refusal)),
             Err(violation) => Err(Err(violation)),
@@ -116,7 +118,7 @@ impl Receive {
             Ok(Ok(())) => return Ok(None),
             Ok(Err(Ok(refusal))) => refusal,
             Ok(Err(Err(violation))) => return Err(violation),
-            // Its sender changed it since its header was checked.
+            // The sender changed the frame after its header was checked.
             Err(_) => Refusal::Never(DropReason::Malformed),
         };
         if refusal == Refusal::Full {
@@ -126,7 +128,7 @@ impl Receive {
         if self.short == self.ring.size() { Ok(Some(TOO_LARGE)) } else { Ok(Some(refusal)) }
     }
 
-    /// Copies a frame of ours, nothing left to do on it, into the guest's buffers, of which so many pieces are `left`.
+    /// Copies a complete frame from our memory into the guest's buffers, using at most `left` segments.
     fn put_bytes(
         &mut self,
         memory: &GuestMemory,
@@ -138,26 +140,26 @@ impl Receive {
             Ok(gathered) => gathered,
             Err(refusal) => return Ok(Some(refusal)),
         };
-        match left.checked_sub(gathered.pieces) {
+        match left.checked_sub(gathered.segments) {
             Some(fewer) => *left = fewer,
             None => return Ok(Some(TOO_LARGE)),
         }
-        let mut writer = Writer::into(&self.pieces[..gathered.pieces]);
+        let mut writer = Writer::into(&self.segments[..gathered.segments]);
         let header = vnet::encode(Offload::default(), gathered.chains as u16);
         // SAFETY: as in `put`.
         unsafe {
             writer.write(header.as_ptr(), HEADER as u32);
             writer.write(frame.as_ptr(), frame.len() as u32);
         }
-        self.hand_over(memory, gathered, bytes);
+        self.complete(memory, gathered, bytes);
         Ok(None)
     }
 
     /// Completes the gathered chains with `bytes` in them.
     #[inline]
-    fn hand_over(&mut self, memory: &GuestMemory, gathered: Gathered, bytes: u32) {
+    fn complete(&mut self, memory: &GuestMemory, gathered: Gathered, bytes: u32) {
         if let Some(log) = &self.log {
-            mark(log, memory, &self.pieces[..gathered.pieces], bytes);
+            mark(log, memory, &self.segments[..gathered.segments], bytes);
         }
         self.volume.add(bytes.into());
         let mut left = bytes;
@@ -171,7 +173,7 @@ impl Receive {
     /// Finds available chains with room for `bytes`.
     #[inline]
     fn gather(&mut self, memory: &GuestMemory, bytes: u32) -> Result<Result<Gathered, Refusal>, Violation> {
-        let mut gathered = Gathered { chains: 0, pieces: 0 };
+        let mut gathered = Gathered { chains: 0, segments: 0 };
         let mut room: u32 = 0;
         loop {
             let skip = gathered.chains as u16;
@@ -182,9 +184,9 @@ impl Receive {
             let head = self.ring.head(skip)?;
             let mut here: u32 = 0;
             self.ring.walk(head, Direction::Write, memory, |start, len| {
-                let place = self.pieces.get_mut(gathered.pieces).ok_or(Violation::TooManyPieces)?;
+                let place = self.segments.get_mut(gathered.segments).ok_or(Violation::TooManySegments)?;
                 *place = (start, len);
-                gathered.pieces += 1;
+                gathered.segments += 1;
                 here = here.saturating_add(len);
                 Ok(())
             })?;
@@ -203,73 +205,73 @@ impl Receive {
     }
 }
 
-/// How much was found for a frame.
+/// How many chains and segments were found for a frame.
 #[derive(Clone, Copy)]
 struct Gathered {
     chains: usize,
-    pieces: usize,
+    segments: usize,
 }
 
-/// Marks the first `bytes` bytes of pieces of guest memory, which were written.
+/// Marks the first `bytes` bytes of segments of guest memory, after they were written.
 #[cold]
-fn mark(log: &DirtyLog, memory: &GuestMemory, pieces: &[(*mut u8, u32)], bytes: u32) {
+fn mark(log: &DirtyLog, memory: &GuestMemory, segments: &[(*mut u8, u32)], bytes: u32) {
     let mut left = bytes;
-    for &(start, room) in pieces {
+    for &(start, room) in segments {
         memory.mark(log, start, left.min(room));
         left -= left.min(room);
     }
 }
 
-/// Writes one after the other into pieces of guest memory.
+/// Writes sequentially into segments of guest memory.
 struct Writer<'a> {
-    /// Where there is room now, and how much.
+    /// The current segment: where there is room, and how much.
     start: *mut u8,
     room: u32,
-    /// The pieces behind.
-    pieces: &'a [(*mut u8, u32)],
+    /// The segments after it.
+    segments: &'a [(*mut u8, u32)],
 }
 
 impl<'a> Writer<'a> {
     /// Begins at the first byte.
     #[inline]
-    fn into(pieces: &'a [(*mut u8, u32)]) -> Writer<'a> {
-        let (start, room) = pieces[0];
-        Writer { start, room, pieces: &pieces[1..] }
+    fn into(segments: &'a [(*mut u8, u32)]) -> Writer<'a> {
+        let (start, room) = segments[0];
+        Writer { start, room, segments: &segments[1..] }
     }
 
     /// Appends bytes.
     ///
     /// # Safety
-    /// `from` is readable for `len` bytes; the pieces are writable and have room for them.
+    /// `from` is readable for `len` bytes; the segments are writable and have room for them.
     #[inline]
     unsafe fn write(&mut self, mut from: *const u8, mut len: u32) {
         if len <= self.room {
-            // Of a header, of a length that the compiler knows, this is a move or two.
+            // For a header, whose length the compiler knows, this is a move or two.
             // SAFETY: the caller's.
             return unsafe { self.append(from, len) };
         }
         while len > self.room {
             let room = self.room;
-            // SAFETY: the caller's, as what is left has more bytes than there is room here.
+            // SAFETY: the caller's, as there are more bytes left than room here.
             from = unsafe {
                 self.append(from, room);
                 from.add(room as usize)
             };
             len -= room;
-            ((self.start, self.room), self.pieces) = (self.pieces[0], &self.pieces[1..]);
+            ((self.start, self.room), self.segments) = (self.segments[0], &self.segments[1..]);
         }
         // SAFETY: the caller's, and there is room here for all that is left.
         unsafe { self.append(from, len) };
     }
 
-    /// The same where there is room in one piece.
+    /// [`Writer::write`] where the current segment has room.
     ///
     /// # Safety
     /// As [`Writer::write`], with room for `len` bytes.
     #[inline]
     unsafe fn append(&mut self, from: *const u8, len: u32) {
-        // SAFETY: what the caller promises; source and target are different guests' memory or ours and a guest's, and where a
-        // guest makes its own buffers overlap, `copy` still does what it says.
+        // SAFETY: the caller's. Source and target are different guests' memory, or ours and a guest's; where a guest
+        // makes its own buffers overlap, `copy` is still defined.
         unsafe {
             access::copy(from, self.start, len as usize);
             self.start = self.start.add(len as usize);

@@ -1,4 +1,4 @@
-//! A virtqueue seen from the device's side: its layout, its chains, and who is told of what when.
+//! A virtqueue as the device sees it: its layout, its chains, and its notifications.
 
 #[cfg(test)]
 mod models;
@@ -15,11 +15,12 @@ use super::split::{Parts, Split};
 use super::violation::Violation;
 use crate::access::{Processor, Words};
 use crate::notifier::Notifier;
-use fairlane_core::ack::Ring as Standing;
+use fairlane_core::ack::Ring as DriverState;
 use fairlane_core::time::Nanos;
 use std::sync::Arc;
 
-/// A running queue. All of its parts were checked against the memory that [`Ring::new`] was given, and hold while it does.
+/// A running queue. All of its parts were checked against the memory given to [`Ring::new`], and stay valid as long as
+/// that does.
 pub struct Ring<A: Words = Processor> {
     split: Split<A>,
     indirect: bool,
@@ -28,7 +29,7 @@ pub struct Ring<A: Words = Processor> {
 }
 
 impl Ring {
-    /// A queue that goes on where its last backend left it, writes to `call` when the driver wants to know, and logs to `log` what it
+    /// A queue that resumes where its last backend stopped, notifies the driver by `call`, and logs to `log` what it
     /// writes into the used ring.
     ///
     /// # Errors
@@ -46,10 +47,10 @@ impl Ring {
 }
 
 impl<A: Words> Ring<A> {
-    /// The same where the parts of the layout are already found.
+    /// [`Ring::new`] with parts that are found already.
     ///
     /// # Safety
-    /// The parts are there for queues of the layout's size, a power of two, as long as the ring.
+    /// The parts are valid for queues of the layout's size, a power of two, as long as the ring lives.
     pub unsafe fn over(
         parts: Parts<A>,
         Layout { size, event_idx, indirect, .. }: Layout,
@@ -69,12 +70,12 @@ impl<A: Words> Ring<A> {
         self.split.size()
     }
 
-    /// The first entry that is not completed: what GET_VRING_BASE asks for.
+    /// The first entry that is not completed: the answer to GET_VRING_BASE.
     pub fn base(&self) -> u16 {
         self.split.next
     }
 
-    /// How many entries from the first that is not completed and `skip` more on are available.
+    /// How many entries are available, `skip` entries after the first that is not completed.
     ///
     /// # Errors
     /// The driver's index is further ahead than the queue has entries.
@@ -83,22 +84,22 @@ impl<A: Words> Ring<A> {
         self.split.available(skip)
     }
 
-    /// Whether an entry is available, without touching shared state if one is known of.
+    /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
     pub fn waiting(&self) -> bool {
         self.split.waiting()
     }
 
-    /// The head of the chain that is `skip` behind the first, which [`Ring::available`] said is there.
+    /// The head of the chain `skip` entries after the first, which [`Ring::available`] reported.
     #[inline]
     pub fn head(&self, skip: u16) -> Result<u16, Violation> {
         self.split.head(skip)
     }
 
-    /// Walks a chain and gives each buffer's place to `buffer`, which answers whether it wants more.
+    /// Walks a chain and passes each buffer's place to `buffer`, which may end the walk by an error.
     ///
     /// # Errors
-    /// What the chain breaks, or what `buffer` says.
+    /// The rule that the chain breaks, or the error of `buffer`.
     #[inline]
     pub fn walk(
         &self,
@@ -110,54 +111,55 @@ impl<A: Words> Ring<A> {
         chain::walk(self.split.table(), head, direction, self.indirect, memory, buffer)
     }
 
-    /// Completes the chain with this head, the next in order, `len` bytes written into it. Seen by the driver after
-    /// [`Ring::publish`].
+    /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
+    /// after [`Ring::publish`].
     #[inline]
     pub fn complete(&mut self, head: u16, len: u32) {
         self.split.complete(head, len);
     }
 
-    /// Takes back what was completed from entry `base` on and is not published yet: those buffers are available still.
+    /// Undoes unpublished completions from entry `base` on: those buffers are available again.
     pub fn take_back(&mut self, base: u16) {
         self.split.take_back(base);
     }
 
-    /// Shows the driver all that was completed, and calls it if it wants to know. Soon after the last call it is called only if that
-    /// is urgent, or half of the queue is to be told of. Answers when to publish again for the sake of a call that was held back;
-    /// [`Nanos::NEVER`] if none was.
+    /// Publishes all completed entries, and notifies the driver if it asks for that. A notification soon after the last
+    /// one is delayed, unless it is urgent or covers half of the queue. Returns when to publish again for the sake of a
+    /// delayed notification; [`Nanos::NEVER`] if none was delayed.
     #[inline]
     pub fn publish(&mut self, now: Nanos, urgent: bool) -> Nanos {
-        let untold = self.notification.untold(self.split.next);
-        if untold == 0 {
+        let unnotified = self.notification.unnotified(self.split.next);
+        if unnotified == 0 {
             return Nanos::NEVER;
         }
         self.split.publish();
         if self.notification.wanted(&self.split) {
-            if let Some(until) = self.moderation.hold(now, urgent || untold >= self.size() / 2) {
+            if let Some(until) = self.moderation.delay(now, urgent || unnotified >= self.size() / 2) {
                 return until;
             }
             self.notification.call();
         }
-        self.notification.tell(self.split.next);
+        self.notification.set_notified(self.split.next);
         Nanos::NEVER
     }
 
-    /// How the driver stands.
-    pub fn standing(&self) -> Standing {
-        self.notification.standing(&self.split)
+    /// The state of the driver.
+    pub fn driver_state(&self) -> DriverState {
+        self.notification.driver_state(&self.split)
     }
 
-    /// Calls the driver whatever it wants.
+    /// Notifies the driver even if it did not ask.
     pub fn call(&self) {
         self.notification.call();
     }
 
-    /// Asks the driver to kick when the entry that is `skip` behind the first becomes available. True if it is already.
+    /// Asks the driver to kick when the entry `skip` after the first becomes available. True if it is available
+    /// already.
     pub fn enable_notifications(&mut self, skip: u16) -> bool {
         self.notification.enable_notifications(&self.split, skip)
     }
 
-    /// Kicks are not needed: we look by ourselves.
+    /// Suppresses kicks: the worker polls.
     pub fn disable_notifications(&mut self) {
         self.notification.disable_notifications(&self.split);
     }

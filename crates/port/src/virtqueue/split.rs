@@ -1,8 +1,8 @@
-//! The layout of a split virtqueue (virtio 1.2, section 2.7): three arrays in guest memory, four indices, and how they are read and
-//! written.
+//! The layout of a split virtqueue (virtio 1.2, section 2.7): three arrays in guest memory, four indices, and how they
+//! are read and written.
 //!
-//! Buffers are completed in the order in which they came, always. So the state of a queue is one number, `used.idx`, and a
-//! restarted backend finds it in the guest's memory.
+//! Buffers are always completed in the order in which they became available. So the state of a queue is one number,
+//! `used.idx`, which a restarted backend finds in the guest's memory.
 
 mod table;
 
@@ -21,18 +21,18 @@ pub(super) const NO_NOTIFY: u16 = 1;
 /// VRING_AVAIL_F_NO_INTERRUPT
 pub(super) const NO_INTERRUPT: u16 = 1;
 
-/// Fields of the used ring, of two bytes each, and where its elements begin, in bytes (virtio 1.2, section 2.7.8). The available ring
-/// begins with the same fields.
+/// Fields of the used ring, numbered in units of two bytes, and the byte offset of its elements (virtio 1.2, section
+/// 2.7.8). The available ring begins with the same fields.
 pub(super) const FLAGS: usize = 0;
 pub(super) const INDEX: usize = 1;
 const ELEMENTS: usize = 4;
 
-/// Bytes of a used ring of so many entries, with the event field (virtio 1.2, section 2.7).
+/// Bytes of a used ring of `size` entries, with the event field (virtio 1.2, section 2.7).
 pub fn used_bytes(size: u16) -> u64 {
     6 + 8 * u64::from(size)
 }
 
-/// Where the parts of a queue are.
+/// Where the parts of a queue are mapped.
 pub struct Parts<A: Words> {
     /// Two words a descriptor.
     pub descriptors: *const A::Long,
@@ -40,14 +40,14 @@ pub struct Parts<A: Words> {
     pub available: *const A::Half,
     /// Flags and index.
     pub used: *const A::Half,
-    /// The used elements: `id` and `len` in turn.
+    /// The used elements, alternating `id` and `len`.
     pub elements: *const A::Word,
-    /// `avail_event`, behind the elements.
+    /// `avail_event`, after the elements.
     pub available_event: *const A::Half,
 }
 
 impl Parts<Processor> {
-    /// Those of a layout, each in the memory with as many bytes as it has, and aligned to its words.
+    /// Finds the parts of a layout in guest memory, wholly inside it and aligned to their words.
     ///
     /// # Errors
     /// A size, an alignment or a place that the specification forbids.
@@ -83,13 +83,13 @@ impl Parts<Processor> {
 pub struct Split<A: Words = Processor> {
     mask: u16,
     pub(super) parts: Parts<A>,
-    /// First available entry that is not completed yet, and so also the next used entry to write.
+    /// The first available entry that is not completed yet, which is also the next used entry to write.
     pub(super) next: u16,
     /// The driver's index as last read.
     pub(super) available_index: u16,
     /// Our index as the driver sees it.
     pub(super) published: u16,
-    /// Where writes to the used ring are logged, while the guest is moved.
+    /// Where writes to the used ring are logged, while the guest migrates.
     log: Option<UsedLog>,
 }
 
@@ -97,10 +97,10 @@ pub struct Split<A: Words = Processor> {
 unsafe impl<A: Words> Send for Split<A> {}
 
 impl<A: Words> Split<A> {
-    /// One that goes on where `used.idx` says, and logs to `log` what it writes into the used ring.
+    /// A queue that resumes at `used.idx`, and logs to `log` what it writes into the used ring.
     ///
     /// # Safety
-    /// The parts are there for queues of this size, a power of two, as long as this.
+    /// The parts are valid for queues of this size, a power of two, as long as the value lives.
     pub unsafe fn over(parts: Parts<A>, size: u16, log: Option<UsedLog>) -> Split<A> {
         let mut split = Split { mask: size - 1, parts, next: 0, available_index: 0, published: 0, log };
         let resumed = split.used_field(INDEX).load(Ordering::Acquire);
@@ -117,7 +117,7 @@ impl<A: Words> Split<A> {
     /// The descriptors.
     #[inline(always)]
     pub(super) fn table(&self) -> Table<A> {
-        // SAFETY: the part is there, aligned, with as many descriptors as there are entries.
+        // SAFETY: the part is valid, aligned, and has as many descriptors as there are entries.
         unsafe { Table::over(self.parts.descriptors.cast(), self.mask.into()) }
     }
 
@@ -137,7 +137,7 @@ impl<A: Words> Split<A> {
     /// `avail_event` (virtio 1.2, section 2.7.8).
     #[inline]
     pub(super) fn available_event(&self) -> &A::Half {
-        // SAFETY: the part is there.
+        // SAFETY: the part is valid.
         unsafe { &*self.parts.available_event }
     }
 
@@ -172,19 +172,19 @@ impl<A: Words> Split<A> {
         Ok(())
     }
 
-    /// The driver's index, as it is now and believed of nobody.
+    /// The driver's index at this moment, unchecked: it must not be used to read entries.
     #[inline]
     pub fn driver_index(&self) -> u16 {
         self.available_field(INDEX).load(Ordering::Relaxed)
     }
 
-    /// Whether an entry is available, without touching shared state if one is known of.
+    /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
     pub fn waiting(&self) -> bool {
         self.available_index != self.next || self.driver_index() != self.next
     }
 
-    /// The head of the chain at `next + skip`, which [`Split::available`] said is there.
+    /// The head of the chain at `next + skip`, which [`Split::available`] reported.
     #[inline]
     pub fn head(&self, skip: u16) -> Result<u16, Violation> {
         let entry = self.next.wrapping_add(skip) & self.mask;
@@ -192,8 +192,8 @@ impl<A: Words> Split<A> {
         if head <= self.mask { Ok(head) } else { Err(Violation::Head { head, size: self.size() }) }
     }
 
-    /// Completes the chain with this head, the next in order, `len` bytes written into it. Seen by the driver after
-    /// [`Split::publish`].
+    /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
+    /// after [`Split::publish`].
     #[inline]
     pub fn complete(&mut self, head: u16, len: u32) {
         let entry = (self.next & self.mask) as usize;
@@ -204,7 +204,7 @@ impl<A: Words> Split<A> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Takes back what was completed from entry `base` on and is not published yet: those buffers are available still.
+    /// Undoes unpublished completions from entry `base` on: those buffers are available again.
     pub fn take_back(&mut self, base: u16) {
         if let Some(log) = &self.log {
             self.mark_elements(log, base);
@@ -212,30 +212,31 @@ impl<A: Words> Split<A> {
         self.next = base;
     }
 
-    /// Shows the driver all that was completed.
+    /// Publishes all completed entries.
     #[inline]
     pub fn publish(&mut self) {
         if self.published != self.next {
             let before = std::mem::replace(&mut self.published, self.next);
-            // Release: elements and the bytes in buffers are visible before the index that hands them over (2.7.8.2).
+            // Release: elements and the bytes in buffers are visible before the index that publishes them (2.7.8.2).
             self.used_field(INDEX).store(self.next, Ordering::Release);
             if let Some(log) = &self.log {
                 self.mark_elements(log, before);
                 self.mark_field(INDEX);
             }
-            // The index must be visible before the driver's wish is read (2.7.7.2, 2.7.10): otherwise it could ask to be
-            // called, see the old index and sleep, while we saw its old wish.
+            // The index must be visible before the driver's request is read (2.7.7.2, 2.7.10): otherwise the driver
+            // could ask for a notification, see the old index and sleep, while we read its old request.
             A::fence(Ordering::SeqCst);
         }
     }
 
-    /// The entry that the driver wishes to be called for: `used_event`, behind the available entries (virtio 1.2, section 2.7.7).
+    /// The entry that the driver asks to be notified of: `used_event`, after the available entries (virtio 1.2, section
+    /// 2.7.7).
     #[inline]
     pub fn used_event(&self) -> u16 {
         self.available_field(2 + self.mask as usize + 1).load(Ordering::Relaxed)
     }
 
-    /// Whether the driver wishes to be called, where that is said by flag.
+    /// Whether the driver's flag asks for notifications.
     #[inline]
     pub fn interrupts(&self) -> bool {
         self.available_field(FLAGS).load(Ordering::Relaxed) & NO_INTERRUPT == 0
@@ -244,17 +245,17 @@ impl<A: Words> Split<A> {
     /// Asks the driver to kick when this entry becomes available.
     pub fn set_available_event(&self, entry: u16) {
         self.available_event().store(entry, Ordering::Relaxed);
-        // Its number among the fields of the used ring.
+        // The number of this field among those of the used ring.
         self.mark_field(2 + 4 * (self.mask as usize + 1));
     }
 
-    /// Asks the driver to kick, or not to, where that is said by flag.
+    /// Enables or suppresses kicks by the flag.
     pub fn set_kicks(&self, wanted: bool) {
         self.used_field(FLAGS).store(if wanted { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
         self.mark_field(FLAGS);
     }
 
-    /// Logs the used elements from entry `base` on, which were written.
+    /// Logs the used elements from entry `base` on, after they were written.
     #[cold]
     fn mark_elements(&self, log: &UsedLog, base: u16) {
         let (first, size) = ((base & self.mask) as usize, self.size() as usize);
@@ -265,7 +266,7 @@ impl<A: Words> Split<A> {
         }
     }
 
-    /// Logs a field of the used ring, which was written. Fields are of two bytes, and numbered so.
+    /// Logs a field of the used ring, after it was written. Fields have two bytes and are numbered in that unit.
     #[inline]
     fn mark_field(&self, at: usize) {
         if let Some(log) = &self.log {

@@ -1,4 +1,4 @@
-//! A guest's transmit queue: a burst of frames out of it.
+//! A guest's transmit queue: reads bursts of frames from it.
 //!
 //! Two passes, so that the cache misses on buffers overlap: first the descriptors of all frames are read and their
 //! buffers prefetched, then headers and heads are copied and checked.
@@ -15,24 +15,24 @@ use fairlane_core::time::Nanos;
 /// The largest frame: what IP's 16-bit length allows (RFC 791, section 3.1), Ethernet and two VLAN tags.
 const MAX_FRAME: u32 = 65535 + 14 + 8;
 
-/// A transmit queue in service.
+/// A running transmit queue.
 pub struct Transmit {
     /// The queue.
     pub ring: Ring,
-    /// Chains of the last offer, in order.
+    /// Head descriptors of the last offer's chains, in order.
     heads: [u16; BURST],
 }
 
 impl Transmit {
-    /// A queue from which nothing was offered yet.
+    /// A queue that has offered nothing yet.
     pub fn new(ring: Ring) -> Transmit {
         Transmit { ring, heads: [0; BURST] }
     }
 
-    /// Fills a burst with the frames that wait, as far as the budget goes.
+    /// Fills a burst with waiting frames, as far as the budget allows.
     ///
     /// # Errors
-    /// The rule that the driver broke; the burst is of no use then.
+    /// The rule that the driver broke; the burst is then invalid.
     #[inline]
     pub fn offer(&mut self, memory: &GuestMemory, filler: &mut Filler<'_>, budget: Budget) -> Result<(), Violation> {
         let waiting = self.ring.available(0)?.min(BURST as u16).min(budget.frames.min(BURST as u32) as u16);
@@ -42,18 +42,18 @@ impl Transmit {
                 break;
             }
             let head = self.ring.head(skip)?;
-            let first = filler.pieces();
+            let first = filler.segments();
             let mut len: u32 = 0;
             let walked = self.ring.walk(head, Direction::Read, memory, |start, here| {
                 prefetch(start);
                 len = len.saturating_add(here);
-                // SAFETY: the place was checked against `memory`, which the port that hands out the batch keeps mapped
+                // SAFETY: the place was checked against `memory`, which the port that returns the batch keeps mapped
                 // while the batch lives.
-                if unsafe { filler.piece(start, here) } { Ok(()) } else { Err(Violation::TooManyPieces) }
+                if unsafe { filler.segment(start, here) } { Ok(()) } else { Err(Violation::TooManySegments) }
             });
             match walked {
-                // The burst's room for pieces ends before the frame does: it comes first next time.
-                Err(Violation::TooManyPieces) if skip > 0 => {
+                // The burst has no room for the rest of this frame: the next burst begins with it.
+                Err(Violation::TooManySegments) if skip > 0 => {
                     filler.abandon(first);
                     break;
                 }
@@ -77,8 +77,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// Publishes what was completed; answers when to do so again ([`Ring::publish`]). Never urgent: the driver waits for it only
-    /// where its queue is full, or its sockets' part of it.
+    /// Publishes completed descriptors; returns when to do so again ([`Ring::publish`]). Never urgent: the driver waits
+    /// for completions only when its queue is full, or its sockets' share of it.
     #[inline]
     pub fn publish(&mut self, now: Nanos) -> Nanos {
         self.ring.publish(now, false)
@@ -90,12 +90,12 @@ impl Transmit {
         for &head in &self.heads[..frames] {
             self.ring.complete(head, 0);
         }
-        // What was offered and not consumed is offered again, under other indices.
+        // Frames offered and not consumed are offered again, from index 0 on.
         self.heads.copy_within(frames.., 0);
     }
 }
 
-/// Asks for a cache line that is read soon.
+/// Prefetches a cache line.
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! What a frontend can do against the rules of a virtqueue. Any of it disables the port, with this as the reason.
+//! The rules of a virtqueue that a frontend can break. Each disables the port, with this as the reason.
 
 use thiserror::Error;
 
@@ -24,39 +24,39 @@ pub enum Violation {
         /// Its address in the frontend.
         address: u64,
     },
-    /// The driver's index ran.
+    /// The driver's index moved too far or backwards.
     #[error("the available index {index} is not within a ring's size after {next}")]
     AvailableIndex {
         /// The index read.
         index: u16,
-        /// The entry it must not run away from, nor fall behind.
+        /// The entry it must stay within a ring's size of.
         next: u16,
     },
-    /// An available entry names no descriptor.
+    /// An available entry with an index out of the table.
     #[error("an available entry names descriptor {head} of a ring of {size}")]
     Head {
-        /// What it names.
+        /// The index.
         head: u16,
-        /// Entries there are.
+        /// Entries of the table.
         size: u16,
     },
-    /// A chain leads out of its table.
+    /// A chain that leads out of its table.
     #[error("a descriptor's next is {next} in a table of {entries}")]
     Next {
-        /// Where it leads.
+        /// The next index.
         next: u16,
-        /// Entries there are.
+        /// Entries of the table.
         entries: u32,
     },
     /// A chain with more descriptors than its table.
-    #[error("a chain of descriptors without end")]
+    #[error("an endless chain of descriptors")]
     EndlessChain,
-    /// Virtio 1.2, section 2.7.5.3: not nested, not chained on, whole descriptors.
+    /// Virtio 1.2, section 2.7.5.3: not nested, not followed by a descriptor, whole descriptors.
     #[error(
         "an indirect table of {len} bytes with flags {flags:#x}; it must be whole descriptors, neither nested nor followed"
     )]
     Indirect {
-        /// Flags of the descriptor that names it.
+        /// Flags of the descriptor that refers to it.
         flags: u16,
         /// Bytes.
         len: u32,
@@ -64,7 +64,7 @@ pub enum Violation {
     /// Virtio 1.2, section 2.7.5.3.1.
     #[error("an indirect table, but VIRTIO_RING_F_INDIRECT_DESC was not negotiated")]
     NotNegotiated,
-    /// A descriptor that holds nothing costs time and shows in no count of bytes or pieces. QEMU refuses it as well.
+    /// An empty descriptor costs time and appears in no count of bytes or segments. QEMU refuses it as well.
     #[error("a descriptor of 0 bytes; a buffer has 1 at least")]
     EmptyBuffer,
     /// A buffer outside the guest's memory.
@@ -78,25 +78,25 @@ pub enum Violation {
     /// A transmit buffer marked writable or a receive buffer that is not.
     #[error("a buffer is {} the device", if *.wanted_writable { "not writable by" } else { "writable by" })]
     Direction {
-        /// What the queue needs.
+        /// Whether the queue needs writable buffers.
         wanted_writable: bool,
     },
-    /// No frame fits.
+    /// A chain too short for a header and a frame.
     #[error("a chain of {0} bytes has no room for the packet header")]
     NoHeader(u32),
     /// More than the largest frame.
     #[error("a frame of more than {0} bytes")]
     TooLong(u32),
-    /// A frame in more pieces than a burst carries.
-    #[error("a frame in more pieces than any driver makes")]
-    TooManyPieces,
+    /// A frame in more segments than a burst holds.
+    #[error("a frame in more segments than any driver makes")]
+    TooManySegments,
     /// An impossible packet header.
     #[error("packet header: {0}")]
     Header(fairlane_core::packet::Error),
-    /// Memory went away.
+    /// A file of the guest's memory was truncated.
     #[error("the frontend truncated its guest's memory while it was in use")]
     Torn,
-    /// The log of a guest that is moved went away.
+    /// The dirty log's file was truncated.
     #[error("the frontend truncated the dirty log while it was in use")]
     TornLog,
 }

@@ -1,9 +1,9 @@
-//! One direction of a wire: a ring of bytes, and a queue that says which of them are frames.
+//! One direction of a wire: a ring of bytes, and a queue of the frames in it.
 //!
 //! The [`Sender`] copies frames into free bytes of the ring without holding the lock, then publishes them; the
-//! [`Receiver`] shows published bytes without holding it, and gives them back when they are consumed. So the lock is held
-//! for a few dozen words of bookkeeping once a burst, never during a copy. A frame lies in one piece: where it does not
-//! fit before the ring's end it starts at the beginning, and the bytes between count as its own.
+//! [`Receiver`] reads published bytes without holding it, and frees them when they are consumed. So the lock is held
+//! for a few dozen words of bookkeeping once a burst, never during a copy. A frame is contiguous: if it does not fit
+//! before the ring's end it starts at the beginning, and the bytes skipped count as its own.
 
 use crate::{BURST, Batch, Burst, Frame};
 use fairlane_core::packet::Offload;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Bytes of the largest frame a wire carries: 64 KiB of IP, an Ethernet header and room for VLAN tags.
 pub const FRAME: u64 = 65_550;
 
-/// A frame takes up at least so much, so that the number of frames is bounded too: Ethernet's shortest, without its check.
+/// The least space a frame takes, so that the number of frames is bounded too: Ethernet's shortest, without its FCS.
 const SHORTEST: usize = 60;
 
 /// A published frame.
@@ -32,22 +32,22 @@ struct Slot {
 
 struct Queue {
     slots: VecDeque<Slot>,
-    /// Bytes of the ring given back and not yet claimed by the sender.
+    /// Bytes of the ring that were freed and not yet claimed by the sender.
     freed: usize,
     receiver_sleeps: bool,
-    /// The sender sleeps and wants this many bytes.
+    /// The number of bytes that a sleeping sender waits for.
     sender_wants: Option<usize>,
-    /// Bytes taken up by everything in `slots`.
+    /// Bytes taken up by all frames in `slots`.
     held: usize,
 }
 
-/// What the two halves share.
+/// The state shared by both halves.
 pub(super) struct Lane {
     bytes: Box<[UnsafeCell<u8>]>,
     queue: Mutex<Queue>,
 }
 
-// SAFETY: the cells are reached through raw pointers by the two halves only, of which there is one each. Every byte of the
+// SAFETY: only the two halves, of which there is one each, access the cells, through raw pointers. Every byte of the
 // ring belongs to the sender (free) or to the receiver (published and not consumed); it changes hands under the mutex.
 unsafe impl Sync for Lane {}
 
@@ -56,23 +56,23 @@ pub(super) struct Sender {
     lane: Arc<Lane>,
     /// Where the next frame starts, if it fits before the end.
     write: usize,
-    /// Bytes of the ring that are free, as far as known.
+    /// Free bytes of the ring, as far as known.
     free: usize,
-    /// Copied, not yet published.
+    /// Frames copied but not published.
     pending: Vec<Slot>,
 }
 
 /// The half that frames are taken from.
 pub(super) struct Receiver {
     lane: Arc<Lane>,
-    /// The frames shown last.
+    /// The frames of the last offer.
     shown: Vec<Slot>,
 }
 
 impl Lane {
     /// The halves of a lane that holds frames of `storage` bytes.
     pub(super) fn pair(storage: usize) -> (Sender, Receiver) {
-        // One frame more, for the bytes that are lost at the ring's end.
+        // One frame more, for the bytes lost at the ring's end.
         let size = storage + FRAME as usize;
         let slots = VecDeque::with_capacity(size / SHORTEST + 1);
         let queue = Queue { slots, freed: 0, receiver_sleeps: false, sender_wants: None, held: 0 };
@@ -91,7 +91,7 @@ impl Lane {
 }
 
 impl Sender {
-    /// Bytes of the ring that a frame takes up, and where it would start.
+    /// Where a frame would start, and the bytes of the ring it would take up.
     fn place(&self, bytes: usize) -> (usize, usize) {
         let own = bytes.max(SHORTEST);
         let left = self.lane.bytes.len() - self.write;
@@ -111,17 +111,17 @@ impl Sender {
     pub(super) fn push(&mut self, frame: &Frame<'_>, arrival: Nanos) {
         let bytes = frame.bytes() as usize;
         let (start, taken) = self.place(bytes);
-        assert!(taken <= self.free && start + bytes <= self.lane.bytes.len(), "the caller asked whether it fits");
+        assert!(taken <= self.free && start + bytes <= self.lane.bytes.len(), "the caller checked that it fits");
         let to = self.lane.bytes[start..].as_ptr() as *mut u8;
-        // SAFETY: `start + bytes` is within the ring (asserted), and these bytes are free: the receiver gave them back
-        // and is not shown them again before they are published.
+        // SAFETY: `start + bytes` is within the ring (asserted), and these bytes are free: the receiver has freed them
+        // and does not see them again before they are published.
         let len = unsafe { frame.copy_to(to) };
         self.write = start + bytes.max(SHORTEST);
         self.free -= taken;
         self.pending.push(Slot { start, len, taken, offload: frame.offload(), arrival });
     }
 
-    /// Publishes what was pushed. True if the receiver must be woken: it sleeps, and knew of no frame.
+    /// Publishes pushed frames. True if the receiver must be woken: it sleeps, and knew of no frame.
     pub(super) fn publish(&mut self) -> bool {
         if self.pending.is_empty() {
             return false;
@@ -143,19 +143,19 @@ impl Sender {
         taken <= self.free
     }
 
-    /// No longer asks.
+    /// Withdraws the request.
     pub(super) fn disable_notifications(&mut self) {
         self.lane.queue().sender_wants = None;
     }
 }
 
 impl Receiver {
-    /// When the next frame arrives, or did.
+    /// When the next frame arrives or arrived.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.lane.queue().slots.front().map(|slot| slot.arrival)
     }
 
-    /// Shows the frames that arrived.
+    /// Shows the frames that have arrived.
     pub(super) fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         self.shown.clear();
         let mut bytes = 0;
@@ -172,15 +172,15 @@ impl Receiver {
         for slot in &self.shown {
             let cells = &self.lane.bytes[slot.start..slot.start + slot.len];
             #[expect(clippy::disallowed_methods, reason = "memory of this process")]
-            // SAFETY: a published frame is not written to before it is consumed, which takes this receiver by exclusive
-            // reference, and that is borrowed as long as the batch lives.
+            // SAFETY: a published frame is not written to before it is consumed. That needs an exclusive reference to
+            // this receiver, which is borrowed as long as the batch lives.
             let frame = unsafe { std::slice::from_raw_parts(cells.as_ptr() as *const u8, cells.len()) };
             filler.push(frame, slot.offload);
         }
         filler.done()
     }
 
-    /// Gives the first frames back. True if the sender must be woken: it sleeps, and has the room it wants.
+    /// Frees the first frames. True if the sender must be woken: it sleeps, and has the room it waits for.
     pub(super) fn consume(&mut self, frames: usize) -> bool {
         assert!(frames <= self.shown.len(), "no more frames are consumed than were offered");
         self.shown.clear();
@@ -188,7 +188,7 @@ impl Receiver {
         let taken = queue.slots.drain(..frames).map(|slot| slot.taken).sum::<usize>();
         queue.freed += taken;
         queue.held -= taken;
-        // Half of what is held may go before the sender is woken, so that it is not woken for each frame.
+        // The sender is woken when half of the ring is free, not for each frame.
         let wake =
             queue.sender_wants.is_some_and(|wanted| queue.freed >= wanted && queue.held <= self.lane.bytes.len() / 2);
         if wake {
@@ -197,14 +197,14 @@ impl Receiver {
         wake
     }
 
-    /// Asks to be woken for the first frame of an empty lane; of a lane that is not, tells when the next arrives.
+    /// Asks to be woken for the first frame if the lane is empty; otherwise returns when the next frame arrives.
     pub(super) fn enable_notifications(&mut self) -> Option<Nanos> {
         let mut queue = self.lane.queue();
         queue.receiver_sleeps = true;
         queue.slots.front().map(|slot| slot.arrival)
     }
 
-    /// No longer asks.
+    /// Withdraws the request.
     pub(super) fn disable_notifications(&mut self) {
         self.lane.queue().receiver_sleeps = false;
     }

@@ -10,7 +10,7 @@ fn options(rate: Option<u64>, delay: u64, queue: u64, backpressure: bool) -> Opt
     Options { rate, delay: Nanos(delay), queue, backpressure }
 }
 
-/// The n-th frame of a test: its bytes and its offload tell its number.
+/// The n-th frame of a test: its bytes and its offload encode its number.
 fn numbered(number: u64, size: usize) -> (Vec<u8>, Offload) {
     let mut bytes = number.to_le_bytes().repeat(size.div_ceil(8));
     bytes.truncate(size);
@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Vec<usize>, u32)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
-    /// Whatever is put and taken when: what was accepted arrives, once, in order, unchanged, at the exact time.
+    /// With any times of putting and taking: accepted frames arrive, once, in order, unchanged, at the exact time.
     #[test]
     fn accepted_frames_arrive_in_order_on_time(
         steps in steps(), rate in prop_oneof![Just(None), (1_000_000..40_000_000_000u64).prop_map(Some)],
@@ -104,7 +104,7 @@ proptest! {
         prop_assert!(receive(&mut right, &mut burst, ALL, Nanos(u64::MAX - 1)).is_empty());
     }
 
-    /// A sender that comes back when it is told keeps the link busy: every second carries the rate, to within a frame.
+    /// A sender that resumes when it is told keeps the link busy: every second carries the rate, to within a frame.
     #[test]
     fn the_rate_is_never_exceeded_and_fully_used(
         rate in 1_000_000..100_000_000u64, delay in 0..50_000_000u64, queue in 3_100..100_000u64,
@@ -134,7 +134,7 @@ proptest! {
         prop_assert!(seconds.iter().sum::<u64>() <= 2 * rate / 8);
     }
 
-    /// Without backpressure exactly those frames are dropped that a queue of so many bytes has no room for.
+    /// Without backpressure exactly those frames are dropped that the queue has no room for.
     #[test]
     fn a_full_queue_drops_the_tail(
         steps in prop::collection::vec((0..3_000u64, prop::collection::vec(1..3_000usize, 1..BURST)), 1..100),
@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn a_wire_that_cannot_be_is_refused() {
+fn an_impossible_wire_is_refused() {
     let error = |options| pair(options).err().expect("refused").to_string();
     assert!(error(options(Some(0), 0, 1, true)).contains("0 bit/s"));
     assert!(error(options(Some(u64::MAX), u64::MAX, 1, true)).contains("rate * delay"));
@@ -168,7 +168,7 @@ fn a_wire_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_receiver_that_does_not_take_fills_the_wire_and_taking_wakes_the_sender() {
+fn a_receiver_that_does_not_consume_fills_the_wire_and_consuming_wakes_the_sender() {
     let (mut left, mut right) = pair(options(None, 0, 100_000, true)).unwrap();
     let (mut burst, poller, mut ready) = (Burst::new(), Poller::new().unwrap(), Vec::new());
     left.register(&poller, Key(3)).unwrap();
@@ -193,7 +193,7 @@ fn a_receiver_that_does_not_take_fills_the_wire_and_taking_wakes_the_sender() {
 }
 
 #[test]
-fn only_a_sleeper_is_woken_and_only_by_the_first_frame() {
+fn only_a_sleeping_end_is_woken_and_only_by_the_first_frame() {
     let (mut left, mut right) = pair(options(Some(SECOND), 1_000, 10_000, true)).unwrap();
     let (mut burst, poller, mut ready) = (Burst::new(), Poller::new().unwrap(), Vec::new());
     right.register(&poller, Key(0)).unwrap();
@@ -218,7 +218,7 @@ fn only_a_sleeper_is_woken_and_only_by_the_first_frame() {
 }
 
 #[test]
-fn an_end_alone_waits() {
+fn an_end_without_its_peer_is_waiting() {
     let (left, right) = pair(options(None, 0, 1, true)).unwrap();
     assert_eq!(left.status(), Status::Up);
     drop(right);
@@ -226,15 +226,15 @@ fn an_end_alone_waits() {
 }
 
 #[test]
-fn too_large_a_frame_is_never_taken() {
+fn a_frame_that_is_too_large_is_never_accepted() {
     let (mut left, _right) = pair(options(None, 0, 1, true)).unwrap();
     let put = put(&mut left, &mut Burst::new(), &[numbered(0, 65_551)], Nanos(0));
     assert_eq!(put, Put { accepted: 0, refusal: Some(Refusal::Never(DropReason::TooLarge)) });
 }
 
-/// Two threads that sleep whenever they can: no frame is lost, none changed, and no one sleeps for ever.
+/// Two threads that sleep whenever they can: no frame is lost or changed, and neither thread sleeps for ever.
 #[test]
-fn ends_on_two_threads_pass_everything() {
+fn ends_on_two_threads_lose_nothing() {
     const FRAMES: u64 = 20_000;
     let (mut left, mut right) = pair(options(None, 0, 20_000, true)).unwrap();
     let size = |number: u64| 1 + (number * 7919 % 3000) as usize;

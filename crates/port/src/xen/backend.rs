@@ -1,9 +1,10 @@
-//! The talk with toolstack and frontends over xenstore: which vifs there are, what state each is in, and when a port is
-//! connected to a frontend or parted from it.
+//! The dialogue with toolstack and frontends over xenstore: which vifs exist, the state of each, and when a port is
+//! connected to a frontend or disconnected from it.
 //!
-//! It runs on a thread of its own, as xenstore may be slow to answer and no worker waits. Each time something changes about a
-//! vif, all that is known of it is read anew and the next step taken: no order of events is relied on. A daemon that ends
-//! leaves every state as it is; the next one finds connected frontends and goes on with their rings, unnoticed by them.
+//! It runs on a thread of its own, as xenstore may be slow to answer and workers must not wait. Whenever something
+//! about a vif changes, all that is known of it is read again and the next step taken, so the order of events does not
+//! matter. A daemon that ends leaves every state as it is; the next one finds connected frontends and resumes their
+//! rings, without their noticing.
 
 use super::device::{self, State, optional, set_state};
 use super::error::Unavailable;
@@ -24,67 +25,68 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// Where the toolstack makes vifs, below the own domain's path.
+/// Where the toolstack creates vifs, below the own domain's path.
 const VIFS: &str = "backend/vif";
 
-/// A vif in xenstore: its guest's domain and its number there.
+/// Identifies a vif in xenstore: its guest's domain, and its device number there.
 type Id = (u16, u32);
 
-/// A card in xenstore, whether a port serves it or not.
+/// A network card in xenstore, whether a port serves it or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The guest's name, as the toolstack knows it.
+    /// The guest's name in the toolstack.
     pub guest: String,
-    /// Which of its cards.
+    /// Its device number.
     pub device: u32,
-    /// What xenstore grants it; none if the card is gone.
+    /// What its keys in xenstore grant it; none if the card is gone.
     pub terms: Option<Terms>,
 }
 
-/// Who is told of every card: once it is found, when its terms change, and when it is gone.
+/// Called for every card: when it is found, when its terms change, and when it is gone.
 type Finder = Box<dyn FnMut(Found) + Send>;
 
-/// What the thread is told.
+/// A message to the thread.
 enum Message {
     Add(Vif),
     Find(Finder),
-    /// The port of this number let go of its frontend, perhaps because that broke a rule.
-    Parted(usize, Option<String>),
+    /// The port of this number disconnected its frontend, with the reason if that broke a rule.
+    Disconnected(usize, Option<String>),
     End,
 }
 
-/// A port, and where it stands.
+/// A port and its state.
 struct Vif {
     name: String,
-    /// The guest, by its name or the number of its domain.
+    /// The guest: its name or the number of its domain.
     guest: String,
     device: u32,
     queues: u16,
     plug: Plug,
     number: usize,
-    /// What it is connected to, and whether it was told to part from that.
+    /// The frontend it is connected to.
     current: Option<Id>,
-    parting: bool,
-    /// Whose rules were broken, until that frontend begins anew.
+    /// Whether the port was told to disconnect from it.
+    disconnecting: bool,
+    /// The frontend that broke a rule, until it connects again.
     broken: Option<Id>,
-    /// The toolstack's `rate`.
+    /// The limit from the toolstack's `rate`.
     limit: Option<Limit>,
 }
 
-/// Serves the vifs of this domain. Dropping it ends the talk, not the service.
+/// Serves the vifs of this domain. Dropping it ends the dialogue, not the service.
 pub struct Backend {
     messages: Sender<Message>,
-    bell: Arc<EventFd>,
+    wakeup: Arc<EventFd>,
     vifs: usize,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Backend {
-    /// Starts to serve. `begin` is the first that the talk's thread does. `lost` is called there with the reason if the talk cannot go
-    /// on: vifs stay as they are then, and nobody hears of new ones.
+    /// Starts the thread, which first calls `begin`. It calls `lost` with the reason if it cannot continue: vifs then
+    /// stay as they are, and new ones are not found.
     ///
     /// # Errors
-    /// Xenstore does not answer, or the system has no thread or descriptor left.
+    /// Xenstore does not answer, or no thread or descriptor is left.
     pub fn start(
         mut store: Store,
         host: Arc<dyn Host>,
@@ -92,77 +94,77 @@ impl Backend {
         lost: impl FnOnce(&str) + Send + 'static,
     ) -> Result<Backend, Unavailable> {
         store.watch(VIFS, VIFS).map_err(|error| Unavailable::Watch { path: VIFS, error })?;
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+        let wakeup = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|error| Unavailable::Serve(error.into()))?;
-        let bell = Arc::new(bell);
+        let wakeup = Arc::new(wakeup);
         let (messages, received) = channel();
         let (vifs, known, found, finder) = Default::default();
-        let mut talk = Talk { store, host, bell: bell.clone(), received, vifs, known, found, finder };
+        let mut dialogue = Dialogue { store, host, wakeup: wakeup.clone(), received, vifs, known, found, finder };
         let thread = std::thread::Builder::new().name("fairlane-xenbus".to_owned()).spawn(move || {
             begin();
-            match catch_unwind(AssertUnwindSafe(|| talk.run())) {
+            match catch_unwind(AssertUnwindSafe(|| dialogue.run())) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => lost(&format!("xenstore is lost: {error}")),
-                Err(_) => lost("the thread of xenstore panicked"),
+                Ok(Err(error)) => lost(&format!("the connection to xenstore is lost: {error}")),
+                Err(_) => lost("the xenstore thread panicked"),
             }
         });
         let thread = Some(thread.map_err(Unavailable::Serve)?);
-        Ok(Backend { messages, bell, vifs: 0, thread })
+        Ok(Backend { messages, wakeup, vifs: 0, thread })
     }
 
-    /// The port of card `device` of a guest, named as the toolstack knows it, with at most `queues` queues. The guest may come
-    /// and go. `name` is what the log calls it.
+    /// The port for card `device` of a guest, named as in the toolstack, with at most `queues` queues. The guest may
+    /// come and go. `name` is used in the log.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn vif(&mut self, name: &str, guest: &str, device: u32, queues: u16) -> io::Result<Xen> {
         let number = self.vifs;
         self.vifs += 1;
-        let (messages, bell) = (self.messages.clone(), self.bell.clone());
+        let (messages, wakeup) = (self.messages.clone(), self.wakeup.clone());
         let (port, plug) = Xen::new(name, move |reason| {
             // The thread is gone only when the process ends.
-            let _ = messages.send(Message::Parted(number, reason));
-            let _ = bell.write(1);
+            let _ = messages.send(Message::Disconnected(number, reason));
+            let _ = wakeup.write(1);
         })?;
         let (name, guest) = (name.to_owned(), guest.to_owned());
         let (current, broken, limit) = (None, None, None);
-        let vif = Vif { name, guest, device, queues, plug, number, current, parting: false, broken, limit };
-        self.tell(Message::Add(vif));
+        let vif = Vif { name, guest, device, queues, plug, number, current, disconnecting: false, broken, limit };
+        self.send(Message::Add(vif));
         Ok(port)
     }
 
-    /// Tells of all cards from now on, on the thread of the talk, which may be asked for ports meanwhile.
+    /// Reports all cards from now on, by calls on the backend's thread, which may request ports meanwhile.
     pub fn find(&self, finder: impl FnMut(Found) + Send + 'static) {
-        self.tell(Message::Find(Box::new(finder)));
+        self.send(Message::Find(Box::new(finder)));
     }
 
-    fn tell(&self, message: Message) {
+    fn send(&self, message: Message) {
         // As above.
         let _ = self.messages.send(message);
-        let _ = self.bell.write(1);
+        let _ = self.wakeup.write(1);
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.tell(Message::End);
+        self.send(Message::End);
         if let Some(thread) = self.thread.take() {
-            // Who is to hear of a panic has heard of it.
+            // A panic was reported by `lost` already.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread's own.
-struct Talk {
+/// The state of the thread.
+struct Dialogue {
     store: Store,
     host: Arc<dyn Host>,
-    bell: Arc<EventFd>,
+    wakeup: Arc<EventFd>,
     received: Receiver<Message>,
     vifs: Vec<Vif>,
-    /// Vifs of xenstore that ports serve.
+    /// Vifs in xenstore that ports serve.
     known: BTreeMap<Id, Known>,
-    /// Cards that the finder was told of.
+    /// Cards that the finder was called for.
     found: BTreeMap<Id, Found>,
     finder: Option<Finder>,
 }
@@ -175,7 +177,7 @@ struct Known {
     port: usize,
 }
 
-impl Talk {
+impl Dialogue {
     fn run(&mut self) -> io::Result<()> {
         let (mut changed, mut last) = (BTreeSet::new(), (0, 0));
         loop {
@@ -196,32 +198,32 @@ impl Talk {
                         self.finder = Some(finder);
                         changed.extend(self.all()?);
                     }
-                    Message::Parted(number, reason) => {
-                        self.parted(number, reason);
-                        // The next guest of that name may have waited for it.
+                    Message::Disconnected(number, reason) => {
+                        self.disconnected(number, reason);
+                        // The next guest of that name may have waited for this.
                         changed.extend(self.all()?);
                     }
                     Message::End => return Ok(()),
                 }
             }
-            // In turn: a guest that writes without end has one step, and then all others theirs.
+            // In turn: a guest that writes without end gets one step, and then all others get theirs.
             let next = changed.range((Bound::Excluded(last), Bound::Unbounded)).chain(&changed).next().copied();
             if let Some(id) = next {
                 changed.remove(&id);
                 last = id;
                 if let Err(error) = self.step(id) {
-                    // A vif that goes away while it is looked at is no more than that; a lost xenstore shows in the next event.
+                    // A vif may vanish while it is read; a lost xenstore shows in the next event.
                     warn!(domain = id.0, device = id.1, %error, "xenstore");
                 }
                 continue;
             }
             let ready = |fd| PollFd::new(fd, PollFlags::POLLIN);
-            match poll(&mut [ready(self.store.descriptor()), ready(self.bell.as_fd())], PollTimeout::NONE) {
+            match poll(&mut [ready(self.store.descriptor()), ready(self.wakeup.as_fd())], PollTimeout::NONE) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Only resets the bell: what it announced is looked for anyhow.
-            let _ = self.bell.read();
+            // Only resets the eventfd: messages are looked for in any case.
+            let _ = self.wakeup.read();
         }
     }
 
@@ -243,19 +245,19 @@ impl Talk {
         }
     }
 
-    /// A port let go of its frontend.
-    fn parted(&mut self, number: usize, reason: Option<String>) {
+    /// Handles a port's report that it disconnected its frontend.
+    fn disconnected(&mut self, number: usize, reason: Option<String>) {
         let Some(vif) = self.vifs.iter_mut().find(|vif| vif.number == number) else { return };
         let id = vif.current.take();
-        vif.parting = false;
+        vif.disconnecting = false;
         if let (Some(reason), Some(id)) = (reason, id) {
             vif.broken = Some(id);
-            self.complain(id, &reason);
+            self.write_error(id, &reason);
         }
     }
 
-    /// Says where toolstacks look why a vif does not work.
-    fn complain(&mut self, (domain, device): Id, reason: &str) {
+    /// Writes where toolstacks look for it why a vif does not work.
+    fn write_error(&mut self, (domain, device): Id, reason: &str) {
         if let Err(error) = self.store.write(&format!("error/{VIFS}/{domain}/{device}/error"), reason) {
             warn!(domain, device, %error, "the reason could not be written to xenstore");
         }
@@ -266,15 +268,15 @@ impl Talk {
         let path = format!("{VIFS}/{}/{}", id.0, id.1);
         let before = device::state(&mut self.store, &path)?;
         let Some(frontend) = optional(&mut self.store, &format!("{path}/frontend"))? else {
-            self.lose(id);
-            return self.forget(id);
+            self.report_gone(id);
+            return self.remove(id);
         };
         let name = optional(&mut self.store, &format!("/local/domain/{}/name", id.0))?;
-        self.tell_of(id, name.as_deref(), &path)?;
+        self.report(id, name.as_deref(), &path)?;
         let Some(place) = self.find(id, name.as_deref()) else { return Ok(()) };
         let port = self.vifs[place].number;
         if self.known.get(&id).is_none_or(|known| known.frontend != frontend || known.port != port) {
-            self.forget(id)?;
+            self.remove(id)?;
             self.store.watch(&format!("{frontend}/state"), &path)?;
             self.known.insert(id, Known { frontend: frontend.clone(), port });
         }
@@ -284,29 +286,29 @@ impl Talk {
     /// Takes the next step for a vif that has a port, from the state `before`.
     fn advance(&mut self, place: usize, id: Id, path: &str, frontend: &str, before: State) -> io::Result<()> {
         let port = self.vifs[place].number;
-        // Another domain has the guest's name by now, so this one is on its way out. Domains' numbers grow.
-        let succeeded = self.known.range((id.0 + 1, 0)..).any(|(_, known)| known.port == port);
+        // Another domain has the guest's name by now, so this one is shutting down. Domain numbers grow.
+        let replaced = self.known.range((id.0 + 1, 0)..).any(|(_, known)| known.port == port);
         let online = optional(&mut self.store, &format!("{path}/online"))?.as_deref() != Some("0");
-        let theirs = device::state(&mut self.store, frontend)?;
+        let frontend_state = device::state(&mut self.store, frontend)?;
         let limit = device::limit(&mut self.store, path)?;
         let vif = &mut self.vifs[place];
-        if !succeeded && vif.limit != limit {
+        if !replaced && vif.limit != limit {
             vif.limit = limit;
             vif.plug.limit(limit);
         }
         let connected = vif.current == Some(id);
         let leaving = before >= State::Closing && !online;
-        if theirs == State::Connected && !leaving && !succeeded && vif.broken != Some(id) {
+        if frontend_state == State::Connected && !leaving && !replaced && vif.broken != Some(id) {
             return if connected { Ok(()) } else { self.connect(place, id, path, frontend, before) };
         }
         if connected {
-            // Nothing is closed before nothing of it is mapped.
-            vif.part();
+            // The state is set to closed only after everything is unmapped.
+            vif.disconnect();
             return Ok(());
         }
-        let next = match theirs {
+        let next = match frontend_state {
             _ if leaving => State::Closed,
-            _ if succeeded => return Ok(()),
+            _ if replaced => return Ok(()),
             State::Initialising | State::InitWait | State::Initialised => {
                 vif.broken = vif.broken.filter(|broken| *broken != id);
                 if before != State::InitWait {
@@ -321,22 +323,22 @@ impl Talk {
         set_state(&mut self.store, path, before, next)
     }
 
-    /// Connects a port to a frontend that is.
+    /// Connects a port to a connected frontend.
     fn connect(&mut self, place: usize, id: Id, path: &str, frontend: &str, before: State) -> io::Result<()> {
         let vif = &mut self.vifs[place];
         if vif.current.is_some() {
-            // The guest before had the same name; it is on its way out. Its parting brings us here again.
-            vif.part();
+            // The previous guest of the same name is shutting down. When it is disconnected, this is called again.
+            vif.disconnect();
             return Ok(());
         }
         let opened = device::request(&mut self.store, frontend, vif.queues)
-            .and_then(|(queues, takes)| Link::open(self.host.clone(), id.0, &queues, takes));
+            .and_then(|(queues, features)| Link::open(self.host.clone(), id.0, &queues, features));
         match opened {
             Ok(link) => {
                 info!(vif = %vif.name, domain = id.0, device = id.1, resumed = before == State::Connected, "frontend found");
                 vif.current = Some(id);
                 vif.plug.connect(link);
-                // Written even if it is so already: the frontend then tells its neighbours where it is.
+                // Written even if unchanged: the frontend then announces its address to its neighbours.
                 self.store.write(&format!("{path}/state"), &(State::Connected as u8).to_string())
             }
             Err(rejection) => {
@@ -344,13 +346,13 @@ impl Talk {
                 warn!(vif = %vif.name, %reason, "frontend refused");
                 vif.broken = Some(id);
                 vif.plug.refuse(reason.clone());
-                self.complain(id, &reason);
+                self.write_error(id, &reason);
                 set_state(&mut self.store, path, before, State::Closing)
             }
         }
     }
 
-    /// The port for a vif in xenstore, by its place in the list.
+    /// The port for a vif in xenstore, by its index in the list.
     fn find(&self, id: Id, name: Option<&str>) -> Option<usize> {
         let number = id.0.to_string();
         let named = |guest: &str| guest == number || name == Some(guest);
@@ -359,8 +361,8 @@ impl Talk {
             .position(|vif| vif.plug.in_use() && (vif.current == Some(id) || (vif.device == id.1 && named(&vif.guest))))
     }
 
-    /// Tells the finder of a card that is there, if there is news of it.
-    fn tell_of(&mut self, id: Id, name: Option<&str>, path: &str) -> io::Result<()> {
+    /// Calls the finder for a card that exists, if something about it is new.
+    fn report(&mut self, id: Id, name: Option<&str>, path: &str) -> io::Result<()> {
         let (Some(finder), Some(name)) = (&mut self.finder, name) else { return Ok(()) };
         let terms = Some(device::terms(&mut self.store, path)?);
         let found = Found { guest: name.to_owned(), device: id.1, terms };
@@ -371,22 +373,22 @@ impl Talk {
         Ok(())
     }
 
-    /// A vif is no longer in xenstore.
-    fn forget(&mut self, id: Id) -> io::Result<()> {
+    /// Handles a vif that is no longer in xenstore.
+    fn remove(&mut self, id: Id) -> io::Result<()> {
         if let Some(Known { frontend, .. }) = self.known.remove(&id) {
             self.store.unwatch(&format!("{frontend}/state"), &format!("{VIFS}/{}/{}", id.0, id.1))?;
         }
         for vif in &mut self.vifs {
             vif.broken = vif.broken.filter(|broken| *broken != id);
             if vif.current == Some(id) {
-                vif.part();
+                vif.disconnect();
             }
         }
         Ok(())
     }
 
-    /// Tells the finder of a card that is gone, unless the guest is back already under another number.
-    fn lose(&mut self, id: Id) {
+    /// Calls the finder for a card that is gone, unless the guest is back already under another number.
+    fn report_gone(&mut self, id: Id) {
         let (Some(finder), Some(lost)) = (&mut self.finder, self.found.remove(&id)) else { return };
         if !self.found.values().any(|other| (&other.guest, other.device) == (&lost.guest, lost.device)) {
             finder(Found { terms: None, ..lost });
@@ -395,15 +397,15 @@ impl Talk {
 }
 
 impl Vif {
-    fn part(&mut self) {
-        if !self.parting {
-            self.parting = true;
-            self.plug.part();
+    fn disconnect(&mut self) {
+        if !self.disconnecting {
+            self.disconnecting = true;
+            self.plug.disconnect();
         }
     }
 }
 
-/// The vif that a path is about.
+/// The vif that a path belongs to.
 fn id(path: &str) -> Option<Id> {
     let mut parts = path.split_once(VIFS)?.1.strip_prefix('/')?.split('/');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

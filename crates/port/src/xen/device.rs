@@ -1,8 +1,8 @@
-//! A vif in xenstore: what the backend offers there, and what a frontend asks for (xen/include/public/io/netif.h).
+//! A vif in xenstore: the features that the backend offers, and a frontend's settings (xen/include/public/io/netif.h).
 
 use super::error::Rejection;
 use super::link::QueueSetup;
-use super::receive::Takes;
+use super::receive::FrontendFeatures;
 use super::store::Store;
 use crate::Limit;
 use fairlane_policy::Terms;
@@ -11,13 +11,13 @@ use std::io;
 /// `enum xenbus_state` (xen/include/public/io/xenbus.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Not there.
+    /// No such key.
     Unknown,
-    /// Being made.
+    /// Being created.
     Initialising,
     /// Waits for the other end.
     InitWait,
-    /// Has said all, waits for the other end to connect.
+    /// Has written all its keys; waits for the other end to connect.
     Initialised,
     /// Carries frames.
     Connected,
@@ -25,7 +25,7 @@ pub enum State {
     Closing,
     /// Closed.
     Closed,
-    /// Any other.
+    /// Any other value.
     Other,
 }
 
@@ -42,7 +42,7 @@ impl State {
     ];
 }
 
-/// A key's text; none if there is no such key.
+/// A key's value; none if there is no such key.
 ///
 /// # Errors
 /// It cannot be read.
@@ -63,7 +63,7 @@ pub fn state(store: &mut Store, path: &str) -> io::Result<State> {
     Ok(number.map_or(State::Unknown, |number| State::ALL.get(number).copied().unwrap_or(State::Other)))
 }
 
-/// Sets the state at `path`/state, if it is another.
+/// Sets the state at `path`/state, if it changes.
 ///
 /// # Errors
 /// It cannot be written.
@@ -71,7 +71,7 @@ pub fn set_state(store: &mut Store, path: &str, before: State, state: State) -> 
     if before == state { Ok(()) } else { store.write(&format!("{path}/state"), &(state as u8).to_string()) }
 }
 
-/// Writes what the backend at `path` can do, before it waits for the frontend.
+/// Writes the features of the backend at `path`, before it waits for the frontend.
 ///
 /// # Errors
 /// It cannot be written.
@@ -86,14 +86,14 @@ pub fn offer(store: &mut Store, path: &str, queues: u16) -> io::Result<()> {
         ("feature-rx-flip", "0"),
         ("feature-split-event-channels", "1"),
         ("multi-queue-max-queues", queues.as_str()),
-        // No interface is to be joined to anything, so no script has to say that it is.
+        // There is no interface to attach to a bridge, so no hotplug script reports this.
         ("hotplug-status", "connected"),
     ];
     keys.into_iter().try_for_each(|(key, value)| store.write(&format!("{path}/{key}"), value))
 }
 
 /// The toolstack's limit on what the guest sends, from `rate`: the bytes of credit, and the microseconds after which
-/// there is as much again (xl-network-configuration, "rate"). None if there is none, or it is not of that form.
+/// the credit is renewed (xl-network-configuration, "rate"). None if there is none, or it is malformed.
 ///
 /// # Errors
 /// It cannot be read.
@@ -101,7 +101,7 @@ pub fn limit(store: &mut Store, path: &str) -> io::Result<Option<Limit>> {
     Ok(optional(store, &format!("{path}/rate"))?.as_deref().and_then(credit))
 }
 
-/// What a `rate` says. The credit is what passes at once, but room for one large frame is always.
+/// Parses a `rate`. The credit is the burst size, but at least one large frame.
 fn credit(rate: &str) -> Option<Limit> {
     let (bytes, micros) = rate.split_once(',')?;
     let (bytes, micros) = (bytes.trim().parse::<u64>().ok()?, micros.trim().parse::<u64>().ok()?);
@@ -109,7 +109,7 @@ fn credit(rate: &str) -> Option<Limit> {
     (rate > 0 && micros > 0).then_some(Limit { rate, burst: bytes.max(64 << 10) })
 }
 
-/// What the toolstack's keys at `path` grant the card: those that are Fairlane's own.
+/// The terms that the toolstack granted the card, in keys of Fairlane's own at `path`.
 ///
 /// # Errors
 /// They cannot be read.
@@ -118,11 +118,11 @@ pub fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
     Ok(Terms { weight: key("weight")?, min_rate: key("min_rate")? })
 }
 
-/// What a frontend at `path` asks for, with at most `most` queues.
+/// The settings of a frontend at `path`, with at most `most` queues.
 ///
 /// # Errors
-/// A key is missing or is none, or the frontend is too old.
-pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSetup>, Takes), Rejection> {
+/// A key is missing or malformed, or the frontend is too old.
+pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSetup>, FrontendFeatures), Rejection> {
     let mut number = |key: &str| -> Result<Option<u32>, Rejection> {
         let key = format!("{path}/{key}");
         match optional(store, &key) {
@@ -155,12 +155,12 @@ pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSet
         setups.push(QueueSetup { rings, channels });
     }
     let mut flag = |key: &str| number(key).map(|value| value == Some(1));
-    let takes = Takes {
-        pieces: flag("feature-sg")?,
+    let features = FrontendFeatures {
+        scatter_gather: flag("feature-sg")?,
         gso: [flag("feature-gso-tcpv4")?, flag("feature-gso-tcpv6")?],
         checksum: [!flag("feature-no-csum-offload")?, flag("feature-ipv6-csum-offload")?],
     };
-    Ok((setups, takes))
+    Ok((setups, features))
 }
 
 #[cfg(test)]

@@ -1,53 +1,53 @@
-//! What Xen's guests cannot be served for: what this system lacks, and what a frontend wrote.
+//! Why Xen's guests cannot be served: what this system lacks, or what is wrong with what a frontend wrote.
 
 use super::violation::Violation;
 use std::io;
 use thiserror::Error;
 
-/// What there must be in a driver domain, and is not.
+/// What a driver domain must have and this system does not.
 #[derive(Debug, Error)]
 pub enum Unavailable {
-    /// No way to xenstore.
+    /// Xenstore cannot be reached.
     #[error("no xenstore: nobody listens at {socket}, and {device} cannot be opened: {error}")]
     Store {
         /// Where xenstored would listen.
         socket: &'static str,
         /// The kernel's device.
         device: &'static str,
-        /// What the system says of that.
+        /// The system's error for the device.
         error: io::Error,
     },
-    /// No number of this domain that could be read.
+    /// This domain's number could not be read.
     #[error("cannot read domid, this domain's number: {0}")]
     Number(io::Error),
-    /// None that is one.
-    #[error("domid is {0:?} in xenstore; it must be this domain's number")]
+    /// It is not a number.
+    #[error("domid is {0:?} in xenstore; it must be a number")]
     NoNumber(String),
-    /// No granted memory.
+    /// Granted memory is not available.
     #[error(
         "cannot open {device} ({error}): a driver domain of Xen has it, once the module xen-gntdev is loaded \
-         (`modprobe xen-gntdev`); and it takes root"
+         (`modprobe xen-gntdev`); opening it needs root"
     )]
     Grants {
         /// The device.
         device: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Nothing is heard of vifs.
+    /// New vifs cannot be watched for.
     #[error("cannot watch {path} in xenstore: {error}")]
     Watch {
-        /// What is watched.
+        /// The watched path.
         path: &'static str,
-        /// What xenstore says.
+        /// Xenstore's error.
         error: io::Error,
     },
-    /// No thread or descriptor left.
+    /// No thread or descriptor is left.
     #[error("cannot serve Xen's vifs: {0}")]
     Serve(io::Error),
 }
 
-/// What is wrong with what a frontend wrote in xenstore, or with the rings that it names.
+/// What is wrong with what a frontend wrote in xenstore, or with its rings.
 #[derive(Debug, Error)]
 pub enum Rejection {
     /// A key that cannot be read.
@@ -55,55 +55,55 @@ pub enum Rejection {
     Unread {
         /// The key's path.
         key: String,
-        /// What xenstore says.
+        /// Xenstore's error.
         error: io::Error,
     },
-    /// A key that must be there.
+    /// A required key is missing.
     #[error("{0} is missing")]
     Missing(String),
-    /// A key that is no number.
+    /// A key that is not a number.
     #[error("{key} is {value:?}; it must be a number")]
     NoNumber {
         /// The key's path.
         key: String,
-        /// What it says.
+        /// Its value.
         value: String,
     },
-    /// A frontend of before copies.
-    #[error("the frontend asks for page flipping (no request-rx-copy = 1), which no backend does any more")]
+    /// A frontend that needs page flipping.
+    #[error("the frontend asks for page flipping (no request-rx-copy = 1), which is no longer supported")]
     Flipping,
-    /// One that would have to be looked at.
-    #[error("the frontend does not tell of new receive buffers (no feature-rx-notify = 1)")]
+    /// A frontend that would have to be polled.
+    #[error("the frontend does not notify new receive buffers (no feature-rx-notify = 1)")]
     Silent,
     /// Too many queues, or none.
     #[error("multi-queue-num-queues is {queues}; it must be 1 to {most}")]
     Queues {
-        /// How many it wants.
+        /// How many it asks for.
         queues: u32,
         /// How many it may have.
         most: u16,
     },
-    /// No event channels here.
+    /// Event channels are not available.
     #[error("no event channels: {0}")]
     NoEvents(io::Error),
-    /// A ring's page that was not granted.
+    /// A ring page that cannot be mapped.
     #[error("ring page {reference} of domain {domain} cannot be mapped: {error}")]
     Page {
-        /// Whose.
+        /// The guest's domain.
         domain: u16,
         /// The grant reference.
         reference: u32,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// An event channel that is not offered.
+    /// An event channel that cannot be bound.
     #[error("event channel {channel} of domain {domain} cannot be bound: {error}")]
     Channel {
-        /// Whose.
+        /// The guest's domain.
         domain: u16,
-        /// Its number there.
+        /// Its number in the guest.
         channel: u32,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A ring that breaks a rule.

@@ -1,4 +1,4 @@
-//! Pages that this domain grants, by /dev/xen/gntalloc (linux/include/uapi/xen/gntalloc.h).
+//! Pages that this domain grants, through /dev/xen/gntalloc (linux/include/uapi/xen/gntalloc.h).
 
 use super::host::PAGE;
 use super::ioctl::request;
@@ -8,31 +8,31 @@ use std::os::fd::AsRawFd;
 
 const DEVICE: &str = "/dev/xen/gntalloc";
 
-/// Pages that are granted in one call.
-const CALL: usize = 32;
+/// Pages granted in one call.
+const PAGES_A_CALL: usize = 32;
 
 /// GNTALLOC_FLAG_WRITABLE
 const WRITABLE: u16 = 1;
 
-/// `struct ioctl_gntalloc_alloc_gref` with room for a call's references.
+/// `struct ioctl_gntalloc_alloc_gref` with space for one call's references.
 #[repr(C)]
 struct Allocate {
     domain: u16,
     flags: u16,
     count: u32,
-    /// The answers: where in the device the pages are mapped, and their references.
+    /// Results: where in the device the pages are mapped, and their references.
     index: u64,
-    references: [u32; CALL],
+    references: [u32; PAGES_A_CALL],
 }
 
-/// The size that the request's number has in it: with one reference, and filled up.
+/// The size in the request's number: that of a structure with one reference, with padding.
 const ALLOCATE: libc::Ioctl = request::<[u64; 3]>(b'G', 5);
 
-/// Pages of this process in a row, granted until they are dropped.
+/// Contiguous pages of this process, granted until they are dropped.
 pub struct Pages {
     start: *mut libc::c_void,
     references: Vec<u32>,
-    /// Closing it ends the grants of pages that are no longer mapped.
+    /// Closing it revokes the grants of pages that are no longer mapped.
     _device: File,
 }
 
@@ -40,19 +40,19 @@ pub struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Grants so many new pages to a domain, which may write to them or not.
+    /// Grants `count` new pages to a domain, for reading, or also for writing.
     ///
     /// # Errors
-    /// What the system says: there is no such device, or its limit (the module's `limit`, 1024 pages) is reached.
+    /// The system's error: there is no such device, or its limit (the module's `limit`, 1024 pages) is reached.
     pub fn grant(domain: u16, writable: bool, count: usize) -> io::Result<Pages> {
         let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
         let flags = if writable { WRITABLE } else { 0 };
         let mut references = Vec::with_capacity(count);
         let mut first = None;
         while references.len() < count {
-            let here = (count - references.len()).min(CALL);
-            let mut allocate = Allocate { domain, flags, count: here as u32, index: 0, references: [0; CALL] };
-            // SAFETY: the structure is alive and has room for as many references as it asks for.
+            let here = (count - references.len()).min(PAGES_A_CALL);
+            let mut allocate = Allocate { domain, flags, count: here as u32, index: 0, references: [0; PAGES_A_CALL] };
+            // SAFETY: the structure is alive and has space for as many references as it asks for.
             if unsafe { libc::ioctl(device.as_raw_fd(), ALLOCATE, &mut allocate) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -61,8 +61,8 @@ impl Pages {
         }
         let (len, at) = (count * PAGE, first.unwrap_or(0) as libc::off_t);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours. What one opened device grants
-        // follows each other there.
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours. All grants of one
+        // opened device are contiguous in it.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, device.as_raw_fd(), at) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -70,12 +70,12 @@ impl Pages {
         Ok(Pages { start, references, _device: device })
     }
 
-    /// The first byte. [`PAGE`] bytes a page from there on are readable and writable until this is dropped.
+    /// The first byte. [`PAGE`] bytes for each page are readable and writable until this is dropped.
     pub fn start(&self) -> *mut u8 {
         self.start.cast()
     }
 
-    /// A reference a page.
+    /// One reference for each page.
     pub fn references(&self) -> &[u32] {
         &self.references
     }
@@ -83,7 +83,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: this is what `mmap` returned, and nobody has the pages after this value.
+        // SAFETY: this is what `mmap` returned, and nobody uses the pages after this value.
         unsafe { libc::munmap(self.start, self.references.len() * PAGE) };
     }
 }
@@ -92,9 +92,9 @@ impl Drop for Pages {
 mod tests {
     use super::*;
 
-    /// As a C compiler with xen/gntalloc.h has it.
+    /// As computed by a C compiler with xen/gntalloc.h.
     #[test]
-    fn numbers_are_the_kernels() {
+    fn ioctl_numbers_match_the_kernels() {
         assert_eq!(ALLOCATE, 0x18_4705);
         assert_eq!(std::mem::offset_of!(Allocate, references), 16);
     }

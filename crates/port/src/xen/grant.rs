@@ -1,10 +1,10 @@
-//! Granted memory by /dev/xen/gntdev (linux/include/uapi/xen/gntdev.h).
+//! Granted memory through /dev/xen/gntdev (linux/include/uapi/xen/gntdev.h).
 
 use super::error::Unavailable;
 use super::event;
-use super::host::{Events, Host, Lent, PAGE, Page, Segment};
+use super::host::{Events, GrantCopy, Host, PAGE, Page, SelfGranted};
 use super::ioctl::request;
-use super::lent;
+use super::self_granted;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ const DEVICE: &str = "/dev/xen/gntdev";
 struct Map {
     count: u32,
     pad: u32,
-    /// The answer: where in the device the page is mapped.
+    /// Result: where in the device the page is mapped.
     index: u64,
     domain: u32,
     reference: u32,
@@ -36,24 +36,24 @@ struct Unmap {
 #[repr(C)]
 struct Copy {
     count: u32,
-    segments: *mut Segment,
+    copies: *mut GrantCopy,
 }
 
 const MAP: libc::Ioctl = request::<Map>(b'G', 0);
 const UNMAP: libc::Ioctl = request::<Unmap>(b'G', 1);
 const COPY: libc::Ioctl = request::<Copy>(b'G', 8);
 
-/// Xen under this Linux.
+/// Xen's devices in this Linux.
 pub struct Devices {
     grants: Arc<File>,
     own: u16,
 }
 
 impl Devices {
-    /// Opens the device, in the domain of the number `own`.
+    /// Opens the device, in the domain with number `own`.
     ///
     /// # Errors
-    /// This is no Xen domain, the module is not loaded, or it is not allowed.
+    /// This is no Xen domain, the module is not loaded, or access is denied.
     pub fn open(own: u16) -> Result<Devices, Unavailable> {
         let grants = OpenOptions::new().read(true).write(true).open(DEVICE);
         let grants = grants.map_err(|error| Unavailable::Grants { device: DEVICE, error })?;
@@ -62,22 +62,22 @@ impl Devices {
 }
 
 impl Host for Devices {
-    unsafe fn copy(&self, segments: &mut [Segment]) {
-        if segments.is_empty() {
+    unsafe fn copy(&self, copies: &mut [GrantCopy]) {
+        if copies.is_empty() {
             return;
         }
-        let mut copy = Copy { count: segments.len() as u32, segments: segments.as_mut_ptr() };
-        // SAFETY: the structure and its segments are alive; that their ends are valid is what the caller promises.
+        let mut copy = Copy { count: copies.len() as u32, copies: copies.as_mut_ptr() };
+        // SAFETY: the structure and its copies are alive; the caller promises that their ends are valid.
         let done = unsafe { libc::ioctl(self.grants.as_raw_fd(), COPY, &mut copy) };
         if done < 0 {
-            // The kernel turned all of them away, or stopped on the way, for want of memory say.
-            segments.iter_mut().for_each(Segment::set_not_tried);
+            // The kernel refused them all, or stopped half way, for example for want of memory.
+            copies.iter_mut().for_each(GrantCopy::set_not_tried);
         }
     }
 
     fn map(&self, domain: u16, reference: u32) -> io::Result<Page> {
         let mut map = Map { count: 1, pad: 0, index: 0, domain: domain.into(), reference };
-        // SAFETY: the structure is alive and has room for one page, which is its count.
+        // SAFETY: the structure is alive and has space for one page, which is its count.
         if unsafe { libc::ioctl(self.grants.as_raw_fd(), MAP, &mut map) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -90,13 +90,17 @@ impl Host for Devices {
             return Err(io::Error::last_os_error());
         }
         mapped.start = start;
-        // SAFETY: `mmap` gives whole pages, this one until `mapped` is dropped. It stays the guest's page if that dies.
+        // SAFETY: `mmap` maps whole pages, this one until `mapped` is dropped. It stays mapped if the guest dies.
         Ok(unsafe { Page::new(start.cast(), Box::new(mapped)) })
     }
 
-    fn lend(&self, pages: usize) -> Option<Lent> {
-        let lent = lent::pages(self, self.own, pages);
-        lent.inspect_err(|error| info!(%error, "copies go by addresses: modprobe xen-gntalloc saves time")).ok()
+    fn self_grant(&self, pages: usize) -> Option<SelfGranted> {
+        let granted = self_granted::pages(self, self.own, pages);
+        granted
+            .inspect_err(
+                |error| info!(%error, "copies use addresses instead of grants: `modprobe xen-gntalloc` saves time"),
+            )
+            .ok()
     }
 
     fn events(&self) -> io::Result<Box<dyn Events>> {
@@ -104,7 +108,7 @@ impl Host for Devices {
     }
 }
 
-/// A mapped page, unmapped and given back when dropped.
+/// A mapped page, unmapped and released when dropped.
 struct Mapped {
     device: Arc<File>,
     index: u64,
@@ -118,7 +122,7 @@ unsafe impl Send for Mapped {}
 impl Drop for Mapped {
     fn drop(&mut self) {
         if !self.start.is_null() {
-            // SAFETY: this is what `mmap` returned; the page that it is ends with this value.
+            // SAFETY: this is what `mmap` returned; its owner, the page, ends with this value.
             unsafe { libc::munmap(self.start, PAGE) };
         }
         let mut unmap = Unmap { index: self.index, count: 1, pad: 0 };
@@ -131,10 +135,10 @@ impl Drop for Mapped {
 mod tests {
     use super::*;
 
-    /// As a C compiler with xen/gntdev.h has them.
+    /// As computed by a C compiler with xen/gntdev.h.
     #[test]
-    fn numbers_are_the_kernels() {
+    fn ioctl_numbers_match_the_kernels() {
         assert_eq!([MAP, UNMAP, COPY], [0x18_4700, 0x10_4701, 0x10_4708]);
-        assert_eq!((size_of::<Segment>(), align_of::<Segment>()), (24, 8));
+        assert_eq!((size_of::<GrantCopy>(), align_of::<GrantCopy>()), (24, 8));
     }
 }

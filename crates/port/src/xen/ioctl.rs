@@ -1,4 +1,4 @@
-//! Numbers of the requests to Xen's devices.
+//! Request numbers of Xen's devices.
 
 /// `_IOC(_IOC_NONE, kind, number, size)`
 pub(super) const fn request<T>(kind: u8, number: u32) -> libc::Ioctl {

@@ -1,8 +1,8 @@
-//! A frontend in service: its queues, its event channels, and what its driver takes.
+//! A connected frontend: its queues, its event channels, and its driver's features.
 
 use super::error::Rejection;
 use super::host::{Events, Host};
-use super::receive::{Receive, Takes};
+use super::receive::{FrontendFeatures, Receive};
 use super::ring::Ring;
 use super::transmit::Transmit;
 use std::os::fd::BorrowedFd;
@@ -17,15 +17,15 @@ pub struct QueueSetup {
     pub channels: [u32; 2],
 }
 
-/// A queue in service.
+/// A running queue.
 pub(super) struct Queue {
     pub transmit: Transmit,
     pub receive: Receive,
-    /// The channels' numbers here.
+    /// The channels' local numbers.
     channels: [u32; 2],
 }
 
-/// A frontend in service. Dropping it unmaps its pages and closes its channels.
+/// A connected frontend. Dropping it unmaps its pages and closes its channels.
 pub struct Link {
     domain: u16,
     pub(super) queues: Vec<Queue>,
@@ -33,11 +33,16 @@ pub struct Link {
 }
 
 impl Link {
-    /// Maps the rings of a frontend and binds its channels. Rings go on where they stand.
+    /// Maps the rings of a frontend and binds its channels. Rings resume where they stopped.
     ///
     /// # Errors
-    /// What the frontend wrote is not there, or not for this domain.
-    pub fn open(host: Arc<dyn Host>, domain: u16, queues: &[QueueSetup], takes: Takes) -> Result<Link, Rejection> {
+    /// What the frontend wrote does not exist, or is not for this domain.
+    pub fn open(
+        host: Arc<dyn Host>,
+        domain: u16,
+        queues: &[QueueSetup],
+        features: FrontendFeatures,
+    ) -> Result<Link, Rejection> {
         let events = host.events().map_err(Rejection::NoEvents)?;
         let map = |reference| {
             let page = host.map(domain, reference);
@@ -48,19 +53,22 @@ impl Link {
             bound.map_err(|error| Rejection::Channel { domain, channel, error })
         };
         let mut opened = Vec::with_capacity(queues.len());
-        for QueueSetup { rings: [transmit, receive], channels: [told, asked] } in queues {
+        for QueueSetup { rings: [transmit, receive], channels: [transmit_channel, receive_channel] } in queues {
             let transmit = Ring::new(map(*transmit)?)?;
             let receive = Ring::new(map(*receive)?)?;
-            let told_here = bind(*told)?;
-            let channels = [told_here, if asked == told { told_here } else { bind(*asked)? }];
+            let transmit_here = bind(*transmit_channel)?;
+            let channels = [
+                transmit_here,
+                if receive_channel == transmit_channel { transmit_here } else { bind(*receive_channel)? },
+            ];
             opened.push(Queue {
                 transmit: Transmit::new(transmit, domain, host.clone()),
-                receive: Receive::new(receive, domain, host.clone(), takes),
+                receive: Receive::new(receive, domain, host.clone(), features),
                 channels,
             });
         }
         let mut link = Link { domain, queues: opened, events };
-        // Whatever waits was perhaps announced to a backend that is gone, and so are responses that it owed.
+        // Waiting requests may have been announced to a backend that is gone, which may also have owed notifications.
         for queue in &mut link.queues {
             queue.transmit.enable_notifications();
             queue.channels.iter().for_each(|channel| link.events.notify(*channel));
@@ -68,32 +76,32 @@ impl Link {
         Ok(link)
     }
 
-    /// Whose it is.
+    /// The guest's domain.
     pub(super) fn domain(&self) -> u16 {
         self.domain
     }
 
-    /// Publishes everything answered, and tells the frontend where it wants that.
+    /// Publishes all responses, and notifies the frontend where it asks for that.
     pub(super) fn flush(&mut self) {
         for queue in &mut self.queues {
-            let told = [queue.transmit.publish(), queue.receive.publish()];
+            let notify = [queue.transmit.publish(), queue.receive.publish()];
             let [transmit, receive] = queue.channels;
-            if told[0] || (told[1] && transmit == receive) {
+            if notify[0] || (notify[1] && transmit == receive) {
                 self.events.notify(transmit);
             }
-            if told[1] && transmit != receive {
+            if notify[1] && transmit != receive {
                 self.events.notify(receive);
             }
         }
     }
 
-    pub(super) fn take_events(&mut self) {
-        self.events.take();
+    pub(super) fn mask_events(&mut self) {
+        self.events.mask();
     }
 
-    /// Has its events wake the worker again.
-    pub(super) fn listen(&mut self) {
-        self.events.listen();
+    /// Lets events wake the worker again.
+    pub(super) fn unmask_events(&mut self) {
+        self.events.unmask();
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {

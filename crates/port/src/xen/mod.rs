@@ -1,12 +1,13 @@
-//! A Xen guest's card (Linux netfront and its like), served from a driver domain in place of Linux netback.
+//! A Xen guest's network card (Linux netfront and the like), served from a driver domain in place of Linux netback.
 //!
-//! Rings and negotiation are those of xen/include/public/io/netif.h. Frames go by grant copy: their heads into this
-//! process, to be judged; their bodies from the sender's pages to where they are for, which for a guest's frame to another
-//! guest is the receiver's pages at once.
+//! Rings and negotiation follow xen/include/public/io/netif.h. Frames are moved by grant copy: their heads into this
+//! process, where decisions are made; their bodies from the sender's pages to their destination, which for a frame from
+//! guest to guest is directly the receiver's pages.
 //!
-//! The port carries frames; who connects it to a frontend and ends that holds its [`Plug`].
+//! The port carries frames; the holder of its [`Plug`] connects it to a frontend and disconnects it.
 
 pub mod backend;
+mod bounce_buffer;
 mod device;
 mod error;
 mod event;
@@ -14,12 +15,11 @@ pub mod gntalloc;
 mod grant;
 mod host;
 mod ioctl;
-mod landing;
-mod lent;
 mod link;
 mod netif;
 mod receive;
 mod ring;
+mod self_granted;
 pub mod store;
 mod transmit;
 mod violation;
@@ -27,9 +27,9 @@ mod violation;
 pub use crate::burst::{End, Place};
 pub use error::{Rejection, Unavailable};
 pub use grant::Devices;
-pub use host::{Events, Host, Lent, PAGE, Page, SELF, Segment};
+pub use host::{Events, GrantCopy, Host, PAGE, Page, SELF, SelfGranted};
 pub use link::{Link, QueueSetup};
-pub use receive::Takes;
+pub use receive::FrontendFeatures;
 pub use violation::Violation;
 
 use crate::burst::{Batch, Burst};
@@ -48,96 +48,96 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{info, warn};
 
-/// The port's own numbers in its poller: orders from the plug, and event channels.
-const ORDERS: u32 = 0;
+/// The port's own numbers in its poller: commands from the plug, and event channels.
+const COMMANDS: u32 = 0;
 const EVENTS: u32 = 1;
 
-/// When to read frames again after the kernel would not copy them.
+/// How long to wait before frames are read again that the kernel failed to copy.
 const RETRY: Nanos = Nanos::from_millis(1);
 
-/// What a plug has the port do.
-enum Order {
+/// A command from the plug to the port.
+enum Command {
     Connect(Link),
     Refuse(String),
-    Part,
+    Disconnect,
     Limit(Option<Limit>),
 }
 
 /// A vif's backend.
 pub struct Xen {
     name: String,
-    orders: Receiver<Order>,
-    bell: Arc<EventFd>,
-    parted: Box<dyn Fn(Option<String>) + Send>,
+    commands: Receiver<Command>,
+    wakeup: Arc<EventFd>,
+    disconnected: Box<dyn Fn(Option<String>) + Send>,
     watcher: Option<Watcher>,
     link: Option<Link>,
-    /// Why the last frontend was disabled or refused, until the next one comes.
+    /// Why the last frontend was disabled or refused, until the next one connects.
     broken: Option<String>,
     limit: Option<Limit>,
-    /// Among transmit queues.
+    /// The transmit queues' turns.
     turn: Turn,
-    /// When its frames are read again, as they could not be. None if they could.
+    /// When to read frames again after they could not be read. None if they could.
     retry: Option<Nanos>,
-    /// The receive queue that found too little room last: another's room is of no use to who waits.
+    /// The receive queue that was full last: a sender waits for room in this queue only.
     full: usize,
-    /// Where frames are completed for a guest that left it to us.
-    plain: SoftwareOffload,
+    /// Buffers for frames whose checksum or segmentation is done in software.
+    software_offload: SoftwareOffload,
 }
 
-/// Connects a port to frontends. Orders are carried out by the port's worker.
+/// Connects a port to frontends and disconnects it. The port's worker carries out its commands.
 pub struct Plug {
-    orders: Sender<Order>,
-    bell: Arc<EventFd>,
+    commands: Sender<Command>,
+    wakeup: Arc<EventFd>,
 }
 
 impl Plug {
-    /// Serves a frontend from now on.
+    /// Serves this frontend from now on.
     pub fn connect(&self, link: Link) {
-        self.order(Order::Connect(link));
+        self.send(Command::Connect(link));
     }
 
-    /// Says why the frontend that came is not served. None is connected.
+    /// Reports why a frontend is not served. None must be connected.
     pub fn refuse(&self, reason: String) {
-        self.order(Order::Refuse(reason));
+        self.send(Command::Refuse(reason));
     }
 
-    /// Serves it no longer: nothing of it stays mapped.
-    pub fn part(&self) {
-        self.order(Order::Part);
+    /// Disconnects the frontend: none of its memory stays mapped.
+    pub fn disconnect(&self) {
+        self.send(Command::Disconnect);
     }
 
     /// Limits what the guest sends.
     pub fn limit(&self, limit: Option<Limit>) {
-        self.order(Order::Limit(limit));
+        self.send(Command::Limit(limit));
     }
 
-    /// Whether its port is there.
+    /// Whether the port still exists.
     pub fn in_use(&self) -> bool {
-        Arc::strong_count(&self.bell) > 1
+        Arc::strong_count(&self.wakeup) > 1
     }
 
-    fn order(&self, order: Order) {
+    fn send(&self, command: Command) {
         // Both fail only when the port is gone, and nothing is mapped then.
-        let _ = self.orders.send(order);
-        let _ = self.bell.write(1);
+        let _ = self.commands.send(command);
+        let _ = self.wakeup.write(1);
     }
 }
 
 impl Xen {
-    /// A vif that no frontend is connected to. `parted` is called on the port's thread when it let go of one: with the
-    /// reason if that broke a rule, without if it was told to.
+    /// A vif without a frontend. `disconnected` is called on the port's thread after a frontend was disconnected: with
+    /// the reason if it broke a rule, without one on command.
     ///
     /// # Errors
-    /// No descriptor for waking the port's worker.
-    pub fn new(name: &str, parted: impl Fn(Option<String>) + Send + 'static) -> io::Result<(Xen, Plug)> {
-        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        let (sender, orders) = channel();
-        let plug = Plug { orders: sender, bell: bell.clone() };
+    /// There is no descriptor left for waking the port's worker.
+    pub fn new(name: &str, disconnected: impl Fn(Option<String>) + Send + 'static) -> io::Result<(Xen, Plug)> {
+        let wakeup = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        let (sender, commands) = channel();
+        let plug = Plug { commands: sender, wakeup: wakeup.clone() };
         let port = Xen {
             name: name.to_owned(),
-            orders,
-            bell,
-            parted: Box::new(parted),
+            commands,
+            wakeup,
+            disconnected: Box::new(disconnected),
             watcher: None,
             link: None,
             broken: None,
@@ -145,19 +145,19 @@ impl Xen {
             turn: Turn::default(),
             retry: None,
             full: 0,
-            plain: SoftwareOffload::default(),
+            software_offload: SoftwareOffload::default(),
         };
         Ok((port, plug))
     }
 
-    /// Does what the plug says.
-    fn obey(&mut self) {
-        // Only resets the bell: whether it rang is known.
-        let _ = self.bell.read();
-        while let Ok(order) = self.orders.try_recv() {
-            match order {
-                Order::Connect(link) => {
-                    self.unplug();
+    /// Carries out the plug's commands.
+    fn handle_commands(&mut self) {
+        // Only resets the eventfd: that it was written is known.
+        let _ = self.wakeup.read();
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Connect(link) => {
+                    self.disconnect();
                     let watched =
                         self.watcher.as_ref().map_or(Ok(()), |watcher| watcher.add(link.descriptor(), EVENTS));
                     match watched {
@@ -169,18 +169,18 @@ impl Xen {
                         Err(error) => self.refuse(format!("its events cannot be waited for: {error}")),
                     }
                 }
-                Order::Refuse(reason) => self.broken = Some(reason),
-                Order::Limit(limit) => self.limit = limit,
-                Order::Part => {
-                    self.unplug();
-                    (self.parted)(None);
+                Command::Refuse(reason) => self.broken = Some(reason),
+                Command::Limit(limit) => self.limit = limit,
+                Command::Disconnect => {
+                    self.disconnect();
+                    (self.disconnected)(None);
                 }
             }
         }
     }
 
-    /// Lets go of the frontend: everything is published, its pages are unmapped and its channels closed.
-    fn unplug(&mut self) {
+    /// Disconnects the frontend: publishes everything, unmaps its pages and closes its channels.
+    fn disconnect(&mut self) {
         self.retry = None;
         if let Some(mut link) = self.link.take() {
             link.flush();
@@ -190,26 +190,26 @@ impl Xen {
         }
     }
 
-    /// Lets go of a frontend that broke a rule.
+    /// Disconnects a frontend that broke a rule.
     fn disable(&mut self, violation: Violation) {
         self.refuse(violation.to_string());
     }
 
     fn refuse(&mut self, reason: String) {
         warn!(vif = %self.name, %reason, "disabled");
-        self.unplug();
+        self.disconnect();
         self.broken = Some(reason.clone());
-        (self.parted)(Some(reason));
+        (self.disconnected)(Some(reason));
     }
 }
 
 impl Source for Xen {
-    fn offer<'a>(&'a mut self, burst: &'a mut Burst, grant: Budget, now: Nanos) -> Batch<'a> {
+    fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         let Some(link) = &mut self.link else { return filler.done() };
         let waiting = |index: usize| link.queues[index].transmit.waiting();
         let Some(index) = self.turn.next(link.queues.len(), waiting) else { return filler.done() };
-        match link.queues[index].transmit.offer(&mut filler, grant) {
+        match link.queues[index].transmit.offer(&mut filler, budget) {
             Ok(read) => self.retry = (!read).then_some(now + RETRY),
             Err(violation) => {
                 filler.clear();
@@ -219,7 +219,7 @@ impl Source for Xen {
         }
         self.turn.offered(index, filler.len());
         match &self.link {
-            Some(link) => filler.done_remote(&link.queues[index].transmit.landing),
+            Some(link) => filler.done_remote(&link.queues[index].transmit.bounce),
             None => filler.done(),
         }
     }
@@ -253,7 +253,7 @@ impl Sink for Xen {
             let first = start + accepted;
             let index = place(first);
             let same = (first..end).take_while(|next| place(*next) == index).count();
-            match link.queues[index].receive.put(batch, first..first + same, &mut self.plain) {
+            match link.queues[index].receive.put(batch, first..first + same, &mut self.software_offload) {
                 Ok(put) => {
                     accepted += put.accepted;
                     if put.refusal == Some(Refusal::Full) {
@@ -274,13 +274,13 @@ impl Sink for Xen {
 
     fn room(&mut self, _now: Nanos) -> Room {
         let full = self.link.as_mut().and_then(|link| link.queues.get_mut(self.full));
-        // Where there is none, or its ring is broken, the next put says so.
+        // If there is none, or its ring is broken, the next `put` reports it.
         if full.is_none_or(|queue| queue.receive.has_room().unwrap_or(true)) { Room::Now } else { Room::Unknown }
     }
 
     fn ring(&self) -> Ring {
         let Some(link) = &self.link else { return Ring::default() };
-        flow::together(link.queues.iter().map(|queue| queue.receive.standing()))
+        flow::combined(link.queues.iter().map(|queue| queue.receive.frontend_state()))
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {
@@ -292,46 +292,46 @@ impl Sink for Xen {
 }
 
 impl Control for Xen {
-    /// Events are listened to from here until the first of a channel: to a worker that looks by itself they say nothing, however many
+    /// Unmasks the event channels until the first event of each: a worker that polls does not need events, however many
     /// a frontend sends.
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         let Some(link) = &mut self.link else { return false };
-        link.listen();
-        let mut there = false;
+        link.unmask_events();
+        let mut ready = false;
         if wanted.frames && self.retry.is_none() {
-            link.queues.iter_mut().for_each(|queue| there |= queue.transmit.enable_notifications());
+            link.queues.iter_mut().for_each(|queue| ready |= queue.transmit.enable_notifications());
         }
         if wanted.room {
-            there |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.enable_notifications());
+            ready |= link.queues.get_mut(self.full).is_some_and(|queue| queue.receive.enable_notifications());
         }
-        there
+        ready
     }
 
     fn next_event(&self) -> Nanos {
         self.retry.unwrap_or(Nanos::NEVER)
     }
 
-    /// Nothing: wishes stand where the frontend passes them once.
+    /// Does nothing: a frontend passes the index we asked for once, and then sends no more events.
     fn disable_notifications(&mut self) {}
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
         let watcher = Watcher { poller: poller.clone(), key };
-        watcher.add(&self.bell, ORDERS)?;
+        watcher.add(&self.wakeup, COMMANDS)?;
         self.watcher = Some(watcher);
-        self.obey();
+        self.handle_commands();
         Ok(())
     }
 
     fn event(&mut self, number: u32, _poller: &Poller, _now: Nanos) {
         match (number, &mut self.link) {
-            (ORDERS, _) => self.obey(),
-            (_, Some(link)) => link.take_events(),
+            (COMMANDS, _) => self.handle_commands(),
+            (_, Some(link)) => link.mask_events(),
             (_, None) => {}
         }
     }
 
     fn is_message(&self, number: u32) -> bool {
-        number == ORDERS
+        number == COMMANDS
     }
 
     fn limit(&self) -> Option<Limit> {

@@ -1,9 +1,10 @@
-//! Requests and responses as they lie in the rings (xen/include/public/io/netif.h), and what their flags say as an
-//! [`Offload`]. All numbers are little-endian.
+//! Requests and responses in the rings (xen/include/public/io/netif.h), and the translation of their flags to and from
+//! an [`Offload`]. All numbers are little-endian.
 
 use fairlane_core::packet::{Checksum, Ethernet, Gso, GsoKind, Ip, Offload, protocol};
 
-/// Slots of a packet at most. Every backend takes 18 (XEN_NETIF_NR_SLOTS_MIN); for more than 20 Linux netback disables a vif.
+/// The most slots of a packet. Every backend accepts 18 (XEN_NETIF_NR_SLOTS_MIN); for more than 20 Linux netback
+/// disables a vif.
 pub const MAX_SLOTS: usize = 20;
 
 /// NETTXF_csum_blank
@@ -36,7 +37,7 @@ const GSO_TCPV6: u8 = 2;
 pub const OKAY: i16 = 0;
 /// NETIF_RSP_ERROR
 pub const ERROR: i16 = -1;
-/// NETIF_RSP_NULL: the slot had extra info.
+/// NETIF_RSP_NULL: the slot held extra info.
 pub const NULL: i16 = 1;
 
 /// `netif_tx_request`
@@ -44,18 +45,18 @@ pub const NULL: i16 = 1;
 pub struct TxRequest {
     /// Grant reference of the page.
     pub reference: u32,
-    /// Where in the page.
+    /// Offset in the page.
     pub offset: u16,
     /// NETTXF_*.
     pub flags: u16,
     /// Echoed in the response.
     pub id: u16,
-    /// Bytes: in a packet's first slot those of the packet, in others those of the slot.
+    /// Bytes: of the whole packet in its first slot, of the slot in others.
     pub size: u16,
 }
 
 impl TxRequest {
-    /// Reads one.
+    /// Decodes a request.
     #[inline]
     pub fn parse(bytes: [u8; 12]) -> TxRequest {
         let [r0, r1, r2, r3, o0, o1, f0, f1, i0, i1, s0, s1] = bytes;
@@ -91,7 +92,7 @@ pub fn rx_response(id: u16, flags: u16, len: u16) -> [u8; 8] {
     [i0, i1, 0, 0, f0, f1, l0, l1]
 }
 
-/// `netif_extra_info` for a frame that the receiver is to cut, or keep.
+/// `netif_extra_info` for a frame that the receiver may segment.
 pub fn rx_extra(gso: Gso) -> [u8; 8] {
     let [s0, s1] = gso.size.to_le_bytes();
     let kind = match gso.kind {
@@ -101,7 +102,7 @@ pub fn rx_extra(gso: Gso) -> [u8; 8] {
     [EXTRA_GSO, 0, s0, s1, kind, 0, 0, 0]
 }
 
-/// What a packet's GSO info says: the size and the type. The type must be known: none if it is not.
+/// Decodes a packet's GSO info: the size and the type, which is none if it is unknown.
 pub fn gso(extra: [u8; 12]) -> (u16, u8, Option<GsoKind>) {
     let (size, kind) = (u16::from_le_bytes([extra[2], extra[3]]), extra[4]);
     match kind {
@@ -111,9 +112,11 @@ pub fn gso(extra: [u8; 12]) -> (u16, u8, Option<GsoKind>) {
     }
 }
 
-/// What a transmitted packet's flags and GSO info say of a frame of `len` bytes that begins with `head`.
+/// The offload that a transmitted packet's flags and GSO info describe, for a frame of `len` bytes that begins with
+/// `head`.
 ///
-/// netif does not say where the checksum is: it is TCP's or UDP's, and has the pseudo-header's sum. None if it cannot be.
+/// netif does not state where the checksum is: it is TCP's or UDP's, and holds the pseudo-header's sum. None if it
+/// cannot be found.
 #[inline]
 pub fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -> Option<Offload> {
     if flags & (TX_BLANK | TX_VALIDATED) == 0 && gso.is_none() {
@@ -126,7 +129,7 @@ pub fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -
         Checksum::Valid
     };
     match (checksum, gso) {
-        // Its place was just found as the rules of a partial checksum have it; what they say beside is that it is in the frame.
+        // The place just found satisfies the rules of a partial checksum, except that it must also lie in the frame.
         (Checksum::Partial { start, offset }, None) => {
             (u32::from(start + offset) + 2 <= len).then_some(Offload { checksum, gso: None })
         }
@@ -137,7 +140,7 @@ pub fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -
     }
 }
 
-/// Where TCP's or UDP's header begins, and its checksum in it.
+/// Where the TCP or UDP header begins, and the offset of its checksum.
 fn checksum_place(head: &[u8]) -> Option<(u16, u16)> {
     let frame = Ethernet::new_checked(head).ok()?;
     let upper = Ip::of(&frame).ok()??.upper().ok().filter(|upper| !upper.fragment)?;
@@ -149,7 +152,7 @@ fn checksum_place(head: &[u8]) -> Option<(u16, u16)> {
     Some(((frame.header_len() + upper.offset) as u16, offset))
 }
 
-/// The flags of a received packet's first slot, if netif can say what was left to do on its checksum.
+/// The flags of a received packet's first slot, if netif can express the state of its checksum.
 #[inline]
 pub fn rx_flags(offload: Offload, head: &[u8]) -> Option<u16> {
     match offload.checksum {
@@ -167,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn requests_and_responses_lie_as_netif_has_them() {
+    fn requests_and_responses_have_netifs_layout() {
         let request = TxRequest::parse([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(
             request,
@@ -183,9 +186,9 @@ mod tests {
     }
 
     proptest! {
-        /// A blank checksum's place is found, not told, and yet keeps the rules of one that is.
+        /// The computed place of a blank checksum follows the same rules as one that is stated.
         #[test]
-        fn a_blank_checksum_is_where_the_rules_have_it(
+        fn the_place_of_a_blank_checksum_follows_the_rules(
             kind in prop::sample::select(vec![6u8, 17, 58, 1]), six: bool, change in prop::option::of((12..60usize, any::<u8>())),
             len in 0..200u32,
         ) {
@@ -199,10 +202,10 @@ mod tests {
                 head[at] = byte;
             }
             head.truncate(len as usize);
-            let told = checksum_place(&head).and_then(|(start, offset)| {
+            let expected = checksum_place(&head).and_then(|(start, offset)| {
                 Offload::new_checked(Checksum::Partial { start, offset }, None, len as usize, &head).ok()
             });
-            prop_assert_eq!(offload(TX_BLANK, None, len, &head), told);
+            prop_assert_eq!(offload(TX_BLANK, None, len, &head), expected);
         }
     }
 

@@ -1,7 +1,7 @@
-//! A shared ring (xen/include/public/io/ring.h) seen from the backend's side: one page, two indices each way.
+//! A shared ring (xen/include/public/io/ring.h) as the backend sees it: one page, two indices in each direction.
 //!
-//! Requests are answered in the order in which they came, always, and a response takes its request's slot. So the state
-//! of a ring is one number, `rsp_prod`, and a restarted backend finds it in the guest's memory.
+//! Requests are always answered in order, and a response takes its request's slot. So the state of a ring is one
+//! number, `rsp_prod`, which a restarted backend finds in the guest's memory.
 
 #[cfg(test)]
 mod models;
@@ -11,11 +11,12 @@ mod race;
 use super::host::{PAGE, Page};
 use super::violation::Violation;
 use crate::access::{Processor, Word, Words};
-use fairlane_core::ack::Ring as Standing;
+use fairlane_core::ack::Ring as FrontendState;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
-/// Slots of a netif ring: as many powers of two of 12 (tx) or 8 (rx) bytes as a page holds behind the header.
+/// Slots of a netif ring: the largest power of two of 12 (tx) or 8 (rx) bytes each that fits in a page after the
+/// header.
 pub const SLOTS: u32 = 256;
 
 /// Words of the ring's header, which is 64 bytes.
@@ -25,14 +26,14 @@ const RESPONSES: usize = 2;
 const RESPONSE_EVENT: usize = 3;
 const HEADER: usize = 16;
 
-/// Bytes of a word, which are read and written at once: requests and responses are made of such.
+/// Bytes of a word, which is read and written atomically. Requests and responses consist of words.
 const WORD: usize = 4;
 
-/// A ring whose requests are `N` bytes, no less than its responses.
+/// A ring with requests of `N` bytes. Responses are no longer.
 pub struct Ring<const N: usize, A: Words = Processor> {
     page: Page,
     words: PhantomData<fn() -> A>,
-    /// First request that is not answered yet, and so also the next response to write.
+    /// First request that is not answered yet, which is also the next response to write.
     next: u32,
     /// The frontend's index as last read.
     requested: u32,
@@ -41,10 +42,10 @@ pub struct Ring<const N: usize, A: Words = Processor> {
 }
 
 impl<const N: usize> Ring<N> {
-    /// A ring that goes on where `rsp_prod` says.
+    /// A ring that resumes at `rsp_prod`.
     ///
     /// # Errors
-    /// The indices in the page are no ring's.
+    /// The indices in the page are invalid.
     pub fn new(page: Page) -> Result<Ring<N>, Violation> {
         // SAFETY: the page begins at a multiple of its size, and has words of the processor's.
         unsafe { Ring::over(page) }
@@ -52,10 +53,10 @@ impl<const N: usize> Ring<N> {
 }
 
 impl<const N: usize, A: Words> Ring<N, A> {
-    /// The same over words of any kind.
+    /// [`Ring::new`] over words of any kind.
     ///
     /// # Safety
-    /// They are what begins where the page does, as many as the header and the slots have.
+    /// The page begins with as many such words as the header and the slots have.
     unsafe fn over(page: Page) -> Result<Ring<N, A>, Violation> {
         let mut ring: Ring<N, A> = Ring { page, words: PhantomData, next: 0, requested: 0, published: 0 };
         let next = ring.word(RESPONSES).load(Ordering::Acquire);
@@ -68,20 +69,20 @@ impl<const N: usize, A: Words> Ring<N, A> {
     #[inline]
     fn word(&self, at: usize) -> &A::Word {
         debug_assert!(at < PAGE / WORD);
-        // SAFETY: it is within the page, which is there as long as `self`.
+        // SAFETY: it is within the page, which lives as long as `self`.
         unsafe { &*self.page.start().cast::<A::Word>().add(at) }
     }
 
-    /// The first word of a slot: 256 of at most 12 bytes and the header lie within the page.
+    /// The first word of a slot. The header and 256 slots of at most 12 bytes lie within the page.
     #[inline]
     fn slot(index: u32) -> usize {
         HEADER + N / WORD * (index % SLOTS) as usize
     }
 
-    /// How many requests from `next + skip` on there are.
+    /// How many requests there are from `next + skip` on.
     ///
     /// # Errors
-    /// The frontend's index is further ahead than the ring has slots, or went back.
+    /// The frontend's index is further ahead than the ring has slots, or moved back.
     #[inline]
     pub fn available(&mut self, skip: u32) -> Result<u32, Violation> {
         let seen = self.requested.wrapping_sub(self.next);
@@ -95,8 +96,8 @@ impl<const N: usize, A: Words> Ring<N, A> {
     /// Reads the frontend's index.
     #[inline]
     fn refresh(&mut self) -> Result<(), Violation> {
-        // Acquire: pairs with the frontend's write barrier before it moved the index, so that requests read from here on
-        // are at least as new.
+        // Acquire: pairs with the frontend's write barrier before it moved the index, so that requests read from here
+        // on are at least as new.
         let index = self.word(REQUESTS).load(Ordering::Acquire);
         let ahead = index.wrapping_sub(self.next);
         if ahead > SLOTS {
@@ -115,7 +116,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
         self.requested != self.next || self.word(REQUESTS).load(Ordering::Relaxed) != self.next
     }
 
-    /// Copies the request at `next + skip`, which [`Ring::available`] said is there.
+    /// Copies the request at `next + skip`, which [`Ring::available`] reported.
     #[inline]
     pub fn request(&self, skip: u32) -> [u8; N] {
         const { assert!(N.is_multiple_of(WORD)) };
@@ -128,7 +129,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
         request
     }
 
-    /// Answers the next request. Seen by the frontend after [`Ring::publish`].
+    /// Answers the next request. The frontend sees it after [`Ring::publish`].
     #[inline]
     pub fn respond<const M: usize>(&mut self, response: [u8; M]) {
         const { assert!(M <= N && M.is_multiple_of(WORD)) };
@@ -139,16 +140,16 @@ impl<const N: usize, A: Words> Ring<N, A> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// How the frontend stands: responses that it has not taken, and what changes whenever it takes some. It wishes to be told
-    /// of the response behind those it took (RING_FINAL_CHECK_FOR_RESPONSES).
-    pub fn standing(&self) -> Standing {
+    /// The state of the frontend: responses that it has not taken, and a value that changes whenever it takes some. It
+    /// asks for a notification of the response after those it took (RING_FINAL_CHECK_FOR_RESPONSES).
+    pub fn frontend_state(&self) -> FrontendState {
         let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
         let requests = self.word(REQUESTS).load(Ordering::Relaxed);
         let taken = event.wrapping_sub(1);
-        Standing { waiting: self.published.wrapping_sub(taken), taken: taken.wrapping_add(requests) }
+        FrontendState { waiting: self.published.wrapping_sub(taken), taken: taken.wrapping_add(requests) }
     }
 
-    /// Shows the frontend all responses. True if it is to be told (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).
+    /// Publishes all responses. True if the frontend is to be notified (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).
     #[inline]
     pub fn publish(&mut self) -> bool {
         let before = self.published;
@@ -156,21 +157,22 @@ impl<const N: usize, A: Words> Ring<N, A> {
             return false;
         }
         self.published = self.next;
-        // Release: responses, and the bytes in the guest's buffers, are visible before the index that hands them over.
+        // Release: responses, and the bytes in the guest's buffers, are visible before the index that publishes them.
         self.word(RESPONSES).store(self.next, Ordering::Release);
-        // The index must be visible before the frontend's wish is read: else it could ask to be told, see the old index
-        // and sleep, while we saw its old wish.
+        // The index must be visible before the frontend's request for a notification is read: otherwise the frontend
+        // could ask, see the old index and sleep, while we read its old request.
         A::fence(Ordering::SeqCst);
         let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
         self.next.wrapping_sub(event) < self.next.wrapping_sub(before)
     }
 
-    /// Asks the frontend to tell when the request at `next + skip` is there (RING_FINAL_CHECK_FOR_REQUESTS). True if it is.
+    /// Asks the frontend for a notification of the request at `next + skip` (RING_FINAL_CHECK_FOR_REQUESTS). True if it
+    /// is there already.
     ///
-    /// A wish stands where the frontend passes it once: it need not be taken back.
+    /// It need not be taken back: the frontend passes that index once.
     pub fn enable_notifications(&mut self, skip: u32) -> bool {
         self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
-        // The wish must be visible before the index is read, the mirror image of `publish`.
+        // Our request must be visible before the index is read, the mirror image of `publish`.
         A::fence(Ordering::SeqCst);
         self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > skip
     }

@@ -1,4 +1,4 @@
-//! xenstore: a small tree of texts, shared by all domains of a machine, and watches over it. The protocol is that of
+//! xenstore: a small tree of strings, shared by all domains of a machine, with watches. The protocol is that of
 //! xen/include/public/io/xs_wire.h, over xenstored's socket or the kernel's device.
 
 use super::error::Unavailable;
@@ -11,13 +11,13 @@ use std::os::unix::net::UnixStream;
 
 /// Where xenstored listens, in the domain it runs in.
 const SOCKET: &str = "/run/xenstored/socket";
-/// The way there from any domain.
+/// Access from any domain.
 const DEVICE: &str = "/dev/xen/xenbus";
 
 /// XENSTORE_PAYLOAD_MAX
 const MOST: usize = 4096;
 
-/// Kinds of messages that are used here.
+/// The kinds of messages used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -39,23 +39,23 @@ pub enum Kind {
     Error = 16,
 }
 
-/// A message's header, `struct xsd_sockmsg`, in the processor's order. There are no transactions here: whoever writes
-/// several keys says so with the last, the state.
+/// A message's header, `struct xsd_sockmsg`, in native byte order. Transactions are not used: a writer of several keys
+/// writes the one that matters, the state, last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The kind's number.
     pub kind: u32,
-    /// Echoed in the answer.
+    /// Echoed in the reply.
     pub id: u32,
     /// Bytes that follow.
     pub len: usize,
 }
 
 impl Header {
-    /// Bytes of it.
+    /// Bytes of a header.
     pub const SIZE: usize = 16;
 
-    /// Reads one.
+    /// Decodes a header.
     ///
     /// # Errors
     /// A payload longer than the protocol allows.
@@ -63,20 +63,20 @@ impl Header {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let (kind, id, len) = (word(0), word(4), word(12) as usize);
         if len > MOST {
-            let why = format!("a message of xenstore with {len} bytes; {MOST} are the most");
+            let why = format!("a xenstore message of {len} bytes; the limit is {MOST}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(Header { kind, id, len })
     }
 }
 
-/// A whole message.
+/// Encodes a whole message.
 ///
 /// # Errors
 /// A payload longer than the protocol allows.
 pub fn encode(kind: Kind, id: u32, payload: &[u8]) -> io::Result<Vec<u8>> {
     if payload.len() > MOST {
-        let why = format!("{} bytes for xenstore; {MOST} are the most", payload.len());
+        let why = format!("{} bytes for xenstore; the limit is {MOST}", payload.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut message: Vec<u8> =
@@ -85,7 +85,7 @@ pub fn encode(kind: Kind, id: u32, payload: &[u8]) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// What an error's name means.
+/// Translates the name of an error.
 fn error(name: &[u8]) -> io::Error {
     let name = text(name.strip_suffix(b"\0").unwrap_or(name));
     let kind = match name.as_str() {
@@ -100,16 +100,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Something changed at or below a watched path.
+/// A change at or below a watched path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What changed.
+    /// The changed path.
     pub path: String,
     /// As given to [`Store::watch`].
     pub token: String,
 }
 
-/// A connection. Paths that begin without `/` are below the own domain's.
+/// A connection. Relative paths are below the own domain's path.
 pub struct Store {
     stream: File,
     id: u32,
@@ -117,10 +117,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects to xenstored's socket if there is one, else by the kernel's device.
+    /// Connects to xenstored's socket if there is one, otherwise through the kernel's device.
     ///
     /// # Errors
-    /// Neither is there.
+    /// Neither exists.
     pub fn open() -> Result<Store, Unavailable> {
         if let Ok(socket) = UnixStream::connect(SOCKET) {
             return Ok(Store::over(socket.into()));
@@ -136,7 +136,7 @@ impl Store {
         Store { stream: File::from(socket), id: 0, events: VecDeque::new() }
     }
 
-    /// Readable when an event came, unless [`Store::event`] has it already.
+    /// Readable when an event arrived, unless [`Store::event`] has read it already.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -150,28 +150,28 @@ impl Store {
         text.trim().parse().map_err(|_| Unavailable::NoNumber(text))
     }
 
-    /// A key's text.
+    /// A key's value.
     ///
     /// # Errors
-    /// There is none, it may not be read, or the connection is lost.
+    /// There is no such key, it may not be read, or the connection is lost.
     pub fn read(&mut self, path: &str) -> io::Result<String> {
-        self.ask(Kind::Read, &[path.as_bytes(), b"\0"]).map(|value| text(&value))
+        self.call(Kind::Read, &[path.as_bytes(), b"\0"]).map(|value| text(&value))
     }
 
-    /// Sets a key's text, and makes it where it is not.
+    /// Sets a key's value, creating the key if necessary.
     ///
     /// # Errors
     /// It may not be written, or the connection is lost.
     pub fn write(&mut self, path: &str, value: &str) -> io::Result<()> {
-        self.ask(Kind::Write, &[path.as_bytes(), b"\0", value.as_bytes()]).map(drop)
+        self.call(Kind::Write, &[path.as_bytes(), b"\0", value.as_bytes()]).map(drop)
     }
 
-    /// Removes a key and all below.
+    /// Removes a key and all keys below it.
     ///
     /// # Errors
-    /// There is none, it may not be removed, or the connection is lost.
+    /// There is no such key, it may not be removed, or the connection is lost.
     pub fn remove(&mut self, path: &str) -> io::Result<()> {
-        self.ask(Kind::Remove, &[path.as_bytes(), b"\0"]).map(drop)
+        self.call(Kind::Remove, &[path.as_bytes(), b"\0"]).map(drop)
     }
 
     /// The names below a key.
@@ -179,27 +179,27 @@ impl Store {
     /// # Errors
     /// There is no such key, it may not be read, or the connection is lost.
     pub fn directory(&mut self, path: &str) -> io::Result<Vec<String>> {
-        let names = self.ask(Kind::Directory, &[path.as_bytes(), b"\0"])?;
+        let names = self.call(Kind::Directory, &[path.as_bytes(), b"\0"])?;
         Ok(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(text).collect())
     }
 
-    /// Tells by events of every change at or below a path, and at once of the path as it is.
+    /// Reports by events every change at or below a path, and one event at once.
     ///
     /// # Errors
     /// It is watched under that token already, or the connection is lost.
     pub fn watch(&mut self, path: &str, token: &str) -> io::Result<()> {
-        self.ask(Kind::Watch, &[path.as_bytes(), b"\0", token.as_bytes(), b"\0"]).map(drop)
+        self.call(Kind::Watch, &[path.as_bytes(), b"\0", token.as_bytes(), b"\0"]).map(drop)
     }
 
-    /// No longer does.
+    /// Ends a watch.
     ///
     /// # Errors
     /// It is not watched, or the connection is lost.
     pub fn unwatch(&mut self, path: &str, token: &str) -> io::Result<()> {
-        self.ask(Kind::Unwatch, &[path.as_bytes(), b"\0", token.as_bytes(), b"\0"]).map(drop)
+        self.call(Kind::Unwatch, &[path.as_bytes(), b"\0", token.as_bytes(), b"\0"]).map(drop)
     }
 
-    /// The next event, if one came.
+    /// The next event, if one arrived.
     ///
     /// # Errors
     /// The connection is lost.
@@ -214,8 +214,8 @@ impl Store {
         Ok(self.events.pop_front())
     }
 
-    /// Sends a request and waits for its answer. Events that come before that are kept.
-    fn ask(&mut self, kind: Kind, parts: &[&[u8]]) -> io::Result<Vec<u8>> {
+    /// Sends a request and waits for its reply. Events that arrive before it are queued.
+    fn call(&mut self, kind: Kind, parts: &[&[u8]]) -> io::Result<Vec<u8>> {
         self.id = self.id.wrapping_add(1);
         let message = encode(kind, self.id, &parts.concat())?;
         self.stream.write_all(&message)?;
@@ -228,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Reads a message; events are kept for [`Store::event`].
+    /// Reads a message. Events are queued for [`Store::event`].
     fn receive(&mut self) -> io::Result<Option<(Header, Vec<u8>)>> {
         let mut header = [0; Header::SIZE];
         self.stream.read_exact(&mut header)?;
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_parsed(id: u32, payload in prop::collection::vec(any::<u8>(), 0..=MOST)) {
+        fn parsing_reverses_encoding(id: u32, payload in prop::collection::vec(any::<u8>(), 0..=MOST)) {
             let message = encode(Kind::Write, id, &payload).unwrap();
             let (header, rest) = message.split_first_chunk().unwrap();
             prop_assert_eq!(Header::parse(*header).unwrap(), Header { kind: 11, id, len: payload.len() });
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_messages_than_the_protocol_has_are_refused() {
+    fn messages_longer_than_the_protocol_allows_are_refused() {
         assert!(encode(Kind::Write, 1, &[0; MOST + 1]).is_err());
         let mut header = [0; Header::SIZE];
         header[13] = 0x11;

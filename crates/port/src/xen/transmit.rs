@@ -1,8 +1,8 @@
-//! A guest's transmit ring: a burst of frames out of it. The fronts of all are copied in one call, the bodies of large frames
-//! stay with the guest.
+//! A guest's transmit ring: reads bursts of frames from it. The fronts of all frames are copied in one call; the bodies
+//! of large ones stay in the guest.
 
-use super::host::{Host, PAGE, Segment};
-use super::landing::Landing;
+use super::bounce_buffer::BounceBuffer;
+use super::host::{GrantCopy, Host, PAGE};
 use super::netif::{
     self, ERROR, EXTRA_GSO, EXTRA_LAST, EXTRA_MORE, MAX_SLOTS, NULL, OKAY, TX_EXTRA, TX_MORE, TxRequest,
 };
@@ -13,42 +13,42 @@ use fairlane_core::packet::GsoKind;
 use fairlane_core::sched::Budget;
 use std::sync::Arc;
 
-/// A transmit ring in service.
+/// A running transmit ring.
 pub struct Transmit {
     ring: Ring<12>,
     domain: u16,
     host: Arc<dyn Host>,
-    /// Where the last offer is.
-    pub landing: Landing,
+    /// The frames of the last offer.
+    pub bounce: BounceBuffer,
     /// Frames of the last offer, in order.
     packets: Vec<Packet>,
-    /// The slots of all of them: ids and whether the slot had data.
+    /// The slots of all of them: the id, if the slot had data.
     ids: Vec<Option<u16>>,
     /// The copies of their fronts.
-    segments: Vec<Segment>,
-    /// The slots with data of the packet at hand.
+    copies: Vec<GrantCopy>,
+    /// The data slots of the current packet.
     slots: Vec<TxRequest>,
 }
 
 /// A packet as its slots describe it.
 #[derive(Clone, Copy)]
 struct Packet {
-    /// Slots with data and without.
+    /// Slots with and without data.
     slots: usize,
     len: u16,
     flags: u16,
     gso: Option<(u16, GsoKind)>,
-    /// Whether a frame can be made of it.
+    /// Whether it is a valid frame.
     good: bool,
 }
 
 impl Transmit {
-    /// A ring from which nothing was offered yet.
+    /// A ring that has offered nothing yet.
     pub fn new(ring: Ring<12>, domain: u16, host: Arc<dyn Host>) -> Transmit {
-        let landing = Landing::new(host.clone());
+        let bounce = BounceBuffer::new(host.clone());
         let (packets, ids) = (Vec::with_capacity(BURST), Vec::with_capacity(SLOTS as usize));
-        let (segments, slots) = (Vec::with_capacity(BURST), Vec::with_capacity(MAX_SLOTS));
-        Transmit { ring, domain, host, landing, packets, ids, segments, slots }
+        let (copies, slots) = (Vec::with_capacity(BURST), Vec::with_capacity(MAX_SLOTS));
+        Transmit { ring, domain, host, bounce, packets, ids, copies, slots }
     }
 
     /// Whether a frame waits.
@@ -57,34 +57,35 @@ impl Transmit {
         self.ring.waiting()
     }
 
-    /// Asks to be told of the next frame. True if it is there.
+    /// Asks for a notification of the next frame. True if it is there already.
     pub fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications(0)
     }
 
-    /// Publishes what was consumed. True if the frontend is to be told.
+    /// Publishes what was consumed. True if the frontend is to be notified.
     #[inline]
     pub fn publish(&mut self) -> bool {
         self.ring.publish()
     }
 
-    /// Fills a burst with the frames that wait, as far as the grant goes. False if they could not be read now, which is nobody's fault.
+    /// Fills a burst with waiting frames, as far as the budget allows. False if they could not be read now, which is
+    /// nobody's fault.
     ///
     /// # Errors
-    /// The rule that the frontend broke; the burst is of no use then.
-    pub fn offer(&mut self, filler: &mut Filler<'_>, grant: Budget) -> Result<bool, Violation> {
+    /// The rule that the frontend broke; the burst is then invalid.
+    pub fn offer(&mut self, filler: &mut Filler<'_>, budget: Budget) -> Result<bool, Violation> {
         self.packets.clear();
         self.ids.clear();
-        self.segments.clear();
-        self.landing.clear();
-        let most = (grant.frames as usize).min(BURST);
+        self.copies.clear();
+        self.bounce.clear();
+        let most = (budget.frames as usize).min(BURST);
         let mut bytes = 0;
-        while self.packets.len() < most && bytes < grant.bytes {
+        while self.packets.len() < most && bytes < budget.bytes {
             let skip = self.ids.len() as u32;
             if self.ring.available(skip)? == 0 {
                 break;
             }
-            let (first, segments) = (filler.pieces(), self.segments.len());
+            let (first, copies) = (filler.segments(), self.copies.len());
             match self.packet(skip, filler)? {
                 Some(packet) => {
                     bytes += u64::from(packet.len);
@@ -92,10 +93,10 @@ impl Transmit {
                     self.packets.push(packet);
                 }
                 None => {
-                    // The burst's room for pieces ends before the frame does: it comes first next time.
+                    // The burst has no room for the rest of this frame: the next burst begins with it.
                     filler.abandon(first);
-                    self.landing.truncate(self.packets.len(), first);
-                    self.segments.truncate(segments);
+                    self.bounce.truncate(self.packets.len(), first);
+                    self.copies.truncate(copies);
                     self.ids.truncate(skip as usize);
                     break;
                 }
@@ -104,7 +105,8 @@ impl Transmit {
         self.copy_fronts(filler)
     }
 
-    /// Reads the packet whose first slot is at `skip`: its body's pieces go to the filler. None if they do not fit.
+    /// Reads the packet whose first slot is at `skip`; the segments of its body go to the filler. None if they do not
+    /// fit.
     fn packet(&mut self, skip: u32, filler: &mut Filler<'_>) -> Result<Option<Packet>, Violation> {
         let first = TxRequest::parse(self.ring.request(skip));
         self.ids.push(Some(first.id));
@@ -129,7 +131,7 @@ impl Transmit {
             }
             more_extra = extra[1] & EXTRA_MORE != 0;
         }
-        // The first slot's size is the packet's, so its own is known when all others are.
+        // The first slot's size field is the packet's, so its own size is known only after all others.
         self.slots.clear();
         self.slots.push(first);
         let mut more = first.flags & TX_MORE != 0;
@@ -146,30 +148,30 @@ impl Transmit {
             check_place(slot)?;
             self.slots.push(slot);
             more = slot.flags & TX_MORE != 0;
-            // Frontends that send 64 KiB and more overflow the size: such a packet is dropped, as Linux netback does.
+            // Frontends that send 64 KiB and more overflow the size: such a packet is dropped, as in Linux netback.
             good &= slot.size <= self.slots[0].size;
             self.slots[0].size = self.slots[0].size.wrapping_sub(slot.size);
         }
         let total = self.ids.len() - skip as usize;
         let packet = Packet { slots: total, len: first.size, flags: first.flags, gso, good };
         if !good {
-            self.landing.front(0);
+            self.bounce.front(0);
             return Ok(Some(packet));
         }
         check_place(self.slots[0])?;
         Ok(self.gather(packet.len.into(), filler).then_some(packet))
     }
 
-    /// Notes the copies of the front of a packet, which has `len` bytes, and the pieces of its body. False if there is no room for
-    /// these.
+    /// Plans the copies of the front of a packet of `len` bytes, and adds the segments of its body. False if there is no
+    /// room for these.
     fn gather(&mut self, len: usize, filler: &mut Filler<'_>) -> bool {
-        let (mut to, bytes) = self.landing.front(len);
+        let (mut to, bytes) = self.bounce.front(len);
         let mut left = bytes;
         for slot in &self.slots {
             let place = Place { domain: self.domain, reference: slot.reference, offset: slot.offset };
             let front = usize::from(slot.size).min(left);
             if front > 0 {
-                self.segments.push(Segment::new(End::Guest(place), to, front as u16));
+                self.copies.push(GrantCopy::new(End::Guest(place), to, front as u16));
                 (to, left) = (to.after(front), left - front);
             }
             let rest = slot.size - front as u16;
@@ -177,27 +179,29 @@ impl Transmit {
                 if filler.is_full() {
                     return false;
                 }
-                let start = self.landing.push(Place { offset: place.offset + front as u16, ..place }, rest);
-                // SAFETY: the landing has a page for each piece of a burst, and lives as long as the batch.
-                unsafe { filler.piece(start, rest.into()) };
+                let start = self.bounce.push(Place { offset: place.offset + front as u16, ..place }, rest);
+                // SAFETY: the bounce buffer has a page for each segment of a burst, and lives as long as the batch.
+                unsafe { filler.segment(start, rest.into()) };
             }
         }
         if bytes > HEAD {
             if filler.is_full() {
                 return false;
             }
-            let start = self.landing.push_rest(bytes - HEAD);
-            // SAFETY: the front has so many bytes behind the head, and is there as long as the batch.
-            unsafe { filler.piece(start, (bytes - HEAD) as u32) };
+            let start = self.bounce.push_rest(bytes - HEAD);
+            // SAFETY: the front has so many bytes after the head, and lives as long as the batch.
+            unsafe { filler.segment(start, (bytes - HEAD) as u32) };
         }
         true
     }
 
-    /// Copies the fronts of all frames, takes the heads from there, and sets what was left to do on each. False as [`Transmit::offer`].
+    /// Copies the fronts of all frames, then their heads from there, and sets their offloads. False as in
+    /// [`Transmit::offer`].
     fn copy_fronts(&mut self, filler: &mut Filler<'_>) -> Result<bool, Violation> {
-        // SAFETY: the segments of a frame lie within its front, one behind the other, and so many bytes of the landing are its.
-        unsafe { self.host.copy(&mut self.segments) };
-        if let Some(failed) = self.segments.iter().find(|segment| !segment.done()) {
+        // SAFETY: the copies of a frame lie one after the other within its front, which has that many bytes in the
+        // bounce buffer.
+        unsafe { self.host.copy(&mut self.copies) };
+        if let Some(failed) = self.copies.iter().find(|copy| !copy.done()) {
             if let (true, End::Guest(place)) = (failed.refused(), failed.from()) {
                 return Err(Violation::Grant(place.reference));
             }
@@ -208,17 +212,17 @@ impl Transmit {
             return Ok(false);
         }
         for (index, packet) in self.packets.iter_mut().enumerate().filter(|(_, packet)| packet.good) {
-            // SAFETY: HEAD bytes are there on either side, and nobody copies to the landing any more.
-            unsafe { crate::access::copy(self.landing.head(index), filler.heads().add(index * HEAD), HEAD) };
+            // SAFETY: there are HEAD bytes on either side, and no copy to the bounce buffer is under way.
+            unsafe { crate::access::copy(self.bounce.head(index), filler.heads().add(index * HEAD), HEAD) };
             packet.good = filler.decide(index, |len, head| netif::offload(packet.flags, packet.gso, len, head));
         }
         Ok(true)
     }
 
-    /// Answers the first `frames` frames of the last offer.
+    /// Responds to the first `frames` frames of the last offer.
     ///
     /// # Errors
-    /// A grant that did not hold when a receiver wanted the frame's bytes.
+    /// A grant was revoked before a receiver copied the frame's bytes.
     pub fn consume(&mut self, frames: usize) -> Result<(), Violation> {
         let mut answered = 0;
         for packet in self.packets.drain(..frames) {
@@ -229,11 +233,11 @@ impl Transmit {
             answered += packet.slots;
         }
         self.ids.drain(..answered);
-        self.landing.withdrawn().map_or(Ok(()), |reference| Err(Violation::Grant(reference)))
+        self.bounce.withdrawn().map_or(Ok(()), |reference| Err(Violation::Grant(reference)))
     }
 }
 
-/// A slot's bytes lie in one page.
+/// Checks that a slot's bytes lie in one page.
 fn check_place(slot: TxRequest) -> Result<(), Violation> {
     let TxRequest { offset, size, .. } = slot;
     let fits = usize::from(offset) + usize::from(size) <= PAGE;

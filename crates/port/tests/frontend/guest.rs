@@ -1,5 +1,6 @@
-//! A frontend of vhost-user made of a socket and a file: every message and every byte of the rings can be right or wrong.
-#![allow(dead_code)] // each test program uses its part
+//! A vhost-user frontend built from a socket and a file, whose messages and ring contents can be right or wrong in
+//! every byte.
+#![allow(dead_code)] // each test program uses a part
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -47,7 +48,8 @@ pub const INDIRECT: u16 = 4;
 
 pub const HEADER: usize = 12;
 
-/// Bits of the features: VERSION_1, protocol features, LOG_ALL, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, all guest and host offloads.
+/// Feature bits: VERSION_1, protocol features, LOG_ALL, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, all guest and host
+/// offloads.
 pub const F_VERSION_1: u64 = 1 << 32;
 pub const F_PROTOCOL: u64 = 1 << 30;
 pub const F_LOG_ALL: u64 = 1 << 26;
@@ -62,10 +64,10 @@ pub const RICH: u64 = PLAIN | F_INDIRECT | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HO
 /// Bytes of a log that has a bit for each page below the end of the guest's memory.
 pub const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;
 
-/// A header that leaves nothing to do.
+/// A header without offloads.
 pub const NO_HEADER: [u8; HEADER] = [0; HEADER];
 
-/// A frame that can be told from others.
+/// A frame with recognizable contents.
 pub fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
@@ -77,7 +79,7 @@ pub struct Frontend {
     pub kicks: Vec<EventFd>,
     pub calls: Vec<EventFd>,
     pub size: u16,
-    /// Next available index and next used index, a queue each.
+    /// Next available index and next used index of each queue.
     pub available: Vec<u16>,
     pub used: Vec<u16>,
 }
@@ -96,7 +98,7 @@ impl Frontend {
         Frontend { stream, memory, kicks, calls, size, available: zeros(), used: zeros() }
     }
 
-    /// The same guest at a new connection: memory and indices stay.
+    /// The same guest on a new connection: memory and indices are kept.
     pub fn reconnect(self, path: &Path) -> Frontend {
         let mut again = Frontend::over(UnixStream::connect(path).unwrap(), self.memory, self.size);
         (again.available, again.used) = (self.available, self.used);
@@ -113,7 +115,7 @@ impl Frontend {
     pub fn send_raw(&self, message: &[u8], fds: &[RawFd]) {
         let control = [ControlMessage::ScmRights(fds)];
         let control = if fds.is_empty() { &[] } else { &control[..] };
-        // A backend that turned us away is what some tests want.
+        // Some tests send to a backend that has rejected the frontend.
         let _ = sendmsg::<()>(self.stream.as_raw_fd(), &[IoSlice::new(message)], control, MsgFlags::MSG_NOSIGNAL, None);
     }
 
@@ -127,7 +129,7 @@ impl Frontend {
         self.send(request, 1, &payload, &[]);
     }
 
-    /// The payload of the next reply; the backend must have been given the chance to write it.
+    /// The payload of the next reply; the backend must have had a chance to write it.
     pub fn reply(&mut self) -> Vec<u8> {
         let mut header = [0; 12];
         self.stream.read_exact(&mut header).unwrap();
@@ -141,7 +143,7 @@ impl Frontend {
         u64::from_ne_bytes(self.reply()[..8].try_into().unwrap())
     }
 
-    /// Everything up to running queues: features, memory, `queues` rings.
+    /// Sends all messages up to running queues: features, memory, `queues` rings.
     pub fn set_up(&self, features: u64, queues: u32) {
         self.send_longs(SET_OWNER, &[], &[]);
         self.send_longs(SET_FEATURES, &[features], &[]);
@@ -163,14 +165,14 @@ impl Frontend {
         self.send_words(SET_VRING_ENABLE, &[queue, 1]);
     }
 
-    /// Says where a ring is, and where the log has its used ring, if writes to that are logged.
+    /// Sends where a ring is, and where the log has its used ring, if writes to it are logged.
     pub fn place_ring(&self, queue: u32, log: Option<u64>) {
         let [descriptors, available, used] = ring(queue).map(|at| USER + at);
         let index_and_flags = u64::from(queue) | u64::from(log.is_some()) << 32;
         self.send_longs(SET_VRING_ADDR, &[index_and_flags, descriptors, used, available, log.unwrap_or(0)], &[]);
     }
 
-    /// Has everything logged that the device writes, as QEMU does when it begins to move a guest.
+    /// Has all writes of the device logged, as QEMU does when a migration begins.
     pub fn log_all(&self, features: u64, queues: u32, log: &File, offset: u64) {
         self.send_longs(SET_LOG_BASE, &[LOG, offset], &[log.as_raw_fd()]);
         self.send_longs(SET_FEATURES, &[features | F_LOG_ALL], &[]);
@@ -191,7 +193,7 @@ impl Frontend {
         u16::from_le_bytes(self.read(at, 2).try_into().unwrap())
     }
 
-    /// Writes descriptor `index` of a queue; `address` counts from the start of the guest's memory.
+    /// Writes descriptor `index` of a queue; `address` is relative to the start of the guest's memory.
     pub fn descriptor(&self, queue: u32, index: u16, address: u64, len: u32, flags: u16, next: u16) {
         self.write(ring(queue)[0] + 16 * u64::from(index), &descriptor(GUEST.wrapping_add(address), len, flags, next));
     }
@@ -217,7 +219,7 @@ impl Frontend {
         self.read_u16(ring(queue)[2] + 2)
     }
 
-    /// Completed chains since the last call: head and length.
+    /// Chains completed since the last call: head and length.
     pub fn completed(&mut self, queue: u32) -> Vec<(u32, u32)> {
         let mut done = Vec::new();
         while self.used[queue as usize] != self.used_index(queue) {
@@ -230,7 +232,7 @@ impl Frontend {
         done
     }
 
-    /// Transmits a frame on queue 1 by descriptor `index`: header and bytes in one buffer.
+    /// Transmits a frame on queue 1 with descriptor `index`: header and bytes in one buffer.
     pub fn transmit(&mut self, index: u16, header: [u8; HEADER], frame: &[u8]) {
         let at = BUFFERS + u64::from(index) * 0x2000;
         self.write(at, &header);
@@ -239,19 +241,19 @@ impl Frontend {
         self.push(1, index);
     }
 
-    /// Lends a receive buffer of `len` bytes on queue 0 by descriptor `index`.
+    /// Posts a receive buffer of `len` bytes on queue 0 with descriptor `index`.
     pub fn lend(&mut self, index: u16, len: u32) {
         self.descriptor(0, index, BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len, WRITE, 0);
         self.push(0, index);
     }
 
-    /// What was written into a lent buffer.
+    /// The first `len` bytes of a receive buffer.
     pub fn lent(&self, index: u32, len: u32) -> Vec<u8> {
         self.read(BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len as usize)
     }
 }
 
-/// A file for a log, all of its bits clear.
+/// A file for a log, with all bits clear.
 pub fn log_file(len: u64) -> File {
     file_of("log", len, MFdFlags::empty())
 }

@@ -1,5 +1,5 @@
-//! A frontend ([`guest`]) and, for tests of the port alone, the backend's port it is connected to.
-#![allow(dead_code)] // each test program uses its part
+//! A frontend ([`guest`]) and, for tests of the port alone, the backend's port that it is connected to.
+#![allow(dead_code)] // each test program uses a part
 
 mod guest;
 #[path = "../worker/mod.rs"]
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 pub use worker::*;
 
-/// A backend's port, served.
+/// A backend's port and its worker.
 pub type Backend = Worker<VhostUser>;
 
 impl Backend {
@@ -22,13 +22,13 @@ impl Backend {
         Backend::new(VhostUser::listen("test", path, queues).unwrap())
     }
 
-    /// Handles events until it carries frames and all that was said is done.
+    /// Handles events until it carries frames and all messages are handled.
     pub fn until_up(&mut self) {
         self.until(|port| port.status() == Status::Up);
         self.settle();
     }
 
-    /// The reason once it is disabled.
+    /// Handles events until it is disabled; returns the reason.
     pub fn until_disabled(&mut self) -> String {
         self.until(|port| matches!(port.status(), Status::Disabled(_)));
         let Status::Disabled(reason) = self.port.status() else { unreachable!() };
@@ -43,14 +43,14 @@ impl Backend {
     }
 }
 
-/// A place for a socket, gone with its directory.
+/// A path for a socket, removed with its directory.
 pub fn place() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
     (dir, path)
 }
 
-/// A device that is up, with rings of `size`, and the frontend that took `features` of it.
+/// A device that is up, with rings of `size`, and the frontend that acknowledged `features`.
 pub fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Frontend) {
     let (dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
@@ -60,7 +60,7 @@ pub fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Fronte
     (dir, path, backend, frontend)
 }
 
-/// A TCP frame over IPv4 with this much payload, its TCP checksum left to be completed.
+/// A TCP frame over IPv4 with this much payload and a partial TCP checksum.
 pub fn tcp_frame(payload: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     bytes.extend(((40 + payload) as u16).to_be_bytes());
@@ -75,7 +75,7 @@ pub fn tcp_frame(payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is left to do on such a frame, cut into segments of `size` bytes of payload if given.
+/// The offload of such a frame, segmented into `size` bytes of payload each if given.
 pub fn tcp_offload(size: Option<u16>) -> Offload {
     let gso = size.map(|size| Gso { kind: GsoKind::Tcp4, ecn: false, size, header: 54 });
     Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso }

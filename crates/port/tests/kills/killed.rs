@@ -1,28 +1,28 @@
-//! A process that is killed after so many stores to some memory, exactly.
+//! Kills a process after an exact number of stores to some memory.
 //!
-//! The memory may not be written there. A store is a fault, which opens it for just this instruction; when that is done, it is closed
-//! again, or was the last.
+//! The memory is mapped read-only. A store faults, and the handler makes the memory writable for just this instruction;
+//! after it, the memory is made read-only again, or the process is killed.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// The processor's flag by which it stops after each instruction.
+/// The processor flag that traps after each instruction.
 const TRAP: i64 = 0x100;
 
-/// The memory, and how many stores are left. Only children have any.
+/// The memory, and how many stores are left. Set in children only.
 static START: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
-/// Has a child of this process do some work and end after its `stores`th store to `memory`, or after the work. Returns whether it was killed
-/// before it was done.
+/// Runs `work` in a child of this process that is killed after its `stores`th store to `memory`, unless it is done
+/// before. Returns whether it was killed.
 ///
 /// # Panics
-/// If it panics or ends otherwise.
+/// If the child panics or ends otherwise.
 pub fn after(memory: Range<usize>, stores: u32, work: impl FnOnce()) -> bool {
-    // SAFETY: the child works on memory that it shares, allocates (which the system's library allows after a fork), and ends.
+    // SAFETY: the child works on memory that it shares, allocates (which the C library allows after a fork), and exits.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -33,7 +33,7 @@ pub fn after(memory: Range<usize>, stores: u32, work: impl FnOnce()) -> bool {
         handle(libc::SIGTRAP, on_stored);
         allow(libc::PROT_READ);
         let done = catch_unwind(AssertUnwindSafe(work));
-        // SAFETY: it ends this process, and runs nothing of it any more.
+        // SAFETY: this ends the process without running any of its code.
         unsafe { libc::_exit(i32::from(done.is_err())) }
     }
     let mut status = 0;
@@ -47,7 +47,7 @@ pub fn after(memory: Range<usize>, stores: u32, work: impl FnOnce()) -> bool {
 type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 fn handle(signal: libc::c_int, handler: Handler) {
-    // SAFETY: all zeros is an action, and the handlers do nothing that may not be done in one.
+    // SAFETY: all zeros is a valid action, and the handlers call only what is allowed in a handler.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_flags = libc::SA_SIGINFO;
@@ -56,17 +56,17 @@ fn handle(signal: libc::c_int, handler: Handler) {
     }
 }
 
-/// Sets what may be done with the memory.
+/// Sets the protection of the memory.
 fn allow(access: libc::c_int) {
     let start = START.load(Ordering::Relaxed) as *mut libc::c_void;
-    // SAFETY: it is a mapping of ours, of whole pages; who stores there nevertheless comes to the handler.
+    // SAFETY: it is a mapping of ours, of whole pages; forbidden stores lead to the handler.
     let allowed = unsafe { libc::mprotect(start, LEN.load(Ordering::Relaxed), access) };
     assert_eq!(allowed, 0);
 }
 
-/// Has the processor stop after the next instruction, or not.
+/// Makes the processor trap after the next instruction, or not.
 fn step(context: *mut libc::c_void, is_on: bool) {
-    // SAFETY: the kernel gives a handler the context of what it interrupted, which is nobody else's.
+    // SAFETY: the kernel passes a handler the context that it interrupted, which nothing else uses.
     let flags = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_EFL as usize] };
     *flags = if is_on { *flags | TRAP } else { *flags & !TRAP };
 }
@@ -75,8 +75,8 @@ extern "C" fn on_store(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     // SAFETY: a fault has an address.
     let address = unsafe { (*info).si_addr() } as usize;
     if address.wrapping_sub(START.load(Ordering::Relaxed)) >= LEN.load(Ordering::Relaxed) {
-        // Not ours: it comes again, and ends the process.
-        // SAFETY: the default is always an action.
+        // Not in the memory: it faults again, and ends the process.
+        // SAFETY: the default action is always valid.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
@@ -86,7 +86,7 @@ extern "C" fn on_store(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 
 extern "C" fn on_stored(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     if LEFT.fetch_sub(1, Ordering::Relaxed) == 1 {
-        // SAFETY: it ends this process, at once.
+        // SAFETY: this ends the process at once.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
     allow(libc::PROT_READ);
@@ -94,13 +94,13 @@ extern "C" fn on_stored(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
 }
 
 #[test]
-fn a_process_ends_after_just_so_many_stores() {
-    // SAFETY: numbers, of whatever bits.
+fn a_process_is_killed_after_the_exact_number_of_stores() {
+    // SAFETY: integers, for which any bits are valid.
     let memory = unsafe { &mut *crate::shared::shared::<[u32; 2048]>() };
     let bytes = memory.as_ptr_range();
     for stores in 1..=20 {
         memory.fill(0);
-        // Over both pages.
+        // Across both pages.
         let killed = after(bytes.start as usize..bytes.end as usize, stores, || {
             for at in 0..10 {
                 // SAFETY: it is a reference.

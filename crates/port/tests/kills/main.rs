@@ -1,7 +1,7 @@
-//! A process that is killed at any store leaves early ack's memory so that nothing which was acknowledged is lost.
+//! A process killed at any store leaves early ack's memory in a state in which no acknowledged data is lost.
 //!
-//! [`stores`] tries every store of a few connections. [`transfers`] has many transfers pass between two ends of TCP, each through kills
-//! after random stores.
+//! [`stores`] tries every store of a few connections. [`transfers`] runs many transfers between two TCP ends, each
+//! through kills after random stores.
 
 #[path = "../../../core/tests/ack/ends.rs"]
 mod ends;

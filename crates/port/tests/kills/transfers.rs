@@ -1,9 +1,11 @@
-//! Transfers between two ends of TCP, under any network and any guest, through a backend that is killed again and again after random stores.
+//! Transfers between two TCP ends, over any network and with any guest, through a backend that is killed again and
+//! again after random stores.
 //!
-//! Mostly the backend is this process. Now and then what is to be done next is left to a child that [ends](killed) at some store; what it
-//! said and left is taken up. At the end both streams are what was sent, byte by byte; nobody is reset, and there is an end.
+//! Most of the time the backend is this process. Now and then the next piece of work is left to a child that is
+//! [killed] at some store; its memory and the outcomes that it reported are then used. At the end both streams must
+//! equal what was sent, byte by byte; no connection is reset, and every transfer ends.
 //!
-//! `FAIRLANE_TRANSFERS=10000` in the environment makes more of it.
+//! `FAIRLANE_TRANSFERS=10000` in the environment runs more of them.
 
 use crate::killed;
 use crate::model::{Case, Model, Outcome, case};
@@ -20,72 +22,72 @@ use std::{env, ptr, thread};
 const FLOWS: usize = 2;
 const BLOCKS: usize = 64;
 
-/// Steps between two kills at most.
+/// The most steps between two kills.
 const STEPS: usize = 150;
 
 /// A transfer that takes longer hangs.
 const HUNG: Nanos = Nanos::from_millis(600_000);
 
-/// Transfers that are under way at a time.
+/// Transfers that run at a time.
 const THREADS: u32 = 8;
 
-/// What is kept over the end of a process.
+/// The state that survives the end of a process.
 #[repr(C, align(4096))]
-struct Kept {
+struct State {
     flows: [Flow; FLOWS],
     blocks: [Block; BLOCKS],
 }
 
-/// Bytes of an outcome at most.
+/// The most bytes of an outcome.
 const LONGEST: usize = 2048;
 
-/// Outcomes of one piece of work at most: of a burst, or as many frames as a ring holds.
+/// The most outcomes of one piece of work: those of a burst, or as many frames as a ring holds.
 const MOST: usize = 64;
 
-/// What a process said before it ended.
+/// Outcomes that a process reported before it ended.
 #[repr(C)]
-struct Told {
+struct Reports {
     count: AtomicU32,
     outcomes: [(u32, u32, [u8; LONGEST]); MOST],
 }
 
-/// Both, for one transfer after the other.
-struct Ground {
-    kept: *mut Kept,
-    told: *mut Told,
+/// The memory shared with children, used for one transfer after the other.
+struct SharedMemory {
+    state: *mut State,
+    reports: *mut Reports,
 }
 
-impl Ground {
-    fn new() -> Ground {
-        // SAFETY: flows, blocks, and what is told are integers alone.
-        unsafe { Ground { kept: shared(), told: shared() } }
+impl SharedMemory {
+    fn new() -> SharedMemory {
+        // SAFETY: flows, blocks and reports consist of integers.
+        unsafe { SharedMemory { state: shared(), reports: shared() } }
     }
 
-    /// The memory that early ack works in, with room for so many blocks.
+    /// The memory that early ack works in, with this many blocks.
     fn memory<'m>(&mut self, blocks: usize) -> Memory<'m> {
-        // SAFETY: it is mapped for as long as the process lives, and every pattern of bits is a flow or a block. There is one at a time: who
-        // asks has dropped what it made of the last, or is a child, whose parent waits for its end.
-        let Kept { flows, blocks: all } = unsafe { &mut *self.kept };
+        // SAFETY: it is mapped as long as the process lives, and every bit pattern is a valid flow or block. It is used
+        // once at a time: the caller has dropped what used it last, or is a child, whose parent waits for its end.
+        let State { flows, blocks: all } = unsafe { &mut *self.state };
         Memory { flows, blocks: &mut all[..blocks] }
     }
 
     fn range(&self) -> Range<usize> {
-        self.kept as usize..self.kept as usize + size_of::<Kept>()
+        self.state as usize..self.state as usize + size_of::<State>()
     }
 
-    /// Says what came of some work: it is said when all of it is there.
-    fn tell(&self, outcome: Outcome) {
+    /// Reports an outcome of some work, which counts only when it is complete.
+    fn report(&self, outcome: Outcome) {
         let (kind, frame) = match outcome {
             Outcome::Ack(frame) => (0, frame),
             Outcome::Passed(frame) => (1, frame),
             Outcome::Dropped => (2, Vec::new()),
             Outcome::Again(frame) => (3, frame),
         };
-        // SAFETY: one process at a time works on it; the number is atomic.
+        // SAFETY: one process at a time works on it; the count is atomic.
         unsafe {
-            let count = &(*self.told).count;
+            let count = &(*self.reports).count;
             let at = count.load(Ordering::Relaxed);
-            let place = &raw mut (*self.told).outcomes[at as usize];
+            let place = &raw mut (*self.reports).outcomes[at as usize];
             (*place).0 = kind;
             (*place).1 = frame.len() as u32;
             (&mut (*place).2)[..frame.len()].copy_from_slice(&frame);
@@ -93,11 +95,11 @@ impl Ground {
         }
     }
 
-    /// What was said since this was asked last.
-    fn heard(&self) -> Vec<Outcome> {
-        // SAFETY: as above; who said it has ended.
-        let told = unsafe { &*self.told };
-        let count = told.count.swap(0, Ordering::Acquire);
+    /// Takes the outcomes reported since the last call.
+    fn take_reports(&self) -> Vec<Outcome> {
+        // SAFETY: as above; the process that reported them has ended.
+        let reports = unsafe { &*self.reports };
+        let count = reports.count.swap(0, Ordering::Acquire);
         let outcome = |(kind, len, bytes): &(u32, u32, [u8; LONGEST])| {
             let frame = bytes[..*len as usize].to_vec();
             match kind {
@@ -107,11 +109,11 @@ impl Ground {
                 _ => Outcome::Again(frame),
             }
         };
-        told.outcomes[..count as usize].iter().map(outcome).collect()
+        reports.outcomes[..count as usize].iter().map(outcome).collect()
     }
 }
 
-/// What happened in all transfers.
+/// Totals of all transfers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     transfers: u64,
@@ -124,22 +126,22 @@ struct Count {
     longest: Nanos,
 }
 
-/// Runs one to its end.
-fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
+/// Runs one transfer to its end.
+fn transfer(case: Case, shared_memory: &mut SharedMemory, count: &mut Count) {
     let (config, mode, blocks, len) = (case.config(), case.mode(), case.blocks, case.len);
-    // SAFETY: all zeros is an empty table, and nobody works on it.
-    unsafe { ptr::write_bytes(ground.kept, 0, 1) };
+    // SAFETY: all zeros is an empty table, and nothing uses it.
+    unsafe { ptr::write_bytes(shared_memory.state, 0, 1) };
     let mut model = Model::new(case);
     let begin = model.now;
     let mut moved = None;
     'lives: loop {
-        let memory = ground.memory(blocks);
+        let memory = shared_memory.memory(blocks);
         let mut early = match moved.take() {
             None => EarlyAck::resume(memory, config, mode, model.now),
             Some(export) => {
                 let export: Vec<u8> = export;
                 let mut early = EarlyAck::new(memory, config, mode);
-                early.import(&export, model.now).expect("an export is read");
+                early.import(&export, model.now).expect("an export can be imported");
                 early
             }
         };
@@ -161,23 +163,24 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
             model.observe(&mut early);
             assert!(model.now.since(begin) < HUNG, "it hangs");
         };
-        // Of some 10 stores of a segment that is only noted, and hundreds where it is copied.
+        // A segment that is only noted takes some 10 stores, and one that is copied takes hundreds.
         let stores = 1 << model.random.random_range(0..9);
         let stores = model.random.random_range(1..=stores);
-        let (now, told) = (model.now, &*ground);
-        let killed =
-            killed::after(ground.range(), stores, || work.perform(&mut early, now, &mut |outcome| told.tell(outcome)));
+        let (now, reports) = (model.now, &*shared_memory);
+        let killed = killed::after(shared_memory.range(), stores, || {
+            work.perform(&mut early, now, &mut |outcome| reports.report(outcome))
+        });
         drop(early);
-        model.done(&work, ground.heard());
+        model.done(&work, shared_memory.take_reports());
         if killed && model.random.random() {
             model.unpublish();
         }
         count.kills += u64::from(killed);
-        // The next one may be killed as it begins.
+        // The next process may be killed while it starts.
         while model.random.random_ratio(1, 4) {
             let stores = model.random.random_range(1..=20);
-            let memory = ground.memory(blocks);
-            let killed = killed::after(ground.range(), stores, || {
+            let memory = shared_memory.memory(blocks);
+            let killed = killed::after(shared_memory.range(), stores, || {
                 EarlyAck::resume(memory, config, mode, now);
             });
             count.kills += u64::from(killed);
@@ -191,16 +194,16 @@ fn transfer(case: Case, ground: &mut Ground, count: &mut Count) {
     count.longest = count.longest.max(model.now.since(begin));
 }
 
-/// Runs so many, of a seed.
+/// Runs `cases` transfers from a seed.
 fn transfers(cases: u32, seed: u64) -> Count {
-    let state = RefCell::new((Ground::new(), Count::default()));
+    let shared_state = RefCell::new((SharedMemory::new(), Count::default()));
     let config = Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
     let result = TestRunner::new(config).run(&case(), |case| {
-        let (ground, count) = &mut *state.borrow_mut();
-        transfer(case, ground, count);
+        let (shared_memory, count) = &mut *shared_state.borrow_mut();
+        transfer(case, shared_memory, count);
         Ok(())
     });
-    let (_, count) = state.into_inner();
+    let (_, count) = shared_state.into_inner();
     println!("{seed}: {count:?}");
     if let Err(error) = result {
         panic!("{error}");
@@ -211,7 +214,7 @@ fn transfers(cases: u32, seed: u64) -> Count {
 #[test]
 fn every_transfer_is_whole_through_kills_after_random_stores() {
     let cases: u32 = env::var("FAIRLANE_TRANSFERS").map_or(300, |text| text.parse().expect("a number of transfers"));
-    // Each waits for its children most of the time.
+    // Each thread waits for its children most of the time.
     let counts: Vec<Count> = thread::scope(|scope| {
         let started: Vec<_> = (0..THREADS)
             .map(|number| scope.spawn(move || transfers((cases + number) / THREADS, u64::from(number))))

@@ -1,5 +1,5 @@
-//! A port with what a worker would hold.
-#![allow(dead_code)] // each test program uses its part
+//! A port with what a worker owns: a burst and a poller.
+#![allow(dead_code)] // each test program uses a part
 
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
@@ -21,7 +21,7 @@ impl<P: Port> Worker<P> {
         Worker { port, poller, burst: Burst::new() }
     }
 
-    /// Handles the events that are there, or come within this time. Answers how many.
+    /// Handles the events that are ready, or arrive within this time. Returns how many.
     pub fn handle(&mut self, timeout: Nanos) -> usize {
         let mut ready = Vec::new();
         self.poller.wait(timeout, &mut ready).unwrap();
@@ -31,7 +31,7 @@ impl<P: Port> Worker<P> {
         ready.len()
     }
 
-    /// Handles events until the port is right, for at most some seconds.
+    /// Handles events until the port satisfies `right`, for some seconds at most.
     #[track_caller]
     pub fn until(&mut self, right: impl Fn(&P) -> bool) {
         for _ in 0..2000 {
@@ -43,12 +43,12 @@ impl<P: Port> Worker<P> {
         panic!("the port is still {:?}", self.port.status());
     }
 
-    /// Handles what is there now. What a frontend of this process has sent is there.
+    /// Handles all present events, including those of everything that a frontend of this process has sent.
     pub fn settle(&mut self) {
         while self.handle(Nanos(0)) > 0 {}
     }
 
-    /// Takes and consumes what the guest transmitted.
+    /// Takes and consumes the frames that the guest transmitted.
     pub fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
         let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
         let frames: Vec<_> = batch.frames().map(|frame| (bytes(&frame), frame.offload())).collect();
@@ -57,7 +57,7 @@ impl<P: Port> Worker<P> {
         frames
     }
 
-    /// Puts one frame toward the guest.
+    /// Puts one frame for the guest.
     pub fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
         let (mut source, peer) = memory::pair(1);
         peer.send(frame, offload);

@@ -1,4 +1,5 @@
-//! What Xen's security advisories found in other network backends, tried on this one: a test for each, by number.
+//! Flaws that Xen's security advisories found in other network backends, tried on this one: one test for each, by
+//! number.
 
 use crate::netfront::*;
 use fairlane_core::packet::{Gso, GsoKind, Offload};
@@ -8,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// XSA-155: a request that changes while it is read. Size and id share a word of the slot, which a racing guest changes all the
-/// time between two pairs: the frame's length and the id in its response are always of one pair.
+/// XSA-155: a request that changes while it is read. Size and id share a word of the slot, which a racing guest
+/// switches all the time between two pairs: the frame's length and the id in its response must always be of one pair.
 #[test]
 fn xsa_155_a_request_is_read_once() {
     const SIZES: [u16; 2] = [100, 3000];
@@ -33,7 +34,7 @@ fn xsa_155_a_request_is_read_once() {
         guest.publish();
         let frames = backend.take();
         assert_eq!((frames.len(), backend.port.status()), (1, Status::Up));
-        let (id, status) = guest.answers()[0];
+        let (id, status) = guest.responses()[0];
         let len = frames[0].0.len();
         let unchanged = u32::from(id) == (guest.sent - 1) % 0x10000 && len == usize::from(SIZES[0]);
         assert!(status == 0 && (unchanged || len == usize::from(id)), "{len} bytes, id {id}");
@@ -46,7 +47,7 @@ fn xsa_155_a_request_is_read_once() {
     racing.join().unwrap();
 }
 
-/// XSA-216: responses are written over the guest's requests byte for byte: padding is zero, and nothing behind them is touched.
+/// XSA-216: responses overwrite the guest's requests byte for byte: padding is zero, and nothing after them is touched.
 #[test]
 fn xsa_216_responses_leak_no_memory() {
     let machine = Arc::new(Machine::default());
@@ -58,7 +59,7 @@ fn xsa_216_responses_leak_no_memory() {
     assert_eq!(backend.take().len(), 1);
     assert_eq!(guest.transmit_slot(0), [0xaa, 0xab, 0, 0, 0, 0, 0, 0, 0xaa, 0xab, 100, 0]);
     assert_eq!(guest.transmit_slot(1), [0; 12]);
-    guest.lend(8);
+    guest.post_buffers(8);
     let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 0x0405, header: 54 });
     let offload = Offload { checksum: fairlane_core::packet::Checksum::Partial { start: 34, offset: 16 }, gso };
     assert_eq!(backend.put(&tcp_frame(2000), offload).accepted, 1);
@@ -67,30 +68,31 @@ fn xsa_216_responses_leak_no_memory() {
     assert_eq!(guest.receive_slot(2), [2, 0, 0, 0, 0xea, 3, 0, 0], "the next request");
 }
 
-/// XSA-332: events as fast as a frontend can send them. Between two sleeps of the worker one is heard; those that come while it works
-/// cost nothing, and the last of them is not lost.
+/// XSA-332: events as fast as a frontend can send them. Between two sleeps of the worker one is received; those that
+/// arrive while it works cost nothing, and the last of them is not lost.
 #[test]
-fn xsa_332_a_storm_of_events_is_heard_once_a_sleep() {
+fn xsa_332_a_storm_of_events_is_received_once_a_sleep() {
     const EVERYTHING_WANTED: Wanted = Wanted { frames: true, room: true };
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 1);
     let mut backend = Backend::connected(&guest, EVERYTHING);
     for round in 0..100 {
-        let heard: usize = (0..100).map(|_| (machine.ring(), backend.handle(Nanos(0))).1).sum();
-        assert_eq!(heard, 1, "the worker is busy");
-        // A frame whose event came while none was heard.
+        let received: usize = (0..100).map(|_| (machine.send_event(), backend.handle(Nanos(0))).1).sum();
+        assert_eq!(received, 1, "the worker is busy");
+        // A frame whose event is sent while the channel is masked.
         guest.transmit(&frame(round, 100), 4096, 0, 0, None);
-        machine.ring();
+        machine.send_event();
         assert_eq!(backend.take().len(), 1);
         assert!(!backend.port.enable_notifications(EVERYTHING_WANTED));
-        assert_eq!(backend.handle(Nanos(0)), 1, "what came meanwhile wakes the worker");
+        assert_eq!(backend.handle(Nanos(0)), 1, "the pending event wakes the worker");
         assert!(!backend.port.enable_notifications(EVERYTHING_WANTED));
         assert_eq!(backend.handle(Nanos(0)), 0, "it sleeps");
     }
 }
 
-/// XSA-423, 432 and 448: headers in pieces of a few bytes and over slots' ends, and slots without a byte, first, between and last. The
-/// frame that is taken is the one that was sent, whether it comes as a whole or with a body, and so it is for the next guest.
+/// XSA-423, 432 and 448: headers in segments of a few bytes and across slots' ends, and empty slots, first, between and
+/// last. The frame received is the one that was sent, whether it is copied as a whole or has a body, and also by the
+/// next guest.
 #[test]
 fn xsa_423_432_448_tiny_and_empty_slots() {
     let shapes: [&[usize]; 6] =
@@ -101,7 +103,7 @@ fn xsa_423_432_448_tiny_and_empty_slots() {
             let (mut guest, mut other) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
             let mut backend = Backend::connected(&guest, EVERYTHING);
             let mut to = Backend::connected(&other, EVERYTHING);
-            other.lend(16);
+            other.post_buffers(16);
             for end in [&[][..], &[0]] {
                 let bytes = frame(len as u8, len);
                 let body = len - shape.iter().sum::<usize>();
@@ -112,12 +114,12 @@ fn xsa_423_432_448_tiny_and_empty_slots() {
                 guest.transmit_slots(&bytes, &sizes);
                 assert_eq!(backend.take(), [(bytes, Offload::default())], "{sizes:?}");
             }
-            assert!(guest.answers().iter().all(|(_, status)| *status == 0));
+            assert!(guest.responses().iter().all(|(_, status)| *status == 0));
         }
     }
 }
 
-/// XSA-448: nothing but slots without a byte is a frame of none, answered like any, and harms no frame behind it.
+/// XSA-448: a frame of nothing but empty slots is answered like any frame, and does no harm to the frames after it.
 #[test]
 fn xsa_448_frames_without_a_byte() {
     let machine = Arc::new(Machine::default());
@@ -128,6 +130,6 @@ fn xsa_448_frames_without_a_byte() {
     guest.transmit_slots(&frame(1, 200), &[200]);
     let lengths: Vec<usize> = backend.take().iter().map(|(bytes, _)| bytes.len()).collect();
     assert_eq!(lengths, [0, 0, 200]);
-    assert_eq!(guest.answers().len(), 5);
+    assert_eq!(guest.responses().len(), 5);
     assert_eq!(backend.port.status(), Status::Up);
 }

@@ -1,8 +1,8 @@
-//! Frames through a Xen vif: out of granted pages, into granted pages, and from one guest's straight to another's.
+//! Frames through a Xen vif: out of granted pages, into granted pages, and straight from one guest to another.
 
 use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload, checksum};
-use fairlane_port::xen::Takes;
+use fairlane_port::xen::FrontendFeatures;
 use fairlane_port::{Control, Put, Refusal, Room, Sink, Status, Wanted};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ fn guests() -> (Frontend, Frontend, Backend, Backend) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever pages a frame lies in, its bytes arrive, at a reader here and at another guest.
+    /// Whatever pages a frame lies in, its bytes arrive, at a reader in this process and at another guest.
     #[test]
-    fn bytes_arrive(lens in prop::collection::vec(1..20_000usize, 1..8), piece in 1200..4096usize, offset in 0..4096usize) {
+    fn bytes_arrive(lens in prop::collection::vec(1..20_000usize, 1..8), segment in 1200..4096usize, offset in 0..4096usize) {
         let (mut one, mut two, mut first, mut second) = guests();
-        let piece = piece.min(4096 - offset).max(1100);
-        let offset = offset.min(4096 - piece);
-        two.lend(256);
+        let segment = segment.min(4096 - offset).max(1100);
+        let offset = offset.min(4096 - segment);
+        two.post_buffers(256);
         let frames: Vec<Vec<u8>> = lens.iter().enumerate().map(|(at, len)| frame(at as u8, *len)).collect();
-        frames.iter().for_each(|frame| one.transmit(frame, piece, offset, 0, None));
+        frames.iter().for_each(|frame| one.transmit(frame, segment, offset, 0, None));
         let read: Vec<Vec<u8>> = first.take().into_iter().map(|(bytes, _)| bytes).collect();
         prop_assert_eq!(&read, &frames);
-        let answers = one.answers();
-        prop_assert_eq!(answers.len() as u32, one.sent);
-        prop_assert!(answers.iter().enumerate().all(|(at, answer)| *answer == (at as u16, 0)));
-        frames.iter().for_each(|frame| one.transmit(frame, piece, offset, 0, None));
+        let responses = one.responses();
+        prop_assert_eq!(responses.len() as u32, one.sent);
+        prop_assert!(responses.iter().enumerate().all(|(at, answer)| *answer == (at as u16, 0)));
+        frames.iter().for_each(|frame| one.transmit(frame, segment, offset, 0, None));
         prop_assert_eq!(first.pass(&mut second), Put { accepted: frames.len(), refusal: None });
         let received: Vec<Vec<u8>> = two.receive().into_iter().map(|(bytes, ..)| bytes).collect();
         prop_assert_eq!(received, frames);
     }
 }
 
-/// Where memory can be lent nothing comes to this process by its addresses, until a burst has more pieces than that holds.
+/// With self-granted pages nothing is copied by address, until a burst has more segments than they hold.
 #[test]
 fn bytes_arrive_by_grants_at_both_ends() {
-    let machine = Arc::new(Machine::lending());
+    let machine = Arc::new(Machine::with_self_grants());
     let mut guest = Frontend::new(&machine, 1);
     let mut backend = Backend::connected(&guest, EVERYTHING);
     for (count, len) in [(1, 60), (32, 1500), (10, 9000), (6, 60_000)] {
@@ -56,10 +56,10 @@ fn bytes_arrive_by_grants_at_both_ends() {
         assert_eq!(read, frames);
         let by_address = machine.ours.load(Ordering::Relaxed) - before;
         assert_eq!(by_address > 0, len == 60_000, "{count} frames of {len}: {by_address} bytes");
-        guest.answers();
+        guest.responses();
     }
     for (len, direct) in [(60, false), (2048, false), (2049, true)] {
-        guest.lend(2);
+        guest.post_buffers(2);
         let (bytes, before) = (frame(7, len), machine.ours.load(Ordering::Relaxed));
         assert_eq!(
             [backend.put(&bytes, Offload::default()).accepted, backend.put(&bytes, Offload::default()).accepted],
@@ -68,10 +68,10 @@ fn bytes_arrive_by_grants_at_both_ends() {
         assert_eq!(guest.receive(), vec![(bytes, 0, None); 2]);
         assert_eq!(machine.ours.load(Ordering::Relaxed) > before, direct, "{len}");
     }
-    // To another guest, heads too go by grants.
+    // To another guest, heads are copied by grants as well.
     let mut other = Frontend::new(&machine, 2);
     let mut second = Backend::connected(&other, EVERYTHING);
-    other.lend(64);
+    other.post_buffers(64);
     let frames: Vec<Vec<u8>> = (0..20).map(|at| frame(at, 3000)).collect();
     frames.iter().for_each(|frame| guest.transmit(frame, 1500, 50, 0, None));
     let before = machine.ours.load(Ordering::Relaxed);
@@ -80,17 +80,17 @@ fn bytes_arrive_by_grants_at_both_ends() {
     assert_eq!((received, machine.ours.load(Ordering::Relaxed)), (frames, before));
 }
 
-/// Of large frames only the heads come here.
+/// Of large frames only the heads are copied to this process.
 #[test]
 fn a_burst_between_guests_is_two_copies() {
     for (len, here) in [(60, 60), (1500, 1500), (2048, 2048), (2049, 128), (3000, 128)] {
         let (mut one, mut two, mut first, mut second) = guests();
-        two.lend(256);
+        two.post_buffers(256);
         let frames: Vec<Vec<u8>> = (0..10).map(|at| frame(at, len)).collect();
         frames.iter().for_each(|frame| one.transmit(frame, 4096, 0, 0, None));
         let before = one.machine.ours.load(Ordering::Relaxed);
         assert_eq!(first.pass(&mut second).accepted, 10);
-        assert_eq!(one.machine.copies.load(Ordering::Relaxed), 2, "what is to be seen here, and everything there");
+        assert_eq!(one.machine.copies.load(Ordering::Relaxed), 2, "one to this process, one to the receiver");
         assert_eq!(one.machine.ours.load(Ordering::Relaxed) - before, 2 * 10 * here, "{len}");
         let received: Vec<Vec<u8>> = two.receive().into_iter().map(|(bytes, ..)| bytes).collect();
         assert_eq!(received, frames);
@@ -98,9 +98,9 @@ fn a_burst_between_guests_is_two_copies() {
 }
 
 #[test]
-fn what_was_left_to_do_passes_through() {
+fn offloads_pass_through() {
     let (mut one, mut two, mut first, mut second) = guests();
-    two.lend(256);
+    two.post_buffers(256);
     let large = tcp_frame(30_000);
     one.transmit(&large, 4000, 10, BLANK, Some((1448, 1)));
     one.transmit(&tcp_frame(100), 4096, 0, BLANK, None);
@@ -108,7 +108,7 @@ fn what_was_left_to_do_passes_through() {
     let received = two.receive();
     assert_eq!(received, [(large.clone(), 3, Some((1448, 1))), (tcp_frame(100), 3, None)]);
     assert_eq!(
-        one.answers().iter().map(|(_, status)| *status).collect::<Vec<_>>()[..3],
+        one.responses().iter().map(|(_, status)| *status).collect::<Vec<_>>()[..3],
         [0, 1, 0],
         "extra info is NULL"
     );
@@ -122,11 +122,11 @@ fn what_was_left_to_do_passes_through() {
 }
 
 #[test]
-fn who_takes_less_gets_frames_as_they_stand_on_a_wire() {
+fn a_guest_without_offloads_gets_complete_frames() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);
-    guest.lend(64);
-    let mut backend = Backend::connected(&guest, Takes::default());
+    guest.post_buffers(64);
+    let mut backend = Backend::connected(&guest, FrontendFeatures::default());
     let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
     let large = tcp_frame(5000);
     assert_eq!(backend.put(&large, Offload { checksum: PARTIAL, gso }).accepted, 1);
@@ -140,16 +140,16 @@ fn who_takes_less_gets_frames_as_they_stand_on_a_wire() {
 }
 
 #[test]
-fn a_full_ring_says_when_there_is_room() {
+fn a_full_ring_reports_when_there_is_room() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);
-    guest.lend(2);
+    guest.post_buffers(2);
     let mut backend = Backend::connected(&guest, EVERYTHING);
     let large = frame(1, 9000);
     assert_eq!(backend.put(&large, Offload::default()), Put { accepted: 0, refusal: Some(Refusal::Full) });
     assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Unknown);
     assert!(!backend.port.enable_notifications(Wanted { frames: false, room: true }));
-    guest.lend(1);
+    guest.post_buffers(1);
     assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Now);
     assert!(backend.port.enable_notifications(Wanted { frames: false, room: true }));
     assert_eq!(backend.put(&large, Offload::default()).accepted, 1);
@@ -157,55 +157,55 @@ fn a_full_ring_says_when_there_is_room() {
 }
 
 #[test]
-fn who_waits_for_a_queue_is_not_called_for_room_in_the_other() {
+fn waiting_for_room_in_one_queue_ignores_the_other() {
     let machine = Arc::new(Machine::default());
     let mut one = Frontend::new(&machine, 3);
     let mut other = one.another();
-    one.lend(8);
+    one.post_buffers(8);
     let mut backend = Backend::new();
     backend.connect(&[&one, &other], EVERYTHING);
-    // Flows go to either queue, of which the second has no buffers.
+    // Flows are spread over both queues; the second has no buffers.
     let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
     assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");
     let room = Wanted { frames: false, room: true };
     let now = fairlane_core::time::Nanos(0);
     assert_eq!((backend.port.room(now), backend.port.enable_notifications(room)), (Room::Unknown, false));
-    other.lend(1);
+    other.post_buffers(1);
     assert_eq!((backend.port.room(now), backend.port.enable_notifications(room)), (Room::Now, true));
     assert_eq!(backend.put(&frame(refused.unwrap(), 90), Offload::default()).accepted, 1);
     assert_eq!(other.receive(), [(frame(refused.unwrap(), 90), 0, None)]);
 }
 
 #[test]
-fn a_segmented_frame_comes_whole_or_not_at_all() {
+fn a_segmented_frame_arrives_whole_or_not_at_all() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 3);
-    guest.lend(4);
-    let mut backend = Backend::connected(&guest, Takes::default());
+    guest.post_buffers(4);
+    let mut backend = Backend::connected(&guest, FrontendFeatures::default());
     let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, header: 54 });
     let offload = Offload { checksum: PARTIAL, gso };
     assert_eq!(backend.put(&tcp_frame(5000), offload), Put { accepted: 0, refusal: Some(Refusal::Full) });
     assert!(guest.receive().is_empty());
-    guest.lend(1);
+    guest.post_buffers(1);
     assert_eq!(backend.port.room(fairlane_core::time::Nanos(0)), Room::Now);
     assert_eq!(backend.put(&tcp_frame(5000), offload).accepted, 1);
     assert_eq!(guest.receive().len(), 5);
 }
 
 #[test]
-fn rings_run_round_and_frontends_are_told_when_they_wish() {
+fn rings_wrap_and_frontends_are_notified_when_they_ask() {
     let (mut one, _two, mut first, _second) = guests();
     let start = one.machine.notified.load(Ordering::Relaxed);
     for round in 0..40u8 {
         (0..20).for_each(|_| one.transmit(&frame(round, 100), 4096, 0, 0, None));
         assert_eq!(first.take().len(), 20);
-        assert_eq!(one.answers().len(), 20);
+        assert_eq!(one.responses().len(), 20);
     }
-    assert_eq!(one.machine.notified.load(Ordering::Relaxed) - start, 1, "rsp_event stood at 1 and was passed once");
+    assert_eq!(one.machine.notified.load(Ordering::Relaxed) - start, 1, "rsp_event was 1 and was passed once");
 }
 
 #[test]
-fn a_backend_that_comes_back_goes_on_where_the_last_one_was() {
+fn a_restarted_backend_resumes_where_the_last_one_stopped() {
     let (mut one, _two, mut first, _second) = guests();
     one.transmit(&frame(1, 100), 4096, 0, 0, None);
     assert_eq!(first.take().len(), 1);
@@ -214,16 +214,16 @@ fn a_backend_that_comes_back_goes_on_where_the_last_one_was() {
     assert_eq!(one.machine.users(1, TX), 2, "the frontend and its grant");
     let mut next = Backend::connected(&one, EVERYTHING);
     assert_eq!(next.take(), [(frame(2, 100), Offload::default())]);
-    assert_eq!(one.answers().len(), 2);
+    assert_eq!(one.responses().len(), 2);
 }
 
 #[test]
-fn parting_leaves_nothing_mapped() {
+fn disconnecting_leaves_nothing_mapped() {
     let (one, _two, mut first, _second) = guests();
     assert_eq!(one.machine.users(1, TX), 3);
-    first.plug().part();
+    first.plug().disconnect();
     first.settle();
     assert_eq!(first.port.status(), Status::Waiting);
-    assert_eq!(first.parted.try_recv(), Ok(None));
+    assert_eq!(first.disconnected.try_recv(), Ok(None));
     assert_eq!([TX, RX].map(|ring| one.machine.users(1, ring)), [2, 2]);
 }

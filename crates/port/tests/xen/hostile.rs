@@ -1,31 +1,30 @@
-//! A Xen frontend that breaks the rules: each case disables its own vif, with the reason, leaves nothing mapped, and does no
-//! more.
+//! A Xen frontend that breaks the rules: each case disables its own vif, with the reason, leaves nothing mapped, and
+//! has no other effect.
 //!
-//! The list is that of the cases in which Linux netback disables a vif, and of grants that do not hold.
+//! The cases are those in which Linux netback disables a vif, and grants that cannot be used.
 
 use crate::netfront::*;
 use fairlane_core::packet::{Checksum, Offload, checksum};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, QueueSetup, Takes};
+use fairlane_port::xen::{FrontendFeatures, Link, QueueSetup};
 use fairlane_port::{Burst, Control, Port, Put, Refusal, Sink, Source, Status, Wanted, memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Lets `wrong` break a rule, and checks that this disables the vif with `reason`, and that a frontend that comes then is
-/// served.
+/// Breaks a rule by `wrong`, and checks that this disables the vif with `reason`, and that the next frontend is served.
 #[track_caller]
 fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 1);
     let mut backend = Backend::connected(&guest, EVERYTHING);
-    guest.lend(4);
+    guest.post_buffers(4);
     wrong(&mut guest);
     backend.take();
     backend.put(&frame(0, 1000), Offload::default());
     let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
     assert!(why.contains(reason), "the reason is: {why}");
-    assert_eq!(backend.parted.try_recv().unwrap().as_ref(), Some(&why));
+    assert_eq!(backend.disconnected.try_recv().unwrap().as_ref(), Some(&why));
     assert_eq!([TX, RX].map(|ring| machine.users(1, ring)), [2, 2], "nothing stays mapped");
     let down = backend.put(&frame(0, 100), Offload::default());
     assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
@@ -37,14 +36,14 @@ fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
 }
 
 #[test]
-fn a_producer_index_that_runs() {
+fn a_producer_index_too_far_ahead() {
     disabled_by("the producer index 257 is not within 256 slots after 0", |guest| guest.set_producer(257));
     disabled_by("the producer index 4294967295", |guest| guest.set_producer(u32::MAX));
     disabled_by("the producer index 300 is not within", |guest| guest.set_receive_producer(300));
 }
 
 #[test]
-fn a_producer_index_that_goes_back() {
+fn a_producer_index_that_moves_back() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 1);
     let mut backend = Backend::connected(&guest, EVERYTHING);
@@ -61,8 +60,8 @@ fn a_packet_of_more_than_twenty_slots() {
 }
 
 #[test]
-fn a_packet_that_is_not_all_there() {
-    disabled_by("goes on in slot 1 after its first", |guest| {
+fn an_incomplete_packet() {
+    disabled_by("continues in slot 1 after its first", |guest| {
         guest.grant(PAGES, 0, &frame(0, 100));
         guest.request(PAGES, 0, MORE, 100);
         guest.publish();
@@ -88,7 +87,7 @@ fn slots_that_cross_a_page() {
 }
 
 #[test]
-fn extra_info_that_is_none() {
+fn invalid_extra_info() {
     let with_extra = |kind, flags, size, gso| {
         move |guest: &mut Frontend| {
             guest.grant(PAGES, 0, &tcp_frame(100));
@@ -116,7 +115,7 @@ fn a_reference_never_granted() {
         guest.publish();
     });
     disabled_by("grant reference 1000 cannot be used", |guest| guest.withdraw(BUFFERS));
-    // Of a small frame all pages are read at once.
+    // All pages of a small frame are copied at once.
     disabled_by("grant reference 78 cannot be used", |guest| {
         guest.grant(PAGES, 0, &frame(0, 1000));
         guest.request(PAGES, 0, MORE, 1500);
@@ -125,9 +124,10 @@ fn a_reference_never_granted() {
     });
 }
 
-/// The head of a large frame was read, and then the page with the body goes: whoever reads it gets zeros, and the vif is disabled.
+/// The head of a large frame was copied, and then the grant of its body is revoked: a reader gets zeros, and the vif is
+/// disabled.
 #[test]
-fn a_grant_withdrawn_in_flight() {
+fn a_grant_revoked_in_flight() {
     disabled_by("grant reference 78 cannot be used", |guest| {
         guest.grant(PAGES, 0, &frame(0, 1000));
         guest.request(PAGES, 0, MORE, 3000);
@@ -142,7 +142,7 @@ fn a_senders_bad_grant_is_not_the_receivers_fault() {
     let (mut bad, mut good) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
     let mut from = Backend::connected(&bad, EVERYTHING);
     let mut to = Backend::connected(&good, EVERYTHING);
-    good.lend(16);
+    good.post_buffers(16);
     bad.transmit(&frame(1, 300), 4096, 0, 0, None);
     bad.grant(PAGES + 50, 0, &frame(0, 1000));
     bad.request(PAGES + 50, 0, MORE, 3000);
@@ -154,7 +154,7 @@ fn a_senders_bad_grant_is_not_the_receivers_fault() {
     assert_eq!(to.port.status(), Status::Up);
     to.put(&frame(9, 100), Offload::default());
     let received: Vec<Vec<u8>> = good.receive().into_iter().map(|(bytes, ..)| bytes).collect();
-    assert_eq!(received, [frame(1, 300), frame(9, 100)], "its place was not used up");
+    assert_eq!(received, [frame(1, 300), frame(9, 100)], "its buffer was not used up");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_receivers_bad_grant_is_not_the_senders_fault() {
     let (mut good, mut bad) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
     let mut from = Backend::connected(&good, EVERYTHING);
     let mut to = Backend::connected(&bad, EVERYTHING);
-    bad.lend(16);
+    bad.post_buffers(16);
     bad.withdraw(BUFFERS + 1);
     good.transmit(&frame(1, 300), 4096, 0, 0, None);
     good.transmit(&frame(2, 300), 4096, 0, 0, None);
@@ -172,14 +172,14 @@ fn a_receivers_bad_grant_is_not_the_senders_fault() {
     assert_eq!(from.port.status(), Status::Up);
 }
 
-/// A page of the receiver's that is gone when a frame of `len` bytes is copied to it, and back when it is asked whose fault that was:
-/// the frame is lost, and no vif, however often it is done.
-fn a_page_that_comes_back_costs_its_frame_alone(len: usize, page: u32) {
-    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
+/// A receiver's page that is missing when a frame of `len` bytes is copied to it, and back when the fault is
+/// investigated: the frame is lost but no vif is disabled, however often this is done.
+fn a_page_that_comes_back_costs_only_its_frame(len: usize, page: u32) {
+    for machine in [Machine::default(), Machine::with_self_grants()].map(Arc::new) {
         let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
         let mut from = Backend::connected(&sender, EVERYTHING);
         let mut to = Backend::connected(&receiver, EVERYTHING);
-        receiver.lend(64);
+        receiver.post_buffers(64);
         for _ in 0..3 {
             sender.transmit(&frame(1, len), 4096, 0, 0, None);
             machine.miss(2, page);
@@ -194,31 +194,33 @@ fn a_page_that_comes_back_costs_its_frame_alone(len: usize, page: u32) {
 }
 
 #[test]
-fn a_grant_that_is_back_before_it_is_asked_for() {
-    a_page_that_comes_back_costs_its_frame_alone(300, BUFFERS);
+fn a_grant_that_is_back_before_the_investigation() {
+    a_page_that_comes_back_costs_only_its_frame(300, BUFFERS);
 }
 
-/// The body of a large frame is copied from the sender's page: that the receiver's is back does not make it the sender's fault.
+/// The body of a large frame is copied from the sender's page: that the receiver's page is back must not put the blame
+/// on the sender.
 #[test]
 fn a_receiver_that_toggles_its_grant_blames_no_sender() {
-    a_page_that_comes_back_costs_its_frame_alone(6000, BUFFERS + 1);
+    a_page_that_comes_back_costs_only_its_frame(6000, BUFFERS + 1);
 }
 
-/// What the kernel turned away without a look at any page says nothing of a guest, on the way out of a ring or into one.
+/// A copy that the kernel refused without looking at any page is no guest's fault, on the way out of a ring or into
+/// one.
 #[test]
 fn a_copy_call_that_fails_as_a_whole_blames_nobody() {
-    for takes in [EVERYTHING, Default::default()] {
+    for features in [EVERYTHING, Default::default()] {
         let machine = Arc::new(Machine::default());
         let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
         let mut from = Backend::connected(&sender, EVERYTHING);
-        let mut to = Backend::connected(&receiver, takes);
-        receiver.lend(64);
+        let mut to = Backend::connected(&receiver, features);
+        receiver.post_buffers(64);
         sender.transmit(&tcp_frame(1000), 4096, 0, BLANK, None);
         machine.fail(1);
-        assert!(from.take().is_empty(), "it could not be read");
+        assert!(from.take().is_empty(), "the frame could not be read");
         assert_eq!(from.port.status(), Status::Up);
         assert_eq!(from.pass(&mut to).accepted, 1, "it stayed in the ring");
-        // The copy fails, and the trials do.
+        // The copy fails, and so do the trials.
         machine.fail(3);
         let put =
             to.put(&tcp_frame(1000), Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: None });
@@ -230,7 +232,7 @@ fn a_copy_call_that_fails_as_a_whole_blames_nobody() {
     }
 }
 
-/// Frames that cannot be read are not asked for all the time: the worker is told when, and sleeps until then.
+/// Frames that cannot be read are not retried all the time: the worker learns when to retry, and sleeps until then.
 #[test]
 fn frames_that_cannot_be_read_let_the_worker_sleep() {
     let machine = Arc::new(Machine::default());
@@ -255,17 +257,18 @@ fn frames_that_cannot_be_read_let_the_worker_sleep() {
     assert!(backend.port.enable_notifications(frames));
 }
 
-/// A large frame's body that cannot be copied on its way to any other receiver: the frame goes to nobody, is the only one that is lost, and
-/// blames nobody.
+/// A large frame's body that cannot be copied on its way to any other receiver: the frame is not delivered, is the only
+/// one lost, and nobody is blamed.
 #[test]
 fn a_body_that_cannot_be_copied_is_not_delivered() {
     const LOST: Option<Refusal> = Some(Refusal::Never(DropReason::Malformed));
-    for machine in [Machine::default(), Machine::lending()].map(Arc::new) {
+    for machine in [Machine::default(), Machine::with_self_grants()].map(Arc::new) {
         let (mut sender, mut receiver) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
         let mut from = Backend::connected(&sender, EVERYTHING);
-        // Another Xen guest's frames are read here where something is left to do on them.
-        let mut plain = Backend::connected(&receiver, Takes { pieces: true, ..Takes::default() });
-        receiver.lend(64);
+        // Another Xen guest's frames are copied here if their offloads must be completed.
+        let mut plain =
+            Backend::connected(&receiver, FrontendFeatures { scatter_gather: true, ..FrontendFeatures::default() });
+        receiver.post_buffers(64);
         let (mut other, peer) = memory::pair(10);
         for to in [&mut other as &mut dyn Port, &mut plain.port] {
             sender.transmit(&frame(1, 100), 4096, 0, 0, None);
@@ -291,9 +294,9 @@ fn a_body_that_cannot_be_copied_is_not_delivered() {
     }
 }
 
-/// What its sender takes away before it is read goes to nobody either, and that one is to blame.
+/// A body that its sender revokes before it is copied is not delivered either, and the sender is blamed.
 #[test]
-fn a_body_that_was_taken_away_is_not_delivered() {
+fn a_revoked_body_is_not_delivered() {
     let machine = Arc::new(Machine::default());
     let mut sender = Frontend::new(&machine, 1);
     let mut from = Backend::connected(&sender, EVERYTHING);
@@ -313,9 +316,9 @@ fn a_body_that_was_taken_away_is_not_delivered() {
     assert!(peer.receive().is_none());
 }
 
-/// Packets that no driver sends but that break no rule are dropped and answered with an error; the vif goes on.
+/// Packets that no driver sends but that break no rule are dropped and answered with an error; the vif stays up.
 #[test]
-fn packets_of_no_use_are_answered_with_an_error() {
+fn useless_packets_are_answered_with_an_error() {
     let machine = Arc::new(Machine::default());
     let mut guest = Frontend::new(&machine, 1);
     let mut backend = Backend::connected(&guest, EVERYTHING);
@@ -323,7 +326,7 @@ fn packets_of_no_use_are_answered_with_an_error() {
     guest.grant(PAGES, 0, &frame(0, 4096));
     guest.request(PAGES, 0, MORE, 100);
     guest.request(PAGES, 0, 0, 4096);
-    // A blank checksum where there is none, and segmentation of what is no TCP.
+    // A blank checksum on a frame without one, and segmentation of a frame that is not TCP.
     guest.transmit(&frame(0, 100), 4096, 0, BLANK, None);
     guest.transmit(&frame(0, 100), 4096, 0, BLANK, Some((50, 1)));
     // Multicast control was not offered.
@@ -332,12 +335,12 @@ fn packets_of_no_use_are_answered_with_an_error() {
     guest.transmit(&frame(3, 100), 4096, 0, 0, None);
     let taken: Vec<Vec<u8>> = backend.take().into_iter().map(|(bytes, _)| bytes).collect();
     assert_eq!(taken, [vec![], vec![], vec![], vec![], frame(3, 100)]);
-    let statuses: Vec<i16> = guest.answers().iter().map(|(_, status)| *status).collect();
+    let statuses: Vec<i16> = guest.responses().iter().map(|(_, status)| *status).collect();
     assert_eq!(statuses, [-1, -1, -1, -1, 1, -1, 1, 0]);
 }
 
 #[test]
-fn what_a_frontend_wrote_must_be_there() {
+fn grants_and_channels_that_a_frontend_wrote_must_exist() {
     let machine = Arc::new(Machine::default());
     let guest = Frontend::new(&machine, 1);
     let open = |setup| Link::open(machine.clone(), 1, &[setup], EVERYTHING).err().unwrap().to_string();
@@ -351,19 +354,19 @@ fn what_a_frontend_wrote_must_be_there() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Rings full of anything: no panic, and what comes out is within bounds.
+    /// Rings with arbitrary contents: no panic, and received frames are within bounds.
     #[test]
     fn any_ring_is_survived(
         slots in prop::collection::vec((0..6u32, prop_oneof![0..4200u16, any::<u16>()], 0..16u16, prop_oneof![0..4200u16, any::<u16>()], any::<bool>()), 0..64),
         producer in 0..70u32,
-        takes in any::<bool>(),
+        features in any::<bool>(),
     ) {
         let machine = Arc::new(Machine::default());
         let (mut guest, mut other) = (Frontend::new(&machine, 1), Frontend::new(&machine, 2));
-        other.lend(256);
+        other.post_buffers(256);
         (0..5).for_each(|page| guest.grant(PAGES + page, 0, &tcp_frame(3000)));
         let mut backend = Backend::connected(&guest, EVERYTHING);
-        let mut to = Backend::connected(&other, if takes { EVERYTHING } else { Default::default() });
+        let mut to = Backend::connected(&other, if features { EVERYTHING } else { Default::default() });
         for (page, offset, flags, size, extra) in slots {
             if extra { guest.extra((page + 1) as u8 % 7, (flags & 1) as u8, size, (offset % 3) as u8) } else { guest.request(PAGES + page, offset, flags, size) }
         }

@@ -1,5 +1,5 @@
-//! The states that toolstack, frontend and backend go through in xenstore, from a guest's first boot to its end, and the
-//! daemon's.
+//! The states of toolstack, frontend and backend in xenstore, from a guest's first boot to its end, and across restarts
+//! of the daemon.
 
 use crate::netfront::{Backend as Worker, Frontend, Machine, frame};
 use crate::xenstored::Xenstored;
@@ -22,7 +22,7 @@ struct Host {
     machine: Arc<Machine>,
     backend: Option<Backend>,
     worker: Worker,
-    /// Why the talk with the store ended.
+    /// The reason why the dialogue over xenstore ended.
     lost: Receiver<String>,
 }
 
@@ -33,14 +33,14 @@ impl Host {
 
     fn beside(store: Xenstored, machine: Arc<Machine>) -> Host {
         let client = Store::over(store.connect().into());
-        let (tell, lost) = channel();
-        let said = move |reason: &str| tell.send(reason.to_owned()).unwrap();
-        let mut backend = Backend::start(client, machine.clone(), || {}, said).unwrap();
+        let (send, lost) = channel();
+        let on_lost = move |reason: &str| send.send(reason.to_owned()).unwrap();
+        let mut backend = Backend::start(client, machine.clone(), || {}, on_lost).unwrap();
         let worker = Worker::around(backend.vif("v", "web", 0, 2).unwrap());
         Host { store, machine, backend: Some(backend), worker, lost }
     }
 
-    /// What xl does for a new guest.
+    /// Writes what xl writes for a new guest.
     fn create(&self, domain: u16) -> Frontend {
         self.create_named(domain, "web")
     }
@@ -54,8 +54,8 @@ impl Host {
         Frontend::new(&self.machine, domain)
     }
 
-    /// What Linux netfront does once the backend waits.
-    fn ask(&self, domain: u16) {
+    /// Writes what Linux netfront writes once the backend waits.
+    fn connect(&self, domain: u16) {
         let keys = [
             ("tx-ring-ref", "1"),
             ("rx-ring-ref", "2"),
@@ -84,7 +84,7 @@ impl Host {
     fn boot(&mut self, domain: u16) -> Frontend {
         let guest = self.create(domain);
         self.store.until(&format!("backend/vif/{domain}/0/state"), "2");
-        self.ask(domain);
+        self.connect(domain);
         self.up();
         self.store.until(&format!("backend/vif/{domain}/0/state"), "4");
         guest
@@ -111,14 +111,14 @@ fn a_guest_boots_and_ends() {
     host.store.write(FRONT, &[("state", "5")]);
     host.down();
     host.store.until("backend/vif/1/0/state", "5");
-    assert_eq!(host.machine.users(1, 1), 2, "nothing is mapped before it is said to be closed");
+    assert_eq!(host.machine.users(1, 1), 2, "everything is unmapped before the state says closed");
     host.store.write(FRONT, &[("state", "6")]);
     host.store.until("backend/vif/1/0/state", "6");
-    // It begins anew, as after a reboot of its kernel.
+    // It connects again, as after a reboot of its kernel.
     host.store.write(FRONT, &[("state", "1")]);
     host.store.until("backend/vif/1/0/state", "2");
     let again = Frontend::new(&host.machine, 1);
-    host.ask(1);
+    host.connect(1);
     host.up();
     drop(again);
 }
@@ -134,7 +134,7 @@ fn the_toolstacks_rate_is_the_ports_limit() {
 }
 
 #[test]
-fn the_toolstack_takes_a_card_away() {
+fn the_toolstack_removes_a_card() {
     let mut host = Host::new();
     let _guest = host.boot(1);
     host.store.write(BACK, &[("online", "0"), ("state", "5")]);
@@ -142,19 +142,19 @@ fn the_toolstack_takes_a_card_away() {
     host.store.until("backend/vif/1/0/state", "6");
     host.store.remove(BACK);
     host.store.remove(FRONT);
-    // The guest is made anew: another domain of the same name.
+    // The guest is created again: another domain of the same name.
     let mut guest = host.boot(2);
     guest.transmit(&frame(2, 100), 4096, 0, 0, None);
     assert_eq!(host.worker.take().len(), 1);
 }
 
 #[test]
-fn a_guest_crashes_and_its_successor_is_there_before_it_is_cleared_away() {
+fn a_guest_crashes_and_its_successor_is_created_before_it_is_removed() {
     let mut host = Host::new();
     let _old = host.boot(1);
     let _new = host.create(2);
     host.store.until("backend/vif/2/0/state", "2");
-    host.ask(2);
+    host.connect(2);
     // The port may be down for too short a time to be seen.
     let store = host.store.clone();
     host.worker.until(|_| store.read("backend/vif/2/0/state").as_deref() == Some("4"));
@@ -163,7 +163,7 @@ fn a_guest_crashes_and_its_successor_is_there_before_it_is_cleared_away() {
 }
 
 #[test]
-fn all_of_a_guest_is_gone_at_once() {
+fn all_keys_of_a_guest_vanish_at_once() {
     let mut host = Host::new();
     let _guest = host.boot(1);
     host.store.remove("/local/domain/1");
@@ -173,26 +173,26 @@ fn all_of_a_guest_is_gone_at_once() {
 }
 
 #[test]
-fn the_next_daemon_goes_on_where_the_last_one_was() {
+fn the_next_daemon_resumes_where_the_last_one_stopped() {
     let mut host = Host::new();
     let mut guest = host.boot(1);
-    guest.lend(64);
+    guest.post_buffers(64);
     guest.transmit(&frame(1, 100), 4096, 0, 0, None);
     assert_eq!(host.worker.take().len(), 1);
     guest.transmit(&frame(2, 100), 4096, 0, 0, None);
     let (store, machine) = (host.store.clone(), host.machine.clone());
     host.backend = None;
     drop(host);
-    assert_eq!(store.read("backend/vif/1/0/state").as_deref(), Some("4"), "its frontend is told nothing");
+    assert_eq!(store.read("backend/vif/1/0/state").as_deref(), Some("4"), "its frontend sees no change");
     let mut next = Host::beside(store, machine);
     next.up();
-    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "nothing is lost, nothing comes twice");
+    assert_eq!(next.worker.take(), [(frame(2, 100), Offload::default())], "no frame is lost or duplicated");
     next.worker.put(&frame(3, 100), Offload::default());
     assert_eq!(guest.receive(), [(frame(3, 100), 0, None)]);
 }
 
 #[test]
-fn a_frontend_that_breaks_a_rule_is_closed_and_told_why() {
+fn a_frontend_that_breaks_a_rule_is_closed_with_the_reason() {
     let mut host = Host::new();
     let guest = host.boot(1);
     guest.set_producer(999);
@@ -201,28 +201,28 @@ fn a_frontend_that_breaks_a_rule_is_closed_and_told_why() {
     let reason = host.store.read("error/backend/vif/1/0/error").unwrap();
     assert!(reason.contains("the producer index 999"), "{reason}");
     assert!(matches!(host.worker.port.status(), Status::Disabled(_)));
-    // It closes, begins anew, and is served again.
+    // It closes, connects again, and is served again.
     host.store.write(FRONT, &[("state", "6")]);
     host.store.until("backend/vif/1/0/state", "6");
     host.store.write(FRONT, &[("state", "1")]);
     host.store.until("backend/vif/1/0/state", "2");
     let _again = Frontend::new(&host.machine, 1);
-    host.ask(1);
+    host.connect(1);
     host.up();
 }
 
 #[test]
-fn a_frontend_whose_state_never_rests_keeps_no_other_waiting() {
+fn a_frontend_that_changes_its_state_all_the_time_delays_no_other() {
     let mut host = Host::new();
     let _restless = host.boot(1);
     let _port = host.backend.as_mut().unwrap().vif("w", "db", 0, 2).unwrap();
-    host.store.never_rests(&format!("{FRONT}/state"));
+    host.store.rewrite_for_ever(&format!("{FRONT}/state"));
     let _other = host.create_named(2, "db");
     host.store.until("backend/vif/2/0/state", "2");
 }
 
 #[test]
-fn frontends_that_ask_for_what_cannot_be_are_refused() {
+fn frontends_with_impossible_settings_are_refused() {
     for (key, value, reason) in [
         ("request-rx-copy", "0", "page flipping"),
         ("feature-rx-notify", "0", "receive buffers"),
@@ -247,14 +247,14 @@ fn frontends_that_ask_for_what_cannot_be_are_refused() {
         host.store.write(FRONT, &rest);
         host.store.write(FRONT, &[(key, value), ("state", "4")]);
         host.store.until("backend/vif/1/0/state", "5");
-        let said = host.store.read("error/backend/vif/1/0/error").unwrap();
-        assert!(said.contains(reason), "{said}");
-        host.worker.until(|port| port.status() == Status::Disabled(said.clone()));
+        let reason_found = host.store.read("error/backend/vif/1/0/error").unwrap();
+        assert!(reason_found.contains(reason), "{reason_found}");
+        host.worker.until(|port| port.status() == Status::Disabled(reason_found.clone()));
     }
 }
 
 #[test]
-fn cards_that_no_policy_names_are_left_alone() {
+fn cards_that_are_in_no_policy_are_left_alone() {
     let host = Host::new();
     host.store.write("/local/domain/9", &[("name", "other")]);
     host.store.write("backend/vif/9/0", &[("frontend", "/local/domain/9/device/vif/0"), ("state", "1")]);
@@ -279,7 +279,7 @@ fn the_client_reads_writes_lists_and_watches() {
     assert!(store.own_number().unwrap_err().to_string().contains("\"seven\""));
     store.watch("a", "token").unwrap();
     let event = |path: &str| Some(Event { path: path.to_owned(), token: "token".to_owned() });
-    // The first event tells of the path as it is. The server sends it when it has answered.
+    // The first event reports the path itself. The server sends it after the reply.
     let come = |store: &mut Store| {
         let here = store.event().unwrap();
         if here.is_some() {
@@ -299,12 +299,12 @@ fn the_client_reads_writes_lists_and_watches() {
 }
 
 #[test]
-fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
+fn every_card_is_reported_with_its_terms_until_it_is_gone() {
     let host = Host::new();
-    let (tell, told) = channel();
-    host.backend.as_ref().unwrap().find(move |found| tell.send(found).unwrap());
+    let (send, reports) = channel();
+    host.backend.as_ref().unwrap().find(move |found| send.send(found).unwrap());
     let next = || {
-        let found: Found = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let found: Found = reports.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!((found.guest.as_str(), found.device), ("web", 0));
         found.terms
     };
@@ -313,7 +313,7 @@ fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
     assert_eq!(next(), Some(Terms::default()));
     host.store.write(BACK, &[("weight", "30")]);
     assert_eq!(next(), weighs("30"));
-    // The guest is back before its old card is gone: that it goes is no news then.
+    // The guest is back before its old card is gone, which is then not reported.
     let second = host.create(2);
     assert_eq!(next(), Some(Terms::default()));
     host.store.remove(BACK);
@@ -325,29 +325,29 @@ fn every_card_is_told_of_with_its_terms_until_it_is_gone() {
 }
 
 #[test]
-fn who_started_the_talk_hears_that_xenstore_is_lost() {
+fn a_lost_xenstore_is_reported() {
     let mut host = Host::new();
     let mut guest = host.boot(1);
     host.store.end();
     let reason = host.lost.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert!(reason.starts_with("xenstore is lost: "), "{reason}");
+    assert!(reason.starts_with("the connection to xenstore is lost: "), "{reason}");
     guest.transmit(&frame(1, 100), 4096, 0, 0, None);
-    assert_eq!(host.worker.take().len(), 1, "who is connected is served until the process ends");
+    assert_eq!(host.worker.take().len(), 1, "connected frontends are served until the process ends");
 }
 
 #[test]
-fn who_started_the_talk_hears_that_its_thread_panicked() {
+fn a_panic_of_the_xenstore_thread_is_reported() {
     let host = Host::new();
     host.backend.as_ref().unwrap().find(|_| panic!("on purpose"));
     let _guest = host.create(1);
     let reason = host.lost.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert_eq!(reason, "the thread of xenstore panicked");
+    assert_eq!(reason, "the xenstore thread panicked");
 }
 
 #[test]
-fn a_talk_that_is_ended_is_not_lost() {
+fn a_stopped_backend_reports_no_loss() {
     let mut host = Host::new();
     host.backend = None;
-    // Its thread has ended, and said nothing.
+    // Its thread has ended without a message.
     assert_eq!(host.lost.recv_timeout(Duration::from_secs(10)), Err(RecvTimeoutError::Disconnected));
 }

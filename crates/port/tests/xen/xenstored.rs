@@ -1,5 +1,5 @@
-//! A xenstored in memory, over a socket: a tree, and watches over it. It speaks the protocol on its own account, from the
-//! public header, so that the client is not tested against itself.
+//! A xenstored in memory, over a socket: a tree, and watches over it. It implements the protocol independently, from
+//! the public header, so that the client is not tested against itself.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,20 +11,20 @@ use std::time::Duration;
 #[derive(Default)]
 struct Tree {
     keys: BTreeMap<String, String>,
-    /// Connections, and what each watches.
+    /// Connections, and the watches of each.
     clients: Vec<(UnixStream, Vec<Watch>)>,
-    /// A key that is written anew whenever it is read.
-    restless: Option<String>,
+    /// A key that is rewritten whenever it is read.
+    rewritten: Option<String>,
 }
 
 /// Absolute path, path as given, token.
 type Watch = (String, String, String);
 
-/// The store. Clones are the same.
+/// The store. Clones share it.
 #[derive(Clone, Default)]
 pub struct Xenstored(Arc<(Mutex<Tree>, Condvar)>);
 
-/// Paths that begin without a slash are dom0's own.
+/// Relative paths are below dom0's own path.
 fn absolute(path: &str) -> String {
     if path.starts_with('/') || path.starts_with('@') { path.to_owned() } else { format!("/local/domain/0/{path}") }
 }
@@ -35,7 +35,7 @@ fn message(kind: u32, id: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Xenstored {
-    /// A new connection to it.
+    /// Opens a connection to the store.
     pub fn connect(&self) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut tree = self.0.0.lock().unwrap();
@@ -73,14 +73,14 @@ impl Xenstored {
                     missing((!names.is_empty() || tree.keys.contains_key(&path)).then_some(list))
                 }
                 2 => {
-                    if tree.restless.as_ref() == Some(&path) {
-                        tree.tell(&path);
+                    if tree.rewritten.as_ref() == Some(&path) {
+                        tree.send_events(&path);
                     }
                     missing(tree.keys.get(&path).cloned())
                 }
                 4 => {
                     tree.clients[client].1.push((path.clone(), given.clone(), token.clone()));
-                    // The answer comes first, then the event that every watch begins with.
+                    // The reply is sent first, then the event that every watch begins with.
                     stream.write_all(&message(4, id, b"OK\0")).unwrap();
                     stream.write_all(&message(15, 0, format!("{given}\0{token}\0").as_bytes())).unwrap();
                     continue;
@@ -91,7 +91,7 @@ impl Xenstored {
                 }
                 11 => {
                     tree.keys.insert(path.clone(), rest);
-                    tree.tell(&path);
+                    tree.send_events(&path);
                     ok()
                 }
                 13 => {
@@ -108,29 +108,29 @@ impl Xenstored {
         }
     }
 
-    /// Ends, as a process that is killed: all connections are closed.
+    /// Closes all connections, as a killed process does.
     pub fn end(&self) {
         for (stream, _) in &self.0.0.lock().unwrap().clients {
             stream.shutdown(Shutdown::Both).unwrap();
         }
     }
 
-    /// Sets keys below a path.
+    /// Writes keys below a path.
     pub fn write(&self, path: &str, keys: &[(&str, &str)]) {
         let mut tree = self.0.0.lock().unwrap();
         for (key, value) in keys {
             let path = format!("{}/{key}", absolute(path));
             tree.keys.insert(path.clone(), (*value).to_owned());
-            tree.tell(&path);
+            tree.send_events(&path);
         }
         self.0.1.notify_all();
     }
 
-    /// Has somebody write a key whenever it was read, and never cease.
-    pub fn never_rests(&self, path: &str) {
+    /// Rewrites a key whenever it is read, for ever.
+    pub fn rewrite_for_ever(&self, path: &str) {
         let mut tree = self.0.0.lock().unwrap();
-        tree.restless = Some(absolute(path));
-        tree.tell(path);
+        tree.rewritten = Some(absolute(path));
+        tree.send_events(path);
     }
 
     pub fn remove(&self, path: &str) {
@@ -157,17 +157,17 @@ impl Tree {
     fn remove(&mut self, path: &str) {
         let below = format!("{path}/");
         self.keys.retain(|key, _| key != path && !key.starts_with(&below));
-        self.tell(path);
+        self.send_events(path);
     }
 
-    /// Sends the events of a change. A watch that lies below what was removed fires too.
-    fn tell(&mut self, path: &str) {
+    /// Sends the events of a change. A watch below a removed path fires too.
+    fn send_events(&mut self, path: &str) {
         for (stream, watches) in &mut self.clients {
             for (watched, given, token) in watches.iter() {
                 let below = path.strip_prefix(watched.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'));
                 let above = watched.strip_prefix(path).filter(|rest| rest.starts_with('/')).map(|_| "");
                 if let Some(rest) = below.or(above) {
-                    // Who is gone needs no event.
+                    // A client that is gone needs no event.
                     let _ = stream.write_all(&message(15, 0, format!("{given}{rest}\0{token}\0").as_bytes()));
                 }
             }

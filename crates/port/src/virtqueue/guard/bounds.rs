@@ -1,5 +1,5 @@
-//! Where a mapped range is, as a signal's handler reads it, which may come in the midst of a change: so changes are counted, as in Linux's
-//! seqlock, and what was read while the count was odd or changed is nothing.
+//! The bounds of a mapped range, readable by a signal handler even in the middle of a change: changes are counted, as
+//! in Linux's seqlock, and a read during which the count was odd or changed is discarded.
 
 use crate::access::{Processor, Word, Words};
 use std::sync::atomic::Ordering;
@@ -19,25 +19,26 @@ impl<A: Words<Address: Default>> Default for Bounds<A> {
 }
 
 impl<A: Words> Bounds<A> {
-    /// Changes them. One thread does at a time: the owner's of the range, or the one that takes the place from those that are free.
+    /// Changes the bounds. Called by one thread at a time: the range's owner, or the thread that takes the entry from
+    /// the free list.
     pub fn set(&self, start: usize, len: usize) {
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
-        // Who finds anything of what follows finds that it changes.
+        // A reader that sees any of the following stores also sees the odd count.
         A::fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(2), Ordering::Release);
     }
 
-    /// First address and length, as they were together at one moment of the call. None where there is no range, or it was changed
-    /// meanwhile: then it is not the range of a thread that faults in it.
+    /// First address and length, consistent with each other. None if there is no range, or it changed during the call:
+    /// then it is not the range in which the calling thread faulted.
     pub fn get(&self) -> Option<(usize, usize)> {
         let before = self.changes.load(Ordering::Acquire);
         let found = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         A::fence(Ordering::Acquire);
-        let stands = before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before;
-        (stands && found.0 != 0).then_some(found)
+        let consistent = before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before;
+        (consistent && found.0 != 0).then_some(found)
     }
 }
 
@@ -47,19 +48,20 @@ mod tests {
     use crate::access::model::{Model, Modelled, Unfenced, Unordered};
     use loom::{sync::Arc, thread};
 
-    /// A range that is given up and taken anew, elsewhere and then where the first was, but shorter, while another thread looks, in every
-    /// order that the memory model allows. Who looks is the second thread: Loom leaves orders out where it is the first.
-    fn none_is_found_half_way<A: Modelled>() {
+    /// Frees a range and sets it again, first elsewhere and then at the old start but shorter, while another thread
+    /// reads, in every order that the memory model allows. The reader is the second thread: Loom omits orders if it is
+    /// the first.
+    fn no_mixed_range_is_read<A: Modelled>() {
         loom::model(|| {
             const RANGES: [(usize, usize); 3] = [(1, 5), (2, 6), (1, 3)];
             let bounds = Arc::new(Bounds::<A>::default());
             let [first, others @ ..] = RANGES;
             bounds.set(first.0, first.1);
-            let looker = bounds.clone();
-            let looker = thread::spawn(move || looker.get());
+            let reader = bounds.clone();
+            let reader = thread::spawn(move || reader.get());
             others.iter().for_each(|(start, len)| bounds.set(*start, *len));
-            if let Some(found) = looker.join().unwrap() {
-                assert!(RANGES.contains(&found), "half way: {found:?}");
+            if let Some(found) = reader.join().unwrap() {
+                assert!(RANGES.contains(&found), "mixed: {found:?}");
             }
             assert_eq!(bounds.get(), Some((1, 3)));
             bounds.set(0, 0);
@@ -68,19 +70,19 @@ mod tests {
     }
 
     #[test]
-    fn no_range_is_found_half_way_between_two() {
-        none_is_found_half_way::<Model>();
+    fn no_mixed_bounds_are_read() {
+        no_mixed_range_is_read::<Model>();
     }
 
     #[test]
-    #[should_panic = "half way"]
-    fn that_takes_fences() {
-        none_is_found_half_way::<Unfenced>();
+    #[should_panic = "mixed"]
+    fn without_fences_mixed_bounds_are_read() {
+        no_mixed_range_is_read::<Unfenced>();
     }
 
     #[test]
-    #[should_panic = "half way"]
-    fn that_takes_acquire_and_release() {
-        none_is_found_half_way::<Unordered>();
+    #[should_panic = "mixed"]
+    fn without_acquire_and_release_mixed_bounds_are_read() {
+        no_mixed_range_is_read::<Unordered>();
     }
 }

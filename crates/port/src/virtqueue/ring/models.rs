@@ -1,4 +1,5 @@
-//! The ring and a driver on another processor, in every order that the memory model allows (virtio 1.2, section 2.7).
+//! The ring against a driver on another processor, in every order that the memory model allows (virtio 1.2, section
+//! 2.7).
 
 use super::super::split::{DESCRIPTOR, FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY};
 use super::*;
@@ -45,14 +46,14 @@ impl<A: Modelled> Memory<A> {
         unsafe { Ring::over(parts, layout, None, None) }
     }
 
-    /// Makes one more chain available, as section 2.7.13 has it: the descriptor, the entry, and then the index.
+    /// Makes one more chain available, as in section 2.7.13: the descriptor, the entry, and then the index.
     fn push(&self, index: u16) {
         self.descriptors[2].store(7, Ordering::Relaxed);
         self.available[2 + usize::from(index)].store(1, Ordering::Relaxed);
         self.available[1].store(index + 1, Ordering::Release);
     }
 
-    /// Whether the device is to be kicked after that (2.7.10).
+    /// Whether the driver must kick the device after that (2.7.10).
     fn wants_kick(&self, index: u16, event_idx: bool) -> bool {
         A::fence(Ordering::SeqCst);
         if event_idx {
@@ -67,8 +68,8 @@ impl<A: Modelled> Memory<A> {
         self.used[INDEX].load(Ordering::Acquire)
     }
 
-    /// Asks to be called for what comes behind `taken` (2.7.7). True if there is something already.
-    fn ask(&self, taken: u16, event_idx: bool) -> bool {
+    /// Asks for a notification of entries after `taken` (2.7.7). True if there is one already.
+    fn enable_notifications(&self, taken: u16, event_idx: bool) -> bool {
         if event_idx {
             self.available[2 + usize::from(SIZE)].store(taken, Ordering::Relaxed);
         } else {
@@ -79,7 +80,7 @@ impl<A: Modelled> Memory<A> {
     }
 }
 
-/// 2.7.13.3: who sees the index sees the entry and the descriptor.
+/// 2.7.13.3: a device that sees the index sees the entry and the descriptor.
 fn the_device_sees_whole_chains<A: Modelled>() {
     loom::model(|| {
         let memory = Memory::<A>::new();
@@ -95,7 +96,7 @@ fn the_device_sees_whole_chains<A: Modelled>() {
     });
 }
 
-/// 2.7.8.2: who sees the index sees the element.
+/// 2.7.8.2: a driver that sees the index sees the element.
 fn the_driver_sees_whole_elements<A: Modelled>() {
     loom::model(|| {
         let memory = Memory::<A>::new();
@@ -112,7 +113,8 @@ fn the_driver_sees_whole_elements<A: Modelled>() {
     });
 }
 
-/// 2.7.7.2: a driver that sleeps with something to take is called. The second completion's call is held back for a while.
+/// 2.7.7.2: a driver that sleeps with entries to take is notified. The notification of the second completion is
+/// delayed.
 fn no_call_is_lost<A: Modelled>(event_idx: bool) {
     loom::model(move || {
         let memory = Memory::<A>::new();
@@ -121,11 +123,11 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
         }
         let mut ring = memory.ring(event_idx);
         let calls = Arc::new(AtomicU32::new(0));
-        let (driver, heard) = (memory.clone(), calls.clone());
+        let (driver, driver_calls) = (memory.clone(), calls.clone());
         let driver = thread::spawn(move || {
-            heard.swap(0, Ordering::AcqRel);
+            driver_calls.swap(0, Ordering::AcqRel);
             let taken = driver.used_index();
-            (taken, driver.ask(taken, event_idx))
+            (taken, driver.enable_notifications(taken, event_idx))
         });
         let publish = |ring: &mut Ring<A>, now| {
             let before = ring.moderation.quiet_until;
@@ -148,7 +150,7 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
     });
 }
 
-/// 2.7.10: a device that sleeps with something to take is kicked.
+/// 2.7.10: a device that sleeps with entries to take is kicked.
 fn no_kick_is_lost<A: Modelled>(event_idx: bool) {
     loom::model(move || {
         let memory = Memory::<A>::new();
@@ -176,7 +178,7 @@ fn rule_2_7_13_3_the_device_sees_whole_chains() {
 
 #[test]
 #[should_panic]
-fn rule_2_7_13_3_takes_acquire_and_release() {
+fn rule_2_7_13_3_needs_acquire_and_release() {
     the_device_sees_whole_chains::<Unordered>();
 }
 
@@ -187,7 +189,7 @@ fn rule_2_7_8_2_the_driver_sees_whole_elements() {
 
 #[test]
 #[should_panic]
-fn rule_2_7_8_2_takes_acquire_and_release() {
+fn rule_2_7_8_2_needs_acquire_and_release() {
     the_driver_sees_whole_elements::<Unordered>();
 }
 
@@ -199,13 +201,13 @@ fn rule_2_7_7_2_no_call_is_lost() {
 
 #[test]
 #[should_panic = "the driver sleeps"]
-fn rule_2_7_7_2_takes_a_fence_by_event() {
+fn rule_2_7_7_2_needs_a_fence_by_event() {
     no_call_is_lost::<Unfenced>(true);
 }
 
 #[test]
 #[should_panic = "the driver sleeps"]
-fn rule_2_7_7_2_takes_a_fence_by_flag() {
+fn rule_2_7_7_2_needs_a_fence_by_flag() {
     no_call_is_lost::<Unfenced>(false);
 }
 
@@ -217,12 +219,12 @@ fn rule_2_7_10_no_kick_is_lost() {
 
 #[test]
 #[should_panic = "the device sleeps"]
-fn rule_2_7_10_takes_a_fence_by_event() {
+fn rule_2_7_10_needs_a_fence_by_event() {
     no_kick_is_lost::<Unfenced>(true);
 }
 
 #[test]
 #[should_panic = "the device sleeps"]
-fn rule_2_7_10_takes_a_fence_by_flag() {
+fn rule_2_7_10_needs_a_fence_by_flag() {
     no_kick_is_lost::<Unfenced>(false);
 }

@@ -1,8 +1,8 @@
-//! The arithmetic of indices over all of its domain, and the walk over every table of a few descriptors, against what virtio 1.2,
-//! section 2.7, says of them. The whole domain takes minutes (`make proofs`); `make test` takes a part of it, and its edges.
+//! Index arithmetic over its whole domain, and the walk over every table of a few descriptors, against virtio 1.2,
+//! section 2.7. The whole domain takes minutes (`make proofs`); `make test` runs a sample and the edges.
 //!
-//! The ring knows indices by their differences alone, each a `wrapping_sub` of two, which stay what they are where all indices move by as
-//! much. So the domain is that of the differences, from any one origin; three are tried.
+//! The ring uses only differences of indices, each a `wrapping_sub`, which do not change if all indices move by the
+//! same amount. So the domain is that of the differences, from any one origin; three origins are tried.
 
 use super::super::chain::{INDIRECT, NEXT, WRITE};
 use super::super::layout::MAX_SIZE;
@@ -12,21 +12,21 @@ use super::super::split::DESCRIPTOR;
 use super::*;
 use std::sync::atomic::Ordering;
 
-/// Every so many numbers in a part, beside those at the edges: prime, so that all bits change.
+/// Step of the sample, besides the edges: prime, so that all bits change.
 const STRIDE: usize = 499;
 
-/// Numbers of 16 bits, all or some.
+/// Numbers of 16 bits: all or a sample.
 fn numbers(step: usize) -> impl Iterator<Item = u16> + Clone {
     let edges = [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff];
     edges.into_iter().chain((0..=u16::MAX).step_by(step))
 }
 
-/// Where indices begin: on either side of where they wrap, and elsewhere for each number, everywhere over all of them.
+/// Origins of indices: both sides of the wrap, and one that depends on the number, so all are covered over all numbers.
 fn origins(number: u16) -> [u16; 3] {
     [0, 0xffff, number.wrapping_mul(40503)]
 }
 
-/// A queue's words, and the device's side of it. Behind its descriptors is one more, which would be right.
+/// A queue's words, and the device's side of it. One valid descriptor follows the table.
 struct Queue {
     descriptors: Vec<[u64; DESCRIPTOR]>,
     available: Vec<u16>,
@@ -51,13 +51,14 @@ impl Queue {
             available_event: (&raw mut self.event).cast_const().cast(),
         };
         let layout = Layout { size: self.descriptors.len() as u16 - 1, event_idx: true, indirect, ..Layout::default() };
-        // SAFETY: the words are aligned, and each test keeps them as long as the ring and touches them through it alone.
+        // SAFETY: the words are aligned, and each test keeps them as long as the ring and touches them through it
+        // alone.
         unsafe { Ring::over(parts, layout, None, None) }
     }
 }
 
-/// A driver is told exactly if the entry that it waits for is among those that were published since it last was.
-fn told_of_the_entry_it_waits_for(step: usize) {
+/// A driver is notified if and only if the entry it asked for is among those published since its last notification.
+fn notified_of_the_entry_asked_for(step: usize) {
     for count in numbers(step) {
         for distance in numbers(step) {
             for before in origins(distance) {
@@ -68,8 +69,9 @@ fn told_of_the_entry_it_waits_for(step: usize) {
     }
 }
 
-/// An index is right exactly if it did not go back and is no further than the queue's size ahead of what is completed.
-fn only_right_indices_are_believed(sizes: &[u16], step: usize) {
+/// An index is valid if and only if it did not move back and is at most the queue's size ahead of the completed
+/// entries.
+fn only_valid_indices_are_accepted(sizes: &[u16], step: usize) {
     for size in sizes {
         let mut queue = Queue::new(*size);
         let mut ring = queue.ring(false);
@@ -90,7 +92,7 @@ fn only_right_indices_are_believed(sizes: &[u16], step: usize) {
     }
 }
 
-/// A device sleeps exactly if the entry that it waits for is not there, and what it asked for is that entry.
+/// A device sleeps if and only if the entry it waits for is not available, and that entry is the one it asked for.
 fn asleep_without_the_entry(step: usize) {
     let mut queue = Queue::new(MAX_SIZE);
     let mut ring = queue.ring(false);
@@ -109,39 +111,39 @@ fn asleep_without_the_entry(step: usize) {
 const SIZES: [u16; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768];
 
 #[test]
-fn rule_2_7_7_2_who_waits_for_an_entry_is_told_of_it() {
-    told_of_the_entry_it_waits_for(STRIDE);
+fn rule_2_7_7_2_a_driver_is_notified_of_the_entry_it_asked_for() {
+    notified_of_the_entry_asked_for(STRIDE);
 }
 
 #[test]
 #[ignore = "the whole domain: make proofs"]
-fn proof_2_7_7_2_who_waits_for_an_entry_is_told_of_it() {
-    told_of_the_entry_it_waits_for(1);
+fn proof_2_7_7_2_a_driver_is_notified_of_the_entry_it_asked_for() {
+    notified_of_the_entry_asked_for(1);
 }
 
 #[test]
-fn rule_2_7_6_1_indices_run_free_and_never_back() {
-    only_right_indices_are_believed(&SIZES, STRIDE);
+fn rule_2_7_6_1_indices_wrap_and_never_move_back() {
+    only_valid_indices_are_accepted(&SIZES, STRIDE);
 }
 
 #[test]
 #[ignore = "the whole domain: make proofs"]
-fn proof_2_7_6_1_indices_run_free_and_never_back() {
-    only_right_indices_are_believed(&SIZES, 1);
+fn proof_2_7_6_1_indices_wrap_and_never_move_back() {
+    only_valid_indices_are_accepted(&SIZES, 1);
 }
 
 #[test]
-fn rule_2_7_10_who_asked_for_an_entry_sleeps_without_it() {
+fn rule_2_7_10_a_device_sleeps_until_the_entry_it_asked_for() {
     asleep_without_the_entry(STRIDE);
 }
 
 #[test]
 #[ignore = "the whole domain: make proofs"]
-fn proof_2_7_10_who_asked_for_an_entry_sleeps_without_it() {
+fn proof_2_7_10_a_device_sleeps_until_the_entry_it_asked_for() {
     asleep_without_the_entry(1);
 }
 
-/// The whole domain of both.
+/// Both over the whole domain.
 #[test]
 fn proof_2_7_13_entries_are_those_of_the_index_modulo_the_size() {
     for size in SIZES {
@@ -164,11 +166,11 @@ fn proof_2_7_13_entries_are_those_of_the_index_modulo_the_size() {
     }
 }
 
-/// Where the guest's memory is: two regions that touch.
+/// Where the guest's memory is: two adjacent regions.
 const GUEST: u64 = 0x1000;
 const PART: u64 = 64;
 
-/// A guest's memory of two regions, and its bytes as the model knows them.
+/// A guest's memory of two regions, and the pointers to their bytes.
 fn guest() -> (GuestMemory, [*mut u8; 2]) {
     let mut memory = GuestMemory::default();
     let parts = [0, 1].map(|part| {
@@ -178,15 +180,15 @@ fn guest() -> (GuestMemory, [*mut u8; 2]) {
     (memory, parts)
 }
 
-/// A descriptor as the specification has it.
+/// A descriptor as the specification defines it.
 type Entry = (u64, u32, u16, u16);
 
 fn words((address, len, flags, next): Entry) -> [u64; DESCRIPTOR] {
     [address, u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48]
 }
 
-/// What the specification says of a chain: its buffers as addresses of bytes, none if it is wrong. `inner` is the only indirect table
-/// there is, and `place` where it begins.
+/// A chain's buffers according to the specification, as the address of each byte; none if it is invalid. `inner` is the
+/// only indirect table, with its address.
 fn reference(table: &[Entry], head: u16, writable: bool, inner: Option<(u64, &[Entry])>) -> Option<Vec<u64>> {
     let (mut seen, mut bytes, mut index) = (vec![false; table.len()], Vec::new(), usize::from(head));
     loop {
@@ -203,7 +205,7 @@ fn reference(table: &[Entry], head: u16, writable: bool, inner: Option<(u64, &[E
             bytes.extend(reference(entries, 0, writable, None)?);
             return Some(bytes);
         }
-        // 2.7.4.2, 2.7.5.1: of a queue's one direction; and house rule: a buffer has a byte.
+        // 2.7.4.2, 2.7.5.1: all of the queue's direction; and our own rule: a buffer is not empty.
         let end = address.checked_add(len.into())?;
         if (flags & WRITE != 0) != writable || len == 0 || address < GUEST || end > GUEST + 2 * PART {
             return None;
@@ -216,7 +218,7 @@ fn reference(table: &[Entry], head: u16, writable: bool, inner: Option<(u64, &[E
     }
 }
 
-/// What the ring makes of the same.
+/// The same according to the ring.
 fn walked(ring: &Ring, head: u16, writable: bool, memory: &GuestMemory, parts: [*mut u8; 2]) -> Option<Vec<u64>> {
     let mut bytes = Vec::new();
     let direction = if writable { Direction::Write } else { Direction::Read };
@@ -229,7 +231,8 @@ fn walked(ring: &Ring, head: u16, writable: bool, memory: &GuestMemory, parts: [
     outcome.ok().map(|()| bytes)
 }
 
-/// Descriptors of a table of so many: each of these buffers, with all flags and with each next index, right and wrong.
+/// Possible descriptors of a table of `count`: each of these buffers, with all flags and each next index, valid and
+/// not.
 fn entries(buffers: &[(u64, u32)], count: u16) -> Vec<Entry> {
     let mut all = Vec::new();
     for (address, len) in buffers {
@@ -259,7 +262,7 @@ fn compare(
     }
 }
 
-/// Writes an indirect table at any place in the guest's memory, and one descriptor more behind it.
+/// Writes an indirect table at any address of the guest's memory, and one more descriptor after it.
 fn place(parts: [*mut u8; 2], at: u64, table: &[Entry]) {
     for (index, byte) in
         table.iter().chain([&BEHIND]).flat_map(|entry| words(*entry)).flat_map(u64::to_le_bytes).enumerate()
@@ -269,13 +272,13 @@ fn place(parts: [*mut u8; 2], at: u64, table: &[Entry]) {
     }
 }
 
-/// A buffer that is right, over both regions, past the end, empty, and what is right for a table.
+/// Buffers: a valid one, one over both regions, one past the end, an empty one, and one valid for a table.
 const RIGHT: (u64, u32) = (GUEST + 3, 2);
 const ACROSS: (u64, u32) = (GUEST + PART - 1, 2);
 const PAST: (u64, u32) = (GUEST + 2 * PART - 1, 2);
 const EMPTY: (u64, u32) = (GUEST, 0);
 const TABLE: (u64, u32) = (GUEST + 8, 32);
-/// One that is right, but behind the end of its table.
+/// A valid descriptor, but after the end of its table.
 const BEHIND: Entry = (RIGHT.0, RIGHT.1, 0, 0);
 
 #[test]
@@ -325,15 +328,15 @@ fn proof_2_7_5_3_1_all_tables_of_two_descriptors_at_any_address() {
     }
 }
 
-/// House rules: no table has more descriptors than a queue may, and none lies in two regions.
+/// Our own rules: no table has more descriptors than a queue may, and none spans two regions.
 #[test]
-fn tables_that_are_too_long_or_in_two_regions_are_refused() {
+fn tables_too_long_or_in_two_regions_are_refused() {
     let (mut memory, mut queue) = (GuestMemory::default(), Queue::new(1));
-    let (longest, behind) = (16 * u32::from(MAX_SIZE), GUEST + 0x10_0000);
-    for start in [GUEST, behind] {
-        let region = memory.add_anonymous(Region { guest: start, len: behind - GUEST, user: start, offset: 0 });
+    let (longest, after) = (16 * u32::from(MAX_SIZE), GUEST + 0x10_0000);
+    for start in [GUEST, after] {
+        let region = memory.add_anonymous(Region { guest: start, len: after - GUEST, user: start, offset: 0 });
         // The first descriptor of either table below.
-        for at in [0, behind - GUEST - 16] {
+        for at in [0, after - GUEST - 16] {
             for (index, word) in words(BEHIND).into_iter().enumerate() {
                 // SAFETY: within the region, and aligned.
                 unsafe { region.add(at as usize + 8 * index).cast::<u64>().write(word) };
@@ -341,7 +344,7 @@ fn tables_that_are_too_long_or_in_two_regions_are_refused() {
         }
     }
     for (address, len, right) in
-        [(GUEST, longest, true), (GUEST, longest + 16, false), (behind - 16, 16, true), (behind - 16, 32, false)]
+        [(GUEST, longest, true), (GUEST, longest + 16, false), (after - 16, 16, true), (after - 16, 32, false)]
     {
         queue.descriptors[0] = words((address, len, INDIRECT, 0));
         let outcome = queue.ring(true).walk(0, Direction::Read, &memory, |_, _| Ok(()));

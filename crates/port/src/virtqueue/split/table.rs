@@ -1,11 +1,11 @@
-//! Descriptors as they lie in a table of a split queue, the queue's own or an indirect one (virtio 1.2, section 2.7.5).
+//! Descriptors in a table of a split queue: the queue's own or an indirect one (virtio 1.2, section 2.7.5).
 
 use crate::access::{self, Word, Words};
 use crate::virtqueue::violation::Violation;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
-/// Words of 64 bits of a descriptor, and bytes: `struct virtq_desc`.
+/// Size of a descriptor (`struct virtq_desc`) in words of 64 bits, and in bytes.
 pub const DESCRIPTOR: usize = 2;
 const DESCRIPTOR_BYTES: usize = 16;
 
@@ -19,7 +19,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// What two words say: the address, and in the second from the low bits on length, flags and the next index.
+    /// Decodes two words: the address, and, from the low bits up, length, flags and the next index.
     #[inline(always)]
     fn parse([address, rest]: [u64; DESCRIPTOR]) -> Descriptor {
         Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
@@ -35,27 +35,27 @@ pub struct Table<A: Words> {
 }
 
 impl<A: Words> Table<A> {
-    /// One whose last descriptor is of the index `last`.
+    /// A table whose last descriptor has the index `last`.
     ///
     /// # Safety
-    /// So many descriptors from `start` on are readable while it lives. The queue's own is aligned to its words; an indirect one may
-    /// be anywhere.
+    /// `last + 1` descriptors from `start` on are readable while the table lives. The queue's own table is aligned to
+    /// its words; an indirect one may be at any address.
     #[inline(always)]
     pub unsafe fn over(start: *const u8, last: u32) -> Table<A> {
         Table { start, last, words: PhantomData }
     }
 
-    /// The descriptor that a driver names.
+    /// Checks an index that the driver wrote.
     ///
     /// # Errors
-    /// There is none such.
+    /// It is outside of the table.
     #[inline(always)]
     pub fn find(&self, next: u16) -> Result<u32, Violation> {
         let index = u32::from(next);
         if index <= self.last { Ok(index) } else { Err(Violation::Next { next, entries: self.last + 1 }) }
     }
 
-    /// Reads a descriptor, once: the driver may write to it meanwhile, and only what is answered is used.
+    /// Reads a descriptor once: the driver may write to it meanwhile, and only the copy is used.
     ///
     /// # Safety
     /// The table has more than `index` descriptors.

@@ -1,4 +1,5 @@
-//! The ring and a frontend on another processor, in every order that the memory model allows (xen/include/public/io/ring.h).
+//! The ring against a frontend on another processor, in every order that the memory model allows
+//! (xen/include/public/io/ring.h).
 
 use super::*;
 use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};
@@ -12,18 +13,18 @@ const USED: usize = 3 * 3;
 struct Frontend<A: Words>(Vec<A::Word>);
 
 impl<A: Modelled> Frontend<A> {
-    /// Both sides of a page that the frontend made as SHARED_RING_INIT does.
+    /// Both sides of a page that the frontend initialized as SHARED_RING_INIT does.
     fn new() -> (Arc<Frontend<A>>, Ring<12, A>) {
         let frontend = Arc::new(Frontend::<A>(zeros(HEADER + USED)));
         frontend.0[REQUEST_EVENT].store(1, Ordering::Relaxed);
         frontend.0[RESPONSE_EVENT].store(1, Ordering::Relaxed);
         let start = frontend.0.as_ptr().cast_mut().cast();
-        // SAFETY: the words are there as long as the page keeps the frontend, and no test uses a slot that is not.
+        // SAFETY: the words live as long as the page, which keeps the frontend, and no test uses a slot beyond them.
         let ring = unsafe { Ring::over(Page::new(start, Box::new(frontend.clone()))) };
         (frontend, ring.unwrap())
     }
 
-    /// RING_PUSH_REQUESTS_AND_CHECK_NOTIFY for one request. True if the backend is to be told.
+    /// RING_PUSH_REQUESTS_AND_CHECK_NOTIFY for one request. True if the backend is to be notified.
     fn push(&self, index: u32) -> bool {
         let slot = HEADER + 3 * index as usize;
         self.0[slot].store(7, Ordering::Relaxed);
@@ -37,8 +38,9 @@ impl<A: Modelled> Frontend<A> {
         self.0[RESPONSES].load(Ordering::Acquire)
     }
 
-    /// RING_FINAL_CHECK_FOR_RESPONSES: asks to be told of what comes behind `taken`. True if there is something already.
-    fn ask(&self, taken: u32) -> bool {
+    /// RING_FINAL_CHECK_FOR_RESPONSES: asks for a notification of responses after `taken`. True if there is one
+    /// already.
+    fn enable_notifications(&self, taken: u32) -> bool {
         self.0[RESPONSE_EVENT].store(taken + 1, Ordering::Relaxed);
         A::fence(Ordering::SeqCst);
         self.responses() != taken
@@ -71,14 +73,14 @@ fn no_event_to_the_frontend_is_lost<A: Modelled>() {
         let other = frontend.clone();
         let other = thread::spawn(move || {
             let taken = other.responses();
-            (taken, other.ask(taken))
+            (taken, other.enable_notifications(taken))
         });
-        let told = [0, 1].map(|_| {
+        let notified = [0, 1].map(|_| {
             ring.respond([0; 4]);
             ring.publish()
         });
         let (taken, awake) = other.join().unwrap();
-        assert_woken("the frontend", taken as usize, awake, &told);
+        assert_woken("the frontend", taken as usize, awake, &notified);
     });
 }
 
@@ -90,8 +92,8 @@ fn no_event_to_the_backend_is_lost<A: Modelled>() {
         let taken = ring.available(0).unwrap();
         (0..taken).for_each(|_| ring.respond([0; 4]));
         let awake = ring.enable_notifications(0);
-        let told = other.join().unwrap();
-        assert_woken("the backend", taken as usize, awake, &told);
+        let notified = other.join().unwrap();
+        assert_woken("the backend", taken as usize, awake, &notified);
     });
 }
 
@@ -102,7 +104,7 @@ fn ring_push_either_side_sees_whole_slots() {
 
 #[test]
 #[should_panic = "is whole"]
-fn ring_push_takes_acquire_and_release() {
+fn ring_push_needs_acquire_and_release() {
     either_side_sees_whole_slots::<Unordered>();
 }
 
@@ -113,7 +115,7 @@ fn ring_push_and_check_notify_loses_no_event() {
 
 #[test]
 #[should_panic = "the frontend sleeps"]
-fn ring_push_and_check_notify_takes_a_fence() {
+fn ring_push_and_check_notify_needs_a_fence() {
     no_event_to_the_frontend_is_lost::<Unfenced>();
 }
 
@@ -124,6 +126,6 @@ fn ring_final_check_for_requests_loses_no_event() {
 
 #[test]
 #[should_panic = "the backend sleeps"]
-fn ring_final_check_for_requests_takes_a_fence() {
+fn ring_final_check_for_requests_needs_a_fence() {
     no_event_to_the_backend_is_lost::<Unfenced>();
 }

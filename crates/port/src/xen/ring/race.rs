@@ -1,5 +1,5 @@
-//! A frontend on a thread of its own, honest and not, while its ring is served: for tools that look for races (`make race`), and as a
-//! test of what arrives.
+//! A well-behaved and a hostile frontend on a thread of its own, while its ring is served: for race detectors (`make
+//! race`), and as a test of what arrives.
 
 use super::*;
 use crate::map::Map;
@@ -39,8 +39,8 @@ impl Frontend {
     }
 }
 
-/// Sends requests made of their number, and checks that each is answered by it.
-fn ask(frontend: Frontend, requests: u32) {
+/// Sends requests that contain their number, and checks that each response matches.
+fn send_requests(frontend: Frontend, requests: u32) {
     let (mut sent, mut answered) = (0, 0);
     while answered < requests {
         while sent < requests && sent - answered < SLOTS {
@@ -56,13 +56,13 @@ fn ask(frontend: Frontend, requests: u32) {
     }
 }
 
-/// Writes over indices and slots until it is `over`.
+/// Overwrites indices and slots at random until `over` is set.
 fn scribble(frontend: Frontend, over: &AtomicBool) {
     let mut number = 1u32;
     while !over.load(Ordering::Relaxed) {
         number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         if number >> 25 == 0 {
-            // Where there are fewer processors than threads.
+            // In case there are fewer processors than threads.
             thread::yield_now();
         }
         match number >> 30 {
@@ -76,10 +76,10 @@ fn scribble(frontend: Frontend, over: &AtomicBool) {
 }
 
 #[test]
-fn requests_of_a_frontend_that_races_are_answered_in_order() {
+fn requests_of_a_racing_frontend_are_answered_in_order() {
     let requests = if cfg!(miri) { 300 } else { 50_000 };
     let (frontend, mut ring) = Frontend::new();
-    let other = thread::spawn(move || ask(frontend, requests));
+    let other = thread::spawn(move || send_requests(frontend, requests));
     let mut done = 0;
     while done < requests && !other.is_finished() {
         while ring.available(0).unwrap() > 0 {
@@ -96,14 +96,14 @@ fn requests_of_a_frontend_that_races_are_answered_in_order() {
 }
 
 #[test]
-fn a_frontend_that_scribbles_over_its_ring_races_with_nothing_of_ours() {
+fn a_hostile_frontend_races_with_none_of_our_own_memory() {
     let rounds = if cfg!(miri) { 200 } else { 4000 };
     let (frontend, mut ring) = Frontend::new();
     let over = Arc::new(AtomicBool::new(false));
     let other = over.clone();
     let other = thread::spawn(move || scribble(frontend, &other));
     let (clock, mut round, mut served, mut broken) = (Instant::now(), 0, 0, 0);
-    // On a busy machine the other may come when all rounds are over: then there are more.
+    // On a busy machine the thread may start only when all rounds are over: then more rounds follow.
     while round < rounds || (served == 0 || broken == 0 && !cfg!(miri)) && clock.elapsed() < Duration::from_secs(60) {
         round += 1;
         match ring.available(0) {
@@ -115,7 +115,7 @@ fn a_frontend_that_scribbles_over_its_ring_races_with_nothing_of_ours() {
                 });
             }
             Err(_) => {
-                // As if it connected anew.
+                // As if it connected again.
                 (ring.requested, broken) = (ring.next, broken + 1);
             }
         }

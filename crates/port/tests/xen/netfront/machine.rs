@@ -1,6 +1,6 @@
 //! A machine without Xen: all domains' memory, grants and event channels.
 
-use fairlane_port::xen::{End, Events, Host, Lent, PAGE, Page, Place, SELF, Segment};
+use fairlane_port::xen::{End, Events, GrantCopy, Host, PAGE, Page, Place, SELF, SelfGranted};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 #[repr(align(4096))]
 struct Bytes([u8; PAGE]);
 
-/// A guest's page, or of a larger piece one that is left behind.
+/// A guest's page, owned or within a larger allocation.
 pub struct Sheet(*mut Bytes, bool);
 
 // SAFETY: tests touch a page from one thread at a time.
@@ -46,48 +46,48 @@ impl Sheet {
     }
 }
 
-/// Pages by domain and reference.
+/// Pages by domain and grant reference.
 pub type Grants = Arc<Mutex<HashMap<(u16, u32), Arc<Sheet>>>>;
 
 /// All domains' memory, and what they granted to us.
 #[derive(Default)]
 pub struct Machine {
     pub grants: Grants,
-    /// References of ours that were used so far.
-    lent: AtomicU32,
-    /// Calls of [`Host::copy`] with something to do, and bytes that went through this process.
+    /// The number of self-granted references used so far.
+    granted: AtomicU32,
+    /// Calls of [`Host::copy`] with something to do, and bytes copied by address instead of a grant.
     pub copies: AtomicU32,
     pub ours: AtomicU32,
     pub notified: Arc<AtomicU32>,
-    /// The channels that were opened last.
-    line: Mutex<Arc<Line>>,
-    /// Whether there is memory to lend.
-    lends: bool,
-    /// A page that is not there for the next copy.
+    /// The event channel of the last set that was opened.
+    channel: Mutex<Arc<Channel>>,
+    /// Whether there is memory for self-granted pages.
+    has_self_grants: bool,
+    /// A page that is missing at the next copy.
     missed: Mutex<Option<(u16, u32)>>,
     /// Calls that fail as a whole from now on.
     failing: AtomicU32,
 }
 
 impl Machine {
-    /// One with memory to lend.
-    pub fn lending() -> Machine {
-        Machine { lends: true, ..Machine::default() }
+    /// A machine with self-granted pages.
+    pub fn with_self_grants() -> Machine {
+        Machine { has_self_grants: true, ..Machine::default() }
     }
 
-    /// Has a domain take a page away until a copy missed it.
+    /// Makes a domain's page unavailable for one copy.
     pub fn miss(&self, domain: u16, reference: u32) {
         *self.missed.lock().unwrap() = Some((domain, reference));
     }
 
-    /// Has so many calls fail as a whole, as for want of memory.
+    /// Makes the next `calls` calls fail as a whole, as for want of memory.
     pub fn fail(&self, calls: u32) {
         self.failing.store(calls, Ordering::Relaxed);
     }
 
-    /// Sends an event by the channel that was opened last.
-    pub fn ring(&self) {
-        self.line.lock().unwrap().ring();
+    /// Sends an event by the set of channels opened last.
+    pub fn send_event(&self) {
+        self.channel.lock().unwrap().send_event();
     }
 
     pub fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
@@ -99,37 +99,37 @@ impl Machine {
         grants.get(&(place.domain, place.reference)).filter(|_| fits).map(|sheet| sheet.at(place.offset.into()))
     }
 
-    /// Pages that are mapped or granted.
+    /// References to a page: its owner, its grant, and mappings.
     pub fn users(&self, domain: u16, reference: u32) -> usize {
         Arc::strong_count(&self.grants.lock().unwrap()[&(domain, reference)])
     }
 }
 
 impl Host for Machine {
-    unsafe fn copy(&self, segments: &mut [Segment]) {
-        if !segments.is_empty() {
+    unsafe fn copy(&self, copies: &mut [GrantCopy]) {
+        if !copies.is_empty() {
             self.copies.fetch_add(1, Ordering::Relaxed);
             let failing = self.failing.load(Ordering::Relaxed);
             if failing > 0 {
                 self.fail(failing - 1);
-                return segments.iter_mut().for_each(Segment::set_not_tried);
+                return copies.iter_mut().for_each(GrantCopy::set_not_tried);
             }
         }
-        for segment in segments {
+        for copy in copies {
             let end = |end: End| match end {
                 End::Ours(ours) => {
-                    self.ours.fetch_add(segment.len().into(), Ordering::Relaxed);
+                    self.ours.fetch_add(copy.len().into(), Ordering::Relaxed);
                     Some(ours)
                 }
-                End::Guest(place) => self.sheet(place, segment.len()),
+                End::Guest(place) => self.sheet(place, copy.len()),
             };
-            let (from, to) = (end(segment.from()), end(segment.to()));
+            let (from, to) = (end(copy.from()), end(copy.to()));
             if let (Some(from), Some(to)) = (from, to) {
-                // SAFETY: the caller's for what is ours, checked for what is a guest's.
-                unsafe { std::ptr::copy(from, to, segment.len().into()) };
-                segment.set_status(0);
+                // SAFETY: the caller's for our own memory, checked for a guest's.
+                unsafe { std::ptr::copy(from, to, copy.len().into()) };
+                copy.set_status(0);
             } else {
-                segment.set_status(-3);
+                copy.set_status(-3);
             }
         }
     }
@@ -141,8 +141,8 @@ impl Host for Machine {
         Ok(unsafe { Page::new(sheet.at(0), Box::new(sheet)) })
     }
 
-    fn lend(&self, pages: usize) -> Option<Lent> {
-        let first = self.lends.then(|| self.lent.fetch_add(pages as u32, Ordering::Relaxed))?;
+    fn self_grant(&self, pages: usize) -> Option<SelfGranted> {
+        let first = self.has_self_grants.then(|| self.granted.fetch_add(pages as u32, Ordering::Relaxed))?;
         let layout = Layout::array::<Bytes>(pages).unwrap();
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) };
@@ -153,80 +153,80 @@ impl Host for Machine {
             grants.insert((SELF, *reference), sheet);
         }
         drop(grants);
-        let loan = Loan { grants: self.grants.clone(), start, layout, references: references.clone() };
-        // SAFETY: the pages are there until the loan is dropped.
-        Some(unsafe { Lent::new(start, references, Box::new(loan)) })
+        let own = OwnGrants { grants: self.grants.clone(), start, layout, references: references.clone() };
+        // SAFETY: the pages are valid until the grants are dropped.
+        Some(unsafe { SelfGranted::new(start, references, Box::new(own)) })
     }
 
     fn events(&self) -> io::Result<Box<dyn Events>> {
-        let line = Arc::new(Line::default());
-        *self.line.lock().unwrap() = line.clone();
-        Ok(Box::new(Bell(self.notified.clone(), line)))
+        let channel = Arc::new(Channel::default());
+        *self.channel.lock().unwrap() = channel.clone();
+        Ok(Box::new(ChannelSet(self.notified.clone(), channel)))
     }
 }
 
 /// Pages of ours that are granted until this is dropped.
-struct Loan {
+struct OwnGrants {
     grants: Grants,
     start: *mut u8,
     layout: Layout,
     references: Vec<u32>,
 }
 
-// SAFETY: the memory is the loan's alone.
-unsafe impl Send for Loan {}
+// SAFETY: this value owns the memory.
+unsafe impl Send for OwnGrants {}
 
-impl Drop for Loan {
+impl Drop for OwnGrants {
     fn drop(&mut self) {
         let mut grants = self.grants.lock().unwrap();
         self.references.iter().for_each(|reference| drop(grants.remove(&(SELF, *reference))));
-        // SAFETY: it was allocated so, and nobody can name it any more.
+        // SAFETY: it was allocated with this layout, and nobody refers to it any more.
         unsafe { dealloc(self.start, self.layout) };
     }
 }
 
-/// An event channel: once it rang it is silent until it is listened to.
-pub struct Line {
+/// An event channel: after an event it is masked until it is unmasked.
+pub struct Channel {
     descriptor: EventFd,
-    /// Whether it is silent, and whether it rang meanwhile.
+    /// Whether it is masked, and whether an event arrived meanwhile.
     state: Mutex<[bool; 2]>,
 }
 
-impl Default for Line {
-    fn default() -> Line {
+impl Default for Channel {
+    fn default() -> Channel {
         let descriptor = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-        Line { descriptor, state: Mutex::default() }
+        Channel { descriptor, state: Mutex::default() }
     }
 }
 
-impl Line {
-    fn ring(&self) {
-        let [silent, rang] = &mut *self.state.lock().unwrap();
-        if *silent {
-            *rang = true;
+impl Channel {
+    fn send_event(&self) {
+        let [masked, pending] = &mut *self.state.lock().unwrap();
+        if *masked {
+            *pending = true;
         } else {
-            *silent = true;
+            *masked = true;
             self.descriptor.write(1).unwrap();
         }
     }
 }
 
-struct Bell(Arc<AtomicU32>, Arc<Line>);
+struct ChannelSet(Arc<AtomicU32>, Arc<Channel>);
 
-impl Events for Bell {
+impl Events for ChannelSet {
     fn bind(&self, _domain: u16, remote: u32) -> io::Result<u32> {
         if remote == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(remote + 100) }
     }
     fn notify(&self, _channel: u32) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-    fn take(&mut self) {
+    fn mask(&mut self) {
         let _ = self.1.descriptor.read();
     }
-    fn listen(&mut self) {
-        let [_, rang] = std::mem::take(&mut *self.1.state.lock().unwrap());
-        if rang {
-            self.1.ring();
+    fn unmask(&mut self) {
+        let [_, pending] = std::mem::take(&mut *self.1.state.lock().unwrap());
+        if pending {
+            self.1.send_event();
         }
     }
     fn descriptor(&self) -> BorrowedFd<'_> {

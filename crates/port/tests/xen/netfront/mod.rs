@@ -1,5 +1,5 @@
 //! A Xen guest's frontend in memory: its pages and rings, on a [machine] without Xen.
-#![allow(dead_code)] // tests and the fuzz target use their part each
+#![allow(dead_code)] // each test and the fuzz target use a part
 
 mod machine;
 #[path = "../../worker/mod.rs"]
@@ -8,7 +8,7 @@ mod worker;
 pub use machine::Machine;
 
 use fairlane_core::time::Nanos;
-use fairlane_port::xen::{Link, PAGE, Place, Plug, QueueSetup, Rejection, Takes, Xen};
+use fairlane_port::xen::{FrontendFeatures, Link, PAGE, Place, Plug, QueueSetup, Rejection, Xen};
 use fairlane_port::{Put, Sink, Source};
 use machine::Sheet;
 use std::ops::{Deref, DerefMut};
@@ -16,34 +16,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 pub use worker::*;
 
-pub const EVERYTHING: Takes = Takes { pieces: true, gso: [true; 2], checksum: [true; 2] };
+pub const EVERYTHING: FrontendFeatures = FrontendFeatures { scatter_gather: true, gso: [true; 2], checksum: [true; 2] };
 
 pub const BLANK: u16 = 1;
 pub const MORE: u16 = 4;
 pub const EXTRA: u16 = 8;
 const SLOTS: u32 = 256;
 
-/// A frame as it was received: bytes, the flags about its checksum, GSO size and type.
+/// A received frame: bytes, the flags of its checksum, GSO size and type.
 pub type Received = (Vec<u8>, u16, Option<(u16, u8)>);
 
-/// A queue of a guest's card.
+/// A queue of a guest's network card.
 pub struct Frontend {
     pub machine: Arc<Machine>,
     pub domain: u16,
-    /// What its references are counted from.
+    /// The first of its grant references.
     first: u32,
     tx: Arc<Sheet>,
     rx: Arc<Sheet>,
-    /// Producer indices as this side has them.
+    /// Producer indices of this side.
     pub sent: u32,
-    pub lent: u32,
+    pub posted: u32,
     answered: u32,
     received: u32,
 }
 
 pub const TX: u32 = 1;
 pub const RX: u32 = 2;
-/// References of receive buffers, one a slot, and of transmit pages.
+/// References of receive buffers, one for each slot, and of transmit pages.
 pub const BUFFERS: u32 = 1000;
 pub const PAGES: u32 = 5000;
 
@@ -68,12 +68,12 @@ impl Frontend {
         }
         drop(grants);
         let machine = machine.clone();
-        let mut frontend = Frontend { machine, domain, first, tx, rx, sent: 0, lent: 0, answered: 0, received: 0 };
+        let mut frontend = Frontend { machine, domain, first, tx, rx, sent: 0, posted: 0, answered: 0, received: 0 };
         frontend.begin();
         frontend
     }
 
-    /// Makes empty rings of its pages, as a driver does before it connects.
+    /// Initializes empty rings in its pages, as a driver does before it connects.
     pub fn begin(&mut self) {
         for ring in [&self.tx, &self.rx] {
             [0, 1, 0, 1]
@@ -81,7 +81,7 @@ impl Frontend {
                 .enumerate()
                 .for_each(|(at, word)| Frontend::word(ring, at).store(*word, Ordering::Relaxed));
         }
-        (self.sent, self.lent, self.answered, self.received) = (0, 0, 0, 0);
+        (self.sent, self.posted, self.answered, self.received) = (0, 0, 0, 0);
     }
 
     /// Writes a word of the header of a ring, [`TX`] or [`RX`].
@@ -94,9 +94,9 @@ impl Frontend {
     }
 
     /// The link of a card with these queues.
-    pub fn link(queues: &[&Frontend], takes: Takes) -> Result<Link, Rejection> {
+    pub fn link(queues: &[&Frontend], features: FrontendFeatures) -> Result<Link, Rejection> {
         let setups: Vec<QueueSetup> = queues.iter().map(|queue| queue.setup()).collect();
-        Link::open(queues[0].machine.clone(), queues[0].domain, &setups, takes)
+        Link::open(queues[0].machine.clone(), queues[0].domain, &setups, features)
     }
 
     fn word(ring: &Sheet, at: usize) -> &AtomicU32 {
@@ -123,12 +123,12 @@ impl Frontend {
         Frontend::write(sheet, offset, bytes);
     }
 
-    /// Grants no longer.
+    /// Revokes a grant.
     pub fn withdraw(&self, reference: u32) {
         self.machine.grants.lock().unwrap().remove(&(self.domain, reference));
     }
 
-    /// Puts 12 bytes into the next slot of the transmit ring.
+    /// Writes 12 bytes into the next slot of the transmit ring.
     pub fn slot(&mut self, bytes: [u8; 12]) {
         Frontend::write(&self.tx, 64 + 12 * (self.sent % SLOTS) as usize, &bytes);
         self.sent = self.sent.wrapping_add(1);
@@ -151,7 +151,7 @@ impl Frontend {
         self.slot(bytes);
     }
 
-    /// Shows the backend the requests so far.
+    /// Publishes the requests so far.
     pub fn publish(&self) {
         Frontend::word(&self.tx, 0).store(self.sent, Ordering::Release);
     }
@@ -164,13 +164,13 @@ impl Frontend {
         Frontend::word(&self.rx, 0).store(index, Ordering::Release);
     }
 
-    /// Transmits a frame in pieces of at most `piece` bytes, each in a page of its own at `offset`.
-    pub fn transmit(&mut self, frame: &[u8], piece: usize, offset: usize, flags: u16, gso: Option<(u16, u8)>) {
-        let pieces: Vec<&[u8]> = frame.chunks(piece).collect();
-        for (index, bytes) in pieces.iter().enumerate() {
+    /// Transmits a frame in segments of at most `segment` bytes, each in a page of its own at `offset`.
+    pub fn transmit(&mut self, frame: &[u8], segment: usize, offset: usize, flags: u16, gso: Option<(u16, u8)>) {
+        let segments: Vec<&[u8]> = frame.chunks(segment).collect();
+        for (index, bytes) in segments.iter().enumerate() {
             let reference = self.first + PAGES + self.sent % SLOTS;
             self.grant(reference, offset, bytes);
-            let more = if index + 1 < pieces.len() { MORE } else { 0 };
+            let more = if index + 1 < segments.len() { MORE } else { 0 };
             let (own, size) = if index == 0 {
                 (flags | if gso.is_some() { EXTRA } else { 0 }, frame.len())
             } else {
@@ -209,46 +209,46 @@ impl Frontend {
         }
     }
 
-    /// The bytes of a slot as they are.
+    /// The present bytes of a slot of the transmit ring.
     pub fn transmit_slot(&self, slot: usize) -> [u8; 12] {
         Frontend::read(&self.tx, 64 + 12 * slot)
     }
 
-    /// The same of the receive ring.
+    /// The present bytes of a slot of the receive ring.
     pub fn receive_slot(&self, slot: usize) -> [u8; 8] {
         Frontend::read(&self.rx, 64 + 8 * slot)
     }
 
-    /// The transmit responses since the last time: ids and statuses.
-    pub fn answers(&mut self) -> Vec<(u16, i16)> {
+    /// The transmit responses since the last call: ids and statuses.
+    pub fn responses(&mut self) -> Vec<(u16, i16)> {
         let end = Frontend::word(&self.tx, 2).load(Ordering::Acquire);
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         while self.answered != end {
             let [i0, i1, s0, s1] = Frontend::read(&self.tx, 64 + 12 * (self.answered % SLOTS) as usize);
-            answers.push((u16::from_le_bytes([i0, i1]), i16::from_le_bytes([s0, s1])));
+            responses.push((u16::from_le_bytes([i0, i1]), i16::from_le_bytes([s0, s1])));
             self.answered = self.answered.wrapping_add(1);
         }
-        answers
+        responses
     }
 
-    /// Lends receive buffers.
-    pub fn lend(&mut self, count: u32) {
+    /// Posts receive buffers.
+    pub fn post_buffers(&mut self, count: u32) {
         for _ in 0..count {
-            self.lend_slot(self.lent as u16, self.first + BUFFERS + self.lent % SLOTS);
+            self.post_buffer(self.posted as u16, self.first + BUFFERS + self.posted % SLOTS);
         }
-        self.set_receive_producer(self.lent);
+        self.set_receive_producer(self.posted);
     }
 
-    /// Puts a request into the next slot of the receive ring.
-    pub fn lend_slot(&mut self, id: u16, reference: u32) {
+    /// Writes a request into the next slot of the receive ring.
+    pub fn post_buffer(&mut self, id: u16, reference: u32) {
         let mut bytes = [0; 8];
         bytes[..2].copy_from_slice(&id.to_le_bytes());
         bytes[4..].copy_from_slice(&reference.to_le_bytes());
-        Frontend::write(&self.rx, 64 + 8 * (self.lent % SLOTS) as usize, &bytes);
-        self.lent = self.lent.wrapping_add(1);
+        Frontend::write(&self.rx, 64 + 8 * (self.posted % SLOTS) as usize, &bytes);
+        self.posted = self.posted.wrapping_add(1);
     }
 
-    /// The frames received since the last time, as Linux netfront reads them: bytes, flags, GSO info.
+    /// The frames received since the last call, as Linux netfront reads them: bytes, flags, GSO info.
     pub fn receive(&mut self) -> Vec<Received> {
         let end = Frontend::word(&self.rx, 2).load(Ordering::Acquire);
         let mut frames = Vec::new();
@@ -269,7 +269,7 @@ impl Frontend {
                 self.received = self.received.wrapping_add(1);
                 if first.is_none() && flags & EXTRA != 0 {
                     let extra: [u8; 8] = Frontend::read(&self.rx, 64 + 8 * (self.received % SLOTS) as usize);
-                    assert_eq!((extra[0], extra[1]), (1, 0), "GSO, and no more");
+                    assert_eq!((extra[0], extra[1]), (1, 0), "GSO info only");
                     gso = Some((u16::from_le_bytes([extra[2], extra[3]]), extra[4]));
                     self.received = self.received.wrapping_add(1);
                 }
@@ -284,11 +284,11 @@ impl Frontend {
     }
 }
 
-/// A port, served, and what connects it.
+/// A port, its worker, and its plug.
 pub struct Backend {
     worker: Worker<Xen>,
     pub plug: Option<Plug>,
-    pub parted: mpsc::Receiver<Option<String>>,
+    pub disconnected: mpsc::Receiver<Option<String>>,
 }
 
 impl Deref for Backend {
@@ -307,26 +307,26 @@ impl DerefMut for Backend {
 
 impl Backend {
     pub fn new() -> Backend {
-        let (sender, parted) = mpsc::channel();
-        let told = move |reason| sender.send(reason).unwrap();
-        let (port, plug) = Xen::new("test", told).unwrap();
-        Backend { worker: Worker::new(port), plug: Some(plug), parted }
+        let (sender, disconnected) = mpsc::channel();
+        let on_disconnect = move |reason| sender.send(reason).unwrap();
+        let (port, plug) = Xen::new("test", on_disconnect).unwrap();
+        Backend { worker: Worker::new(port), plug: Some(plug), disconnected }
     }
 
-    /// One whose port another has the plug of.
+    /// A backend whose port's plug is held elsewhere.
     pub fn around(port: Xen) -> Backend {
-        Backend { worker: Worker::new(port), plug: None, parted: mpsc::channel().1 }
+        Backend { worker: Worker::new(port), plug: None, disconnected: mpsc::channel().1 }
     }
 
-    pub fn connected(frontend: &Frontend, takes: Takes) -> Backend {
+    pub fn connected(frontend: &Frontend, features: FrontendFeatures) -> Backend {
         let mut backend = Backend::new();
-        backend.connect(&[frontend], takes);
+        backend.connect(&[frontend], features);
         backend
     }
 
     /// Connects a card with these queues.
-    pub fn connect(&mut self, queues: &[&Frontend], takes: Takes) {
-        self.plug().connect(Frontend::link(queues, takes).unwrap());
+    pub fn connect(&mut self, queues: &[&Frontend], features: FrontendFeatures) {
+        self.plug().connect(Frontend::link(queues, features).unwrap());
         self.settle();
     }
 
@@ -334,7 +334,7 @@ impl Backend {
         self.plug.as_ref().unwrap()
     }
 
-    /// Offers what the guest transmitted to `to`, and consumes what that takes.
+    /// Puts the frames that the guest transmitted into `to`, and consumes those accepted.
     pub fn pass(&mut self, to: &mut Backend) -> Put {
         let worker = &mut self.worker;
         let batch = worker.port.offer(&mut worker.burst, ALL_FRAMES, Nanos(0));
@@ -347,12 +347,12 @@ impl Backend {
     }
 }
 
-/// A frame that can be told from others.
+/// A frame with recognizable contents.
 pub fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
 }
 
-/// A TCP segment over IPv4, its checksum blank: the pseudo-header's sum alone.
+/// A TCP segment over IPv4 with a blank checksum, which holds the pseudo-header's sum.
 pub fn tcp_frame(payload: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     frame.extend(((40 + payload) as u16).to_be_bytes());
