@@ -45,7 +45,7 @@ impl Conversation {
                 let end = i32::from(i16::from_le_bytes([seq, seq_high])) + payload(len, len_high) as i32;
                 self.most[connection] = self.most[connection].max(end + 2);
                 let state = if kind & 8 == 0 { Checksum::Present } else { Checksum::Valid };
-                early.look(&mut self.sights, Direction::In, once((&frame[..], frame.len())), self.now);
+                early.look_up(&mut self.sights, Direction::In, once((&frame[..], frame.len())), self.now);
                 early.delivered(&self.sights[0], &frame[..], state, self.now);
                 if let Some(ack) = early.next_ack() {
                     assert_eq!(checksum::verify(ack), Ok(true));
@@ -60,7 +60,7 @@ impl Conversation {
             }
             3..=5 => {
                 let mut frame = frame(step, false);
-                early.look(&mut self.sights, Direction::Out, once((&frame[..], frame.len())), self.now);
+                early.look_up(&mut self.sights, Direction::Out, once((&frame[..], frame.len())), self.now);
                 early.from_guest(&self.sights[0], &mut frame, Checksum::Present, self.now);
             }
             _ => {

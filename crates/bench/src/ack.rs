@@ -116,7 +116,7 @@ impl Flows {
 
     /// Delivers a burst to the guest.
     fn deliver(&mut self, burst: &[Vec<u8>]) {
-        self.early.look(&mut self.sights, Direction::In, heads(burst), NOW);
+        self.early.look_up(&mut self.sights, Direction::In, heads(burst), NOW);
         for (frame, sight) in burst.iter().zip(&self.sights) {
             self.early.delivered(sight, &frame[..], Checksum::Valid, NOW);
         }
@@ -127,7 +127,7 @@ impl Flows {
 
     /// Sends a burst from the guest.
     fn send(&mut self, burst: &mut [Vec<u8>]) {
-        self.early.look(&mut self.sights, Direction::Out, heads(burst), NOW);
+        self.early.look_up(&mut self.sights, Direction::Out, heads(burst), NOW);
         for (frame, sight) in burst.iter_mut().zip(&self.sights) {
             black_box(self.early.from_guest(sight, frame, Checksum::Valid, NOW));
         }

@@ -124,7 +124,7 @@ impl Early {
             let Early { kept, judged, sights, .. } = self;
             judged.clear();
             kept.with(|early| {
-                if early.look(sights, Direction::Out, shown(&batch, 0..batch.len()), now) {
+                if early.look_up(sights, Direction::Out, shown(&batch, 0..batch.len()), now) {
                     judged
                         .judge(&batch, |at, head, offload| early.from_guest(&sights[at], head, offload.checksum, now));
                 }
@@ -150,7 +150,7 @@ impl Early {
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, sights, .. } = self;
         kept.with(|early| {
-            if !early.look(sights, Direction::In, shown(batch, frames.clone()), now) {
+            if !early.look_up(sights, Direction::In, shown(batch, frames.clone()), now) {
                 return;
             }
             for (index, sight) in frames.zip(sights.iter()) {

@@ -433,7 +433,7 @@ mod tests {
         Compose { link, source, destination, sequence, acknowledgment, flags, window, timestamps }
             .write(&mut out, |out| out.resize(out.len() + payload, 7));
         state.with(|early| {
-            early.look(&mut sights, way, std::iter::once((&out[..], out.len())), Nanos(1));
+            early.look_up(&mut sights, way, std::iter::once((&out[..], out.len())), Nanos(1));
             if way == Direction::In {
                 early.delivered(&sights[0], &out[..], Checksum::Present, Nanos(1));
             } else {

@@ -1,40 +1,40 @@
-//! Memory that is taken into use piece by piece. What was not yet is not so much as read: it may not be allocated.
+//! Memory that is put into use gradually. The rest is not even read, as it may not be allocated.
 
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 /// How much of its memory early ack uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Flows, from the first on.
+    /// Number of flows, from the first.
     pub flows: usize,
-    /// Blocks, from the first on.
+    /// Number of blocks, from the first.
     pub blocks: usize,
 }
 
 impl Extent {
-    /// All that there is.
+    /// All of the memory.
     pub const ALL: Extent = Extent { flows: usize::MAX, blocks: usize::MAX };
 }
 
-/// The part of a slice that is in use.
-pub struct Part<'m, T> {
+/// The first part of a slice, which is in use.
+pub struct InUse<'m, T> {
     all: &'m mut [T],
     len: usize,
 }
 
-impl<'m, T> Part<'m, T> {
-    /// The first `len`, or all there are.
-    pub fn new(all: &'m mut [T], len: usize) -> Part<'m, T> {
+impl<'m, T> InUse<'m, T> {
+    /// Uses the first `len` elements, or all if there are fewer.
+    pub fn new(all: &'m mut [T], len: usize) -> InUse<'m, T> {
         let len = len.min(all.len());
-        Part { all, len }
+        InUse { all, len }
     }
 
-    /// How many can be in use.
-    pub fn most(&self) -> usize {
+    /// The number of elements that can be put into use.
+    pub fn capacity(&self) -> usize {
         self.all.len()
     }
 
-    /// Takes more into use, up to `len` in all. Returns how many there were before.
+    /// Puts more elements into use, up to `len` in total. Returns the number before.
     pub fn grow(&mut self, len: usize) -> usize {
         let before = self.len;
         self.len = len.clamp(before, self.all.len());
@@ -42,8 +42,8 @@ impl<'m, T> Part<'m, T> {
     }
 }
 
-/// One that is in use, without looking at how many are: who has its number knows.
-impl<T> Index<usize> for Part<'_, T> {
+/// Access to an element without a check against the length in use: whoever has a number got it for an element in use.
+impl<T> Index<usize> for InUse<'_, T> {
     type Output = T;
 
     #[inline]
@@ -53,7 +53,7 @@ impl<T> Index<usize> for Part<'_, T> {
     }
 }
 
-impl<T> IndexMut<usize> for Part<'_, T> {
+impl<T> IndexMut<usize> for InUse<'_, T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
         debug_assert!(at < self.len);
@@ -61,7 +61,7 @@ impl<T> IndexMut<usize> for Part<'_, T> {
     }
 }
 
-impl<T> Deref for Part<'_, T> {
+impl<T> Deref for InUse<'_, T> {
     type Target = [T];
 
     #[inline]
@@ -70,7 +70,7 @@ impl<T> Deref for Part<'_, T> {
     }
 }
 
-impl<T> DerefMut for Part<'_, T> {
+impl<T> DerefMut for InUse<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.all[..self.len]

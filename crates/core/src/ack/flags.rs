@@ -1,14 +1,14 @@
-//! What is known of a flow by yes or no.
+//! Boolean state of a flow.
 
-/// A set of them. Every pattern of bits is one: it lies in memory that outlives the process.
+/// A set of flags. Every bit pattern is valid, as it is read from memory that outlives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Flags(u16);
 
 impl Flags {
-    /// The handshake: the guest sent its SYN or SYN and ACK.
+    /// The guest sent its SYN, with or without ACK.
     pub const GUEST_SYN: Flags = Flags(1 << 0);
-    /// The handshake: the sender outside did.
+    /// The sender outside sent its SYN, with or without ACK.
     pub const SENDER_SYN: Flags = Flags(1 << 1);
     /// The guest's SYN had a window scale.
     pub const GUEST_SCALES: Flags = Flags(1 << 2);
@@ -20,7 +20,7 @@ impl Flags {
     pub const SENDER_STAMPS: Flags = Flags(1 << 5);
     /// The guest's SYN permitted SACK.
     pub const GUEST_SACKS: Flags = Flags(1 << 6);
-    /// The sender was reset because its bytes could not be brought to the guest; the guest is to be told.
+    /// Both ends are being reset because the guest did not accept the sender's data.
     pub const RESET: Flags = Flags(1 << 7);
     /// The sender's FIN was seen.
     pub const FIN: Flags = Flags(1 << 8);
@@ -28,15 +28,15 @@ impl Flags {
     pub const SENDER_SACKS: Flags = Flags(1 << 9);
     /// The guest acknowledged the sender's SYN.
     pub const BEGUN: Flags = Flags(1 << 10);
-    /// Its numbers are being [learned](super::watch).
+    /// The flow's numbers are being [learned again](super::watch).
     pub const LEARNS: Flags = Flags(1 << 11);
-    /// A segment from outside was noted since it learns.
+    /// A segment from outside was noted since learning started.
     pub const MARKED: Flags = Flags(1 << 12);
     /// An early ACK or a reset for outside [waits](super::EarlyAck::next_ack).
     pub const PENDING: Flags = Flags(1 << 13);
-    /// The sender asked for an answer that it did not get yet.
+    /// The sender expects an answer that it did not get yet.
     pub const ASKED: Flags = Flags(1 << 14);
-    /// It was exported, and the guest was not heard of since.
+    /// The flow was exported, and the guest has not run here since.
     pub const FROZEN: Flags = Flags(1 << 15);
 
     /// Both ends sent their SYN.
@@ -47,10 +47,10 @@ impl Flags {
     pub const STAMPS: Flags = Flags::GUEST_STAMPS.with(Flags::SENDER_STAMPS);
     /// Both ends permitted SACK (RFC 2018, 2).
     pub const SACKS: Flags = Flags::GUEST_SACKS.with(Flags::SENDER_SACKS);
-    /// What a flow that is taken up from memory or an export does not go on with.
-    pub const PASSING: Flags = Flags::MARKED.with(Flags::PENDING).with(Flags::ASKED);
+    /// Flags that a resumed or imported flow loses.
+    pub const TRANSIENT: Flags = Flags::MARKED.with(Flags::PENDING).with(Flags::ASKED);
 
-    /// Those with these bits, as an export has them.
+    /// Flags from the bits of an export.
     pub fn from_bits(bits: u16) -> Flags {
         Flags(bits)
     }
@@ -66,12 +66,12 @@ impl Flags {
         self.0 & flags.0 == flags.0
     }
 
-    /// These and `flags`.
+    /// The union with `flags`.
     pub const fn with(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
 
-    /// These without `flags`.
+    /// The set without `flags`.
     pub const fn without(self, flags: Flags) -> Flags {
         Flags(self.0 & !flags.0)
     }

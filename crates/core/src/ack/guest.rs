@@ -2,21 +2,22 @@
 
 use crate::time::Nanos;
 
-/// How long a ring stands still before its guest counts as waiting for its CPU. A guest that runs drains within tens of
-/// microseconds, or some milliseconds where its host is interrupted; the source's wait 30 ms at a time (seed 003, "Illustrative
-/// Experiment"). One stall counts for [`LINGER`], so a hiccup that counts is dear, and to find the first stall late is cheap.
+/// How long a ring makes no progress before its guest counts as waiting for a CPU. A running guest drains its ring
+/// within tens of microseconds, or some milliseconds if the host is interrupted; the guests of the vSnoop paper wait 30
+/// ms at a time ("Illustrative Experiment"). A stall counts for [`ENGAGED_AFTER_STALL`], so a false positive is
+/// expensive, and late detection of the first stall is cheap.
 pub const STALL: Nanos = Nanos::from_millis(5);
 
-/// How long early ack stays engaged after the last stall. Senders have measured short round trips by then; with a
-/// retransmission timeout of 200 ms at least in Linux, a stall that found it disengaged would fire it. So it must be long
-/// beside that and beside the pause between two stalls.
-pub const LINGER: Nanos = Nanos::from_millis(2_000);
+/// How long early ack stays engaged after the last stall. By then senders have measured short round trips; with Linux's
+/// least retransmission timeout of 200 ms, a stall while disengaged would cause a timeout. So this is long compared
+/// with that timeout and with the time between two stalls.
+pub const ENGAGED_AFTER_STALL: Nanos = Nanos::from_millis(2_000);
 
-/// Of so many bursts of a guest that is let alone one is noted: a flow that speaks once a minute is heard of in
-/// [`super::AGEING`] with all but certainty.
+/// One in this many bursts of a guest that is left alone is noted: a flow with one segment a minute is almost certainly
+/// noted within [`super::AGEING`].
 const SAMPLE: u32 = 16;
 
-/// Whether a guest's flows are acknowledged early.
+/// When data is acknowledged early for a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Never.
@@ -24,7 +25,7 @@ pub enum Mode {
     Off,
     /// While the guest does not drain its ring.
     Auto,
-    /// Always, for study.
+    /// Always, for experiments.
     Always,
 }
 
@@ -39,53 +40,53 @@ impl Mode {
     }
 }
 
-/// A guest's receive ring, as the caller sees it.
+/// The state of a guest's receive ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
-    /// Frames in it that the guest has not taken.
+    /// Frames that the guest has not yet consumed.
     pub waiting: u32,
-    /// Changes whenever the guest takes frames.
+    /// Changes whenever the guest consumes frames.
     pub taken: u32,
 }
 
-/// What is known of a guest.
+/// The state of a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guest {
     pub mode: Mode,
-    /// Its flows in the table.
+    /// Flows in the table.
     pub flows: u32,
     /// Bytes retained for all of them.
     pub retained: u64,
-    /// Its flows that open or close.
+    /// Flows that open or close.
     pub unsettled: u32,
-    /// Whether some of its segments are not noted now.
+    /// Whether segments have been skipped, not noted.
     pub skips: bool,
-    /// Grows when all are noted again: what is known of its flows from before is old.
+    /// Incremented when all segments are noted again: what was known of flows before is old.
     pub epoch: u32,
-    /// Whether its flows were exported, and it was not heard of since.
+    /// Whether the flows were exported and the guest has not run here since.
     pub frozen: bool,
-    /// How its ring stood when that was seen first.
+    /// The first state of the ring that was seen after that.
     frozen_at: Option<Ring>,
-    /// Bursts that were looked at.
-    looks: u32,
+    /// Bursts looked up so far.
+    bursts: u32,
     ring: Ring,
-    /// When it last took something, or had nothing to take.
-    moved: Nanos,
+    /// When the guest last consumed frames, or had none to consume.
+    last_progress: Nanos,
     engaged_until: Nanos,
 }
 
 impl Guest {
-    /// One of whose ring nothing is known yet.
+    /// A guest whose ring is not yet known.
     pub fn new(mode: Mode) -> Guest {
         Guest { mode, ..Guest::default() }
     }
 
-    /// Whether all segments of a burst are to be noted: early ack is engaged, something is retained, a flow opens or closes, or it is
-    /// one of the bursts by which flows are known to live.
+    /// Whether all segments of a burst must be noted: early ack is engaged, data is retained, a flow opens or closes,
+    /// or the burst is a sample, which keeps live flows from ageing.
     #[inline]
     pub fn watch(&mut self, now: Nanos) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        let is_sample = self.looks.is_multiple_of(SAMPLE);
+        self.bursts = self.bursts.wrapping_add(1);
+        let is_sample = self.bursts.is_multiple_of(SAMPLE);
         let watched = self.is_engaged(now) || self.retained > 0 || self.unsettled > 0 || is_sample;
         if watched && self.skips {
             self.skips = false;
@@ -94,36 +95,41 @@ impl Guest {
         watched
     }
 
-    /// Notes that its flows are exported now.
+    /// Notes that the flows are exported now.
     pub fn freeze(&mut self) {
         (self.frozen, self.frozen_at) = (true, None);
     }
 
-    /// Whether it took something since its flows were exported: it runs on here. Where it is gone, its ring is as one never used.
+    /// Whether the guest consumed frames since its flows were exported, so that it still runs here. After it left, its
+    /// ring looks like a new one.
     pub fn is_alive(&mut self, ring: Ring) -> bool {
         self.frozen && ring != Ring::default() && self.frozen_at.get_or_insert(ring).taken != ring.taken
     }
 
-    /// Notes the ring as it is now. Returns when it is to be looked at again at the latest.
+    /// Notes the present state of the ring. Returns the latest time to check it again.
     pub fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
         if ring.waiting == 0 || ring.taken != self.ring.taken || self.ring.waiting == 0 {
-            self.moved = now;
+            self.last_progress = now;
         }
         self.ring = ring;
         if self.stalls(now) {
-            self.engaged_until = now + LINGER;
+            self.engaged_until = now + ENGAGED_AFTER_STALL;
         }
-        // A stall that was seen lasts until the guest takes something, and then its frames call.
-        if self.mode == Mode::Auto && ring.waiting > 0 && !self.stalls(now) { self.moved + STALL } else { Nanos::NEVER }
+        // A detected stall lasts until the guest consumes frames, and then its ACKs cause the next check.
+        if self.mode == Mode::Auto && ring.waiting > 0 && !self.stalls(now) {
+            self.last_progress + STALL
+        } else {
+            Nanos::NEVER
+        }
     }
 
-    /// Whether it has frames to take and took none for a while.
+    /// Whether frames wait and the guest has consumed none for [`STALL`].
     #[inline]
     pub fn stalls(&self, now: Nanos) -> bool {
-        self.ring.waiting > 0 && now.since(self.moved) >= STALL
+        self.ring.waiting > 0 && now.since(self.last_progress) >= STALL
     }
 
-    /// Whether its flows are acknowledged early now.
+    /// Whether data is acknowledged early now.
     #[inline]
     pub fn is_engaged(&self, now: Nanos) -> bool {
         match self.mode {

@@ -1,4 +1,4 @@
-//! The handshake: a flow begins with it, or stays end-to-end. What both ends agree on is said in it and never again.
+//! The handshake. A flow whose handshake is not seen stays end-to-end, as options are negotiated only there.
 
 use super::flags::Flags;
 use super::machine::Event;
@@ -11,24 +11,24 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// The largest window scale (RFC 7323, 2.3).
 pub(super) const SCALE: u8 = 14;
 
-/// Bytes that timestamps take of every segment (RFC 7323, appendix A; RFC 6691 has them taken off the payload).
+/// Bytes of the timestamps option in every segment (RFC 7323, appendix A), which reduce the payload (RFC 6691).
 const STAMPS: u16 = 12;
 
-/// Bounds of what is taken for a maximum segment size: Linux's least, and what no retransmission is larger than.
+/// Bounds for a maximum segment size: Linux's least, and the largest retransmission.
 const MSS: std::ops::RangeInclusive<u16> = 88..=8960;
 
-/// What segments hold if nothing is said (RFC 9293, 3.7.1).
+/// Default maximum segment sizes (RFC 9293, 3.7.1).
 const MSS_V4: u16 = 536;
 const MSS_V6: u16 = 1220;
 
 impl EarlyAck<'_> {
     /// A SYN from outside, with or without ACK.
-    pub(super) fn syn_toward(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
+    pub(super) fn syn_inbound(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
         if segment.flags.contains(TcpFlags::ACK) {
             let Some(at) = self.find(&segment.key) else { return };
             let flow = &mut self.flows[at];
             if flow.state() == State::Opening && flow.has(Flags::GUEST_SYN) && segment.ack == flow.guest_next {
-                if segment.wants_more(head) {
+                if segment.needs_end_to_end(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
                 note(flow, |flow| {
@@ -42,18 +42,19 @@ impl EarlyAck<'_> {
     }
 
     /// A SYN from the guest, with or without ACK.
-    pub(super) fn syn_from(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
+    pub(super) fn syn_outbound(&mut self, segment: &Segment, head: &[u8], now: Nanos) {
         if segment.flags.contains(TcpFlags::ACK) {
             let Some(at) = self.find(&segment.key) else { return };
             let flow = &mut self.flows[at];
             let is_repeated = segment.ack == flow.guest_ack && segment.end() == flow.guest_next;
             if flow.state() != State::Opening && !is_repeated {
-                // The guest accepts another connection of the same ports: what was owed to the one before it does not want.
+                // The guest accepts a new connection with the same ports, and does not want what was owed to the old
+                // one.
                 self.stats.fell_back(Fallback::Reopened);
                 return self.remove(at);
             }
-            if flow.state() == State::Opening && flow.has(Flags::SENDER_SYN) && segment.ack == flow.seen {
-                if segment.wants_more(head) {
+            if flow.state() == State::Opening && flow.has(Flags::SENDER_SYN) && segment.ack == flow.delivered {
+                if segment.needs_end_to_end(head) {
                     return self.fall_back(at, Fallback::Options);
                 }
                 note(flow, |flow| {
@@ -69,13 +70,13 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// The flow of a first SYN: a new one, or the one that it is a retransmission of. `theirs` is the flag of the other end's
-    /// SYN, `own` of this end's.
+    /// The flow of a SYN without ACK: a new flow, or none if the SYN does not open one. `theirs` is the flag of the
+    /// other end's SYN, `own` that of this end's.
     fn open(&mut self, segment: &Segment, head: &[u8], theirs: Flags, own: Flags, now: Nanos) -> Option<usize> {
         if let Some(at) = self.find(&segment.key) {
             let flow = &self.flows[at];
-            // Within a connection it ends nothing: anyone may have sent it, and the guest asks its sender (RFC 5961, 4.2). If the guest
-            // begins anew itself, it does.
+            // A SYN from outside does not end an open connection: anyone may have sent it, and the guest challenges it
+            // (RFC 5961, 4.2). A SYN from the guest does.
             let is_open = !matches!(flow.state(), State::Opening | State::EndToEnd) && !flow.has(Flags::RESET);
             if is_open && own == Flags::SENDER_SYN {
                 return None;
@@ -86,29 +87,30 @@ impl EarlyAck<'_> {
             }
             self.remove(at);
         }
-        // Data in a SYN (RFC 7413) are acknowledged or not as the guest likes: not a flow for us.
+        // The guest may or may not acknowledge data in a SYN (RFC 7413): early ack does not handle such a flow.
         if self.guest.mode == Mode::Off
             || segment.payload > 0
             || segment.flags.intersects(TcpFlags::FIN.with(TcpFlags::RST))
         {
             return None;
         }
-        if !segment.is_sound || segment.wants_more(head) {
+        if !segment.is_sound || segment.needs_end_to_end(head) {
             self.stats.fell_back(Fallback::Options);
             return None;
         }
         self.insert(Flow::new(segment.key), now)
     }
 
-    /// Completes the handshake with an ACK from outside to a guest that accepted. It may be lost, and data be the first to
-    /// carry it. A connection that is refused is none.
-    pub(super) fn opened_toward(&mut self, at: usize, segment: &Segment) {
+    /// Completes the handshake with an ACK from outside to a guest that accepted. The ACK may be lost, so that the
+    /// first data has it. A reset ends the handshake.
+    pub(super) fn opened_inbound(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
         let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.guest_next;
         if segment.flags.contains(TcpFlags::RST) {
-            // Believed as by the guest: where it goes on from its sender's SYN, or acknowledges the guest's (RFC 9293, 3.10.7.3).
-            let is_believed = if flow.has(Flags::SENDER_SYN) { segment.seq == flow.seen } else { acks };
-            if is_believed {
+            // Accepted as by the guest: if it follows the sender's SYN, or acknowledges the guest's (RFC 9293,
+            // 3.10.7.3).
+            let is_accepted = if flow.has(Flags::SENDER_SYN) { segment.seq == flow.delivered } else { acks };
+            if is_accepted {
                 self.remove(at);
             }
             return;
@@ -118,14 +120,14 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Completes the handshake with an ACK of a guest that connected. One that accepted and goes on without such an ACK from
-    /// outside has it from elsewhere: its flow is not ours to know. Nor is one that it refuses.
-    pub(super) fn opened_from(&mut self, at: usize, segment: &Segment) {
+    /// Completes the handshake with an ACK of a guest that connected. If a guest that accepted continues without an ACK
+    /// from outside, it got it on another path, and the flow is removed. A reset removes it, too.
+    pub(super) fn opened_outbound(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
         if flow.has(Flags::BEGUN) || segment.flags.contains(TcpFlags::RST) {
             return self.remove(at);
         }
-        let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.seen;
+        let acks = segment.flags.contains(TcpFlags::ACK) && segment.ack == flow.delivered;
         if flow.has(Flags::SYNS) && acks {
             flow.edge = segment.ack.plus(u32::from(segment.window) << flow.scale);
             begin(flow, segment);
@@ -133,7 +135,7 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// The handshake is complete, all of which was noted.
+    /// Opens a flow whose whole handshake was noted.
     fn opened(&mut self, at: usize) {
         let epoch = self.guest.epoch;
         self.opening.remove(at as u32);
@@ -145,14 +147,14 @@ impl EarlyAck<'_> {
     }
 }
 
-/// Notes something of a handshake. Its flags say what is known, so they are stored when it is: a process that ends half-way leaves a
-/// flow that cannot open, or that opens as both ends agreed.
-fn note(place: &mut Flow, change: impl FnOnce(&mut Flow)) {
-    let mut flow = *place;
+/// Changes a flow during the handshake. The flags are stored last: a process that ends in between leaves a flow that
+/// cannot open, or that opens as both ends agreed.
+fn note(entry: &mut Flow, change: impl FnOnce(&mut Flow)) {
+    let mut flow = *entry;
     change(&mut flow);
-    *place = Flow { flags: place.flags, ..flow };
+    *entry = Flow { flags: entry.flags, ..flow };
     compiler_fence(Ordering::Release);
-    place.flags = flow.flags;
+    entry.flags = flow.flags;
 }
 
 /// Notes the sender's SYN.
@@ -170,8 +172,8 @@ fn sender_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     }
     flow.sender_scale = options.window_scale.unwrap_or(0);
     flow.largest_window = segment.window.into();
-    flow.seen = segment.end();
-    flow.toward = segment.link(head);
+    flow.delivered = segment.end();
+    flow.inbound_link = segment.link(head);
 }
 
 /// Notes the guest's SYN.
@@ -191,20 +193,20 @@ fn guest_syn(flow: &mut Flow, segment: &Segment, head: &[u8]) {
     flow.guest_stamp = options.timestamps.map_or(0, |(value, _)| value);
     flow.mss = options.mss.unwrap_or(if flow.key.is_v6() { MSS_V6 } else { MSS_V4 }).clamp(*MSS.start(), *MSS.end());
     flow.guest_next = segment.end();
-    flow.from = segment.link(head);
+    flow.outbound_link = segment.link(head);
 }
 
-/// Both SYNs are known: what one end alone offered does not hold.
+/// Settles the options once both SYNs are known: an option that only one end offered is off.
 fn agree(flow: &mut Flow) {
     let [guest, sender] = [flow.scale, flow.sender_scale].map(|scale| scale.min(SCALE));
     (flow.scale, flow.sender_scale) = if flow.has(Flags::SCALES) { (guest, sender) } else { (0, 0) };
     flow.mss -= if flow.stamps() { STAMPS } else { 0 };
 }
 
-/// The guest's first ACK: nothing is retained before it.
+/// Notes the guest's first ACK: nothing is retained before it.
 fn begin(flow: &mut Flow, segment: &Segment) {
     flow.begin_at(segment.ack);
     flow.sender_stamp = segment.timestamps().map_or(0, |(_, echo)| echo);
-    flow.told = flow.edge;
+    flow.advertised = flow.edge;
     flow.flags.set(Flags::BEGUN);
 }

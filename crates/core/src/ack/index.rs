@@ -1,13 +1,13 @@
-//! Numbers of flows by the hash of their names: open addressing, linear probing, at most half full.
+//! A hash table of flow numbers: open addressing, linear probing, at most half full.
 //!
-//! A slot is a hash of 32 bits and a number, so a line of the processor's cache has eight, and a lookup takes one line, seldom
-//! two. Equal hashes prove nothing: who looks up says by the flow itself whether it is the one. [`crate::table`], whose keys are
-//! whole, would take twice the memory, and mix once more what is mixed already.
+//! A slot is a 32-bit hash and a flow number, so a cache line has eight slots and a lookup reads one line, rarely two.
+//! Equal hashes do not identify a flow: the caller compares the flow's key. [`crate::table`], which stores whole keys,
+//! would take twice the memory and hash the hash again.
 
-/// Stands for "no flow".
+/// No flow.
 pub const NONE: u32 = u32::MAX;
 
-/// A flow's hash and its number.
+/// A flow's hash and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     hash: u32,
@@ -15,26 +15,26 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// One that nothing is in.
+    /// An empty slot.
     pub const EMPTY: Slot = Slot { hash: 0, flow: NONE };
 }
 
-/// The numbers of all flows.
+/// The numbers of all flows, by hash.
 pub struct Index {
-    /// A power of two, twice the flows or more.
+    /// A power of two, at least twice the number of flows.
     slots: Box<[Slot]>,
-    /// The bits of a number that say which.
+    /// The bits of a hash that select its slot.
     mask: u32,
 }
 
 impl Index {
-    /// Room for so many flows.
+    /// An empty index with room for `flows` flows.
     pub fn new(flows: usize) -> Index {
         let slots = vec![Slot::EMPTY; (2 * flows).next_power_of_two()];
         Index { mask: (slots.len() - 1) as u32, slots: slots.into() }
     }
 
-    /// Makes room for so many flows.
+    /// Makes room for `flows` flows in total.
     pub fn grow(&mut self, flows: usize) {
         let larger = Index::new(flows);
         if larger.slots.len() > self.slots.len() {
@@ -45,19 +45,19 @@ impl Index {
         }
     }
 
-    /// What stands where a flow with this hash would be best: the first of the slots where it can be.
+    /// The home slot of a hash: the first slot where its flow can be.
     #[inline]
     pub fn first(&self, hash: u32) -> Slot {
         self.slots[self.home(hash)]
     }
 
-    /// The flow with this hash that `is` the one, if the index has it.
+    /// The flow with this hash for which `is` returns true, if there is one.
     #[inline]
     pub fn find(&self, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
         self.find_from(self.first(hash), hash, is)
     }
 
-    /// The same, if the [first](Index::first) slot was read already.
+    /// The same as [`Index::find`], if the [first](Index::first) slot was already read.
     #[inline]
     pub fn find_from(&self, first: Slot, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
         let (mut slot, mut at) = (first, self.home(hash));
@@ -65,36 +65,36 @@ impl Index {
             if slot.hash == hash && is(slot.flow as usize) {
                 return Some(slot.flow as usize);
             }
-            at = self.behind(at);
+            at = self.next(at);
             slot = self.slots[at];
         }
         None
     }
 
-    /// Puts a flow that is not there. There is room for as many as there are flows.
+    /// Adds a flow that is not in the index. The caller reserved room for it.
     pub fn insert(&mut self, hash: u32, flow: usize) {
         let mut at = self.home(hash);
         while self.slots[at].flow != NONE {
-            at = self.behind(at);
+            at = self.next(at);
         }
         self.slots[at] = Slot { hash, flow: flow as u32 };
     }
 
-    /// Takes out a flow that is there. Flows behind it move back, so nothing is left that would lengthen a search.
+    /// Removes a flow that is in the index. Later flows move back, so no tombstone lengthens a search.
     pub fn remove(&mut self, hash: u32, flow: usize) {
         let mut hole = self.home(hash);
         while self.slots[hole].flow != flow as u32 {
-            hole = self.behind(hole);
+            hole = self.next(hole);
         }
         let mask = self.mask as usize;
         let mut at = hole;
         loop {
-            at = self.behind(at);
+            at = self.next(at);
             let slot = self.slots[at];
             if slot.flow == NONE {
                 break;
             }
-            // It may move back to the hole if its home is not behind the hole, counted from where it is.
+            // It may move back into the hole unless its home lies after the hole.
             if at.wrapping_sub(self.home(slot.hash)) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = slot;
                 hole = at;
@@ -103,14 +103,14 @@ impl Index {
         self.slots[hole] = Slot::EMPTY;
     }
 
-    /// Where a flow with this hash would be best.
+    /// The position of a hash's home slot.
     #[inline]
     fn home(&self, hash: u32) -> usize {
         (hash & self.mask) as usize
     }
 
     #[inline]
-    fn behind(&self, at: usize) -> usize {
+    fn next(&self, at: usize) -> usize {
         (at + 1) & self.mask as usize
     }
 }
@@ -121,9 +121,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Few hashes for many flows: searches are long, and go over the end.
+        // Few hashes for many flows, so that searches are long and wrap.
         #[test]
-        fn finds_what_is_in_it(hashes in proptest::collection::vec(26u32..34, 16), steps in proptest::collection::vec(0usize..16, 0..200)) {
+        fn finds_exactly_the_flows_it_holds(hashes in proptest::collection::vec(26u32..34, 16), steps in proptest::collection::vec(0usize..16, 0..200)) {
             let mut index = Index::new(16);
             let mut present = [false; 16];
             for flow in steps {

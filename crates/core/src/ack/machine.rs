@@ -1,4 +1,4 @@
-//! The machine of a flow: its states, and what leads from one to the next.
+//! The state machine of a flow.
 //!
 //! ```text
 //!              SYN (a)             handshake complete (b)
@@ -10,28 +10,29 @@
 //!                active <────────────────> no buffer <──────────> unexpected sequence          │
 //!                   │                          │                           │                   │
 //!                   │                          └─ the guest has all (f) ───┤                   │
-//!                   └────────────── learned anew (j), from each of these ──┴───────────────────┘
+//!                   └───────────── learned again (j), from each of these ──┴───────────────────┘
 //!
 //!     between any two of these three by (c), (d), (e)
 //!
-//!     any of all, anomaly (g) ──> draining ── nothing owed (h) ──> end-to-end
+//!     any state, anomaly (g) ───> draining ── nothing owed (h) ──> end-to-end
 //!                                    └─────── given up (i) ──────> reset, and again; later (none)
 //! ```
-//! - (a), (b) Window scale, timestamps and SACK are said in the SYN alone (RFC 7323, 2.2 and 3.2; RFC 2018, 2), so a flow whose
-//!   handshake was not seen is not known, and so end-to-end.
-//! - (c) Seed 003, "vSnoop's State Machine": only when it is safe to do so; rules 1 and 9 of [`crate::ack`].
-//! - (d) Seed 003, ibid.: enough buffer space between driver domain and guest; rules 2 and 7.
-//! - (e) vSnoop's *unexpected sequence*; rule 5. What came behind a gap is not retained, so the guest is waited for.
+//! - (a), (b) Window scale, timestamps and SACK are negotiated only in SYNs (RFC 7323, 2.2 and 3.2; RFC 2018, 2), so a
+//!   flow whose handshake was not seen is not in the table, and so end-to-end.
+//! - (c) The vSnoop paper, "vSnoop's State Machine": only when it is safe to do so; rules 1 and 9 of [`crate::ack`].
+//! - (d) The same: enough buffer space between driver domain and guest; rules 2 and 7.
+//! - (e) vSnoop's *unexpected sequence*; rule 5. Data after a gap is not retained, so early ack waits for the guest.
 //! - (f) The guest's own ACK; rule 7.
 //! - (g), (h) [`super::Fallback`]; rule 8.
 //! - (i) RFC 9293, 3.8.3 (R2); rule 8.
-//! - (j) A guest that was let alone is watched again, and nothing of the flow is retained: [`super::watch`].
+//! - (j) A guest that was left alone is watched again, and nothing of the flow is retained: [`super::watch`].
 //!
-//! A flow is forgotten with its last copy after the sender's FIN, with a reset of the guest's, or when it grows [old](super::AGEING).
+//! A flow is removed when the guest has acknowledged the sender's FIN, on a reset from the guest, or when it is
+//! [too old](super::AGEING).
 
 use std::fmt;
 
-/// Where a flow's machine is.
+/// The state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -40,49 +41,49 @@ pub enum State {
     Free = 0,
     /// A SYN was seen; the handshake is not complete.
     Opening = 1,
-    /// Watched, nothing retained: the guest answers for itself.
+    /// Open, nothing retained: the guest acknowledges its data itself.
     Idle = 2,
-    /// Data in order are retained and acknowledged early.
+    /// Data in order is retained and acknowledged early.
     Active = 3,
-    /// The guest's window or a cap is reached; nothing more is acknowledged until the guest takes something.
+    /// The guest's window or a limit is reached; nothing more is acknowledged until the guest acknowledges data.
     NoBuffer = 4,
-    /// A gap came before what was last delivered; the guest answers until it is filled.
+    /// There is a gap before the last delivered segment; the guest answers until it is filled.
     UnexpectedSequence = 5,
-    /// Something was not as it should be: nothing more is acknowledged, what was is brought to its end.
+    /// After an anomaly: nothing more is acknowledged; what was is still retransmitted until the guest has it.
     Draining = 6,
-    /// Left to its two ends for good.
+    /// End-to-end for good.
     EndToEnd = 7,
 }
 
-/// What happens to a flow, by the letters of the diagram.
+/// An event of a flow, with its letter in the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// (a) Its first SYN is seen.
+    /// (a) The first SYN was seen.
     Syn,
-    /// (b) Its handshake is complete.
+    /// (b) The handshake is complete.
     Opened,
-    /// (c) A segment of it is acknowledged early.
+    /// (c) A segment is acknowledged early.
     Acknowledged,
-    /// (d) A segment would be, but for the guest's window or a cap.
+    /// (d) A segment cannot be acknowledged because of the guest's window or a limit.
     Full,
-    /// (e) A segment cannot be, as something is missing before it or it is not as it should be.
+    /// (e) A segment cannot be acknowledged because data is missing before it, or because it is unusual.
     Gap,
-    /// (f) The guest has all that was delivered.
+    /// (f) The guest has acknowledged everything retained.
     HasAll,
-    /// (g) It is to be left to its ends.
+    /// (g) The flow must become end-to-end.
     Anomaly,
-    /// (h) Nothing of it is owed to the guest.
+    /// (h) Nothing is owed to the guest any more.
     Repaid,
-    /// (i) The guest does not take what is owed to it: both ends are reset.
+    /// (i) The guest does not accept what is owed: both ends are reset.
     GivenUp,
-    /// (j) What is known of it is old, and the guest said where it is.
+    /// (j) The flow's numbers were old, and the guest's segment gave new ones.
     Learned,
-    /// It is no flow any more.
+    /// The flow is removed.
     Forgotten,
 }
 
 impl State {
-    /// The state that an event leads to. What means nothing in a state leaves it as it is.
+    /// The state after an event. An event without meaning in a state does not change it.
     #[inline]
     pub fn after(self, event: Event) -> State {
         use State::{Active, Draining, EndToEnd, Free, Idle, NoBuffer, Opening, UnexpectedSequence};
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Every state a flow can be in, in the order of their numbers from 1.
+    /// Every state of a flow, in the order of their numbers from 1.
     pub const ALL: [State; 7] = [
         State::Opening,
         State::Idle,
@@ -127,7 +128,7 @@ impl State {
         }
     }
 
-    /// The state with this number in memory; none where there is no such state.
+    /// The state with this number in memory; [`State::Free`] if there is none.
     #[inline]
     pub(super) fn of(number: u8) -> State {
         match number {
@@ -142,7 +143,7 @@ impl State {
         }
     }
 
-    /// The state of a flow with this number in an export, if there is one.
+    /// The state with this number in an export, if it is one of a flow.
     pub(super) fn from_number(number: u8) -> Option<State> {
         Some(State::of(number)).filter(|state| *state != State::Free)
     }
@@ -172,7 +173,7 @@ mod tests {
         Event::Forgotten,
     ];
 
-    /// Whether an event leads from a state to where data are acknowledged early.
+    /// Whether an event leads from a state to the one in which data is acknowledged early.
     fn leads_to_active(state: State) -> bool {
         EVENTS.into_iter().any(|event| state.after(event) == State::Active)
     }
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_to_its_ends_opens_no_more() {
+    fn an_end_to_end_flow_never_opens_again() {
         for state in [State::Draining, State::EndToEnd] {
             for event in EVENTS {
                 let next = state.after(event);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_begins_with_a_syn_alone() {
+    fn a_flow_begins_only_with_a_syn() {
         for event in EVENTS {
             assert_eq!(State::Free.after(event) == State::Opening, event == Event::Syn);
         }

@@ -1,30 +1,30 @@
-//! Retained copies: the bytes of each flow in a chain of blocks of one size.
+//! Retained copies: the bytes of each flow in a chain of blocks of fixed size.
 //!
-//! The memory is the caller's, so that it may outlive the process. Blocks name each other by number, never by address, and
-//! all that is in one is a number or a byte. A block says whose it is and which bytes it has, and that is true after every single store
-//! (the fences keep their order), so the chains of a process that was killed are [made anew](Pool::join) from the blocks alone.
+//! The memory is the caller's, so that it may outlive the process. Blocks link by number, never by address, and hold
+//! only numbers and bytes. A block has its owner and its range of bytes, which are valid after every single store
+//! (fences keep the order), so the chains of a killed process can be [rebuilt](Pool::join) from the blocks alone.
 
-use super::extent::Part;
+use super::extent::InUse;
 use super::sequence::Seq;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Bytes of payload in a block.
 pub const BLOCK: usize = 2032;
 
-/// Stands for "no block".
+/// No block.
 pub const NONE: u32 = u32::MAX;
 
-/// A block of the pool, of 2 KiB. Every pattern of bits in it is a block, if perhaps no right one.
+/// A block of the pool, 2 KiB. Every bit pattern is a block, though perhaps not a consistent one.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Block {
-    /// The next block of the chain, or of the free ones.
+    /// The next block of the chain or of the free list.
     next: u32,
-    /// The number of the flow whose it is; [`NONE`] if it is free.
+    /// The number of the owning flow; [`NONE`] if the block is free.
     owner: u32,
-    /// The number of the first byte.
+    /// The sequence number of the first byte.
     sequence: Seq,
-    /// Bytes that are filled.
+    /// Bytes in use.
     len: u32,
     bytes: [u8; BLOCK],
 }
@@ -33,13 +33,13 @@ impl Block {
     /// A free block.
     pub const FREE: Block = Block { next: NONE, owner: NONE, sequence: Seq(0), len: 0, bytes: [0; BLOCK] };
 
-    /// The number behind the last byte.
+    /// The sequence number after the last byte.
     fn end(&self) -> Seq {
         self.sequence.plus(self.len)
     }
 }
 
-/// A flow's blocks, first and last; both are [`NONE`] or neither is.
+/// The first and last block of a flow; both are [`NONE`] or neither is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Chain {
@@ -48,7 +48,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// No block.
+    /// A chain without blocks.
     pub const EMPTY: Chain = Chain { first: NONE, last: NONE };
 }
 
@@ -60,19 +60,21 @@ impl Default for Chain {
 
 /// All blocks.
 pub struct Pool<'m> {
-    blocks: Part<'m, Block>,
+    blocks: InUse<'m, Block>,
+    /// Head of the free list.
     free: u32,
+    /// Length of the free list.
     count: usize,
 }
 
 impl<'m> Pool<'m> {
-    /// A pool none of whose blocks is used yet, whatever is in them. Those to be kept are [joined](Pool::join) next, and then
-    /// the rest is [freed](Pool::sweep).
+    /// A pool with an empty free list, whatever the blocks hold. The caller [joins](Pool::join) the blocks to keep,
+    /// then [frees](Pool::sweep) the rest.
     pub fn new(blocks: &'m mut [Block], usable: usize) -> Pool<'m> {
-        Pool { blocks: Part::new(blocks, usable.min(NONE as usize)), free: NONE, count: 0 }
+        Pool { blocks: InUse::new(blocks, usable.min(NONE as usize)), free: NONE, count: 0 }
     }
 
-    /// Takes more blocks into use, up to `usable` in all.
+    /// Puts more blocks into use, up to `usable` in total.
     pub fn grow(&mut self, usable: usize) {
         let before = self.blocks.grow(usable.min(NONE as usize));
         for index in (before..self.blocks.len()).rev() {
@@ -80,13 +82,13 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// Blocks that are free.
+    /// The number of free blocks.
     #[inline]
     pub fn free_blocks(&self) -> usize {
         self.count
     }
 
-    /// Frees every block that `kept` does not say is a flow's.
+    /// Frees every block that is not marked in `kept`.
     pub fn sweep(&mut self, kept: &[bool]) {
         for index in (0..self.blocks.len()).rev() {
             if !kept.get(index).is_some_and(|kept| *kept) {
@@ -95,7 +97,7 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// Blocks in all.
+    /// The number of blocks in use or free.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -109,11 +111,11 @@ impl<'m> Pool<'m> {
         self.count += 1;
     }
 
-    /// Appends bytes that begin at `seq`, where the chain ends if it is not empty. False, and nothing done, if the pool has
-    /// no room for all.
+    /// Appends bytes that start at `seq`, which is the end of the chain if it is not empty. Returns false and changes
+    /// nothing if the pool has no room for all of them.
     pub fn append(&mut self, owner: u32, chain: &mut Chain, seq: Seq, mut bytes: &[u8]) -> bool {
-        let left = if chain.last == NONE { 0 } else { BLOCK - self.blocks[chain.last as usize].len as usize };
-        if bytes.len().saturating_sub(left).div_ceil(BLOCK) > self.count {
+        let room = if chain.last == NONE { 0 } else { BLOCK - self.blocks[chain.last as usize].len as usize };
+        if bytes.len().saturating_sub(room).div_ceil(BLOCK) > self.count {
             return false;
         }
         let mut seq = seq;
@@ -125,7 +127,7 @@ impl<'m> Pool<'m> {
             let filled = block.len as usize;
             let take = bytes.len().min(BLOCK - filled);
             block.bytes[filled..filled + take].copy_from_slice(&bytes[..take]);
-            // A process that ends here has copied bytes that nobody counts yet.
+            // If the process ends here, the copied bytes do not count yet.
             compiler_fence(Ordering::Release);
             block.len = (filled + take) as u32;
             compiler_fence(Ordering::Release);
@@ -135,14 +137,14 @@ impl<'m> Pool<'m> {
         true
     }
 
-    /// Adds an empty block to a chain. One is free.
+    /// Adds an empty block to a chain. The caller checked that one is free.
     fn extend(&mut self, owner: u32, chain: &mut Chain, sequence: Seq) {
         let index = self.free;
         let block = &mut self.blocks[index as usize];
         self.free = block.next;
         self.count -= 1;
         (block.next, block.sequence, block.len) = (NONE, sequence, 0);
-        // A block with an owner has as many bytes of its as it says, at any moment.
+        // At any moment `len` is right for a block with an owner.
         compiler_fence(Ordering::Release);
         block.owner = owner;
         compiler_fence(Ordering::Release);
@@ -154,8 +156,8 @@ impl<'m> Pool<'m> {
         chain.last = index;
     }
 
-    /// What is left of a chain without the blocks all of whose bytes come before `seq`.
-    pub fn behind(&self, chain: Chain, seq: Seq) -> Chain {
+    /// The rest of a chain without the leading blocks that end at or before `seq`.
+    pub fn rest_after(&self, chain: Chain, seq: Seq) -> Chain {
         let mut first = chain.first;
         while first != NONE {
             let block = &self.blocks[first as usize];
@@ -167,8 +169,8 @@ impl<'m> Pool<'m> {
         Chain::EMPTY
     }
 
-    /// Frees the blocks of a chain that come before those of `kept`, which its flow says is its chain by now: a process
-    /// that ends half-way leaves no flow with a freed block.
+    /// Frees the blocks of a chain before those of `kept`, which the flow has stored as its chain already: a process
+    /// that ends in between leaves no flow with a freed block.
     pub fn free(&mut self, chain: Chain, kept: Chain) {
         compiler_fence(Ordering::Release);
         let mut index = chain.first;
@@ -179,7 +181,7 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// Appends to `out` the bytes of a chain from `from` on, `len` at most.
+    /// Appends up to `len` bytes of a chain, starting at `from`, to `out`.
     pub fn copy(&self, chain: Chain, from: Seq, len: usize, out: &mut Vec<u8>) {
         let mut left = len;
         let mut index = chain.first;
@@ -196,7 +198,7 @@ impl<'m> Pool<'m> {
         }
     }
 
-    /// The blocks that were found in memory with an owner, by owner: (owner, block).
+    /// The blocks in memory that have an owner, as sorted pairs of owner and block.
     pub fn owned(&self) -> Vec<(u32, u32)> {
         let owner = |(index, block): (usize, &Block)| (block.owner != NONE).then_some((block.owner, index as u32));
         let mut owned: Vec<_> = self.blocks.iter().enumerate().filter_map(owner).collect();
@@ -204,15 +206,15 @@ impl<'m> Pool<'m> {
         owned
     }
 
-    /// Makes a chain of a flow's blocks that were found in memory: of those that have bytes behind `from` the first, and what
-    /// goes on where it ends. Returns it and the numbers where its bytes begin and end.
+    /// Rebuilds a chain from a flow's blocks in memory: the first block with bytes after `from`, and the contiguous
+    /// blocks that follow. Returns the chain and the sequence numbers of its start and end.
     pub fn join(&mut self, owned: &[(u32, u32)], from: Seq) -> Option<(Chain, Seq, Seq)> {
         let block = |&(_, index): &(u32, u32)| (&self.blocks[index as usize], index);
-        let is_sound = |(block, _): &(&Block, u32)| (1..=BLOCK as u32).contains(&block.len) && block.end().after(from);
+        let is_valid = |(block, _): &(&Block, u32)| (1..=BLOCK as u32).contains(&block.len) && block.end().after(from);
         let mut found: Vec<(Seq, Seq, u32)> = owned
             .iter()
             .map(block)
-            .filter(is_sound)
+            .filter(is_valid)
             .map(|(block, index)| (block.sequence, block.end(), index))
             .collect();
         found.sort_unstable_by_key(|(begin, ..)| begin.since(from).cast_signed());
@@ -266,7 +268,7 @@ mod tests {
                     let taken = len.min(model.len());
                     model.drain(..taken);
                     begin = begin.plus(taken as u32);
-                    let kept = pool.behind(chain, begin);
+                    let kept = pool.rest_after(chain, begin);
                     pool.free(chain, kept);
                     chain = kept;
                 }
@@ -275,7 +277,7 @@ mod tests {
                 prop_assert_eq!(&out, &model);
                 let used = pool.len() - pool.count;
                 prop_assert!(used * BLOCK < model.len() + 2 * BLOCK);
-                // A process that ends here leaves all that is needed to find them again.
+                // If the process ends here, the chain can be rebuilt.
                 let mut kept = [false; 16];
                 let owned = pool.owned();
                 let found = pool.join(&owned, begin);

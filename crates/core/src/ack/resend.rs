@@ -1,4 +1,4 @@
-//! Brings to the guest what was acknowledged for it and did not stay: by a timer, and on the guest's equal ACKs.
+//! Retransmits to the guest what was acknowledged early: by a timer, and on the guest's duplicate ACKs.
 
 use super::flags::Flags;
 use super::machine::Event;
@@ -8,27 +8,27 @@ use super::{EarlyAck, Fallback, Verdict};
 use crate::packet::{Compose, TcpFlags};
 use crate::time::Nanos;
 
-/// How long the guest's ACK is waited for before the first retransmission; each further one waits twice as long. Linux's
-/// least timeout: a guest that runs answers within its delayed ACK's 40 ms. Time in which the ring stands still does not count.
+/// The timeout of the first retransmission; it doubles with each further one. This is Linux's least timeout: a running
+/// guest answers within the 40 ms of a delayed ACK. Time in which the ring makes no progress does not count.
 pub const RETRANSMIT: Nanos = Nanos::from_millis(200);
 
-/// The longest wait between two retransmissions.
-const LONGEST: Nanos = Nanos::from_millis(30_000);
+/// The longest timeout between two retransmissions.
+const MAX_TIMEOUT: Nanos = Nanos::from_millis(30_000);
 
-/// Retransmissions after which a guest that runs and does not take the data is given up: 111 s, and RFC 9293, 3.8.3 asks for
-/// 100 s at least.
+/// Retransmissions after which a running guest that does not accept the data is given up: 111 s, where RFC 9293, 3.8.3
+/// requires at least 100 s.
 pub const GIVE_UP: u8 = 10;
 
-/// Segments of one round.
+/// Segments per round of retransmission.
 const ROUND: u32 = 2;
 
-/// How often both ends are reset unasked; they are again whenever they say something.
+/// How many resets both ends get without having sent a segment.
 const RESETS: u8 = 5;
 
-/// How long after the first reset the second goes; each further one waits twice as long.
+/// The time between the first and the second reset; it doubles with each further one.
 const RESET_AGAIN: Nanos = Nanos::from_millis(1_000);
 
-/// A flow before a frame of it was sent to the guest.
+/// The state of a flow before its last retransmission.
 #[derive(Clone, Copy)]
 pub struct Attempt {
     at: u32,
@@ -38,13 +38,13 @@ pub struct Attempt {
 }
 
 impl EarlyAck<'_> {
-    /// When [`EarlyAck::on_timeout`] wants to be called.
+    /// When [`EarlyAck::on_timeout`] must be called.
     pub fn poll_timeout(&self) -> Nanos {
         self.timers.peek().map_or(Nanos::NEVER, |(at, _)| at)
     }
 
-    /// The next frame that is due in the guest's ring, all its checksums complete; none if nothing is, or nothing more. If the ring has no
-    /// room for it, that is to be [said](EarlyAck::refused).
+    /// The next frame that is due to be put into the guest's ring, with complete checksums; `None` if no more are due.
+    /// If the ring has no room for it, the caller must call [`EarlyAck::refused`].
     pub fn on_timeout(&mut self, now: Nanos) -> Option<&[u8]> {
         while let Some((_, at)) = self.timers.pop_until(now) {
             let at = at as usize;
@@ -77,7 +77,8 @@ impl EarlyAck<'_> {
         None
     }
 
-    /// The last frame found no room in the guest's ring: it was no try, and goes again later.
+    /// Reports that the guest's ring had no room for the last frame: it does not count as a try and is sent again
+    /// later.
     pub fn refused(&mut self, now: Nanos) {
         let Some(Attempt { at, resend, recover, tries }) = self.attempt.take() else { return };
         let flow = &mut self.flows[at as usize];
@@ -87,7 +88,7 @@ impl EarlyAck<'_> {
         self.timers.push(at, Nanos(flow.deadline));
     }
 
-    /// Has the timer of a flow run out at its deadline, or before: it is looked at again then.
+    /// Sets the timer of a flow to its deadline, unless the timer expires earlier; the deadline is then checked again.
     pub(super) fn schedule(&mut self, at: usize) {
         let (number, deadline) = (at as u32, Nanos(self.flows[at].deadline));
         if self.timers.time_of(number).is_some_and(|time| time <= deadline) {
@@ -97,32 +98,33 @@ impl EarlyAck<'_> {
         self.timers.push(number, deadline);
     }
 
-    /// The guest answers, and takes nothing: it may do so for ever (RFC 9293, 3.8.6.1), so it is asked less often, and not
-    /// given up.
+    /// The guest answers with a closed window. It may do so for ever (RFC 9293, 3.8.6.1), so it is probed less often
+    /// but not given up.
     pub(super) fn answered_closed(&mut self, at: usize) {
         let flow = &mut self.flows[at];
         flow.tries = flow.tries.min(GIVE_UP - 1);
     }
 
-    /// Writes the next segment of a round, and says when the one after it is due.
+    /// Writes the next segment of a round, and sets the deadline of the one after it.
     fn retransmit(&mut self, at: usize, now: Nanos) {
         let flow = &mut self.flows[at];
-        let begins = !flow.resend.after(flow.guest_ack) || flow.resend.after(flow.acked);
-        if begins {
+        let starts_round = !flow.resend.after(flow.guest_ack) || flow.resend.after(flow.acked);
+        if starts_round {
             (flow.resend, flow.recover) = (flow.guest_ack, flow.acked);
             flow.tries += 1;
         }
         let mss = u32::from(flow.mss);
         let len = flow.acked.since(flow.resend).min(mss);
         let segment = Compose {
-            link: flow.toward.bytes(),
+            link: flow.inbound_link.bytes(),
             source: flow.key.outside(),
             destination: flow.key.inside(),
             sequence: flow.resend.0,
             acknowledgment: flow.sender_ack.0,
             flags: TcpFlags::ACK.with(TcpFlags::PSH),
             window: flow.sender_window,
-            // The latest, not the copied segment's: the guest may have seen later ones (PAWS, RFC 7323, 5.3).
+            // The latest timestamps, not the original segment's: the guest may have seen later ones (PAWS, RFC 7323,
+            // 5.3).
             timestamps: flow.stamps().then_some((flow.sender_stamp, flow.sender_echo)),
         };
         let (pool, chain, from) = (&self.pool, flow.chain, flow.resend);
@@ -139,12 +141,12 @@ impl EarlyAck<'_> {
         } else {
             flow.resend = flow.guest_ack;
             let wait = Nanos(RETRANSMIT.0 << flow.tries.saturating_sub(1).min(16));
-            flow.deadline = (now + wait.min(LONGEST)).0;
+            flow.deadline = (now + wait.min(MAX_TIMEOUT)).0;
         }
     }
 
-    /// Resets both ends, as the sender was told that its data arrived: a clear failure, not a silent one. The flow stays for a while,
-    /// as either may not hear of it at once.
+    /// Resets both ends, as the sender got ACKs for data that the guest does not accept: a failure must not be silent.
+    /// The flow stays for a while, as a reset may be lost.
     fn give_up(&mut self, at: usize, now: Nanos) {
         self.change(at, |flow| {
             flow.fallback = Fallback::GaveUp.number();
@@ -152,18 +154,18 @@ impl EarlyAck<'_> {
             flow.step(Event::GivenUp);
             flow.tries = 0;
             flow.deadline = now.0;
-            // Just the number that the sender expects, unless it says another.
+            // The exact number that the sender expects, unless it sends another.
             flow.sender_ack = flow.guest_next;
         });
-        self.give_up_copies(at);
+        self.drop_copies(at);
         self.stats.fell_back(Fallback::GaveUp);
         self.stats.resets += 1;
         self.schedule(at);
     }
 
-    /// Resets both ends, and later once more.
+    /// Resets both ends, and schedules the next reset.
     fn reset_both(&mut self, at: usize, now: Nanos) {
-        self.pend(at);
+        self.queue_frame(at);
         self.write_reset(at, true);
         let flow = &mut self.flows[at];
         flow.tries = flow.tries.saturating_add(1);
@@ -173,7 +175,7 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// The sender goes on after it was reset, and is reset again: it did not hear, or did not believe it (RFC 5961, 3.2).
+    /// Resets the sender again when it continues after a reset, which was lost or not accepted (RFC 5961, 3.2).
     #[cold]
     pub(super) fn reset_again(&mut self, at: usize, segment: &Segment) {
         if segment.flags.contains(TcpFlags::RST) {
@@ -182,10 +184,10 @@ impl EarlyAck<'_> {
         if segment.flags.contains(TcpFlags::ACK) {
             self.flows[at].sender_ack = segment.ack;
         }
-        self.pend(at);
+        self.queue_frame(at);
     }
 
-    /// The guest goes on after it was reset, and is reset again. Nothing of it goes out but a reset of its own.
+    /// Resets the guest again when it continues after a reset. Of its frames only its own resets are forwarded.
     #[cold]
     pub(super) fn reset_guest_again(&mut self, at: usize, segment: &Segment, now: Nanos) -> Verdict {
         if segment.flags.contains(TcpFlags::RST) {
@@ -200,13 +202,13 @@ impl EarlyAck<'_> {
         Verdict::Drop
     }
 
-    /// Writes a reset with just the number that is expected, or it is not believed (RFC 5961, 3.2).
+    /// Writes a reset with the exact number that is expected, as no other is accepted (RFC 5961, 3.2).
     pub(super) fn write_reset(&mut self, at: usize, to_guest: bool) {
         let flow = &self.flows[at];
         let (link, source, destination) = if to_guest {
-            (flow.toward.bytes(), flow.key.outside(), flow.key.inside())
+            (flow.inbound_link.bytes(), flow.key.outside(), flow.key.inside())
         } else {
-            (flow.from.bytes(), flow.key.inside(), flow.key.outside())
+            (flow.outbound_link.bytes(), flow.key.inside(), flow.key.outside())
         };
         let (sequence, acknowledgment) =
             if to_guest { (flow.guest_ack, flow.guest_next) } else { (flow.sender_ack, flow.acked) };

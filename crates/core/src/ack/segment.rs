@@ -1,4 +1,4 @@
-//! A frame as a segment of a flow: whose it is, and what early ack needs of its header.
+//! A frame parsed as a segment of a flow: the flow's key, and the header fields that early ack needs.
 
 use super::sequence::Seq;
 use crate::packet::{Ethernet, Ip, Tcp, TcpFlags, TcpOptions, array, get16, protocol};
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Bytes of Ethernet addresses and up to two VLAN tags.
 const LINK: usize = 20;
 
-/// Which way a segment goes.
+/// The direction of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From outside to the guest.
@@ -18,11 +18,12 @@ pub enum Direction {
     Out,
 }
 
-/// A flow's name: the VLANs, and addresses and ports at both ends. All bits of it are a name, if of nobody.
+/// A flow's key: VLANs, and addresses and ports of both ends. Every bit pattern is valid, as it is read from memory
+/// that outlives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Key {
-    /// Address outside; IPv4's as RFC 4291, 2.5.5.2 maps it.
+    /// Address outside; IPv4 addresses are mapped as in RFC 4291, 2.5.5.2.
     pub outside: [u8; 16],
     /// Address of the guest.
     pub inside: [u8; 16],
@@ -30,12 +31,12 @@ pub struct Key {
     pub outside_port: u16,
     /// Port of the guest.
     pub inside_port: u16,
-    /// Bit 31: IPv6. Bits 24 and 25: tags. Below these the outer and the inner VLAN.
+    /// Bit 31: IPv6. Bits 24 and 25: number of tags. Bits 12 to 23: outer VLAN. Bits 0 to 11: inner VLAN.
     pub link: u32,
 }
 
 impl Key {
-    /// Whether it is IPv6.
+    /// Whether the flow is IPv6.
     pub fn is_v6(&self) -> bool {
         self.link >> 31 != 0
     }
@@ -60,8 +61,9 @@ impl Key {
         if self.is_v6() { bytes.into() } else { [a, b, c, d].into() }
     }
 
-    /// The hash by which flows are found. Both factors of every product have a secret of their own: a sender who could make one of
-    /// them zero would have found flows with equal hashes. Who knows the secrets can; flows are told apart all the same.
+    /// The hash for the index. Both factors of every product have a secret of their own: a sender who could make a
+    /// factor zero could create flows with equal hashes. With known secrets that is possible, but flows are still
+    /// compared by key.
     #[inline]
     pub fn hash(&self, secrets: &Secrets<6>) -> u32 {
         let [a, b, c, d, e, f] = secrets.0;
@@ -72,11 +74,11 @@ impl Key {
         fold(ports ^ outside ^ e, u64::from(self.link) ^ inside ^ f) as u32
     }
 
-    /// The flow that a frame of TCP between these ports is of.
+    /// The key of the flow of a TCP frame with these ports.
     #[inline(always)]
-    fn of(way: Direction, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
+    fn of(direction: Direction, head: &[u8], frame: &Ethernet<'_>, ip: &Ip<'_>, (from, to): (u16, u16)) -> Key {
         let (source, destination) = ends(ip);
-        let (outside, inside, outside_port, inside_port) = match way {
+        let (outside, inside, outside_port, inside_port) = match direction {
             Direction::In => (source, destination, from, to),
             Direction::Out => (destination, source, to, from),
         };
@@ -87,17 +89,17 @@ impl Key {
     }
 }
 
-/// The Ethernet addresses and tags of one way of a flow.
+/// The Ethernet addresses and tags of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Link {
-    /// The bytes; behind the first `len` they mean nothing.
+    /// Only the first `len` bytes are valid.
     bytes: [u8; LINK],
     len: u32,
 }
 
 impl Link {
-    /// The bytes before the ethertype of a frame whose header has `header` bytes.
+    /// The bytes before the ethertype of a frame whose Ethernet header has `header` bytes.
     pub fn new(head: &[u8], header: usize) -> Link {
         let len = (header - 2).min(LINK);
         let mut link = Link { bytes: [0; LINK], len: len as u32 };
@@ -111,51 +113,52 @@ impl Link {
     }
 }
 
-/// Where the length is in an untagged frame's IP header, and what is not in that length.
+/// The offset of the length field in an untagged frame, and the bytes of the frame that it does not count.
 const LENGTH_V4: (usize, usize) = (16, 14);
 const LENGTH_V6: (usize, usize) = (18, 54);
 
-/// Where TCP begins in an untagged frame without IP options.
+/// The offset of the TCP header in an untagged frame without IP options.
 const TRANSPORT_V4: u16 = 34;
 const TRANSPORT_V6: u16 = 54;
 
-/// Bytes of IPv6's header without extensions.
-const LEAST_V6: usize = 40;
+/// Bytes of an IPv6 header without extensions.
+const HEADER_V6: usize = 40;
 
-/// The bytes that are the same in untagged frames of one flow, up to TCP's ports: all but length, identification and checksum.
+/// Masks of the bytes that are equal in untagged frames of one flow, up to the TCP ports: all but length,
+/// identification and checksum.
 const SAME_V4: [[u8; 8]; 5] =
     [[!0; 8], [!0; 8], [0, 0, 0, 0, !0, !0, !0, !0], [0, 0, !0, !0, !0, !0, !0, !0], [!0, !0, !0, !0, !0, !0, 0, 0]];
 const SAME_V6: [[u8; 8]; 8] =
     [[!0; 8], [!0; 8], [!0, !0, 0, 0, !0, !0, !0, !0], [!0; 8], [!0; 8], [!0; 8], [!0; 8], [!0, !0, 0, 0, 0, 0, 0, 0]];
 
-/// A TCP segment in a frame. A burst of these is kept at once, so they are small.
+/// A TCP segment in a frame. It is small, as a whole burst of them is kept.
 #[derive(Clone, Copy)]
 pub struct Segment {
     pub key: Key,
     pub seq: Seq,
     pub ack: Seq,
-    /// Bytes of payload, as the IP header says; they are within the frame.
+    /// Bytes of payload by the IP header; checked to be within the frame.
     pub payload: u32,
-    /// Timestamp value and echo reply; they mean nothing where there are none.
+    /// Timestamp value and echo reply, valid if `has_stamps`.
     value: u32,
     echo: u32,
     has_stamps: bool,
     /// Unscaled.
     pub window: u16,
     pub flags: TcpFlags,
-    /// Whether its options can be, and are none that early ACKs could not carry.
+    /// Whether its options are well-formed, without any that early ACKs cannot carry.
     pub is_sound: bool,
-    /// Whether it stands for segments before it too, which said nothing else but data. It is no frame's then.
-    pub is_several: bool,
-    /// Where the IP header begins.
+    /// Whether it also stands for the plain data segments before it; then it is not a single frame.
+    pub is_merged: bool,
+    /// Offset of the IP header.
     network: u16,
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     transport: u16,
-    /// Where the payload begins.
+    /// Offset of the payload.
     data: u16,
 }
 
-/// What segments of a flow that come one behind the other do not have in common.
+/// The fields that differ between consecutive segments of a flow.
 pub struct Numbers {
     seq: Seq,
     ack: Seq,
@@ -168,21 +171,21 @@ pub struct Numbers {
 }
 
 impl Segment {
-    /// Reads the `head` of a frame of `len` bytes that goes this `way`. None if it is no whole TCP segment, or its
-    /// headers are not all in the head.
+    /// Parses the `head` of a frame of `len` bytes. `None` if it is not a whole TCP segment, or if the head does not
+    /// have all headers.
     ///
-    /// All of it is in registers until it is written once, to where it stays: bytes that are read in other sizes than they were
-    /// written in shortly before stall the processor, for longer than the rest of this takes.
+    /// The result stays in registers until it is written once, to its final place: reading bytes in another size than
+    /// they were just written in stalls the processor (failed store forwarding) for longer than all of this takes.
     #[inline(always)]
-    pub fn read(way: Direction, head: &[u8], len: usize) -> Option<Segment> {
+    pub fn read(direction: Direction, head: &[u8], len: usize) -> Option<Segment> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
         if upper.protocol != protocol::TCP || upper.fragment {
             return None;
         }
-        if matches!(ip, Ip::V6(_)) && upper.offset != LEAST_V6 {
-            // An authentication header may be among the others, and an early ACK would have none (RFC 4302).
+        if matches!(ip, Ip::V6(_)) && upper.offset != HEADER_V6 {
+            // The extensions may include an authentication header, which an early ACK would lack (RFC 4302).
             return None;
         }
         let tcp = Tcp::new_checked(upper.payload).ok()?;
@@ -198,7 +201,7 @@ impl Segment {
             None => unusual(&tcp),
         };
         Some(Segment {
-            key: Key::of(way, head, &frame, &ip, (tcp.source_port(), tcp.destination_port())),
+            key: Key::of(direction, head, &frame, &ip, (tcp.source_port(), tcp.destination_port())),
             seq: Seq(tcp.sequence()),
             ack: Seq(tcp.acknowledgment()),
             payload: (end - data) as u32,
@@ -208,20 +211,20 @@ impl Segment {
             window: tcp.window(),
             flags: tcp.flags(),
             is_sound,
-            is_several: false,
+            is_merged: false,
             network: network as u16,
             transport: transport as u16,
             data: data as u16,
         })
     }
 
-    /// The flow of which a frame of the guest is a fragment, if it is the first, which has the ports.
+    /// The key of the flow of a guest's fragment, if it is the first fragment, which has the ports.
     #[cold]
     pub fn fragment(head: &[u8]) -> Option<Key> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
-        // Where the fragment's offset is: RFC 791, 3.1, and RFC 8200, 4.5.
+        // The field with the fragment offset: RFC 791, 3.1, and RFC 8200, 4.5.
         let (offset, bits) = match ip {
             Ip::V4(_) => (6, 0x1fff),
             Ip::V6(_) => (upper.offset.checked_sub(6)?, 0xfff8),
@@ -234,10 +237,10 @@ impl Segment {
         Some(Key::of(Direction::Out, head, &frame, &ip, ports))
     }
 
-    /// The numbers of a frame that comes behind this one, whose head was `before`, if it is of the same flow and its headers are laid
-    /// out alike. None says nothing: [`Segment::read`] tells.
+    /// The numbers of the frame after this one, whose head was `before`, if it has the same flow and header layout.
+    /// `None` means nothing: use [`Segment::read`].
     #[inline(always)]
-    pub fn next(&self, before: &[u8], head: &[u8], len: usize) -> Option<Numbers> {
+    pub fn read_next(&self, before: &[u8], head: &[u8], len: usize) -> Option<Numbers> {
         let (is_same, (length, before_length)) = match self.transport {
             TRANSPORT_V4 => (is_same(before, head, &SAME_V4), LENGTH_V4),
             TRANSPORT_V6 => (is_same(before, head, &SAME_V6), LENGTH_V6),
@@ -265,16 +268,16 @@ impl Segment {
         })
     }
 
-    /// Makes this the segment that has these numbers, alone or as the last of several.
+    /// Replaces the numbers by those of the next segment, alone or merged with this one.
     #[inline(always)]
-    pub fn renew(&mut self, next: Numbers, is_several: bool) {
+    pub fn set_numbers(&mut self, next: Numbers, is_merged: bool) {
         let Numbers { seq, ack, payload, value, echo, window, flags, data } = next;
         (self.seq, self.ack, self.payload) = (seq, ack, payload);
         (self.value, self.echo, self.has_stamps, self.is_sound) = (value, echo, true, true);
-        (self.window, self.flags, self.data, self.is_several) = (window, flags, data, is_several);
+        (self.window, self.flags, self.data, self.is_merged) = (window, flags, data, is_merged);
     }
 
-    /// Whether the next segment is in order and says all that this one says but for its data.
+    /// Whether the next segment is in order and has all the information of this one except its data.
     #[inline(always)]
     pub fn is_covered_by(&self, next: &Numbers) -> bool {
         let is_plain = |flags: TcpFlags| flags.without(TcpFlags::PSH) == TcpFlags::ACK;
@@ -286,7 +289,7 @@ impl Segment {
             && next.value.wrapping_sub(self.value) as i32 >= 0
     }
 
-    /// The number behind its payload, SYN and FIN.
+    /// The sequence number after its payload, SYN and FIN.
     #[inline]
     pub fn end(&self) -> Seq {
         let controls = u32::from(self.flags.contains(TcpFlags::SYN)) + u32::from(self.flags.contains(TcpFlags::FIN));
@@ -299,38 +302,39 @@ impl Segment {
         self.has_stamps.then_some((self.value, self.echo))
     }
 
-    /// The options, read once more from the `head` of its frame: what only a handshake says. None if they cannot be.
+    /// The options, parsed again from the `head` of its frame; needed only in a handshake. `None` if malformed.
     pub fn options(&self, head: &[u8]) -> Option<TcpOptions> {
         Tcp::new_checked(&head[self.header()]).and_then(|header| header.options()).ok()
     }
 
-    /// Where its TCP header is in its frame.
+    /// The position of the TCP header in its frame.
     #[inline]
     pub fn header(&self) -> Range<usize> {
         self.transport.into()..self.data.into()
     }
 
-    /// Where its payload is in its frame.
+    /// The position of the payload in its frame.
     #[inline]
     pub fn body(&self) -> Range<usize> {
         let data = usize::from(self.data);
         data..data + self.payload as usize
     }
 
-    /// Whether routers marked it as congested (CE: RFC 3168, 5).
+    /// Whether it is marked as having met congestion (CE: RFC 3168, 5).
     pub fn is_marked(&self, head: &[u8]) -> bool {
         let ip = usize::from(self.network);
         let class = if self.key.is_v6() { head[ip + 1] >> 4 } else { head[ip + 1] };
         class & 3 == 3
     }
 
-    /// Whether a SYN offers or agrees to what early ACKs could not carry: such options, or accurate ECN by its flag (RFC 9768, 3.1).
-    pub fn wants_more(&self, head: &[u8]) -> bool {
+    /// Whether a SYN negotiates what early ACKs cannot carry: such options, or accurate ECN by its flag (RFC 9768,
+    /// 3.1).
+    pub fn needs_end_to_end(&self, head: &[u8]) -> bool {
         let accurate = head[usize::from(self.transport) + 12] & 1 != 0;
         accurate || self.options(head).is_some_and(|options| options.needs_ends)
     }
 
-    /// Whether it has nothing but data and an ACK. What else there may be is rare, and not believed unverified.
+    /// Whether it has only data and an ACK. Anything else is rare, and trusted only if verified.
     #[inline]
     pub fn is_plain(&self) -> bool {
         let congestion = TcpFlags::ECE.with(TcpFlags::CWR);
@@ -343,20 +347,21 @@ impl Segment {
         Link::new(head, self.network.into())
     }
 
-    /// Notes them where they are others than before, which is seldom: a process that ends while it stores some leaves neither.
+    /// Stores them in `noted` if they changed, which is rare: a process that ends during the store leaves a mix of
+    /// both.
     #[inline]
-    pub fn note_link(&self, head: &[u8], place: &mut Link) {
+    pub fn note_link(&self, head: &[u8], noted: &mut Link) {
         let link = self.link(head);
-        if *place != link {
-            *place = link;
+        if *noted != link {
+            *noted = link;
         }
     }
 }
 
-/// Whether a frame is a segment that carries nothing but data and an ACK, as far as can be told at a glance: untagged, without IP
-/// options, no fragment, and of TCP's flags only ACK, and PSH perhaps. False says nothing.
+/// A quick check for a segment with only data and an ACK: untagged, without IP options, no fragment, and of the TCP
+/// flags only ACK and perhaps PSH. False means nothing.
 #[inline(always)]
-pub fn carries_data_alone(head: &[u8]) -> bool {
+pub fn is_plain_data(head: &[u8]) -> bool {
     let is_plain = |flags: u8| TcpFlags(flags).without(TcpFlags::PSH) == TcpFlags::ACK;
     match head {
         [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, 0x45, ip @ ..] if ip.len() > 32 => {
@@ -369,7 +374,7 @@ pub fn carries_data_alone(head: &[u8]) -> bool {
     }
 }
 
-/// Whether two heads are the same where `same` has bits.
+/// Whether two heads are equal under the mask `same`.
 #[inline(always)]
 fn is_same<const WORDS: usize>(one: &[u8], other: &[u8], same: &[[u8; 8]; WORDS]) -> bool {
     let (one, other) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
@@ -379,7 +384,7 @@ fn is_same<const WORDS: usize>(one: &[u8], other: &[u8], same: &[[u8; 8]; WORDS]
     (0..WORDS).map(differs).fold(0, |all, one| all | one) == 0
 }
 
-/// The VLANs of a tagged frame, as [`Key::link`] has them.
+/// The tags of a frame in the form of [`Key::link`].
 #[cold]
 fn tags(head: &[u8], frame: &Ethernet<'_>) -> u32 {
     let count = (frame.header_len() - 14) / 4;
@@ -387,7 +392,7 @@ fn tags(head: &[u8], frame: &Ethernet<'_>) -> u32 {
     (count as u32) << 24 | u32::from(frame.vlan()) << 12 | inner
 }
 
-/// Timestamps among other options, whether there are any, and whether the options are sound.
+/// Timestamp value and echo reply among other options, whether there are any, and whether the options are sound.
 #[inline(never)]
 fn unusual(tcp: &Tcp<'_>) -> (u32, u32, bool, bool) {
     let options = tcp.options();
@@ -396,7 +401,7 @@ fn unusual(tcp: &Tcp<'_>) -> (u32, u32, bool, bool) {
     (value, echo, stamps.is_some(), options.is_ok_and(|options| !options.needs_ends))
 }
 
-/// Source and destination, as [`Key`] has them, little-endian.
+/// Source and destination addresses in the form of [`Key`], as little-endian numbers.
 #[inline(always)]
 fn ends(ip: &Ip<'_>) -> (u128, u128) {
     match ip {
@@ -411,7 +416,7 @@ fn ends(ip: &Ip<'_>) -> (u128, u128) {
     }
 }
 
-/// An address of IPv4 in one of IPv6.
+/// An IPv4 address mapped to IPv6.
 #[inline(always)]
 fn mapped(address: &[u8]) -> u128 {
     0xffff << 80 | u128::from(u32::from_le_bytes(array(address, 0))) << 96
@@ -422,10 +427,10 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// A sender chooses half an address, whatever the seed: no choice of it may take the rest of the key out of the hash.
+    /// A sender can choose half of its address: no choice may cancel the rest of the key in the hash.
     #[test]
-    fn no_interface_identifier_makes_all_prefixes_alike() {
-        // The constants that a hash with public factors has there.
+    fn no_interface_identifier_makes_prefixes_collide() {
+        // Constants of known hashes with public factors.
         let constants = [0u64, !0, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3];
         for (chosen, inside) in constants.into_iter().flat_map(|chosen| [(chosen, false), (chosen, true)]) {
             let hashes: HashSet<u32> = (0..1000u64)

@@ -1,12 +1,12 @@
-//! Sequence numbers of TCP: order and distance modulo 2^32.
+//! TCP sequence numbers: order and distance modulo 2^32.
 
-/// A sequence number (RFC 9293, 3.4). Of two numbers the later is the one that lies less than 2^31 ahead.
+/// A sequence number (RFC 9293, 3.4). A number is later than another if it is less than 2^31 ahead of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// The number so many bytes on.
+    /// The number `bytes` later.
     #[inline]
     pub fn plus(self, bytes: u32) -> Seq {
         Seq(self.0.wrapping_add(bytes))
@@ -18,7 +18,7 @@ impl Seq {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Bytes from here to `edge`; none if that lies behind.
+    /// Bytes from here to `edge`; 0 if `edge` is earlier.
     #[inline]
     pub fn room(self, edge: Seq) -> u32 {
         if edge.after(self) { edge.since(self) } else { 0 }

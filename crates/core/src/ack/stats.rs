@@ -1,30 +1,30 @@
-//! What early ack counts.
+//! Counters of early ack.
 
-/// Why a flow is left to its two ends.
+/// Why a flow became end-to-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Fallback {
-    /// The table of flows is full; the flow never came in, or its handshake gave way to a later one.
+    /// The flow table is full: the flow was not added, or its handshake was evicted by a later one.
     TableFull,
-    /// The guest's early ack was turned off.
+    /// Early ack was turned off for the guest.
     TurnedOff,
     /// Both ends sent a SYN first (RFC 9293, figure 7).
     SimultaneousOpen,
-    /// The guest accepted another connection of the same ports.
+    /// The guest accepted another connection with the same addresses and ports.
     Reopened,
-    /// A reset, from outside or from the guest, that need not end the connection.
+    /// A reset from either end that may not have ended the connection.
     Reset,
     /// Urgent data.
     Urgent,
-    /// The guest acknowledged what was not delivered to it.
+    /// The guest acknowledged data that was not delivered to it.
     AckedUnsent,
-    /// TCP options that cannot be, or that early ACKs could not carry.
+    /// Malformed TCP options, or options that early ACKs cannot carry.
     Options,
     /// The guest sent a fragment of a segment.
     Fragment,
-    /// The memory of an ended process held no sound copy of what was acknowledged.
+    /// The memory that a process left had no valid copy of acknowledged data.
     Damaged,
-    /// The guest did not take retained bytes in spite of all retransmissions; the sender was reset.
+    /// The guest accepted no retained data in spite of all retransmissions; both ends were reset.
     GaveUp,
 }
 
@@ -61,12 +61,12 @@ impl Fallback {
         }
     }
 
-    /// The number in a flow: 0 stands for none.
+    /// The number stored in a flow, where 0 means none.
     pub(super) fn number(self) -> u8 {
         self as u8 + 1
     }
 
-    /// The reason with this number in a flow.
+    /// The reason for a number stored in a flow.
     pub(super) fn from_number(number: u8) -> Option<Fallback> {
         Fallback::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
@@ -75,24 +75,24 @@ impl Fallback {
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Flows that came into the table.
+    /// Flows added to the table.
     pub flows: u64,
     /// ACKs sent for guests.
     pub early_acks: u64,
-    /// Segments of guests whose ACK was raised to what was acknowledged for them.
+    /// Guests' segments whose ACK was raised to what was acknowledged early.
     pub raised: u64,
-    /// ACKs of guests that said nothing new and were dropped.
+    /// Guests' ACKs that had no news and were dropped.
     pub suppressed: u64,
-    /// Segments sent to guests again.
+    /// Segments retransmitted to guests.
     pub retransmissions: u64,
-    /// Senders that were reset.
+    /// Flows whose ends were reset.
     pub resets: u64,
     /// By number of [`Fallback`].
     fallbacks: [u64; Fallback::ALL.len()],
 }
 
 impl Stats {
-    /// Flows left to their ends, for one reason.
+    /// Flows that became end-to-end for one reason.
     pub fn fallbacks(&self, reason: Fallback) -> u64 {
         self.fallbacks[reason as usize]
     }

@@ -1,7 +1,7 @@
-//! Carries the guest's flows, with their copies, to another backend (rule 10: retained copies travel with the flow).
+//! Exports the guest's flows with their copies to another backend, and imports them (rule 10).
 //!
-//! The form, version 4, numbers little-endian: `FLACK`, a byte with the version, the number of flows in 4 bytes; for each its
-//! fields in the order of [`write`], the number of retained bytes in 4, and the bytes.
+//! The format, version 4, little-endian: `FLACK`, the version in 1 byte, the number of flows in 4 bytes; for each flow
+//! its fields in the order of [`write`], the number of retained bytes in 4 bytes, and the bytes.
 
 use super::flags::Flags;
 use super::handshake::SCALE;
@@ -13,49 +13,49 @@ use super::watch::is_old;
 use super::{EarlyAck, Flow, are_near};
 use crate::time::Nanos;
 
-/// The version of the form that is written, and the only one that is read.
+/// The format version that is written, and the only one that is read.
 pub const VERSION: u8 = 4;
 
 const NAME: &[u8; 5] = b"FLACK";
 
-/// Why flows were not taken over; none of them was.
+/// Why an import failed; no flow was imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// Not an export at all.
-    #[error("the bytes are no export of flows: right is what begins with FLACK")]
+    /// Not an export of flows.
+    #[error("not an export of flows: it must begin with FLACK")]
     Foreign,
-    /// Another version's.
-    #[error("the export is of version {0}; right is version {VERSION}")]
+    /// Another format version.
+    #[error("the export has version {0}, but only version {VERSION} can be read")]
     Version(u8),
-    /// It ends too soon, or has more than it says.
-    #[error("the export breaks off or goes on at byte {0}: it must be carried over whole")]
+    /// Truncated, or followed by more bytes.
+    #[error("the export is truncated or has extra bytes at byte {0}: it must be transferred whole")]
     Length(usize),
-    /// A field that cannot be right.
-    #[error("flow {flow}: {field} cannot be right")]
+    /// An invalid field.
+    #[error("flow {flow}: {field} is invalid")]
     Field {
-        /// The flow's place in the export, from 0.
+        /// The flow's index in the export, from 0.
         flow: u32,
-        /// What is wrong.
+        /// The field.
         field: &'static str,
     },
-    /// No room for it.
-    #[error("flow {0} has no room: the table or the pool is full, or it is there already")]
+    /// No room for a flow, or it exists already.
+    #[error("flow {0} cannot be added: the table or the pool is full, or the flow exists already")]
     Full(u32),
 }
 
 impl EarlyAck<'_> {
-    /// Writes all flows that are ours to look after. The guest must be paused by now, and this table be given up once it runs
-    /// elsewhere. What arrives meanwhile is not acknowledged early: it would be in
-    /// no export. If the guest runs on here after all, that ends with its first sign of life.
+    /// Exports all flows that are open or draining. The guest must be paused, and this table must not be used once it
+    /// runs elsewhere. Data that arrives meanwhile is not acknowledged early, as no export would have it. If the guest
+    /// continues here after all, early ack resumes as soon as it consumes or sends a frame.
     pub fn export(&mut self) -> Vec<u8> {
         self.freeze();
-        let ours = |flow: &&Flow| {
+        let is_exported = |flow: &&Flow| {
             !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) && !flow.has(Flags::RESET)
         };
         let mut out = NAME.to_vec();
         out.push(VERSION);
-        out.extend((self.flows.iter().filter(ours).count() as u32).to_le_bytes());
-        for flow in self.flows.iter().filter(ours) {
+        out.extend((self.flows.iter().filter(is_exported).count() as u32).to_le_bytes());
+        for flow in self.flows.iter().filter(is_exported) {
             write(flow, is_old(flow, &self.guest), &mut out);
             out.extend(flow.retained().to_le_bytes());
             self.pool.copy(flow.chain, flow.start, flow.retained() as usize, &mut out);
@@ -63,7 +63,7 @@ impl EarlyAck<'_> {
         out
     }
 
-    /// Has all flows stand still. Each says so itself too, for a process that takes them up.
+    /// Freezes all flows. Each has a flag of its own, for a process that resumes them.
     fn freeze(&mut self) {
         for at in self.known_flows() {
             self.flows[at].flags.set(Flags::FROZEN);
@@ -72,7 +72,7 @@ impl EarlyAck<'_> {
         self.guest.freeze();
     }
 
-    /// Has all flows go on.
+    /// Ends the freeze of all flows.
     #[cold]
     pub(super) fn thaw(&mut self, now: Nanos) {
         self.guest.frozen = false;
@@ -85,10 +85,10 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Takes over flows that were exported elsewhere. Returns how many.
+    /// Imports flows from an export. Returns how many.
     ///
     /// # Errors
-    /// What is wrong with them; then nothing was taken over.
+    /// The export is invalid or does not fit; then nothing was imported.
     pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
         let mut taken = Vec::new();
         let result = self.import_all(export, now, &mut taken);
@@ -113,30 +113,30 @@ impl EarlyAck<'_> {
             let len = reader.u32()?;
             let bytes = reader.take(len as usize)?;
             if flow.has(Flags::LEARNS) {
-                // It is old, and is learned anew.
-                flow.seen = if len == 0 { flow.start } else { flow.seen }.latest(flow.guest_ack);
+                // The number is old and will be learned again.
+                flow.delivered = if len == 0 { flow.start } else { flow.delivered }.latest(flow.guest_ack);
             }
             check(&flow, len).map_err(|field| ImportError::Field { flow: number, field })?;
             flow.next = flow.start.plus(len);
             (flow.deadline, flow.resend) = (now.0, flow.guest_ack);
             // As in a flow that is resumed.
-            flow.told = flow.acked;
+            flow.advertised = flow.acked;
             let retained = self.guest.retained + u64::from(len);
             if self.find(&flow.key).is_some() || retained > self.config.guest_bytes {
                 return Err(ImportError::Full(number));
             }
-            // It owes nothing before its copies are here.
-            let begun = Flow { next: flow.start, acked: flow.guest_ack, ..flow };
-            let at = self.insert(begun, now).ok_or(ImportError::Full(number))?;
+            // The flow owes nothing until its copies are stored.
+            let without_copies = Flow { next: flow.start, acked: flow.guest_ack, ..flow };
+            let at = self.insert(without_copies, now).ok_or(ImportError::Full(number))?;
             taken.push(at);
             let mut chain = Chain::EMPTY;
             if !self.pool.append(at as u32, &mut chain, flow.start, bytes) {
                 return Err(ImportError::Full(number));
             }
             self.guest.retained = retained;
-            let place = &mut self.flows[at];
-            (place.chain, place.next) = (chain, flow.next);
-            place.acked = flow.acked;
+            let entry = &mut self.flows[at];
+            (entry.chain, entry.next) = (chain, flow.next);
+            entry.acked = flow.acked;
             if flow.owes() {
                 self.schedule(at);
             }
@@ -145,31 +145,31 @@ impl EarlyAck<'_> {
     }
 }
 
-/// Whether the numbers of a flow with `len` retained bytes go together.
+/// Checks that the numbers of a flow with `len` retained bytes are consistent; else returns the invalid field.
 fn check(flow: &Flow, len: u32) -> Result<(), &'static str> {
     let next = flow.start.plus(len);
     if len >= 1 << 30 || !are_near(flow.start, flow.guest_ack) || flow.start.before(flow.guest_ack) {
-        return Err("what is retained");
+        return Err("the range of retained bytes");
     }
     if flow.acked.before(flow.guest_ack) || (flow.owes() && (flow.start != flow.guest_ack || flow.acked.after(next))) {
-        return Err("what was acknowledged");
+        return Err("the acknowledged sequence number");
     }
-    if next.after(flow.seen) || !are_near(flow.seen, flow.guest_ack) {
-        return Err("what was delivered");
+    if next.after(flow.delivered) || !are_near(flow.delivered, flow.guest_ack) {
+        return Err("the delivered sequence number");
     }
-    // What is delivered is counted as far as there, and must go together when it is exported again.
+    // Deliveries are counted up to the edge, and must be consistent in the next export.
     if !are_near(flow.edge, flow.guest_ack) {
         return Err("the guest's window");
     }
     Ok(())
 }
 
-/// What of a flow's flags holds elsewhere.
-fn lasting(flags: Flags) -> Flags {
-    flags.without(Flags::PASSING).without(Flags::FROZEN)
+/// The flags that are valid on another backend.
+fn portable(flags: Flags) -> Flags {
+    flags.without(Flags::TRANSIENT).without(Flags::FROZEN)
 }
 
-/// Writes a flow's fields, and whether they are to be learned anew.
+/// Writes a flow's fields; `learns` sets the flag that its numbers must be learned again.
 fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     let Key { outside, inside, outside_port, inside_port, link } = flow.key;
     out.extend(outside);
@@ -178,12 +178,19 @@ fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     out.extend(inside_port.to_le_bytes());
     out.extend(link.to_le_bytes());
     out.extend([flow.state, flow.scale, flow.sender_scale, flow.fallback]);
-    let flags = lasting(flow.flags);
+    let flags = portable(flow.flags);
     let flags = if learns { flags.with(Flags::LEARNS) } else { flags };
     out.extend(flags.bits().to_le_bytes());
-    for number in
-        [flow.guest_ack, flow.acked, flow.edge, flow.start, flow.seen, flow.guest_next, flow.sender_ack, flow.recover]
-    {
+    for number in [
+        flow.guest_ack,
+        flow.acked,
+        flow.edge,
+        flow.start,
+        flow.delivered,
+        flow.guest_next,
+        flow.sender_ack,
+        flow.recover,
+    ] {
         out.extend(number.0.to_le_bytes());
     }
     for number in [flow.guest_stamp, flow.sender_stamp, flow.sender_echo, flow.largest_window] {
@@ -191,7 +198,7 @@ fn write(flow: &Flow, learns: bool, out: &mut Vec<u8>) {
     }
     out.extend(flow.sender_window.to_le_bytes());
     out.extend(flow.mss.to_le_bytes());
-    for link in [flow.toward, flow.from] {
+    for link in [flow.inbound_link, flow.outbound_link] {
         out.push(link.bytes().len() as u8);
         out.extend(link.bytes());
     }
@@ -209,18 +216,18 @@ fn read(reader: &mut Reader<'_>) -> Result<Flow, Fault> {
     let [state, scale, sender_scale, fallback] = reader.array()?;
     let state = State::from_number(state).filter(|state| !matches!(state, State::Opening | State::EndToEnd));
     let mut flow = Flow::new(key);
-    flow.state = state.ok_or(Fault::Field("its state"))? as u8;
+    flow.state = state.ok_or(Fault::Field("the state"))? as u8;
     (flow.scale, flow.sender_scale, flow.fallback) = (scale, sender_scale, fallback);
-    flow.flags = lasting(Flags::from_bits(reader.u16()?));
+    flow.flags = portable(Flags::from_bits(reader.u16()?));
     if scale.max(sender_scale) > SCALE {
-        return Err(Fault::Field("its window scale"));
+        return Err(Fault::Field("the window scale"));
     }
     for number in [
         &mut flow.guest_ack,
         &mut flow.acked,
         &mut flow.edge,
         &mut flow.start,
-        &mut flow.seen,
+        &mut flow.delivered,
         &mut flow.guest_next,
         &mut flow.sender_ack,
         &mut flow.recover,
@@ -232,20 +239,20 @@ fn read(reader: &mut Reader<'_>) -> Result<Flow, Fault> {
     }
     (flow.sender_window, flow.mss) = (reader.u16()?, reader.u16()?);
     if !(1..=8960).contains(&flow.mss) {
-        return Err(Fault::Field("its segment size"));
+        return Err(Fault::Field("the maximum segment size"));
     }
-    for link in [&mut flow.toward, &mut flow.from] {
+    for link in [&mut flow.inbound_link, &mut flow.outbound_link] {
         let len = reader.u8()?;
         let bytes = reader.take(len.into())?;
         if !matches!(len, 12 | 16 | 20) {
-            return Err(Fault::Field("its Ethernet header"));
+            return Err(Fault::Field("the Ethernet header"));
         }
         *link = Link::new(bytes, bytes.len() + 2);
     }
     Ok(flow)
 }
 
-/// What is wrong with a flow that is read.
+/// A fault in a flow being read.
 enum Fault {
     Length(usize),
     Field(&'static str),
@@ -260,7 +267,7 @@ impl Fault {
     }
 }
 
-/// What ends too soon, at this byte.
+/// The export is truncated at this byte.
 #[derive(Debug, PartialEq)]
 struct Short(usize);
 
@@ -290,7 +297,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
-        Ok(self.take(N)?.try_into().expect("that many bytes were taken"))
+        Ok(self.take(N)?.try_into().expect("take returns N bytes"))
     }
 
     fn u8(&mut self) -> Result<u8, Short> {

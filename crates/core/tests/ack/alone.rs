@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, FROM_OUTSIDE, Fixture, WINDOW, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Direction, Fallback, LINGER, Mode, OPENING, STALL, State};
+use fairlane_core::ack::{Config, Direction, ENGAGED_AFTER_STALL, Fallback, Mode, OPENING, STALL, State};
 use fairlane_core::packet::TcpFlags;
 use fairlane_core::time::Nanos;
 
@@ -17,8 +17,8 @@ fn drained(v6: bool) -> Fixture {
 /// Whether a frame needs to be shown.
 fn is_noted(fixture: &mut Fixture, packet: &Packet, way: Direction) -> bool {
     let frame = if way == Direction::In { packet.inward(fixture.place) } else { packet.outward(fixture.place) };
-    let mut sights = Vec::new();
-    fixture.early.look(&mut sights, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
+    let mut lookups = Vec::new();
+    fixture.early.look_up(&mut lookups, way, [(&frame[..], frame.len())].into_iter(), fixture.now)
 }
 
 /// Lets data come by that are not noted.
@@ -180,7 +180,7 @@ fn rule_9_what_was_learned_grows_old_again() {
         assert_eq!(fixture.early.retained(), 0, "what came before it is not known");
         fixture.guest(&fixture.ack(round + 2000, WINDOW));
         fixture.observe(0, 9);
-        fixture.now += LINGER;
+        fixture.now += ENGAGED_AFTER_STALL;
     }
 }
 

@@ -89,20 +89,20 @@ impl Looker {
     }
 
     fn show(&mut self, way: Direction, burst: &[(u16, Packet)], now: Nanos) {
-        let mut sights: Vec<LookupBatch> = Vec::new();
+        let mut lookups: Vec<LookupBatch> = Vec::new();
         for part in burst.chunks(self.at_once) {
             let frames = part.iter().map(|(port, packet)| {
                 let place = Place { port: *port, ..Place::default() };
                 if way == Direction::In { packet.inward(place) } else { packet.outward(place) }
             });
             let mut frames: Vec<Vec<u8>> = frames.collect();
-            self.early.look(&mut sights, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
-            for (frame, sight) in frames.iter_mut().zip(&sights) {
+            self.early.look_up(&mut lookups, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+            for (frame, lookup) in frames.iter_mut().zip(&lookups) {
                 if way == Direction::In {
-                    self.early.delivered(sight, &frame[..], Checksum::Present, now);
+                    self.early.delivered(lookup, &frame[..], Checksum::Present, now);
                     self.acks.extend(self.early.next_ack().map(<[u8]>::to_vec));
                 } else {
-                    let verdict = self.early.from_guest(sight, frame, Checksum::Present, now);
+                    let verdict = self.early.from_guest(lookup, frame, Checksum::Present, now);
                     self.out.push((verdict == Verdict::Pass).then(|| frame.clone()));
                 }
             }
@@ -134,11 +134,11 @@ fn what_was_looked_at_as_one_is_not_acknowledged() {
         packet.inward(Place::default())
     };
     let frames = [frame(1), frame(2)];
-    let mut sights = Vec::new();
-    looker.early.look(&mut sights, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
+    let mut lookups = Vec::new();
+    looker.early.look_up(&mut lookups, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
     looker.early.set_mode(Mode::Always);
-    for (frame, sight) in frames.iter().zip(&sights) {
-        looker.early.delivered(sight, &frame[..], Checksum::Present, Nanos(1));
+    for (frame, lookup) in frames.iter().zip(&lookups) {
+        looker.early.delivered(lookup, &frame[..], Checksum::Present, Nanos(1));
         assert_eq!(looker.early.next_ack(), None);
     }
 }

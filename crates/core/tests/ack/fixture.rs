@@ -28,17 +28,17 @@ pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
 
 /// Shows a frame that was put into the guest's ring, alone; returns the ACK for outside.
 pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checksum, now: Nanos) -> Option<&'e [u8]> {
-    let mut sights = Vec::new();
-    early.look(&mut sights, Direction::In, iter::once((frame, frame.len())), now);
-    early.delivered(&sights[0], frame, checksum, now);
+    let mut lookups = Vec::new();
+    early.look_up(&mut lookups, Direction::In, iter::once((frame, frame.len())), now);
+    early.delivered(&lookups[0], frame, checksum, now);
     early.next_ack()
 }
 
 /// Shows a frame that the guest sends, alone.
 pub fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
-    let mut sights = Vec::new();
-    early.look(&mut sights, Direction::Out, iter::once((&*frame, frame.len())), now);
-    early.from_guest(&sights[0], frame, Checksum::Present, now)
+    let mut lookups = Vec::new();
+    early.look_up(&mut lookups, Direction::Out, iter::once((&*frame, frame.len())), now);
+    early.from_guest(&lookups[0], frame, Checksum::Present, now)
 }
 
 pub struct Fixture {

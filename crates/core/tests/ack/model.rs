@@ -196,22 +196,22 @@ pub enum Outcome {
 impl Work {
     /// Has it done, and told what comes of it as soon as it does.
     pub fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, told: &mut dyn FnMut(Outcome)) {
-        let mut sights = Vec::new();
+        let mut lookups = Vec::new();
         match self {
             Work::Deliver(frames) => {
-                early.look(&mut sights, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
-                for (frame, sight) in frames.iter().zip(&sights) {
-                    early.delivered(sight, &frame[..], Checksum::Present, now);
+                early.look_up(&mut lookups, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                for (frame, lookup) in frames.iter().zip(&lookups) {
+                    early.delivered(lookup, &frame[..], Checksum::Present, now);
                     if let Some(ack) = early.next_ack() {
                         told(Outcome::Ack(ack.to_vec()));
                     }
                 }
             }
             Work::Send(frames) => {
-                early.look(&mut sights, Direction::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
-                for (frame, sight) in frames.iter().zip(&sights) {
+                early.look_up(&mut lookups, Direction::Out, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+                for (frame, lookup) in frames.iter().zip(&lookups) {
                     let mut frame = frame.clone();
-                    match early.from_guest(sight, &mut frame, Checksum::Present, now) {
+                    match early.from_guest(lookup, &mut frame, Checksum::Present, now) {
                         Verdict::Pass => told(Outcome::Passed(frame)),
                         Verdict::Drop => told(Outcome::Dropped),
                     }

@@ -2,7 +2,7 @@
 
 use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
-use fairlane_core::ack::{Config, Direction, Fallback, LINGER, Mode, RETRANSMIT, STALL, State, Verdict};
+use fairlane_core::ack::{Config, Direction, ENGAGED_AFTER_STALL, Fallback, Mode, RETRANSMIT, STALL, State, Verdict};
 use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 
@@ -496,10 +496,10 @@ fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
 #[test]
 fn rule_8_what_waits_for_a_flow_goes_with_it() {
     let mut fixture = Fixture::open();
-    let mut sights = Vec::new();
+    let mut lookups = Vec::new();
     let frame = fixture.data(0, 1000).inward(fixture.place);
-    fixture.early.look(&mut sights, Direction::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
-    fixture.early.delivered(&sights[0], &frame[..], Checksum::Present, fixture.now);
+    fixture.early.look_up(&mut lookups, Direction::In, [(&frame[..], frame.len())].into_iter(), fixture.now);
+    fixture.early.delivered(&lookups[0], &frame[..], Checksum::Present, fixture.now);
     assert!(fixture.early.has_acks());
     fixture.guest(&Packet { flags: TcpFlags::RST, ..fixture.ack(0, 0) });
     assert_eq!((fixture.early.flows().count(), fixture.early.has_acks()), (0, false));
@@ -543,7 +543,7 @@ fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
     assert_eq!(fixture.deliver(&fixture.data(4000, 1000)).unwrap().ack, acks(5000));
     fixture.observe(0, 3);
     fixture.guest(&fixture.ack(5000, WINDOW));
-    fixture.now += Nanos(LINGER.0 - 1);
+    fixture.now += Nanos(ENGAGED_AFTER_STALL.0 - 1);
     assert!(fixture.deliver(&fixture.data(5000, 1000)).is_some(), "not before its senders' timers are safe");
     fixture.guest(&fixture.ack(6000, WINDOW));
     fixture.now += Nanos(1);

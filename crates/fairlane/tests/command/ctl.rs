@@ -107,8 +107,7 @@ fn turns_early_ack_on_and_off_and_moves_flows() {
     let again = "cannot write to DIR/web.flows: File exists (os error 17)\n";
     assert_refused(&workspace.ctl("flows export web web.flows"), 1, again);
     assert_done(&workspace.ctl("flows import web web.flows"), "0 flows taken over\n");
-    let foreign = "cannot take flows over from DIR/policy.toml: the bytes are no export of flows: right is what begins with \
-                   FLACK\n";
+    let foreign = "cannot take flows over from DIR/policy.toml: not an export of flows: it must begin with FLACK\n";
     assert_refused(&workspace.ctl("flows import web policy.toml"), 1, foreign);
     let gone = "cannot take flows over from DIR/gone: No such file or directory (os error 2)\n";
     assert_refused(&workspace.ctl("flows import web gone"), 1, gone);

@@ -114,7 +114,7 @@ fn acknowledged(frame: &[u8]) -> u32 {
 /// Shows a frame to early ack; returns how many bytes are acknowledged to the sender because of it.
 fn show(early: &mut EarlyAck<'_>, way: Direction, mut frame: Vec<u8>) -> Option<u32> {
     let mut sights = Vec::new();
-    early.look(&mut sights, way, once((&frame[..], frame.len())), Nanos(1));
+    early.look_up(&mut sights, way, once((&frame[..], frame.len())), Nanos(1));
     if way == Direction::In {
         early.delivered(&sights[0], &frame[..], Checksum::Present, Nanos(1));
         return early.next_ack().map(acknowledged);

@@ -1,4 +1,4 @@
-//! What was put into a guest's ring: noted, retained, acknowledged early.
+//! Frames that were put into the guest's ring: noted, retained, acknowledged early.
 
 use super::flags::Flags;
 use super::machine::Event;
@@ -8,16 +8,17 @@ use crate::packet::{Checksum, Compose, TcpFlags, checksum};
 use crate::time::Nanos;
 
 impl EarlyAck<'_> {
-    /// Notes a frame that was put into the guest's ring, as it was [looked at](EarlyAck::look). If it may be acknowledged early,
-    /// that is what [`EarlyAck::next_ack`] has next: for outside, at once, before what the guest sends later.
+    /// Notes a frame that was put into the guest's ring, with its [lookup](EarlyAck::look_up). If it can be
+    /// acknowledged early, [`EarlyAck::next_ack`] returns the ACK, to be sent at once, before the guest's next frame.
     ///
-    /// Every frame of a burst in which something is to be noted is told, once and in order; what was dropped instead is not.
-    pub fn delivered<F: Frame + ?Sized>(&mut self, sight: &LookupBatch, frame: &F, checksum: Checksum, now: Nanos) {
-        let Some((segment, at)) = self.recall(sight) else { return };
+    /// If any frame of a burst has to be noted, every frame is reported, once and in order, except those that were
+    /// dropped.
+    pub fn delivered<F: Frame + ?Sized>(&mut self, lookup: &LookupBatch, frame: &F, checksum: Checksum, now: Nanos) {
+        let Some((segment, at)) = self.recall(lookup) else { return };
         if segment.flags.contains(TcpFlags::SYN) {
-            // What it says holds for all of its connection.
+            // Its options hold for the whole connection.
             if self.verify(frame, checksum) {
-                self.syn_toward(segment, frame.head(), now);
+                self.syn_inbound(segment, frame.head(), now);
             }
             return;
         }
@@ -31,37 +32,38 @@ impl EarlyAck<'_> {
             return self.note_end(at, segment);
         }
         if self.learns(at) {
-            return self.learn_toward(at, segment);
+            return self.learn_inbound(at, segment);
         }
         if self.flows[at].state() == State::Opening {
-            self.opened_toward(at, segment);
+            self.opened_inbound(at, segment);
         }
         self.note_end(at, segment);
         if !is_verified {
             return;
         }
-        let is_answered = self.note_toward(at, segment) && self.acknowledge(at, segment, frame.head(), is_engaged, now);
+        let is_answered =
+            self.note_inbound(at, segment) && self.acknowledge(at, segment, frame.head(), is_engaged, now);
         let flow = &mut self.flows[at];
         if !is_answered && flow.owes() && flow.is_probe(segment) {
-            // The guest answers, whether it takes the segment or not, and is heard.
+            // The guest answers, whether it accepts the segment or not, and its answer is forwarded.
             flow.flags.set(Flags::ASKED);
         }
     }
 
-    /// Notes where a segment ends that the guest may take, so that its ACK of it is none of what was never sent. Some take a segment
-    /// whole that only begins in their window, or begins in one that they have taken back.
+    /// Notes the end of a segment that the guest may accept, so that its ACK is not taken for one of unsent data. Some
+    /// guests accept a whole segment that only begins in their window, or in a window that they have shrunk since.
     fn note_end(&mut self, at: usize, segment: &Segment) {
         let flow = &mut self.flows[at];
         let is_open = !matches!(flow.state(), State::Free | State::Opening | State::EndToEnd);
         let (end, most) = (segment.end(), flow.edge.plus(FRAME as u32));
         let may_be_taken = !segment.seq.after(most) && !end.before(flow.guest_ack);
-        // Nothing comes behind a FIN.
+        // Nothing follows a FIN.
         if is_open && may_be_taken && !flow.has(Flags::FIN) {
-            flow.seen = flow.seen.latest(if end.after(most) { most } else { end });
+            flow.delivered = flow.delivered.latest(if end.after(most) { most } else { end });
         }
     }
 
-    /// Reads a frame in one piece. Whether its checksums are right, as far as they are there.
+    /// Copies a frame into contiguous memory. Returns whether its checksums are right, if complete.
     fn verify<F: Frame + ?Sized>(&mut self, frame: &F, checksum: Checksum) -> bool {
         if frame.len() > FRAME {
             return false;
@@ -70,8 +72,9 @@ impl EarlyAck<'_> {
         frame.append_to(&mut self.whole) && (checksum != Checksum::Present || checksum::verify(&self.whole) == Ok(true))
     }
 
-    /// Notes what a verified segment says of its sender, and what is wrong with it. Whether the guest takes what is in it.
-    fn note_toward(&mut self, at: usize, segment: &Segment) -> bool {
+    /// Notes the sender's state from a verified segment, and any anomaly. Returns whether the guest accepts the
+    /// segment.
+    fn note_inbound(&mut self, at: usize, segment: &Segment) -> bool {
         let flow = &mut self.flows[at];
         if matches!(flow.state(), State::Free | State::Opening | State::EndToEnd) || !flow.is_in_window(segment) {
             return false;
@@ -81,14 +84,14 @@ impl EarlyAck<'_> {
             self.fall_back(at, Fallback::Reset);
             return false;
         }
-        if !segment.flags.contains(TcpFlags::ACK) || !flow.takes_ack(segment.ack) {
+        if !segment.flags.contains(TcpFlags::ACK) || !flow.accepts_ack(segment.ack) {
             return false;
         }
         flow.largest_window = flow.largest_window.max(u32::from(segment.window) << flow.sender_scale);
         if flow.retained() == 0 || !segment.ack.before(flow.sender_ack) {
             (flow.sender_ack, flow.sender_window) = (segment.ack, segment.window);
         }
-        // The guest's latest is of what comes in order (RFC 7323, 4.3), and so is ours.
+        // The guest takes timestamps from segments in order (RFC 7323, 4.3), and so do we.
         if let Some((value, echo)) = segment.timestamps()
             && !segment.seq.after(flow.next)
             && value.wrapping_sub(flow.sender_stamp) as i32 >= 0
@@ -96,8 +99,8 @@ impl EarlyAck<'_> {
             (flow.sender_stamp, flow.sender_echo) = (value, echo);
         }
         if segment.flags.contains(TcpFlags::FIN) && !flow.has(Flags::FIN) {
-            // Nothing comes behind it, but where a sender says so of what it sent already.
-            flow.seen = segment.end().latest(flow.next);
+            // Nothing follows it, except that a sender may set FIN in data that it sent before.
+            flow.delivered = segment.end().latest(flow.next);
             self.change(at, |flow| flow.flags.set(Flags::FIN));
         }
         if let Some(reason) = anomaly(segment) {
@@ -106,27 +109,30 @@ impl EarlyAck<'_> {
         true
     }
 
-    /// Has a segment acknowledged, now or when the guest did so with what comes before it. Whether it is now.
+    /// Acknowledges a segment early, if possible, or retains it until the guest has acknowledged the data before it.
+    /// Returns whether it is acknowledged now.
     fn acknowledge(&mut self, at: usize, segment: &Segment, head: &[u8], is_engaged: bool, now: Nanos) -> bool {
         let flow = &self.flows[at];
-        let takes = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
-        let has_data = is_engaged && segment.payload > 0 && !segment.is_several;
-        let early = takes && (self.is_told_of(at, segment) || (has_data && self.retain(at, segment, head, now)));
-        if early {
-            self.pend(at);
+        let is_open = matches!(flow.state(), State::Idle | State::Active | State::NoBuffer | State::UnexpectedSequence);
+        let has_data = is_engaged && segment.payload > 0 && !segment.is_merged;
+        let is_acknowledged =
+            is_open && (self.is_repeat(at, segment) || (has_data && self.retain(at, segment, head, now)));
+        if is_acknowledged {
+            self.queue_frame(at);
         }
-        early
+        is_acknowledged
     }
 
-    /// Whether all of a segment was acknowledged early already, and is retained yet: then the ACK was lost, and is said again.
-    fn is_told_of(&self, at: usize, segment: &Segment) -> bool {
+    /// Whether all of a segment was acknowledged early and is still retained: then the ACK was lost and is sent again.
+    fn is_repeat(&self, at: usize, segment: &Segment) -> bool {
         let flow = &self.flows[at];
         let end = segment.seq.plus(segment.payload);
         let owes = flow.owes() && !flow.has(Flags::FROZEN);
         owes && !segment.seq.before(flow.guest_ack) && segment.seq.before(flow.acked) && !end.after(flow.acked)
     }
 
-    /// Retains the data of a segment that was just verified, if they may be acknowledged one day. Whether they may be now.
+    /// Retains the data of a segment that was just verified, if it can be acknowledged early now or later. Returns
+    /// whether it can be now.
     fn retain(&mut self, at: usize, segment: &Segment, head: &[u8], now: Nanos) -> bool {
         let flow = &mut self.flows[at];
         let guest = &mut self.guest;
@@ -137,10 +143,10 @@ impl EarlyAck<'_> {
         if !end.after(next) {
             return false;
         }
-        // A first copy is of what the guest waits for, or of what nothing delivered comes behind.
-        let fits = is_chain || begin == flow.guest_ack || end == flow.seen;
-        let is_behind_fin = flow.has(Flags::FIN) && !end.before(flow.seen);
-        if segment.seq.after(next) || !fits || is_behind_fin || !is_current(flow, segment) || segment.is_marked(head) {
+        // The first copy holds the next data that the guest expects, or the last that was delivered.
+        let fits = is_chain || begin == flow.guest_ack || end == flow.delivered;
+        let is_after_fin = flow.has(Flags::FIN) && !end.before(flow.delivered);
+        if segment.seq.after(next) || !fits || is_after_fin || !is_current(flow, segment) || segment.is_marked(head) {
             flow.step(Event::Gap);
             return false;
         }
@@ -160,9 +166,9 @@ impl EarlyAck<'_> {
             flow.start = next;
         }
         flow.next = end;
-        segment.note_link(head, &mut flow.toward);
+        segment.note_link(head, &mut flow.inbound_link);
         guest.retained += u64::from(bytes);
-        // What came before the first copy is the guest's to acknowledge.
+        // The guest itself must acknowledge the data before the first copy.
         if flow.start != flow.guest_ack || flow.next.after(flow.edge) {
             return false;
         }
@@ -177,8 +183,8 @@ impl EarlyAck<'_> {
         true
     }
 
-    /// Has a frame go out for a flow: one, however often it is asked for until it goes.
-    pub(super) fn pend(&mut self, at: usize) {
+    /// Queues a frame for outside: one per flow, however often this is called before it is sent.
+    pub(super) fn queue_frame(&mut self, at: usize) {
         let flow = &mut self.flows[at];
         if !flow.has(Flags::PENDING) {
             flow.flags.set(Flags::PENDING);
@@ -186,21 +192,21 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Whether frames wait to go out.
+    /// Whether frames wait to be sent.
     #[inline]
     pub fn has_acks(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The next frame for outside: an early ACK of all that may be acknowledged by now, or a reset. It is a flow's only one, so
-    /// none displaces another's.
+    /// The next frame for outside: an early ACK of everything that can be acknowledged by now, or a reset. A flow has
+    /// at most one frame waiting.
     pub fn next_ack(&mut self) -> Option<&[u8]> {
         let at = loop {
             let at = self.pending.pop_front()? as usize;
             let flow = &mut self.flows[at];
-            let waits = flow.has(Flags::PENDING) && !matches!(flow.state(), State::Free | State::EndToEnd);
+            let is_waiting = flow.has(Flags::PENDING) && !matches!(flow.state(), State::Free | State::EndToEnd);
             flow.flags.clear(Flags::PENDING);
-            if waits {
+            if is_waiting {
                 break at;
             }
         };
@@ -212,16 +218,16 @@ impl EarlyAck<'_> {
         Some(&self.out)
     }
 
-    /// Writes the ACK of all that was acknowledged early.
+    /// Writes an ACK of everything acknowledged early.
     fn write_ack(&mut self, at: usize) {
         let flow = &mut self.flows[at];
         let window = flow.window(flow.acked, flow.edge);
-        flow.told = flow.acked.plus(u32::from(window) << flow.scale);
+        flow.advertised = flow.acked.plus(u32::from(window) << flow.scale);
         flow.early_acks = flow.early_acks.wrapping_add(1);
         flow.flags.clear(Flags::ASKED);
         self.stats.early_acks += 1;
         let ack = Compose {
-            link: flow.from.bytes(),
+            link: flow.outbound_link.bytes(),
             source: flow.key.inside(),
             destination: flow.key.outside(),
             sequence: flow.guest_next.0,
@@ -234,7 +240,7 @@ impl EarlyAck<'_> {
     }
 }
 
-/// What about a segment for a guest leaves its flow to its ends.
+/// The reason why a segment to the guest makes its flow end-to-end, if any.
 pub(super) fn anomaly(segment: &Segment) -> Option<Fallback> {
     match segment.flags {
         flags if flags.contains(TcpFlags::RST) => Some(Fallback::Reset),
@@ -243,7 +249,7 @@ pub(super) fn anomaly(segment: &Segment) -> Option<Fallback> {
     }
 }
 
-/// Whether a segment is no old duplicate, by its timestamp (RFC 7323, 5.2).
+/// Whether a segment's timestamp shows that it is no old duplicate (RFC 7323, 5.2).
 fn is_current(flow: &super::Flow, segment: &Segment) -> bool {
     match segment.timestamps() {
         Some((value, _)) => !flow.stamps() || value.wrapping_sub(flow.sender_stamp) as i32 >= 0,

@@ -1,4 +1,4 @@
-//! What a guest sends: its ACKs let go of copies, and never go back behind what was said for it.
+//! Frames that the guest sends: its ACKs free copies, and never go back behind an early ACK.
 
 use super::flags::Flags;
 use super::segment::Segment;
@@ -8,41 +8,41 @@ use crate::packet::{Amend, Checksum, TcpFlags};
 use crate::time::Nanos;
 use std::ops::Range;
 
-/// Equal ACKs that mean that a segment is missing (RFC 5681, 3.2).
+/// Duplicate ACKs that indicate a missing segment (RFC 5681, 3.2).
 const DUPLICATES: u8 = 3;
 
 /// Bytes of a TCP header without options.
 const HEADER: usize = 20;
 
-/// The kind of the option with selective acknowledgments (RFC 2018, 3).
+/// The option kind of selective acknowledgments (RFC 2018, 3).
 const SACK_BLOCKS: u8 = 5;
 
-/// What a segment of the guest acknowledges.
-struct Said {
+/// The ACK in a guest's segment.
+struct GuestAck {
     ack: Seq,
     /// The right edge of its window.
     edge: Seq,
-    /// Whether it carries nothing but that.
+    /// Whether the segment has nothing else.
     pure: bool,
-    /// Whether the guest is further than it was.
-    moves: bool,
+    /// Whether it acknowledges new data.
+    advances: bool,
 }
 
 impl EarlyAck<'_> {
-    /// Judges a frame that the guest sends, as it was [looked at](EarlyAck::look). Its `head` is made fit to what was said for the
-    /// guest; `checksum` says whether the one in it is complete.
+    /// Judges a frame that the guest sends, with its [lookup](EarlyAck::look_up). The ACK in `head` is raised if it is
+    /// older than an early ACK; `checksum` tells whether the frame's checksum is complete.
     ///
-    /// Every frame of a burst in which something is to be noted is shown, once and in order, before it goes out.
+    /// If any frame of a burst has to be noted, every frame is judged, once and in order, before it is forwarded.
     #[inline]
-    pub fn from_guest(&mut self, sight: &LookupBatch, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
-        let Some((segment, at)) = self.recall(sight) else { return Verdict::Pass };
+    pub fn from_guest(&mut self, lookup: &LookupBatch, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
+        let Some((segment, at)) = self.recall(lookup) else { return Verdict::Pass };
         if segment.flags.contains(TcpFlags::SYN) {
-            self.syn_from(segment, head, now);
+            self.syn_outbound(segment, head, now);
             return Verdict::Pass;
         }
         let Some(at) = at else { return Verdict::Pass };
         if self.flows[at].state() == State::Opening {
-            self.opened_from(at, segment);
+            self.opened_outbound(at, segment);
         }
         if matches!(self.flows[at].state(), State::Free | State::Opening | State::EndToEnd) {
             return Verdict::Pass;
@@ -51,7 +51,7 @@ impl EarlyAck<'_> {
             return self.reset_guest_again(at, segment, now);
         }
         if self.learns(at) {
-            self.learn_from(at, segment);
+            self.learn_outbound(at, segment);
             return Verdict::Pass;
         }
         self.judge(at, segment, head, checksum, now)
@@ -59,7 +59,7 @@ impl EarlyAck<'_> {
 
     fn judge(&mut self, at: usize, segment: &Segment, head: &mut [u8], checksum: Checksum, now: Nanos) -> Verdict {
         let flow = &mut self.flows[at];
-        if goes_on(flow, segment) {
+        if note_expected(flow, segment) {
             return Verdict::Pass;
         }
         let is_next = segment.seq == flow.guest_next;
@@ -67,7 +67,7 @@ impl EarlyAck<'_> {
             flow.guest_next = flow.guest_next.latest(segment.end());
         }
         if segment.flags.contains(TcpFlags::RST) {
-            // The other end takes one with just this number (RFC 5961, 3.2), and any other perhaps not.
+            // The other end accepts a reset with this exact number (RFC 5961, 3.2), but perhaps no other.
             if is_next {
                 self.remove(at);
             } else {
@@ -81,9 +81,9 @@ impl EarlyAck<'_> {
         let is_beyond = segment.ack.after(flow.edge);
         if !segment.is_sound {
             self.fall_back(at, Fallback::Options);
-        } else if segment.ack.after(flow.seen) {
+        } else if segment.ack.after(flow.delivered) {
             self.fall_back(at, Fallback::AckedUnsent);
-            // It may have what went past us, but no more than it had room for.
+            // It may have data that passed unnoted, but no more than fits its window.
             if is_beyond {
                 return Verdict::Pass;
             }
@@ -98,22 +98,23 @@ impl EarlyAck<'_> {
             }
         }
         let plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
-        let said = Said {
+        let guest_ack = GuestAck {
             ack: segment.ack,
             edge: segment.ack.plus(u32::from(segment.window) << flow.scale),
             pure: segment.payload == 0 && is_next && plain,
-            moves: segment.ack.after(flow.guest_ack),
+            advances: segment.ack.after(flow.guest_ack),
         };
         if flow.state() != State::Idle {
-            segment.note_link(head, &mut flow.from);
+            segment.note_link(head, &mut flow.outbound_link);
         }
-        self.note_ack(at, &said, now);
-        let verdict = self.answer(at, segment, &said, head, checksum);
+        self.note_ack(at, &guest_ack, now);
+        let verdict = self.raise_or_drop(at, segment, &guest_ack, head, checksum);
         self.settle(at);
         verdict
     }
 
-    /// Notes a frame that the guest sends and that is no segment. A fragment's ACK cannot be raised, so its flow is left to its ends.
+    /// Notes a guest's frame that is not a whole segment. The ACK in a fragment cannot be raised, so its flow becomes
+    /// end-to-end.
     #[cold]
     pub(super) fn note_fragment(&mut self, head: &[u8]) {
         if let Some(key) = Segment::fragment(head)
@@ -123,14 +124,14 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Notes how far the guest is, and what it takes.
-    fn note_ack(&mut self, at: usize, said: &Said, now: Nanos) {
-        let &Said { ack, edge, pure, moves } = said;
+    /// Notes the guest's ACK and window, and starts a retransmission if they call for one.
+    fn note_ack(&mut self, at: usize, guest_ack: &GuestAck, now: Nanos) {
+        let &GuestAck { ack, edge, pure, advances } = guest_ack;
         let flow = &mut self.flows[at];
         if ack.before(flow.guest_ack) {
             return;
         }
-        if moves {
+        if advances {
             (flow.tries, flow.duplicates) = (0, 0);
             self.release(at, ack);
             let flow = &mut self.flows[at];
@@ -154,21 +155,28 @@ impl EarlyAck<'_> {
         }
     }
 
-    /// Raises the ACK of a segment to what was said for the guest, or finds that it says nothing new.
-    fn answer(&mut self, at: usize, segment: &Segment, said: &Said, head: &mut [u8], checksum: Checksum) -> Verdict {
+    /// Raises the ACK of a segment to the last early ACK, or drops the segment if it has no news.
+    fn raise_or_drop(
+        &mut self,
+        at: usize,
+        segment: &Segment,
+        guest_ack: &GuestAck,
+        head: &mut [u8],
+        checksum: Checksum,
+    ) -> Verdict {
         let flow = &mut self.flows[at];
-        let &Said { ack, edge, pure, moves } = said;
+        let &GuestAck { ack, edge, pure, advances } = guest_ack;
         let window = flow.window(flow.acked, edge);
-        let told = flow.acked.plus(u32::from(window) << flow.scale);
+        let advertised = flow.acked.plus(u32::from(window) << flow.scale);
         let blocks = if flow.sacks() { selective(&head[segment.header()]) } else { None };
         let stale = blocks.clone().is_some_and(|blocks| {
             head[segment.header()][blocks].as_chunks::<8>().0.iter().any(|block| left_edge(block).before(flow.acked))
         });
         let is_old = ack.before(flow.acked);
-        let repeats = is_old || (ack == flow.acked && moves);
-        let says_blocks = blocks.is_some() && !stale;
-        let says_nothing = pure && repeats && !says_blocks && !is_news(flow, told);
-        if says_nothing && !flow.has(Flags::ASKED) {
+        let repeats = is_old || (ack == flow.acked && advances);
+        let has_sack = blocks.is_some() && !stale;
+        let has_no_news = pure && repeats && !has_sack && !is_news(flow, advertised);
+        if has_no_news && !flow.has(Flags::ASKED) {
             flow.suppressed = flow.suppressed.wrapping_add(1);
             self.stats.suppressed += 1;
             return Verdict::Drop;
@@ -176,45 +184,45 @@ impl EarlyAck<'_> {
         flow.flags.clear(Flags::ASKED);
         if !is_old {
             flow.acked = ack;
-            flow.told = edge;
+            flow.advertised = edge;
             return Verdict::Pass;
         }
         let mut header = Amend::new(head, segment.header().start, checksum);
         header.acknowledgment(flow.acked.0);
         header.window(window);
         if let Some(blocks) = blocks.filter(|_| stale) {
-            // Below the ACK they would say that data came twice (RFC 2883, 4).
+            // Blocks below the ACK would report duplicate data (RFC 2883, 4).
             header.blank(blocks.start - 2, blocks.len() + 2);
         }
-        flow.told = told;
+        flow.advertised = advertised;
         self.stats.raised += 1;
         Verdict::Pass
     }
 }
 
-/// Notes a segment of a guest for which nothing is retained, and that goes on in order, as nearly all do (a prediction as Van
-/// Jacobson's in RFC 1144, appendix A, of what the rest of [`EarlyAck::judge`] would make of it). False if it is none, and is to be judged.
-fn goes_on(flow: &mut Flow, segment: &Segment) -> bool {
+/// The fast path of [`EarlyAck::judge`]: notes a plain segment in order, with nothing retained, as nearly all are (a
+/// prediction like Van Jacobson's in RFC 1144, appendix A). Returns false for any other segment.
+fn note_expected(flow: &mut Flow, segment: &Segment) -> bool {
     let Some((value, _)) = segment.timestamps() else { return false };
     let ack = segment.ack;
     let is_plain = segment.flags.without(TcpFlags::PSH) == TcpFlags::ACK && segment.is_sound && segment.window > 0;
     let is_watched =
         flow.state() == State::Idle && flow.retained() == 0 && flow.acked == flow.guest_ack && !flow.has(Flags::FIN);
     let moves_on =
-        !ack.before(flow.guest_ack) && !ack.after(flow.seen) && value.wrapping_sub(flow.guest_stamp) as i32 >= 0;
+        !ack.before(flow.guest_ack) && !ack.after(flow.delivered) && value.wrapping_sub(flow.guest_stamp) as i32 >= 0;
     if !(is_plain && is_watched && moves_on && segment.seq == flow.guest_next) {
         return false;
     }
-    flow.stand(segment);
+    flow.adopt(segment);
     true
 }
 
-/// Whether a right edge tells the sender something: it may send more, or a good deal less than it was told.
-fn is_news(flow: &Flow, told: Seq) -> bool {
-    told.after(flow.told) || flow.told.since(told) >= u32::from(flow.mss).max(1 << flow.scale)
+/// Whether a right edge is news for the sender: it may send more than was advertised, or much less.
+fn is_news(flow: &Flow, advertised: Seq) -> bool {
+    advertised.after(flow.advertised) || flow.advertised.since(advertised) >= u32::from(flow.mss).max(1 << flow.scale)
 }
 
-/// Where the blocks of a selective acknowledgment are in a TCP header whose options are sound.
+/// The position of the SACK blocks in a TCP header with well-formed options.
 fn selective(header: &[u8]) -> Option<Range<usize>> {
     let mut at = HEADER;
     loop {
