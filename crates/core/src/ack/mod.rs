@@ -39,7 +39,6 @@
 mod extent;
 mod flags;
 mod flow;
-
 mod guest;
 mod handshake;
 mod inbound;
