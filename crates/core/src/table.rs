@@ -1,10 +1,10 @@
-//! A table by numbers of 64 bits: open addressing, linear probing, at most half full.
+//! A hash table with 64-bit keys: open addressing, linear probing, at most half full.
 //!
-//! Guests choose the keys, through their addresses, so the hash is keyed by a secret seed. Half full, a lookup then takes 2.5 probes at the
-//! most on average (Knuth, The Art of Computer Programming, 6.4). Removal moves later entries back, so nothing is left
-//! behind that would lengthen probes.
+//! Guests choose the keys, through their addresses, so the hash is keyed by a secret seed. At most half full, a lookup
+//! takes at most 2.5 probes on average (Knuth, The Art of Computer Programming, 6.4). Removal moves later entries back,
+//! so no tombstone lengthens a search.
 
-/// Stands for "no key".
+/// No key.
 const NONE: u64 = 0;
 
 #[derive(Clone, Copy, Default)]
@@ -13,21 +13,21 @@ struct Slot<V> {
     value: V,
 }
 
-/// Values by their keys, which are never 0.
+/// Values by key; a key is never 0.
 pub struct Table<V> {
-    /// A power of two, twice the entries or more.
+    /// A power of two, at least twice the number of entries.
     slots: Box<[Slot<V>]>,
     used: usize,
     secrets: Secrets<4>,
 }
 
 impl<V: Copy + Default> Table<V> {
-    /// An empty table. Whoever knows the seed can make it slow.
+    /// An empty table. Someone who knows the seed can make it slow.
     pub fn new(seed: u64) -> Table<V> {
         Table { slots: vec![Slot::default(); 16].into(), used: 0, secrets: Secrets::new(seed) }
     }
 
-    /// Makes room for `entries` in all.
+    /// Makes room for `entries` in total.
     pub fn reserve(&mut self, entries: usize) {
         let size = (2 * entries).next_power_of_two();
         if size > self.slots.len() {
@@ -39,14 +39,14 @@ impl<V: Copy + Default> Table<V> {
         }
     }
 
-    /// What a key has.
+    /// The value of a key.
     #[inline]
     pub fn get(&self, key: u64) -> Option<V> {
         let slot = &self.slots[self.probe(key)];
         (slot.key == key).then_some(slot.value)
     }
 
-    /// What a key has, to be changed.
+    /// The value of a key, mutable.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
         let at = self.probe(key);
@@ -54,20 +54,20 @@ impl<V: Copy + Default> Table<V> {
         (slot.key == key).then_some(&mut slot.value)
     }
 
-    /// Puts a key, new or known.
+    /// Sets the value of a key.
     ///
     /// # Panics
-    /// If no room was reserved for it.
+    /// If the key is new and no room was reserved for it.
     pub fn insert(&mut self, key: u64, value: V) {
         let at = self.probe(key);
         if self.slots[at].key == NONE {
-            assert!(2 * (self.used + 1) <= self.slots.len(), "room is reserved before entries are put");
+            assert!(2 * (self.used + 1) <= self.slots.len(), "room must be reserved before an insertion");
             self.used += 1;
         }
         self.slots[at] = Slot { key, value };
     }
 
-    /// Forgets a key.
+    /// Removes a key.
     pub fn remove(&mut self, key: u64) {
         let mut hole = self.probe(key);
         if self.slots[hole].key != key {
@@ -82,7 +82,7 @@ impl<V: Copy + Default> Table<V> {
             if slot.key == NONE {
                 break;
             }
-            // It may move back to the hole if its home is not behind the hole, counted from where it is.
+            // It may move back into the hole unless its home lies after the hole.
             if at.wrapping_sub(self.home(slot.key)) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = slot;
                 hole = at;
@@ -91,19 +91,19 @@ impl<V: Copy + Default> Table<V> {
         self.slots[hole] = Slot::default();
     }
 
-    /// Forgets every key of which `which` is true.
+    /// Removes every key for which `which` returns true.
     pub fn remove_where(&mut self, which: impl Fn(u64) -> bool) {
         let keys: Vec<u64> = self.slots.iter().map(|slot| slot.key).filter(|key| *key != NONE && which(*key)).collect();
         keys.into_iter().for_each(|key| self.remove(key));
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// The slot of a key, or the empty one where it would be.
+    /// The slot of a key, or the empty slot for it.
     #[inline]
     fn probe(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -114,7 +114,7 @@ impl<V: Copy + Default> Table<V> {
         at
     }
 
-    /// Where a key would best be.
+    /// The first slot to probe for a key.
     #[inline]
     fn home(&self, key: u64) -> usize {
         let [a, b, c, d] = self.secrets.0;
@@ -122,12 +122,12 @@ impl<V: Copy + Default> Table<V> {
     }
 }
 
-/// Numbers that nobody outside knows: what goes into each factor of a keyed hash.
+/// The secrets of a keyed hash: one for each factor.
 #[derive(Clone, Copy)]
 pub struct Secrets<const COUNT: usize>(pub [u64; COUNT]);
 
 impl<const COUNT: usize> Secrets<COUNT> {
-    /// All of one seed, by SplitMix64 (Steele, Lea, Flood, OOPSLA'14). They are odd, so none is zero.
+    /// Derives all from one seed by SplitMix64 (Steele, Lea, Flood, OOPSLA'14). They are odd, so none is zero.
     pub fn new(seed: u64) -> Secrets<COUNT> {
         let mut state = seed;
         Secrets(std::array::from_fn(|_| {
@@ -139,7 +139,8 @@ impl<const COUNT: usize> Secrets<COUNT> {
     }
 }
 
-/// Both halves of a 128-bit product in one, as wyhash mixes. One round alone leaves regular keys in regular places.
+/// The exclusive or of both halves of a 128-bit product, as in wyhash. With a single round, regular keys get regular
+/// slots.
 #[inline]
 pub fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -154,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_map(seed: u64, steps in proptest::collection::vec((0u8..4, 1u64..100, 0u32..9), 0..400)) {
+        fn behaves_like_a_map(seed: u64, steps in proptest::collection::vec((0u8..4, 1u64..100, 0u32..9), 0..400)) {
             let mut table = Table::new(seed);
             let mut model: HashMap<u64, u32> = HashMap::new();
             for (step, key, value) in steps {

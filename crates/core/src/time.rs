@@ -1,16 +1,16 @@
-//! Time as an argument: nanoseconds on a clock that never goes back.
+//! Time as an argument: nanoseconds on a monotonic clock.
 
 use std::ops::{Add, AddAssign, Sub};
 
 /// One second in nanoseconds.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// A moment, in nanoseconds since some fixed start; also a duration where the name says so.
+/// A time in nanoseconds since a fixed start, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The moment no clock reaches.
+    /// A time that is never reached.
     pub const NEVER: Nanos = Nanos(u64::MAX);
 
     /// A duration of whole milliseconds.
@@ -23,12 +23,12 @@ impl Nanos {
         Nanos(micros * 1_000)
     }
 
-    /// Seconds, as a fraction.
+    /// Seconds with a fraction.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / SECOND as f64
     }
 
-    /// The time from `earlier` to `self`; zero where `earlier` is later.
+    /// The duration from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

@@ -204,7 +204,7 @@ mod tests {
         assert!(spoilt(7, 0xff).contains("csum_start"));
         assert!(spoilt(1, 3).contains("gso_type is 3"), "UDP fragmentation was not offered");
         assert!(spoilt(1, 5).contains("gso_type is 5"), "UDP segmentation was not offered");
-        assert!(spoilt(1, 4).contains("what gso_type says"), "the frame is IPv4");
+        assert!(spoilt(1, 4).contains("what gso_type requires"), "the frame is IPv4");
         assert!(spoilt(4, 0).contains("gso_size"));
         assert!(spoilt(0, 0).contains("NEEDS_CSUM"));
         assert!(spoilt(8, 6).contains("csum_offset"));

@@ -179,14 +179,14 @@ fn invalid_packet_headers() {
         header
     };
     for (wrong, reason) in [
-        (header(1, 0, 0, 153, 0), "right is a place in the frame"),
+        (header(1, 0, 0, 153, 0), "it must be within the frame"),
         (header(1, 0, 0, 53, 0), "the protocol's checksum field"),
-        (header(1, 0, 0, u16::MAX, u16::MAX), "right is a place in the frame"),
+        (header(1, 0, 0, u16::MAX, u16::MAX), "it must be within the frame"),
         (header(1, 1, 0, 34, 16), "gso_size is 0"),
         (header(0, 1, 1448, 34, 16), "NEEDS_CSUM"),
         (header(1, 3, 1448, 34, 16), "gso_type is 3"),
         (header(1, 5, 1448, 34, 16), "gso_type is 5"),
-        (header(1, 4, 1448, 34, 16), "right is what gso_type says"),
+        (header(1, 4, 1448, 34, 16), "it must be what gso_type requires"),
     ] {
         disabled_by(RICH, reason, |frontend| frontend.transmit(0, wrong, &tcp));
     }

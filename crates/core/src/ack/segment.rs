@@ -331,7 +331,7 @@ impl Segment {
     /// 3.1).
     pub fn needs_end_to_end(&self, head: &[u8]) -> bool {
         let accurate = head[usize::from(self.transport) + 12] & 1 != 0;
-        accurate || self.options(head).is_some_and(|options| options.needs_ends)
+        accurate || self.options(head).is_some_and(|options| options.needs_end_to_end)
     }
 
     /// Whether it has only data and an ACK. Anything else is rare, and trusted only if verified.
@@ -398,7 +398,7 @@ fn unusual(tcp: &Tcp<'_>) -> (u32, u32, bool, bool) {
     let options = tcp.options();
     let stamps = options.ok().and_then(|options| options.timestamps);
     let (value, echo) = stamps.unwrap_or_default();
-    (value, echo, stamps.is_some(), options.is_ok_and(|options| !options.needs_ends))
+    (value, echo, stamps.is_some(), options.is_ok_and(|options| !options.needs_end_to_end))
 }
 
 /// Source and destination addresses in the form of [`Key`], as little-endian numbers.

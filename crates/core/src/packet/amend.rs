@@ -4,14 +4,14 @@ use super::{Checksum, checksum, get16, put16, tcp};
 
 /// A TCP header that is changed in place.
 ///
-/// A complete checksum is kept right step by step (RFC 1624); a partial one does not cover the header yet.
+/// A complete checksum is updated with each change (RFC 1624); a partial one does not cover the header yet.
 pub struct Amend<'a> {
     segment: &'a mut [u8],
     covered: bool,
 }
 
 impl<'a> Amend<'a> {
-    /// The header at `transport` in a frame's head. It was read there through [`super::Tcp`] before, so it is all there.
+    /// The header at `transport` in a frame's head, which the caller has checked with [`super::Tcp`].
     pub fn new(head: &'a mut [u8], transport: usize, checksum: Checksum) -> Amend<'a> {
         let covered = !matches!(checksum, Checksum::Partial { .. });
         Amend { segment: &mut head[transport..], covered }
@@ -28,7 +28,7 @@ impl<'a> Amend<'a> {
         self.put(tcp::WINDOW, window);
     }
 
-    /// Makes the option at `at` and of `len` bytes, from the TCP header's start, into no-operations.
+    /// Overwrites the option of `len` bytes at `at`, from the start of the TCP header, with no-operations.
     pub fn blank(&mut self, at: usize, len: usize) {
         for byte in at..at + len {
             let word = byte & !1;

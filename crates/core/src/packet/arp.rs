@@ -18,7 +18,7 @@ pub struct Arp<'a>(&'a [u8]);
 
 impl<'a> Arp<'a> {
     /// # Errors
-    /// Short of 28 bytes, or for another hardware or protocol than Ethernet and IPv4.
+    /// Fewer than 28 bytes, or not for Ethernet and IPv4.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Arp<'a>, Error> {
         need("ARP packet", bytes, LEN)?;
         let kind = (get16(bytes, HARDWARE), get16(bytes, PROTOCOL), get16(bytes, LENGTHS));
@@ -34,17 +34,17 @@ impl<'a> Arp<'a> {
         get16(self.0, OPERATION)
     }
 
-    /// The MAC address the sender claims.
+    /// The sender's MAC address.
     pub fn sender_mac(&self) -> Mac {
         Mac(array(self.0, SENDER_MAC))
     }
 
-    /// The IP address the sender claims; unspecified in a probe (RFC 5227, 1.1).
+    /// The sender's IP address; unspecified in a probe (RFC 5227, 1.1).
     pub fn sender(&self) -> Ipv4Addr {
         array(self.0, SENDER).into()
     }
 
-    /// The IP address asked for.
+    /// The target IP address.
     pub fn target(&self) -> Ipv4Addr {
         array(self.0, TARGET).into()
     }

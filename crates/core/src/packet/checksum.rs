@@ -1,15 +1,15 @@
-//! The Internet checksum (RFC 1071): summed, completed, updated, verified.
+//! The Internet checksum (RFC 1071): compute, complete, update, verify.
 
 use super::{Error, Ethernet, Ip, get16, icmp, need, protocol, put16, tcp, udp};
 
-/// A ones' complement sum in the making, of up to 4 GiB.
+/// A running ones' complement sum of up to 4 GiB.
 ///
-/// It adds 32 bits at a time in the machine's own byte order, which RFC 1071, section 2 (B) and (C) allow.
+/// It adds 32 bits at a time in native byte order, which RFC 1071, section 2 (B) and (C) allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes. Their number is even, except in the last call.
+    /// Adds bytes. Their number must be even, except in the last call.
     #[inline]
     pub fn with(self, bytes: &[u8]) -> Sum {
         let (words, tail) = bytes.as_chunks::<4>();
@@ -19,7 +19,7 @@ impl Sum {
         Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
-    /// The sum in 16 bits, as a partial checksum's field holds it.
+    /// The sum folded to 16 bits, as in the field of a partial checksum.
     #[inline]
     pub fn folded(self) -> u16 {
         let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
@@ -36,21 +36,22 @@ impl Sum {
     }
 }
 
-/// The pseudo-header's sum: addresses, protocol, and `len` bytes of it with its header (RFC 9293, 3.1; RFC 8200, 8.1).
+/// The pseudo-header's sum: addresses, protocol, and the length of its header and payload (RFC 9293, 3.1; RFC 8200,
+/// 8.1).
 pub(super) fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
     Sum::default().with(addresses).with(&(len as u32).to_be_bytes()).with(&[0, protocol])
 }
 
-/// The checksum after 16 bits under it changed (RFC 1624, equation 3).
+/// The checksum after a 16-bit word that it covers has changed (RFC 1624, equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     let sum = (sum >> 16) + (sum & 0xffff);
     !(((sum >> 16) + sum) as u16)
 }
 
-/// Completes a partial checksum: sums from `start` to the end, stores at `start + offset`.
+/// Completes a partial checksum: sums from `start` to the end and stores the checksum at `start + offset`.
 ///
-/// A checksum of 0 is stored as 0xffff, its equal: in UDP 0 means that there is none (RFC 768).
+/// A checksum of 0 is stored as the equivalent 0xffff, as 0 means "no checksum" in UDP (RFC 768).
 ///
 /// # Errors
 /// The field is not within the frame.
@@ -62,10 +63,10 @@ pub fn complete(frame: &mut [u8], start: u16, offset: u16) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether the checksums in a whole frame are right: IPv4's header, TCP, UDP, ICMP. What has none is right.
+/// Verifies the checksums in a whole frame: IPv4 header, TCP, UDP, ICMP. True if there is none.
 ///
 /// # Errors
-/// A header is cut short or impossible, or the IP packet is longer than the frame.
+/// A header is truncated or invalid, or the IP packet is longer than the frame.
 pub fn verify(frame: &[u8]) -> Result<bool, Error> {
     let frame = Ethernet::new_checked(frame)?;
     let Some(ip) = Ip::of(&frame)? else { return Ok(true) };
@@ -90,7 +91,7 @@ pub fn verify(frame: &[u8]) -> Result<bool, Error> {
     };
     need("transport header", segment, field + 2)?;
     if upper.protocol == protocol::UDP && get16(segment, field) == 0 {
-        return Ok(is_v4); // RFC 8200, 8.1: over IPv6 there must be one.
+        return Ok(is_v4); // Over IPv6 the checksum is mandatory (RFC 8200, 8.1).
     }
     Ok(pseudo.with(segment).checksum() == 0)
 }
@@ -102,8 +103,8 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// RFC 1071, section 4.1, as it stands there.
-    fn plain(bytes: &[u8]) -> u16 {
+    /// The algorithm of RFC 1071, section 4.1.
+    fn reference(bytes: &[u8]) -> u16 {
         let mut sum: u32 = 0;
         for pair in bytes.chunks(2) {
             sum += u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low));
@@ -114,15 +115,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_the_rfc(bytes: Vec<u8>, cut: proptest::sample::Index) {
-            prop_assert_eq!(Sum::default().with(&bytes).checksum(), plain(&bytes));
+        fn sums_match_the_reference(bytes: Vec<u8>, cut: proptest::sample::Index) {
+            prop_assert_eq!(Sum::default().with(&bytes).checksum(), reference(&bytes));
             let (a, b) = bytes.split_at(cut.index(bytes.len() / 2 + 1) * 2);
-            prop_assert_eq!(Sum::default().with(a).with(b).checksum(), plain(&bytes));
+            prop_assert_eq!(Sum::default().with(a).with(b).checksum(), reference(&bytes));
         }
 
         #[test]
-        fn updated_as_summed(mut bytes in proptest::collection::vec(any::<u8>(), 4..64), at: proptest::sample::Index, new: u16) {
-            bytes.push(1); // RFC 1624 holds for headers that are not all zero.
+        fn an_update_matches_a_new_sum(mut bytes in proptest::collection::vec(any::<u8>(), 4..64), at: proptest::sample::Index, new: u16) {
+            bytes.push(1); // RFC 1624 requires that not all bytes are zero.
             let at = at.index((bytes.len() - 1) / 2) * 2;
             let before = Sum::default().with(&bytes).checksum();
             let old = get16(&bytes, at);
@@ -149,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_answered(mut bytes: Vec<u8>, start: u16, offset: u16, kind in 0..3) {
+        fn no_bytes_panic(mut bytes: Vec<u8>, start: u16, offset: u16, kind in 0..3) {
             if bytes.len() > 14 {
                 let ethertype = [ethertype::IPV4, ethertype::IPV6, ethertype::VLAN][kind as usize];
                 put16(&mut bytes, 12, ethertype);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_without_a_checksum_is_right_over_ipv4_alone() {
+    fn udp_without_a_checksum_is_valid_only_over_ipv4() {
         let datagram = testing::udp(1, 2, b"x");
         let ip = testing::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, protocol::UDP, &datagram);
         assert_eq!(verify(&testing::ethernet(Mac::BROADCAST, Mac::default(), &[], ethertype::IPV4, &ip)), Ok(true));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_stored_as_its_equal() {
+    fn zero_is_stored_as_0xffff() {
         let mut frame = [0xff, 0xff, 0, 0];
         complete(&mut frame, 0, 2).unwrap();
         assert_eq!(frame, [0xff; 4]);

@@ -1,35 +1,36 @@
-//! Writes TCP frames of our own: headers from their fields, all checksums complete.
+//! Writes TCP frames from their header fields, with complete checksums.
 
 use super::checksum::{self, Sum};
 use super::{TcpFlags, ethertype, ipv4, ipv6, protocol, put16, tcp};
 use std::net::IpAddr;
 
-/// The hops that a frame of ours may travel (RFC 1700; what most systems send).
+/// Time to live, or hop limit (RFC 1700; the default of most systems).
 const HOPS: u8 = 64;
 
-/// A TCP segment to be written.
+/// A TCP segment to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Compose<'a> {
-    /// Ethernet addresses and VLAN tags, without the ethertype behind them.
+    /// Ethernet addresses and VLAN tags, without the ethertype that follows.
     pub link: &'a [u8],
-    /// Address and port of its sender.
+    /// Source address and port.
     pub source: (IpAddr, u16),
-    /// Address and port of whom it is for; the address is of the source's family.
+    /// Destination address and port; the address has the source's family.
     pub destination: (IpAddr, u16),
-    /// The first payload byte's number.
+    /// The sequence number.
     pub sequence: u32,
-    /// The next byte the sender expects.
+    /// The acknowledgment number.
     pub acknowledgment: u32,
     /// The control bits.
     pub flags: TcpFlags,
     /// The window, unscaled.
     pub window: u16,
-    /// Timestamp value and echo reply, where the connection has timestamps.
+    /// Timestamp value and echo reply, if the connection has timestamps.
     pub timestamps: Option<(u32, u32)>,
 }
 
 impl Compose<'_> {
-    /// Replaces what is in `out` by the frame. `payload` appends its payload, of less than 64 KiB with the headers.
+    /// Replaces the contents of `out` by the frame. `payload` appends the payload; with headers it must be below 64
+    /// KiB.
     pub fn write(&self, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
         out.clear();
         out.extend_from_slice(self.link);
@@ -37,7 +38,7 @@ impl Compose<'_> {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 out.extend_from_slice(&ethertype::IPV4.to_be_bytes());
                 let network = out.len();
-                // Not to be fragmented, so its identification means nothing (RFC 6864, 4.1).
+                // DF is set, so the identification is meaningless (RFC 6864, 4.1).
                 out.extend_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, HOPS, protocol::TCP, 0, 0]);
                 out.extend_from_slice(&source.octets());
                 out.extend_from_slice(&destination.octets());
@@ -70,7 +71,7 @@ impl Compose<'_> {
         put16(segment, tcp::CHECKSUM, sum);
     }
 
-    /// The TCP header, its checksum 0.
+    /// Appends the TCP header with a checksum of 0.
     fn header(&self, out: &mut Vec<u8>) {
         let words: u8 = if self.timestamps.is_some() { 8 } else { 5 };
         out.extend_from_slice(&self.source.1.to_be_bytes());
@@ -81,7 +82,7 @@ impl Compose<'_> {
         out.extend_from_slice(&self.window.to_be_bytes());
         out.extend_from_slice(&[0; 4]);
         if let Some((value, echo)) = self.timestamps {
-            // Two no-operations before it, as RFC 7323, appendix A advises.
+            // Two no-operations first, as RFC 7323, appendix A advises.
             out.extend_from_slice(&[1, 1, 8, 10]);
             out.extend_from_slice(&value.to_be_bytes());
             out.extend_from_slice(&echo.to_be_bytes());
@@ -89,7 +90,7 @@ impl Compose<'_> {
     }
 }
 
-/// An address in 16 bytes, IPv4's as RFC 4291, 2.5.5.2 maps it.
+/// An address in 16 bytes; an IPv4 address is mapped as in RFC 4291, 2.5.5.2.
 fn wide(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -103,7 +104,7 @@ mod tests {
     use crate::packet::{Ethernet, Ip, Tcp};
 
     #[test]
-    fn what_is_written_reads_the_same_and_verifies() {
+    fn a_written_frame_parses_and_verifies() {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             for timestamps in [None, Some((7, 8))] {
                 let segment = Compose {

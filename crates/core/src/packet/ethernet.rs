@@ -2,7 +2,7 @@
 
 use super::{Error, Mac, array, get16, need};
 
-/// Ethertypes that decisions rest on.
+/// Ethertypes that decisions use.
 pub mod ethertype {
     /// IPv4.
     pub const IPV4: u16 = 0x0800;
@@ -33,10 +33,10 @@ pub struct Ethernet<'a> {
 }
 
 impl<'a> Ethernet<'a> {
-    /// Reads addresses and tags in one pass.
+    /// Parses addresses and tags.
     ///
     /// # Errors
-    /// The header or a tag is cut short, or there are more than two tags.
+    /// The header or a tag is truncated, or there are more than two tags.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Ethernet<'a>, Error> {
         need("Ethernet header", bytes, HEADER)?;
@@ -48,7 +48,7 @@ impl<'a> Ethernet<'a> {
         }
     }
 
-    /// The rest of [`Ethernet::new_checked`] for the rarer frames.
+    /// The rare case of [`Ethernet::new_checked`]: a tagged frame.
     fn tagged(bytes: &'a [u8]) -> Result<Ethernet<'a>, Error> {
         let mut header = HEADER;
         let mut ethertype = get16(bytes, TYPE);
@@ -57,7 +57,7 @@ impl<'a> Ethernet<'a> {
                 return Err(Error::Value {
                     field: "ethertype",
                     value: ethertype.into(),
-                    right: "at most two VLAN tags",
+                    right: "no VLAN tag after two tags",
                 });
             }
             header += TAG;
@@ -67,25 +67,25 @@ impl<'a> Ethernet<'a> {
         Ok(Ethernet { bytes, header, vlan: get16(bytes, HEADER) & 0xfff, ethertype })
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     pub fn destination(&self) -> Mac {
         Mac(array(self.bytes, DESTINATION))
     }
 
-    /// From whom.
+    /// The source address.
     #[inline]
     pub fn source(&self) -> Mac {
         Mac(array(self.bytes, SOURCE))
     }
 
-    /// The outermost tag's VLAN; 0 if there is no tag, or it carries a priority alone (802.1Q, 9.6).
+    /// The outermost tag's VLAN; 0 if there is no tag or only a priority tag (802.1Q, 9.6).
     #[inline]
     pub fn vlan(&self) -> u16 {
         self.vlan
     }
 
-    /// What the payload is, behind all tags. Below 1536 it is a length (IEEE 802.3).
+    /// The ethertype after all tags. Below 1536 it is a length (IEEE 802.3).
     #[inline]
     pub fn ethertype(&self) -> u16 {
         self.ethertype
@@ -97,7 +97,7 @@ impl<'a> Ethernet<'a> {
         self.header
     }
 
-    /// The bytes at hand behind the header, padding included.
+    /// The available bytes after the header, padding included.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header..]

@@ -9,7 +9,7 @@ pub(super) const CHECKSUM: usize = 2;
 const HEADER: usize = 8;
 const TARGET: usize = 8;
 
-/// The ICMPv6 type by which a station says which address is its own (RFC 4861, 4.4).
+/// The ICMPv6 type with which a station announces its own address (RFC 4861, 4.4).
 pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// An ICMP header.
@@ -18,7 +18,7 @@ pub struct Icmp<'a>(&'a [u8]);
 
 impl<'a> Icmp<'a> {
     /// # Errors
-    /// Short of 8 bytes.
+    /// Fewer than 8 bytes.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Icmp<'a>, Error> {
         need("ICMP header", bytes, HEADER)?;
         Ok(Icmp(bytes))
@@ -39,10 +39,10 @@ impl<'a> Icmp<'a> {
         get16(self.0, CHECKSUM)
     }
 
-    /// The address a neighbour solicitation or advertisement is about (RFC 4861, 4.3 and 4.4).
+    /// The target address of a neighbour solicitation or advertisement (RFC 4861, 4.3 and 4.4).
     ///
     /// # Errors
-    /// The message is too short to hold one.
+    /// The message is too short.
     pub fn neighbour_target(&self) -> Result<Ipv6Addr, Error> {
         need("neighbour discovery message", self.0, TARGET + 16)?;
         Ok(array::<16>(self.0, TARGET).into())

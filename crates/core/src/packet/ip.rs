@@ -1,4 +1,4 @@
-//! IPv4 or IPv6: what those above need not tell apart.
+//! An IP header of either version, for code that treats both alike.
 
 use super::checksum::{self, Sum};
 use super::{Error, Ethernet, Ipv4, Ipv6, Upper, ethertype};
@@ -27,7 +27,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// From whom.
+    /// The source address.
     #[inline]
     pub fn source(&self) -> IpAddr {
         match self {
@@ -36,7 +36,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     pub fn destination(&self) -> IpAddr {
         match self {
@@ -45,7 +45,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Bytes of header and payload, by the length field.
     #[inline]
     pub fn total_len(&self) -> usize {
         match self {
@@ -54,7 +54,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// What it carries.
+    /// The upper-layer protocol and payload.
     ///
     /// # Errors
     /// As of [`Ipv6::upper`].
@@ -69,7 +69,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// The pseudo-header's sum for `len` bytes of a protocol, its header included.
+    /// The pseudo-header's sum for `len` bytes of an upper-layer packet, header included.
     pub fn pseudo_header(&self, protocol: u8, len: usize) -> Sum {
         let addresses = match self {
             Ip::V4(ip) => ip.addresses(),

@@ -19,20 +19,20 @@ const HEADER: usize = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     bytes: &'a [u8],
-    /// The part that every header has.
+    /// The part without options.
     fixed: &'a [u8; HEADER],
     header: usize,
 }
 
 impl<'a> Ipv4<'a> {
     /// # Errors
-    /// Not version 4, the header with its options is not all there, or the total length is shorter than it.
+    /// Not version 4, a truncated header, or a total length below the header's length.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Ipv4<'a>, Error> {
         let fixed = fixed("IPv4 header", bytes)?;
         let (version, header) = (fixed[0] >> 4, usize::from(fixed[0] & 0xf) * 4);
         if version != 4 {
-            return Err(Error::Value { field: "IP version", value: version.into(), right: "4, as the ethertype says" });
+            return Err(Error::Value { field: "IP version", value: version.into(), right: "4, by the ethertype" });
         }
         if header < HEADER {
             return Err(Error::Value { field: "IPv4 header length", value: header as u32, right: "20 bytes or more" });
@@ -43,7 +43,7 @@ impl<'a> Ipv4<'a> {
             return Err(Error::Value {
                 field: "IPv4 total length",
                 value: total.into(),
-                right: "the header's or more",
+                right: "the header's length or more",
             });
         }
         Ok(Ipv4 { bytes, fixed, header })
@@ -55,7 +55,7 @@ impl<'a> Ipv4<'a> {
         self.header
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Bytes of header and payload, by the length field.
     #[inline]
     pub fn total_len(&self) -> usize {
         get16(self.fixed, TOTAL_LEN).into()
@@ -66,31 +66,31 @@ impl<'a> Ipv4<'a> {
         get16(self.fixed, ID)
     }
 
-    /// Whether it is a piece of a packet: not the first, or more follow.
+    /// Whether it is a fragment: its offset is not 0, or more fragments follow.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         get16(self.fixed, FRAGMENT) & 0x3fff != 0
     }
 
-    /// What the payload is.
+    /// The protocol of the payload.
     #[inline]
     pub fn protocol(&self) -> u8 {
         self.fixed[PROTOCOL]
     }
 
-    /// From whom.
+    /// The source address.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         array(self.fixed, SOURCE).into()
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         array(self.fixed, DESTINATION).into()
     }
 
-    /// Source and destination as they stand in the header.
+    /// Source and destination, as in the header.
     #[inline]
     pub(crate) fn addresses(&self) -> &'a [u8] {
         &self.fixed[ADDRESSES]
@@ -101,7 +101,7 @@ impl<'a> Ipv4<'a> {
         &self.bytes[..self.header]
     }
 
-    /// The bytes at hand of the payload, without Ethernet's padding.
+    /// The available bytes of the payload, without Ethernet padding.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header..self.total_len().min(self.bytes.len())]
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_payload_is_no_error() {
+    fn a_truncated_payload_is_no_error() {
         let bytes = testing::ipv4(A, B, protocol::UDP, &[7; 900]);
         assert_eq!(Ipv4::new_checked(&bytes[..100]).unwrap().payload(), &[7; 80]);
     }
 
     #[test]
-    fn impossible_headers_are_refused() {
+    fn invalid_headers_are_refused() {
         let good = testing::ipv4(A, B, protocol::UDP, &[]);
         let with = |at: usize, value: u8| {
             let mut bytes = good.clone();

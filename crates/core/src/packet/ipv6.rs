@@ -13,7 +13,7 @@ const DESTINATION: usize = 24;
 pub(super) const ADDRESSES: Range<usize> = SOURCE..SOURCE + 32;
 /// Bytes of the fixed header.
 pub(super) const HEADER: usize = 40;
-/// Extension headers that are walked: RFC 8200, 4.1 names seven at most.
+/// The most extension headers that are parsed: RFC 8200, 4.1 names at most seven.
 const EXTENSIONS: usize = 7;
 
 /// An IPv6 header.
@@ -22,61 +22,62 @@ pub struct Ipv6<'a>(&'a [u8]);
 
 impl<'a> Ipv6<'a> {
     /// # Errors
-    /// Short of 40 bytes, or not version 6.
+    /// Fewer than 40 bytes, or not version 6.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Ipv6<'a>, Error> {
         need("IPv6 header", bytes, HEADER)?;
         let version = bytes[0] >> 4;
         if version != 6 {
-            return Err(Error::Value { field: "IP version", value: version.into(), right: "6, as the ethertype says" });
+            return Err(Error::Value { field: "IP version", value: version.into(), right: "6, by the ethertype" });
         }
         Ok(Ipv6(bytes))
     }
 
-    /// Bytes behind the fixed header, as the header says.
+    /// Bytes after the fixed header, by the length field.
     #[inline]
     pub fn payload_len(&self) -> usize {
         get16(self.0, PAYLOAD_LEN).into()
     }
 
-    /// The first header behind this one.
+    /// The type of the header that follows.
     #[inline]
     pub fn next_header(&self) -> u8 {
         self.0[NEXT_HEADER]
     }
 
-    /// From whom.
+    /// The source address.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         array::<16>(self.0, SOURCE).into()
     }
 
-    /// To whom.
+    /// The destination address.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         array::<16>(self.0, DESTINATION).into()
     }
 
-    /// Source and destination as they stand in the header.
+    /// Source and destination, as in the header.
     #[inline]
     pub(crate) fn addresses(&self) -> &'a [u8] {
         &self.0[ADDRESSES]
     }
 
-    /// The bytes at hand behind the fixed header, without Ethernet's padding.
+    /// The available bytes after the fixed header, without Ethernet padding.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.0[HEADER..(HEADER + self.payload_len()).min(self.0.len())]
     }
 
-    /// Walks the extension headers to what they carry.
+    /// Parses the extension headers up to the upper-layer packet.
     ///
     /// # Errors
-    /// An extension header is not all there, or there are more than seven.
+    /// An extension header is truncated, or there are more than seven.
     pub fn upper(self) -> Result<Upper<'a>, Error> {
         let (mut protocol, mut rest, mut fragment) = (self.next_header(), self.payload(), false);
         for _ in 0..=EXTENSIONS {
-            // Lengths: RFC 8200, 4.3 to 4.6 count 8 bytes, less the first 8; RFC 4302, 2.2 counts 4 bytes, less 2.
+            // Lengths count units of 8 bytes without the first 8 bytes (RFC 8200, 4.3 to 4.6), or units of 4 bytes
+            // minus 2 (RFC 4302, 2.2).
             let len = match protocol {
                 _ if fragment => 0,
                 protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS => 8 * units(rest)? + 8,
@@ -96,12 +97,12 @@ impl<'a> Ipv6<'a> {
         Err(Error::Value {
             field: "IPv6 next header",
             value: protocol.into(),
-            right: "at most seven extension headers",
+            right: "no extension header after seven",
         })
     }
 }
 
-/// An extension header's length, in units of its own.
+/// The length field of an extension header, in units of that header.
 fn units(extension: &[u8]) -> Result<usize, Error> {
     need("IPv6 extension header", extension, 2)?;
     Ok(extension[1].into())
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_walked() {
+    fn extensions_are_parsed() {
         let mut chain = vec![protocol::ROUTING, 1];
         chain.extend([0; 14]);
         chain.extend([protocol::AUTHENTICATION, 0, 0, 0, 0, 0, 0, 0]);
@@ -142,18 +143,18 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_told() {
+    fn a_fragment_is_recognized() {
         let bytes = testing::ipv6(A, B, protocol::FRAGMENT, &[protocol::UDP, 0, 0, 1, 0, 0, 0, 1]);
         let upper = Ipv6::new_checked(&bytes).unwrap().upper();
         assert_eq!(upper, Ok(Upper { protocol: protocol::UDP, offset: 48, fragment: true, payload: &[] }));
     }
 
     #[test]
-    fn endless_extensions_are_refused() {
+    fn too_many_extensions_are_refused() {
         let bytes = testing::ipv6(A, B, protocol::HOP_BY_HOP, &[0; 400]);
         assert!(matches!(Ipv6::new_checked(&bytes).unwrap().upper(), Err(Error::Value { .. })));
         let bytes = testing::ipv6(A, B, protocol::HOP_BY_HOP, &[[0; 48].as_slice(), &[6, 0], &[1; 28]].concat());
         let upper = Ipv6::new_checked(&bytes).unwrap().upper().unwrap();
-        assert_eq!((upper.protocol, upper.offset), (protocol::TCP, 40 + 7 * 8), "seven are walked");
+        assert_eq!((upper.protocol, upper.offset), (protocol::TCP, 40 + 7 * 8), "seven are parsed");
     }
 }

@@ -8,22 +8,22 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of everyone.
+    /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Whether it names a group, broadcast included (IEEE 802, the I/G bit).
+    /// Whether it is a group address, broadcast included (IEEE 802, the I/G bit).
     #[inline]
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it can be a sender: neither a group nor all zero.
+    /// Whether it can be a source address: neither a group address nor all zeros.
     #[inline]
     pub fn is_station(self) -> bool {
         !self.is_multicast() && self != Mac::default()
     }
 
-    /// Whether bridges keep frames to it to themselves: 01:80:c2:00:00:00 to :0f (IEEE 802.1Q, table 8-1).
+    /// Whether bridges must not forward frames to it: 01:80:c2:00:00:00 to :0f (IEEE 802.1Q, table 8-1).
     #[inline]
     pub fn is_bridge_group(self) -> bool {
         self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] < 0x10
@@ -47,7 +47,7 @@ impl fmt::Display for Mac {
 
 /// Text that is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a MAC address: right is six pairs of hexadecimal digits, as in 52:54:00:12:34:56")]
+#[error("`{0}` is not a MAC address: it must be six pairs of hexadecimal digits, as in 52:54:00:12:34:56")]
 pub struct MacError(String);
 
 impl FromStr for Mac {
@@ -75,19 +75,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_back(bytes: [u8; 6]) {
+        fn displayed_text_parses(bytes: [u8; 6]) {
             prop_assert_eq!(Mac(bytes).to_string().parse(), Ok(Mac(bytes)));
             prop_assert_eq!(Mac(bytes).to_string().to_uppercase().parse(), Ok(Mac(bytes)));
         }
 
         #[test]
-        fn any_text_is_answered(text: String) {
+        fn no_text_panics(text: String) {
             let _ = text.parse::<Mac>();
         }
     }
 
     #[test]
-    fn wrong_text_is_refused_with_what_is_right() {
+    fn invalid_text_is_refused_with_an_example() {
         for text in
             ["", "52:54:00:12:34", "52:54:00:12:34:56:78", "52:54:00:12:34:5", "52-54-00-12-34-56", "+1:54:00:12:34:56"]
         {

@@ -1,8 +1,8 @@
 //! Checked views over the bytes of a frame.
 //!
-//! A view borrows bytes and checks once, when it is made, that the header it names is there; its accessors cannot fail
-//! after that. Decisions see only the first bytes of a frame, so a view asks for its own header and no more: what a
-//! header says of the payload's length is for the caller to hold against the frame's known length.
+//! A view borrows bytes and checks once, when created, that its header is complete; after that its accessors cannot
+//! fail. Decisions see only the first bytes of a frame, so a view requires only its own header: the caller compares the
+//! payload length in the header with the frame's real length.
 
 mod amend;
 mod arp;
@@ -38,27 +38,27 @@ pub use tcp::{Tcp, TcpFlags, TcpOptions};
 pub use udp::Udp;
 pub use upper::{Upper, protocol};
 
-/// Why bytes are not what they were taken for.
+/// Why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Fewer bytes than the header takes.
-    #[error("{header}: {has} bytes are there, {needs} are needed")]
+    /// Fewer bytes than the header has.
+    #[error("{header}: {has} bytes are present, {needs} are needed")]
     Short {
         /// The header.
         header: &'static str,
-        /// Bytes at hand, from the header's start.
+        /// Bytes present, from the header's start.
         has: usize,
         /// Bytes needed.
         needs: usize,
     },
-    /// A field that cannot be right.
-    #[error("{field} is {value}; right is {right}")]
+    /// An invalid field.
+    #[error("{field} is {value}; it must be {right}")]
     Value {
         /// The field.
         field: &'static str,
-        /// What is in it.
+        /// Its value.
         value: u32,
-        /// What would be right, and whose rule it is.
+        /// The valid values, and the rule's source.
         right: &'static str,
     },
 }
@@ -69,7 +69,7 @@ fn need(header: &'static str, bytes: &[u8], needs: usize) -> Result<(), Error> {
     if bytes.len() < needs { Err(Error::Short { header, has: bytes.len(), needs }) } else { Ok(()) }
 }
 
-/// The `N` bytes that every such header begins with: what is read of these needs no further check.
+/// The fixed first `N` bytes of a header, which can be read without further checks.
 #[inline]
 fn fixed<'a, const N: usize>(header: &'static str, bytes: &'a [u8]) -> Result<&'a [u8; N], Error> {
     bytes.first_chunk().ok_or(Error::Short { header, has: bytes.len(), needs: N })

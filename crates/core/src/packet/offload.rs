@@ -1,4 +1,5 @@
-//! What a frame's sender left for the receiver, or a card, to do: the neutral form of `virtio_net_hdr` and netif's extra info.
+//! Offloads: the work on a frame that its sender left to the receiver or a card. A common form of `virtio_net_hdr` and
+//! netif's extra info.
 
 use super::segment::Headers;
 use super::{Error, Ethernet, Ip, icmp, protocol, tcp, udp};
@@ -6,22 +7,22 @@ use super::{Error, Ethernet, Ip, icmp, protocol, tcp, udp};
 /// The state of a frame's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// In the frame, not verified by anyone.
+    /// Complete, not yet verified.
     #[default]
     Present,
-    /// In the frame and known to be right (VIRTIO_NET_HDR_F_DATA_VALID).
+    /// Complete and known to be right (VIRTIO_NET_HDR_F_DATA_VALID).
     Valid,
-    /// To be completed: sum from `start` to the end, store at `start + offset` (VIRTIO_NET_HDR_F_NEEDS_CSUM).
-    /// The pseudo-header's sum is in the field already. Both count from the Ethernet header and were checked against the frame's length.
+    /// To be completed: sum from `start` to the end, store at `start + offset` (VIRTIO_NET_HDR_F_NEEDS_CSUM). The field
+    /// already has the pseudo-header's sum. The field was checked to be within the frame.
     Partial {
-        /// First byte that is summed.
+        /// The first byte to sum, counted from the Ethernet header.
         start: u16,
-        /// Place of the checksum, from `start`.
+        /// Offset of the checksum field from `start`.
         offset: u16,
     },
 }
 
-/// What a large frame is to be cut into.
+/// The protocol of a large frame to segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -30,37 +31,37 @@ pub enum GsoKind {
     Tcp6,
 }
 
-/// A frame larger than the wire takes, to be cut by whoever must.
+/// The segmentation of a frame that is larger than the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
     /// The protocol.
     pub kind: GsoKind,
-    /// Whether TCP's CWR flag belongs to the first segment only (VIRTIO_NET_HDR_GSO_ECN).
+    /// Whether only the first segment keeps the CWR flag (VIRTIO_NET_HDR_GSO_ECN).
     pub ecn: bool,
-    /// Payload bytes of a segment, never 0.
+    /// Payload bytes per segment, never 0.
     pub size: u16,
-    /// Ethernet, IP and TCP headers together, in bytes. 0 in what a guest says is "not told".
+    /// Bytes of the Ethernet, IP and TCP headers together. 0 from a guest means "not given".
     pub header: u16,
 }
 
-/// Everything that was left to do.
+/// All offloads of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// The transport checksum.
     pub checksum: Checksum,
-    /// Segmentation.
+    /// The segmentation, if any.
     pub gso: Option<Gso>,
 }
 
 impl Offload {
-    /// Takes what a sender says of its frame of `len` bytes, if it can be true of the `head` that decisions see.
+    /// Checks the offloads that a sender requests for its frame of `len` bytes against the `head` that decisions see.
     ///
-    /// Rules are those of virtio 1.2, section 5.1.6.2, and two of our own. A partial checksum may only be written behind
-    /// the IP headers, and within ICMPv6 only to its checksum: so completing it later cannot change what the switch
-    /// decided on. And a frame that is one segment already needs no cutting, as Linux has it.
+    /// The rules are those of virtio 1.2, section 5.1.6.2, and two more. A partial checksum must be stored after the IP
+    /// headers, and for TCP, UDP and ICMPv6 in the protocol's checksum field, so that completing it cannot change what
+    /// the switch has checked. And a frame that is already one segment is not segmented, as in Linux.
     ///
     /// # Errors
-    /// The rule that is broken.
+    /// The violated rule.
     #[inline]
     pub fn new_checked(checksum: Checksum, gso: Option<Gso>, len: usize, head: &[u8]) -> Result<Offload, Error> {
         if let Checksum::Partial { start, offset } = checksum {
@@ -77,14 +78,10 @@ impl Offload {
 fn check_partial(start: usize, offset: usize, len: usize, head: &[u8]) -> Result<(), Error> {
     let field = start + offset;
     if field + 2 > len {
-        return Err(Error::Value {
-            field: "csum_start + csum_offset",
-            value: field as u32,
-            right: "a place in the frame",
-        });
+        return Err(Error::Value { field: "csum_start + csum_offset", value: field as u32, right: "within the frame" });
     }
     if field >= head.len() {
-        // Behind all that anyone decides on.
+        // Beyond all bytes that decisions use.
         return Ok(());
     }
     let frame = Ethernet::new_checked(head)?;
@@ -95,7 +92,7 @@ fn check_partial(start: usize, offset: usize, len: usize, head: &[u8]) -> Result
     let upper = ip.upper()?;
     let transport = frame.header_len() + upper.offset;
     if start < transport {
-        return Err(Error::Value { field: "csum_start", value: start as u32, right: "behind the IP headers" });
+        return Err(Error::Value { field: "csum_start", value: start as u32, right: "after the IP headers" });
     }
     let own = match upper.protocol {
         protocol::TCP => tcp::CHECKSUM,
@@ -103,7 +100,7 @@ fn check_partial(start: usize, offset: usize, len: usize, head: &[u8]) -> Result
         protocol::ICMPV6 => icmp::CHECKSUM,
         _ => return Ok(()),
     };
-    // A tunnel in UDP has the checksum of what it carries completed, further behind.
+    // For a UDP tunnel the checksum of the inner packet is completed, which is further on.
     let inner = start > transport && upper.protocol == protocol::UDP;
     if inner || (start, offset) == (transport, own) {
         Ok(())
@@ -151,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_is_taken() {
+    fn valid_offloads_are_accepted() {
         assert_eq!(check(PARTIAL, Some(GSO)), Ok(Offload { checksum: PARTIAL, gso: Some(GSO) }));
-        for told in [0, 128, u16::MAX] {
-            assert_eq!(check(PARTIAL, Some(Gso { header: told, ..GSO })).unwrap().gso, Some(GSO), "hdr_len {told}");
+        for header in [0, 128, u16::MAX] {
+            assert_eq!(check(PARTIAL, Some(Gso { header, ..GSO })).unwrap().gso, Some(GSO), "hdr_len {header}");
         }
         assert_eq!(check(PARTIAL, Some(Gso { size: 5000, ..GSO })).unwrap().gso, None, "one segment needs no cutting");
         assert_eq!(Offload::new_checked(Checksum::Valid, None, 3, &[0; 3]).unwrap().checksum, Checksum::Valid);
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_rule() {
+    fn invalid_offloads_are_refused_with_the_rule() {
         let refused = |checksum, gso, rule: &str| {
             let error = check(checksum, gso).unwrap_err().to_string();
             assert!(error.contains(rule), "{error}");
@@ -170,9 +167,9 @@ mod tests {
         refused(PARTIAL, Some(Gso { header: 53, ..GSO }), "hdr_len is 53");
         refused(PARTIAL, Some(Gso { kind: GsoKind::Tcp6, ..GSO }), "gso_type");
         refused(Checksum::Present, Some(GSO), "NEEDS_CSUM");
-        refused(Checksum::Partial { start: 5050, offset: 3 }, None, "a place in the frame");
-        refused(Checksum::Partial { start: u16::MAX, offset: u16::MAX }, None, "a place in the frame");
-        refused(Checksum::Partial { start: 14, offset: 12 }, None, "behind the IP headers");
+        refused(Checksum::Partial { start: 5050, offset: 3 }, None, "within the frame");
+        refused(Checksum::Partial { start: u16::MAX, offset: u16::MAX }, None, "within the frame");
+        refused(Checksum::Partial { start: 14, offset: 12 }, None, "after the IP headers");
         refused(Checksum::Partial { start: 34, offset: 4 }, None, "the protocol's checksum field");
         refused(Checksum::Partial { start: 40, offset: 16 }, None, "the protocol's checksum field");
     }
@@ -186,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_in_udp_may_complete_what_it_carries() {
+    fn a_udp_tunnel_may_complete_the_inner_checksum() {
         let mut frame = large();
         frame[23] = protocol::UDP;
         let inner = Checksum::Partial { start: 92, offset: 16 };
@@ -195,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_claim_is_answered(
+        fn no_request_panics(
             head in proptest::collection::vec(any::<u8>(), 0..128),
             (start, offset, size, header) in any::<(u16, u16, u16, u16)>(),
             (v6, ip) in any::<(bool, bool)>(),

@@ -1,10 +1,10 @@
-//! Cuts a large TCP frame into the frames its receiver takes, when neither the receiver nor a card does it.
+//! Software TCP segmentation: cuts a large TCP frame when neither the receiver nor a card does it.
 
 use super::{
     Error, Ethernet, Gso, GsoKind, Ip, Tcp, TcpFlags, checksum, get16, get32, ipv4, ipv6, protocol, put16, put32, tcp,
 };
 
-/// Where the headers of a TCP frame end, from the frame's start.
+/// Offsets of the IP header, the TCP header and the payload in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     pub network: usize,
@@ -16,20 +16,20 @@ impl Headers {
     /// Finds the headers that `gso` needs in the `head` of a frame of `len` bytes.
     ///
     /// # Errors
-    /// They are not of `gso`'s kind or not all there, or a segment would be longer than IP can say.
+    /// The headers are not of `gso`'s kind or not complete, or a segment would be larger than an IP packet can be.
     pub fn new_checked(head: &[u8], gso: Gso, len: usize) -> Result<Headers, Error> {
         let frame = Ethernet::new_checked(head)?;
         let ip = match (Ip::of(&frame)?, gso.kind) {
             (Some(ip @ Ip::V4(_)), GsoKind::Tcp4) | (Some(ip @ Ip::V6(_)), GsoKind::Tcp6) => ip,
             _ => {
                 let value = frame.ethertype().into();
-                return Err(Error::Value { field: "ethertype", value, right: "what gso_type says, IPv4 or IPv6" });
+                return Err(Error::Value { field: "ethertype", value, right: "what gso_type requires, IPv4 or IPv6" });
             }
         };
         let upper = ip.upper()?;
         if upper.protocol != protocol::TCP || upper.fragment {
             let value = upper.protocol.into();
-            return Err(Error::Value { field: "protocol", value, right: "TCP, not fragmented, as gso_type says" });
+            return Err(Error::Value { field: "protocol", value, right: "TCP, not fragmented, as gso_type requires" });
         }
         let network = frame.header_len();
         let transport = network + upper.offset;
@@ -48,23 +48,23 @@ impl Headers {
     }
 }
 
-/// The segments of one frame, written out one by one.
+/// The segments of one frame, written one by one.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     frame: &'a [u8],
     gso: Gso,
     headers: Headers,
-    /// First payload byte of the next segment, from the frame's start.
+    /// Offset in the frame of the next segment's payload.
     next: usize,
-    /// Segments written.
+    /// Segments written so far.
     written: usize,
 }
 
 impl<'a> Segments<'a> {
-    /// Prepares to cut a whole frame.
+    /// Prepares to segment a whole frame.
     ///
     /// # Errors
-    /// The frame is not what `gso` says, or `gso.size` is 0.
+    /// The frame does not match `gso`, or `gso.size` is 0.
     pub fn new(frame: &'a [u8], gso: Gso) -> Result<Segments<'a>, Error> {
         if gso.size == 0 {
             return Err(Error::Value { field: "gso_size", value: 0, right: "1 or more" });
@@ -73,7 +73,7 @@ impl<'a> Segments<'a> {
         Ok(Segments { frame, gso, headers, next: headers.payload, written: 0 })
     }
 
-    /// Segments that are still to be written. A frame without payload is one.
+    /// Segments not yet written. A frame without payload has one.
     pub fn left(&self) -> usize {
         let bytes = self.frame.len() - self.next;
         if self.written == 0 {
@@ -83,10 +83,10 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Replaces what is in `out` by the next segment, all its checksums complete. False if there is none.
+    /// Replaces the contents of `out` by the next segment, with complete checksums. False if there is none.
     ///
-    /// IPv4 identifications count up from the frame's. FIN and PSH are left to the last segment, and with
-    /// [`Gso::ecn`] CWR to the first (RFC 3168, 6.1.2: one CWR a reduction).
+    /// IPv4 identifications count up from the frame's. Only the last segment keeps FIN and PSH, and with [`Gso::ecn`]
+    /// only the first keeps CWR (RFC 3168, 6.1.2: one CWR per reduction).
     pub fn write_next(&mut self, out: &mut Vec<u8>) -> bool {
         if self.left() == 0 {
             return false;
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn segments_are_the_frame(
+        fn segments_together_are_the_frame(
             v6: bool,
             ecn: bool,
             flags: u8,
@@ -191,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_answered(mut bytes: Vec<u8>, v6: bool, size: u16, shape: bool) {
+        fn no_bytes_panic(mut bytes: Vec<u8>, v6: bool, size: u16, shape: bool) {
             if shape && bytes.len() > 23 {
                 put16(&mut bytes, 12, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
                 bytes[14] = if v6 { 0x60 } else { 0x45 };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_large_tcp_is_refused() {
+    fn anything_but_large_tcp_is_refused() {
         let good = testing::tcp_frame(false, &[], &testing::tcp(TcpFlags::ACK, 1, &[], &[0; 100]));
         let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 10, header: 0 };
         let with = |at: usize, value: u8| {

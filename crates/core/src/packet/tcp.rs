@@ -1,4 +1,4 @@
-//! TCP (RFC 9293) and the options that connections agree on (RFC 9293, 3.7.1; RFC 7323; RFC 2018).
+//! TCP (RFC 9293) and the options that a handshake negotiates (RFC 9293, 3.7.1; RFC 7323; RFC 2018).
 
 use super::{Error, fixed, get16, get32, need};
 
@@ -25,11 +25,11 @@ impl TcpFlags {
     pub const RST: TcpFlags = TcpFlags(0x04);
     /// Push.
     pub const PSH: TcpFlags = TcpFlags(0x08);
-    /// The acknowledgment number counts.
+    /// The acknowledgment number is valid.
     pub const ACK: TcpFlags = TcpFlags(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: TcpFlags = TcpFlags(0x20);
-    /// Congestion experienced, as the receiver tells it (RFC 3168).
+    /// ECN echo: the receiver reports congestion (RFC 3168).
     pub const ECE: TcpFlags = TcpFlags(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: TcpFlags = TcpFlags(0x80);
@@ -44,45 +44,45 @@ impl TcpFlags {
         self.0 & flags.0 != 0
     }
 
-    /// These and `flags`.
+    /// The union with `flags`.
     pub const fn with(self, flags: TcpFlags) -> TcpFlags {
         TcpFlags(self.0 | flags.0)
     }
 
-    /// These without `flags`.
+    /// The set without `flags`.
     pub fn without(self, flags: TcpFlags) -> TcpFlags {
         TcpFlags(self.0 & !flags.0)
     }
 }
 
-/// What the options of a segment say. An option that is not there is none or false.
+/// The options of a segment. An absent option is `None` or false.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// Maximum segment size, bytes.
     pub mss: Option<u16>,
-    /// Window scale, a shift; RFC 7323, 2.3 has receivers take more than 14 for 14.
+    /// Window scale, a shift; receivers treat more than 14 as 14 (RFC 7323, 2.3).
     pub window_scale: Option<u8>,
     /// Whether SACK is permitted.
     pub sack_permitted: bool,
     /// Timestamp value and echo reply.
     pub timestamps: Option<(u32, u32)>,
-    /// Whether there is an option that only the ends can write: MD5 (RFC 2385), TCP-AO (RFC 5925), MPTCP (RFC 8684), accurate ECN
-    /// (RFC 9768).
-    pub needs_ends: bool,
+    /// Whether there is an option that only the two ends can write: MD5 (RFC 2385), TCP-AO (RFC 5925), MPTCP (RFC
+    /// 8684), accurate ECN (RFC 9768).
+    pub needs_end_to_end: bool,
 }
 
 /// A TCP header.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     bytes: &'a [u8],
-    /// The part that every header has.
+    /// The part without options.
     fixed: &'a [u8; HEADER],
     header: usize,
 }
 
 impl<'a> Tcp<'a> {
     /// # Errors
-    /// The header with its options is not all there, or its length is below 20.
+    /// The header with its options is truncated, or its length is below 20.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Tcp<'a>, Error> {
         let fixed = fixed("TCP header", bytes)?;
@@ -94,25 +94,25 @@ impl<'a> Tcp<'a> {
         Ok(Tcp { bytes, fixed, header })
     }
 
-    /// The sender's port.
+    /// The source port.
     #[inline]
     pub fn source_port(&self) -> u16 {
         get16(self.fixed, SOURCE_PORT)
     }
 
-    /// The receiver's port.
+    /// The destination port.
     #[inline]
     pub fn destination_port(&self) -> u16 {
         get16(self.fixed, DESTINATION_PORT)
     }
 
-    /// The first payload byte's number.
+    /// The sequence number.
     #[inline]
     pub fn sequence(&self) -> u32 {
         get32(self.fixed, SEQUENCE)
     }
 
-    /// The next byte the sender expects.
+    /// The acknowledgment number.
     #[inline]
     pub fn acknowledgment(&self) -> u32 {
         get32(self.fixed, ACKNOWLEDGMENT)
@@ -141,12 +141,13 @@ impl<'a> Tcp<'a> {
         get16(self.fixed, CHECKSUM)
     }
 
-    /// The bytes at hand behind the header.
+    /// The available bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header..]
     }
 
-    /// Timestamps, if the header has these alone, as RFC 7323, appendix A, lays them out: as nearly every segment has.
+    /// The timestamps, if they are the only option and have the layout of RFC 7323, appendix A, as in nearly all
+    /// segments.
     #[inline]
     pub fn timestamps_alone(&self) -> Option<(u32, u32)> {
         let options: &[u8; 12] = self.bytes.get(HEADER..self.header)?.try_into().ok()?;
@@ -156,10 +157,10 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// The options. Unknown ones are passed over.
+    /// Parses the options. Unknown ones are skipped.
     ///
     /// # Errors
-    /// An option's length is below 2, not that option's, or past the header.
+    /// An option's length is below 2, wrong for that option, or past the header.
     pub fn options(&self) -> Result<TcpOptions, Error> {
         let mut options = TcpOptions::default();
         let mut rest = &self.bytes[HEADER..self.header];
@@ -184,10 +185,10 @@ impl<'a> Tcp<'a> {
                     return Err(Error::Value {
                         field: "TCP option length",
                         value: len as u32,
-                        right: "the option's own",
+                        right: "the length of that option",
                     });
                 }
-                (19 | 29 | 30 | 172 | 174, _) => options.needs_ends = true,
+                (19 | 29 | 30 | 172 | 174, _) => options.needs_end_to_end = true,
                 _ => {}
             }
             rest = &rest[len..];
@@ -221,7 +222,7 @@ mod tests {
             window_scale: Some(7),
             sack_permitted: true,
             timestamps: Some((9, 8)),
-            needs_ends: false,
+            needs_end_to_end: false,
         };
         assert_eq!(Tcp::new_checked(&bytes).unwrap().options(), Ok(all));
         assert_eq!(Tcp::new_checked(&bytes).unwrap().timestamps_alone(), None);
@@ -236,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn impossible_options_are_refused() {
+    fn malformed_options_are_refused() {
         for list in [[2, 3, 0, 0], [254, 0, 0, 0], [254, 1, 0, 0], [254, 5, 0, 0], [1, 1, 1, 8]] {
-            let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"data behind");
+            let bytes = testing::tcp(TcpFlags::SYN, 0, &list, b"payload");
             assert!(Tcp::new_checked(&bytes).unwrap().options().is_err(), "{list:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Packets for tests, built from the inside out.
+//! Builders of packets for tests.
 
 use super::checksum::Sum;
 use super::{Mac, TcpFlags, ethertype, protocol, put16, put32};
@@ -26,7 +26,7 @@ pub fn arp(mac: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     packet
 }
 
-/// An IPv4 packet without options, its header checksum right.
+/// An IPv4 packet without options, with a valid header checksum.
 pub fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     packet.extend(source.octets());
@@ -48,7 +48,7 @@ pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, next: u8, payload: &[u8]) -
     packet
 }
 
-/// A TCP segment from port 1000 to 2000, acknowledging 7, its checksum 0. Options in whole words.
+/// A TCP segment from port 1000 to 2000, with acknowledgment number 7 and a checksum of 0. Options are whole words.
 pub fn tcp(flags: TcpFlags, sequence: u32, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut segment = vec![0; 20];
     put16(&mut segment, 0, 1000);
@@ -63,7 +63,7 @@ pub fn tcp(flags: TcpFlags, sequence: u32, options: &[u8], payload: &[u8]) -> Ve
     segment
 }
 
-/// A UDP datagram, its checksum 0.
+/// A UDP datagram with a checksum of 0.
 pub fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let mut datagram = vec![0; 8];
     put16(&mut datagram, 0, source);
@@ -73,7 +73,7 @@ pub fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A TCP segment in IPv4 or IPv6 in a frame.
+/// A frame with a TCP segment over IPv4 or IPv6.
 pub fn tcp_frame(v6: bool, tags: &[u16], segment: &[u8]) -> Vec<u8> {
     let (source, destination) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
     if v6 {

@@ -14,28 +14,28 @@ pub struct Udp<'a>(&'a [u8]);
 
 impl<'a> Udp<'a> {
     /// # Errors
-    /// Short of 8 bytes.
+    /// Fewer than 8 bytes.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Udp<'a>, Error> {
         need("UDP header", bytes, HEADER)?;
         Ok(Udp(bytes))
     }
 
-    /// The sender's port.
+    /// The source port.
     pub fn source_port(&self) -> u16 {
         get16(self.0, SOURCE_PORT)
     }
 
-    /// The receiver's port.
+    /// The destination port.
     pub fn destination_port(&self) -> u16 {
         get16(self.0, DESTINATION_PORT)
     }
 
-    /// Bytes of header and payload, as the header says.
+    /// Bytes of header and payload, by the length field.
     pub fn len(&self) -> usize {
         get16(self.0, LENGTH).into()
     }
 
-    /// Whether the header says that there is no payload.
+    /// Whether the payload is empty, by the length field.
     pub fn is_empty(&self) -> bool {
         self.len() <= HEADER
     }

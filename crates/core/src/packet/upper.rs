@@ -1,6 +1,6 @@
-//! What is behind an IP header, of either version.
+//! The payload of an IP packet of either version.
 
-/// Protocol numbers (IANA) that decisions rest on.
+/// Protocol numbers (IANA) that decisions use.
 pub mod protocol {
     /// IPv6 hop-by-hop options.
     pub const HOP_BY_HOP: u8 = 0;
@@ -22,15 +22,16 @@ pub mod protocol {
     pub const DESTINATION_OPTIONS: u8 = 60;
 }
 
-/// What an IP packet carries, behind options and extension headers.
+/// The upper-layer packet after IP options and extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
     /// The protocol.
     pub protocol: u8,
-    /// Where its header begins, from the IP header's start.
+    /// Offset of its header from the start of the IP header.
     pub offset: usize,
-    /// Whether the packet is a fragment: then only the first piece has that header, and the others are not told from it.
+    /// Whether the packet is a fragment. Only the first fragment has the upper-layer header; which one it is, is not
+    /// known here.
     pub fragment: bool,
-    /// The bytes at hand from there on, without Ethernet's padding.
+    /// The available bytes from there on, without Ethernet padding.
     pub payload: &'a [u8],
 }
