@@ -1,4 +1,4 @@
-//! Frames that are looked at together are judged as if each had been looked at in its turn.
+//! Frames that are looked up as a burst are judged as if each had been looked up alone.
 
 use crate::fixture::leaked;
 use crate::wire::{Packet, Place};
@@ -7,7 +7,7 @@ use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
 
-/// A frame of one of some connections, more than there is room for.
+/// A frame of one of several connections, more than the table has room for.
 fn packet() -> impl Strategy<Value = (u16, Packet)> {
     let flags = prop_oneof![
         4 => Just(TcpFlags::ACK),
@@ -26,7 +26,7 @@ fn packet() -> impl Strategy<Value = (u16, Packet)> {
     )
 }
 
-/// The frames of connections that are open, in runs of one connection: in order, nearly, as bursts are.
+/// A run of frames of one open connection, nearly in order, as in real bursts.
 fn run() -> impl Strategy<Value = Vec<(u16, Packet)>> {
     let flags = prop_oneof![
         12 => Just(TcpFlags::ACK),
@@ -36,7 +36,7 @@ fn run() -> impl Strategy<Value = Vec<(u16, Packet)>> {
         1 => Just(TcpFlags::SYN),
         1 => Just(TcpFlags::ACK.with(TcpFlags::URG)),
     ];
-    // Backward at times.
+    // Sometimes backward.
     let step = || prop_oneof![6 => Just(0u32), 3 => 0u32..3, 1 => Just(!0)];
     let step = (flags, 0usize..4, step(), step(), step());
     (0u16..3, 1u32..12, 1u32..12, 1u32..9, proptest::collection::vec(step, 1..8)).prop_map(
@@ -54,24 +54,24 @@ fn run() -> impl Strategy<Value = Vec<(u16, Packet)>> {
     )
 }
 
-/// Room for all connections, also where each is in its handshake.
+/// Room for all connections, even if all are in the handshake.
 const FLOWS: usize = 16;
 
-/// Who looks at so many frames at a time, and what came of them.
-struct Looker {
+/// Early ack that is given `burst` frames at a time, and the resulting frames.
+struct Runner {
     early: EarlyAck<'static>,
-    at_once: usize,
+    burst: usize,
     acks: Vec<Vec<u8>>,
     out: Vec<Option<Vec<u8>>>,
 }
 
-impl Looker {
-    fn new(at_once: usize, flows: usize) -> Looker {
+impl Runner {
+    fn new(burst: usize, flows: usize) -> Runner {
         let early = EarlyAck::new(leaked(flows, 4), Config::default(), Mode::Always);
-        Looker { early, at_once, acks: Vec::new(), out: Vec::new() }
+        Runner { early, burst, acks: Vec::new(), out: Vec::new() }
     }
 
-    /// Opens three connections, both ends of which begin at 1.
+    /// Opens three connections; the first sequence number of both ends is 1.
     fn connect(&mut self) {
         for port in 0..3 {
             let packet = |seq, ack, flags| {
@@ -83,22 +83,22 @@ impl Looker {
             self.show(Direction::In, &packet(1, 1, TcpFlags::ACK), Nanos(0));
         }
         assert!(self.early.flows().all(|flow| flow.state == State::Idle), "all are open");
-        // One more that stays half open: so long all segments are noted.
+        // One more stays half open, so that all segments are noted.
         let half = Packet { seq: 0, flags: TcpFlags::SYN, window: 9, ..Packet::default() };
         self.show(Direction::In, &[(9, half)], Nanos(0));
     }
 
-    fn show(&mut self, way: Direction, burst: &[(u16, Packet)], now: Nanos) {
+    fn show(&mut self, direction: Direction, burst: &[(u16, Packet)], now: Nanos) {
         let mut lookups: Vec<LookupBatch> = Vec::new();
-        for part in burst.chunks(self.at_once) {
-            let frames = part.iter().map(|(port, packet)| {
+        for chunk in burst.chunks(self.burst) {
+            let frames = chunk.iter().map(|(port, packet)| {
                 let place = Place { port: *port, ..Place::default() };
-                if way == Direction::In { packet.inward(place) } else { packet.outward(place) }
+                if direction == Direction::In { packet.inward(place) } else { packet.outward(place) }
             });
             let mut frames: Vec<Vec<u8>> = frames.collect();
-            self.early.look_up(&mut lookups, way, frames.iter().map(|frame| (&frame[..], frame.len())), now);
+            self.early.look_up(&mut lookups, direction, frames.iter().map(|frame| (&frame[..], frame.len())), now);
             for (frame, lookup) in frames.iter_mut().zip(&lookups) {
-                if way == Direction::In {
+                if direction == Direction::In {
                     self.early.delivered(lookup, &frame[..], Checksum::Present, now);
                     self.acks.extend(self.early.next_ack().map(<[u8]>::to_vec));
                 } else {
@@ -109,18 +109,19 @@ impl Looker {
         }
     }
 
-    /// What came of it inside: the flows and what was counted.
-    fn known(&self) -> (Vec<FlowView>, Stats) {
+    /// The flows and the counters.
+    fn state(&self) -> (Vec<FlowView>, Stats) {
         (self.early.flows().collect(), self.early.stats())
     }
 }
 
-/// Two segments that were noted as one are no frame, and not acknowledged, should the guest stall before they are shown.
+/// Two segments that were merged are not a frame, and are not acknowledged if the guest stalls before they are
+/// reported.
 #[test]
-fn what_was_looked_at_as_one_is_not_acknowledged() {
-    let mut looker = Looker::new(1, FLOWS);
-    looker.connect();
-    looker.early.set_mode(Mode::Auto);
+fn merged_segments_are_not_acknowledged() {
+    let mut runner = Runner::new(1, FLOWS);
+    runner.connect();
+    runner.early.set_mode(Mode::Auto);
     let frame = |seq| {
         let packet = Packet {
             seq,
@@ -135,48 +136,48 @@ fn what_was_looked_at_as_one_is_not_acknowledged() {
     };
     let frames = [frame(1), frame(2)];
     let mut lookups = Vec::new();
-    looker.early.look_up(&mut lookups, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
-    looker.early.set_mode(Mode::Always);
+    runner.early.look_up(&mut lookups, Direction::In, frames.iter().map(|frame| (&frame[..], frame.len())), Nanos(1));
+    runner.early.set_mode(Mode::Always);
     for (frame, lookup) in frames.iter().zip(&lookups) {
-        looker.early.delivered(lookup, &frame[..], Checksum::Present, Nanos(1));
-        assert_eq!(looker.early.next_ack(), None);
+        runner.early.delivered(lookup, &frame[..], Checksum::Present, Nanos(1));
+        assert_eq!(runner.early.next_ack(), None);
     }
 }
 
 proptest! {
     #[test]
-    fn a_burst_is_as_its_frames(
+    fn a_burst_gives_the_same_as_single_frames(
         bursts in proptest::collection::vec((any::<bool>(), proptest::collection::vec(packet(), 1..12)), 1..20),
     ) {
-        let (mut alone, mut together) = (Looker::new(1, 4), Looker::new(12, 4));
+        let (mut alone, mut together) = (Runner::new(1, 4), Runner::new(12, 4));
         for (number, (inward, burst)) in bursts.iter().enumerate() {
-            let way = if *inward { Direction::In } else { Direction::Out };
+            let direction = if *inward { Direction::In } else { Direction::Out };
             let now = Nanos::from_millis(1000 + number as u64);
-            alone.show(way, burst, now);
-            together.show(way, burst, now);
+            alone.show(direction, burst, now);
+            together.show(direction, burst, now);
             prop_assert_eq!((&alone.acks, &alone.out), (&together.acks, &together.out));
-            prop_assert_eq!(alone.known(), together.known());
+            prop_assert_eq!(alone.state(), together.state());
         }
     }
 
-    /// What is noted of several frames as of one while nothing is acknowledged early shows when something is.
+    /// What was noted of merged segments, while nothing is acknowledged early, shows in later early ACKs.
     #[test]
-    fn a_run_is_as_its_frames(
+    fn a_run_gives_the_same_as_single_frames(
         bursts in proptest::collection::vec((any::<bool>(), any::<bool>(), proptest::collection::vec(run(), 1..4)), 1..12),
     ) {
-        let (mut alone, mut together) = (Looker::new(1, FLOWS), Looker::new(32, FLOWS));
+        let (mut alone, mut together) = (Runner::new(1, FLOWS), Runner::new(32, FLOWS));
         alone.connect();
         together.connect();
         for (number, (inward, always, runs)) in bursts.iter().enumerate() {
-            let way = if *inward { Direction::In } else { Direction::Out };
+            let direction = if *inward { Direction::In } else { Direction::Out };
             let now = Nanos::from_millis(1000 + number as u64);
             let burst = runs.concat();
-            for looker in [&mut alone, &mut together] {
-                looker.early.set_mode(if *always { Mode::Always } else { Mode::Auto });
-                looker.show(way, &burst, now);
+            for runner in [&mut alone, &mut together] {
+                runner.early.set_mode(if *always { Mode::Always } else { Mode::Auto });
+                runner.show(direction, &burst, now);
             }
             prop_assert_eq!((&alone.acks, &alone.out), (&together.acks, &together.out));
-            prop_assert_eq!(alone.known(), together.known());
+            prop_assert_eq!(alone.state(), together.state());
             prop_assert_eq!(alone.early.export(), together.early.export());
         }
     }

@@ -1,4 +1,4 @@
-//! Two simple ends of TCP (RFC 9293): one outside that sends a stream, and the guest that receives it and answers a little.
+//! Two simple TCP ends (RFC 9293): a sender outside, and a guest that receives its stream and sends a short answer.
 
 use crate::wire::Packet;
 use fairlane_core::packet::TcpFlags;
@@ -17,12 +17,12 @@ fn byte(at: usize) -> u8 {
     (at % 251) as u8 ^ (at >> 9) as u8
 }
 
-/// The first numbers of sender and guest: the sender's wraps soon.
+/// The initial sequence numbers of sender and guest; the sender's wraps soon.
 pub const SENDER: u32 = u32::MAX - 20_000;
 pub const GUEST: u32 = u32::MAX - 100;
 
 fn millis(now: Nanos) -> u32 {
-    // It wraps, too.
+    // Timestamps wrap, too.
     ((now.0 / 1_000_000) as u32).wrapping_add(0xffff_0000)
 }
 
@@ -32,7 +32,7 @@ pub struct Sender {
     pub open: bool,
     pub reset: bool,
     len: usize,
-    /// Offsets in the stream; the FIN is behind its end.
+    /// Offsets in the stream; the FIN follows its end.
     una: usize,
     next: usize,
     pub most: usize,
@@ -42,7 +42,7 @@ pub struct Sender {
     burst: usize,
     pub deadline: Nanos,
     rto: Nanos,
-    /// The guest's answer, as far as it came.
+    /// The guest's answer so far.
     pub answer: Vec<u8>,
     echo: u32,
 }
@@ -86,7 +86,7 @@ impl Sender {
         }
     }
 
-    /// What it sends of itself now.
+    /// Sends what is due now.
     pub fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
         if now >= self.deadline && !self.is_done() {
             self.deadline = now + self.rto;
@@ -104,7 +104,7 @@ impl Sender {
                 return;
             }
             if self.una < self.most || self.edge <= self.una as i64 {
-                // Lost, or the window is closed: then one byte probes it.
+                // Retransmit, or probe a closed window with one byte.
                 let len = if self.edge > self.una as i64 { MSS } else { 1 };
                 let len = len.min(self.len + 1 - self.una);
                 out.push(self.packet(now, self.una, len));
@@ -125,7 +125,7 @@ impl Sender {
         }
     }
 
-    /// Takes a segment of the guest's; answers.
+    /// Receives a segment from the guest, and answers.
     pub fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
         if packet.flags.contains(TcpFlags::RST) {
             self.reset = true;
@@ -190,13 +190,13 @@ impl Sender {
 pub struct Manners {
     /// Bytes its receive buffer holds.
     pub room: usize,
-    /// Of 100 segments, how many are dropped that were in order and in its window.
+    /// How many of 100 acceptable segments are dropped.
     pub refuses: u32,
-    /// Takes windows back that it advertised.
+    /// Shrinks windows that it advertised.
     pub shrinks: bool,
-    /// Takes back what it selectively acknowledged.
+    /// Discards data that it selectively acknowledged.
     pub reneges: bool,
-    /// Acknowledges what was never sent.
+    /// Acknowledges data that was never sent.
     pub lies: bool,
     /// Bytes it reads at a time.
     pub reads: usize,
@@ -207,7 +207,7 @@ pub struct Guest {
     pub random: StdRng,
     manners: Manners,
     pub open: bool,
-    /// What its application has read, and what waits to be.
+    /// The data that its application has read, and the data that waits to be read.
     pub read: Vec<u8>,
     unread: Vec<u8>,
     later: BTreeMap<usize, Vec<u8>>,
@@ -278,7 +278,7 @@ impl Guest {
         }
     }
 
-    /// Its application reads, and answers as it gets on.
+    /// Lets its application read, and sends what is due.
     pub fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
         if !self.open {
             return;
@@ -300,7 +300,7 @@ impl Guest {
         }
     }
 
-    /// Takes a segment out of the ring; answers.
+    /// Receives a segment from the ring, and answers.
     pub fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
         if packet.flags.contains(TcpFlags::SYN) {
             if self.deadline != Nanos::NEVER {
@@ -374,13 +374,13 @@ impl Guest {
         out.push(self.packet(now));
     }
 
-    /// Whether it got just the stream.
+    /// Whether it has received exactly the stream.
     pub fn has(&self, len: usize) -> bool {
         self.read.len() == len && self.read.iter().enumerate().all(|(at, got)| *got == byte(at))
     }
 }
 
-/// Whether an answer is what the guest sent.
+/// Whether these bytes are what the guest sent.
 pub fn is_answer(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, got)| *got == byte(at))
 }

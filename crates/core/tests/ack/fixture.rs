@@ -1,4 +1,4 @@
-//! A connection from outside to a guest whose flow early ack looks after, moved by hand.
+//! A connection from outside to a guest with early ack, stepped by hand.
 
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Block, Config, Direction, EarlyAck, Fallback, Flow, FlowView, Memory, Mode, Ring, Verdict};
@@ -6,27 +6,27 @@ use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use std::iter;
 
-/// The first payload byte of each way.
+/// The sequence number of the first payload byte in each direction.
 pub const FROM_OUTSIDE: u32 = 0xffff_ff00;
 pub const FROM_GUEST: u32 = 5000;
 
-/// How far the guest's windows are shifted.
+/// The guest's window scale.
 pub const SCALE: u8 = 2;
 
-/// The window in the guest's SYN: it is not scaled.
+/// The window in the guest's SYN, which is not scaled.
 pub const WINDOW: u32 = 20_000;
 
 pub fn memory(flows: usize, blocks: usize) -> (Vec<Flow>, Vec<Block>) {
     (vec![Flow::default(); flows], vec![Block::FREE; blocks])
 }
 
-/// Memory for as long as the process runs.
+/// Memory that is never freed.
 pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
     let (flows, blocks) = memory(flows, blocks);
     Memory { flows: flows.leak(), blocks: blocks.leak() }
 }
 
-/// Shows a frame that was put into the guest's ring, alone; returns the ACK for outside.
+/// Reports a single frame that was put into the guest's ring. Returns the ACK for outside.
 pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checksum, now: Nanos) -> Option<&'e [u8]> {
     let mut lookups = Vec::new();
     early.look_up(&mut lookups, Direction::In, iter::once((frame, frame.len())), now);
@@ -34,7 +34,7 @@ pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checks
     early.next_ack()
 }
 
-/// Shows a frame that the guest sends, alone.
+/// Reports a single frame that the guest sends.
 pub fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
     let mut lookups = Vec::new();
     early.look_up(&mut lookups, Direction::Out, iter::once((&*frame, frame.len())), now);
@@ -48,7 +48,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A guest that is always acknowledged for, with an open connection.
+    /// A guest with early ack always engaged and an open connection.
     pub fn open() -> Fixture {
         let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
         fixture.connect();
@@ -64,12 +64,12 @@ impl Fixture {
         Fixture { early, place, now: Nanos::from_millis(1000) }
     }
 
-    /// The guest's ring stands so now.
+    /// Reports the state of the guest's ring.
     pub fn observe(&mut self, waiting: u32, taken: u32) -> Nanos {
         self.early.observe(Ring { waiting, taken }, self.now)
     }
 
-    /// The guest accepts a connection.
+    /// Runs the handshake of a connection that the guest accepts.
     pub fn connect(&mut self) {
         let syn = Packet {
             seq: FROM_OUTSIDE - 1,
@@ -95,7 +95,7 @@ impl Fixture {
         assert_eq!(self.deliver(&self.data(0, 0)), None);
     }
 
-    /// Data from outside, from the `offset`th byte on.
+    /// A segment from outside with the data at `offset`.
     pub fn data(&self, offset: u32, len: usize) -> Packet {
         Packet {
             seq: FROM_OUTSIDE.wrapping_add(offset),
@@ -108,7 +108,7 @@ impl Fixture {
         }
     }
 
-    /// An ACK of the guest for `bytes` bytes with a window of `room` bytes.
+    /// The guest's ACK of `bytes` bytes with a window of `room` bytes.
     pub fn ack(&self, bytes: u32, room: u32) -> Packet {
         Packet {
             seq: FROM_GUEST,
@@ -120,7 +120,7 @@ impl Fixture {
         }
     }
 
-    /// Puts a segment into the guest's ring; returns the ACK for outside.
+    /// Puts a segment into the guest's ring. Returns the ACK for outside.
     pub fn deliver(&mut self, packet: &Packet) -> Option<Packet> {
         self.deliver_frame(&packet.inward(self.place), Checksum::Present)
     }
@@ -129,7 +129,7 @@ impl Fixture {
         delivered(&mut self.early, frame, checksum, self.now).map(Packet::read)
     }
 
-    /// Has the guest send a segment; returns what goes out.
+    /// Lets the guest send a segment. Returns the segment that is forwarded, if any.
     pub fn guest(&mut self, packet: &Packet) -> Option<Packet> {
         let mut frame = packet.outward(self.place);
         match from_guest(&mut self.early, &mut frame, self.now) {
@@ -138,7 +138,7 @@ impl Fixture {
         }
     }
 
-    /// Lets time pass until the next timer; returns what is sent then, and whether to the guest.
+    /// Advances the time to the next timer. Returns the segments sent then, and whether each is for the guest.
     pub fn timeout(&mut self) -> Vec<(bool, Packet)> {
         self.now = self.now.max(self.early.poll_timeout());
         let mut sent = Vec::new();
@@ -153,7 +153,7 @@ impl Fixture {
 
     /// The one flow.
     pub fn flow(&self) -> FlowView {
-        self.early.flows().next().expect("the flow is known")
+        self.early.flows().next().expect("the table has a flow")
     }
 
     pub fn fallbacks(&self, reason: Fallback) -> u64 {
@@ -161,12 +161,12 @@ impl Fixture {
     }
 }
 
-/// The stream from outside.
+/// The byte at an offset of the stream from outside.
 pub fn byte(at: usize) -> u8 {
     (at % 251) as u8 ^ (at >> 9) as u8
 }
 
-/// The number that an ACK of so many bytes has.
+/// The acknowledgment number for this many bytes.
 pub fn acks(bytes: u32) -> u32 {
     FROM_OUTSIDE.wrapping_add(bytes)
 }

@@ -1,24 +1,24 @@
-//! Segments that a guest will not take, or that only the ends understand: none of it gets into what is done for them. By rules as in
-//! `rules.rs`.
+//! Segments that a guest does not accept, or that only the ends understand: they must not affect early ACKs or copies.
+//! By rule, as in `rules.rs`.
 
 use crate::fixture::{FROM_GUEST, Fixture, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
 use fairlane_core::ack::{Config, Fallback, Mode, State};
 use fairlane_core::packet::{Checksum, TcpFlags, protocol};
 
-/// The guest takes nothing that a sender puts behind its FIN: its bytes, and those that had their place.
+/// The guest accepts no data after a FIN, neither that data nor other data in its place.
 #[test]
-fn rule_1_data_behind_a_fin_are_not_acknowledged() {
+fn rule_1_data_after_a_fin_is_not_acknowledged() {
     let mut fixture = Fixture::open();
     fixture.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..fixture.data(0, 1000) });
-    let behind = fixture.deliver(&fixture.data(1000, 500));
-    assert!(behind.is_none_or(|answer| answer.ack == acks(1000)), "the FIN has the number of its first byte");
+    let after = fixture.deliver(&fixture.data(1000, 500));
+    assert!(after.is_none_or(|answer| answer.ack == acks(1000)), "the FIN has the number of the first byte");
     assert_eq!((fixture.flow().retained, fixture.flow().owed), (1000, 1000));
 }
 
-/// What is wrong with a segment that the guest will not take, its checksum or its numbers, must not get into copies.
+/// A segment that the guest does not accept, for its checksum or its numbers, must not affect retransmissions.
 #[test]
-fn rule_1_no_number_is_believed_before_its_segment_is_checked() {
+fn rule_1_no_number_is_trusted_before_its_segment_is_checked() {
     let spoil = |change: &dyn Fn(&mut Packet), damage: bool| {
         let mut fixture = Fixture::open();
         fixture.deliver(&fixture.data(0, 1000));
@@ -44,7 +44,7 @@ fn rule_1_no_number_is_believed_before_its_segment_is_checked() {
     for (number, change) in changes.iter().enumerate() {
         assert_eq!(spoil(*change, false), good, "not acceptable: {number}");
     }
-    // Acceptable, and damaged on the way.
+    // Acceptable, but damaged in transit.
     let changes: [&dyn Fn(&mut Packet); 5] = [
         &|packet| packet.ack -= 10,
         &|packet| packet.window = 9,
@@ -58,21 +58,21 @@ fn rule_1_no_number_is_believed_before_its_segment_is_checked() {
 }
 
 #[test]
-fn rule_1_data_under_an_ack_that_the_guest_does_not_take_are_not_retained() {
+fn rule_1_data_with_an_unacceptable_ack_is_not_retained() {
     for ack in [FROM_GUEST + 1, FROM_GUEST.wrapping_sub((500 << 7) + 1), FROM_GUEST.wrapping_add(1 << 31)] {
         let mut fixture = Fixture::open();
         let foreign = Packet { ack, payload: vec![0xee; 1000], ..fixture.data(0, 0) };
         assert_eq!(fixture.deliver(&foreign), None);
-        assert!(fixture.deliver(&fixture.data(0, 1000)).is_some(), "the right ones have their place");
+        assert!(fixture.deliver(&fixture.data(0, 1000)).is_some(), "the real data is retained");
         assert!(fixture.timeout()[0].1.payload == fixture.data(0, 1000).payload);
     }
-    // The guest has 100 bytes on the way.
+    // The guest has 100 bytes in flight.
     let mut fixture = Fixture::open();
     fixture.guest(&Packet { payload: vec![1; 100], ..fixture.ack(0, WINDOW) });
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
 }
 
-/// The guest's latest timestamp is of what comes in order (RFC 7323, 4.3), and so is that of copies.
+/// The guest takes timestamps from segments in order (RFC 7323, 4.3), and so do retransmissions.
 #[test]
 fn rule_1_a_timestamp_out_of_order_is_not_the_latest() {
     let mut fixture = Fixture::open();
@@ -83,13 +83,13 @@ fn rule_1_a_timestamp_out_of_order_is_not_the_latest() {
     assert_eq!(fixture.timeout()[0].1.stamps, Some((150, 700)));
 }
 
-/// Anyone can send a SYN with the right addresses and ports, and any frame may be damaged.
+/// Anyone can send a SYN with the right addresses and ports.
 #[test]
 fn rule_1_a_syn_ends_no_connection() {
     for owes in [false, true] {
         let mut fixture = Fixture::open();
         if owes {
-            fixture.deliver(&fixture.data(0, 1000)).expect("it is acknowledged early");
+            fixture.deliver(&fixture.data(0, 1000)).expect("the data is acknowledged early");
         }
         for seq in [9, acks(1000)] {
             fixture.deliver(&Packet { flags: TcpFlags::SYN, seq, ack: 0, ..fixture.data(0, 0) });
@@ -101,7 +101,7 @@ fn rule_1_a_syn_ends_no_connection() {
 }
 
 #[test]
-fn rule_1_a_damaged_syn_says_nothing() {
+fn rule_1_a_damaged_syn_is_ignored() {
     let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
     let syn = Packet { seq: 99, flags: TcpFlags::SYN, window: 1000, scale: Some(7), ..Packet::default() };
     let mut frame = syn.inward(fixture.place);
@@ -116,9 +116,9 @@ fn rule_1_a_damaged_syn_says_nothing() {
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
 }
 
-/// A reset that the guest does not take in its handshake ends nothing either (RFC 9293, 3.10.7.3 and 3.10.7.4).
+/// A reset that the guest does not accept does not end a handshake (RFC 9293, 3.10.7.3 and 3.10.7.4).
 #[test]
-fn rule_1_a_handshake_is_reset_by_its_own_ends_alone() {
+fn rule_1_only_the_ends_can_reset_a_handshake() {
     let reset = |seq: u32, ack: u32, flags: u8| {
         let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
         let syn = Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, window: 999, ..Packet::default() };
@@ -126,7 +126,7 @@ fn rule_1_a_handshake_is_reset_by_its_own_ends_alone() {
         fixture.deliver(&Packet { seq, ack, flags: TcpFlags(flags), ..Packet::default() });
         fixture.early.flows().count()
     };
-    assert_eq!(reset(0, FROM_GUEST, 0x14), 0, "it is refused");
+    assert_eq!(reset(0, FROM_GUEST, 0x14), 0, "the connection is refused");
     assert_eq!((reset(0, FROM_GUEST + 1, 0x14), reset(0, FROM_GUEST, 0x04)), (1, 1));
     let accepted = |seq: u32| {
         let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
@@ -137,34 +137,34 @@ fn rule_1_a_handshake_is_reset_by_its_own_ends_alone() {
     assert_eq!((accepted(100), accepted(101), accepted(5000)), (0, 1, 1));
 }
 
-/// Segments outside of the guest's window do not count as delivered: what is in order behind the guest's backlog has its place yet.
+/// Segments outside the guest's window do not count as delivered, so that data in order can still be retained.
 #[test]
-fn rule_1_what_is_not_in_the_window_is_not_taken_for_delivered() {
+fn rule_1_segments_outside_the_window_do_not_count_as_delivered() {
     for foreign in [1 << 29, 200_000] {
         let mut fixture = Fixture::with(Place::default(), Mode::Auto, Config::default(), leaked(4, 64));
         fixture.connect();
-        // All is noted as long as a handshake is under way.
+        // Every segment is noted while a handshake is in progress.
         fixture.place.port = 1;
         fixture.deliver(&Packet { seq: 9, flags: TcpFlags::SYN, window: 9, ..Packet::default() });
         fixture.place.port = 0;
         fixture.deliver(&fixture.data(0, 1000));
         fixture.deliver(&fixture.data(foreign, 1000));
         fixture.early.set_mode(Mode::Always);
-        assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what comes before is the guest's to acknowledge");
+        assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "the guest must acknowledge the data before it");
         fixture.guest(&fixture.ack(1000, WINDOW));
         assert_eq!(fixture.flow().owed, 0);
         assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000), "{foreign}");
     }
 }
 
-/// An authentication header is of both ends, and an early ACK would have none (RFC 4302).
+/// Only the ends can write an authentication header (RFC 4302).
 #[test]
-fn rule_8_authenticated_packets_are_left_to_their_ends() {
+fn rule_8_authenticated_packets_are_end_to_end() {
     for v6 in [false, true] {
         let mut fixture = Fixture::new(Place { v6, port: 4000, ..Place::default() });
         fixture.connect();
         let mut frame = fixture.data(0, 1000).inward(fixture.place);
-        // Before TCP's: what follows, its length in 4 bytes but 2, reserved, SPI, sequence, check value.
+        // Before the TCP header: next header, length in units of 4 bytes minus 2, reserved, SPI, sequence, check value.
         let header = [&[protocol::TCP, 4][..], &[7; 22]].concat();
         if v6 {
             frame.splice(54..54, header);
@@ -183,7 +183,7 @@ fn rule_8_authenticated_packets_are_left_to_their_ends() {
 }
 
 #[test]
-fn rule_5_what_is_marked_as_congested_is_not_acknowledged() {
+fn rule_5_a_segment_with_a_congestion_mark_is_not_acknowledged() {
     for v6 in [false, true] {
         let mut fixture = Fixture::new(Place { v6, port: 4000, ..Place::default() });
         fixture.connect();
@@ -196,16 +196,16 @@ fn rule_5_what_is_marked_as_congested_is_not_acknowledged() {
             let (sum, carry) = sum.overflowing_sub(3);
             frame[24..26].copy_from_slice(&(sum - u16::from(carry)).to_be_bytes());
         }
-        assert_eq!(fixture.deliver_frame(&frame, Checksum::Present), None, "the guest says so to its sender");
-        assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "and nothing before it does");
+        assert_eq!(fixture.deliver_frame(&frame, Checksum::Present), None, "the guest must echo the mark");
+        assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "nor is data after it before the guest's ACK");
         fixture.guest(&fixture.ack(1000, WINDOW));
         assert_eq!(fixture.deliver(&fixture.data(2000, 1000)).unwrap().ack, acks(3000));
     }
 }
 
 #[test]
-fn rule_8_options_that_only_the_ends_can_write_are_left_to_them() {
-    // MD5, TCP-AO, MPTCP, accurate ECN as options; and accurate ECN by its flag.
+fn rule_8_a_syn_with_options_that_only_the_ends_can_write_is_end_to_end() {
+    // MD5, TCP-AO, MPTCP and accurate ECN as options; accurate ECN by its flag (0).
     for kind in [19, 29, 30, 172, 174, 0] {
         for guest_first in [false, true] {
             let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
@@ -214,7 +214,7 @@ fn rule_8_options_that_only_the_ends_can_write_are_left_to_them() {
             if kind == 0 {
                 frame[46] |= 1;
             } else {
-                // In the place of the timestamps.
+                // This replaces the timestamps option.
                 frame[56] = kind;
             }
             if guest_first {
@@ -228,9 +228,9 @@ fn rule_8_options_that_only_the_ends_can_write_are_left_to_them() {
     }
 }
 
-/// What one end offers in its SYN the other agrees to in its own.
+/// The same for options in a SYN and ACK.
 #[test]
-fn rule_8_options_in_a_syn_and_ack_are_left_to_the_ends_as_well() {
+fn rule_8_a_syn_and_ack_with_such_options_is_end_to_end_as_well() {
     for kind in [19, 29, 30, 172, 174, 0] {
         for guest_first in [false, true] {
             let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });

@@ -1,4 +1,4 @@
-//! Early ack: its rules one by one, and two ends of TCP under any network and any guest.
+//! Early ack: tests of each rule, and two TCP ends with arbitrary networks and guests.
 
 mod alone;
 mod bursts;

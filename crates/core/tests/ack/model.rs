@@ -1,9 +1,9 @@
-//! Two ends of TCP with early ack between them, under any network and any guest.
+//! Two TCP ends with early ack between them, with arbitrary networks and guests.
 //!
-//! What is held after every step: no ACK beyond what the guest acknowledged or early ack was given in order, none back, no
-//! window beyond the guest's, a copy of all that is owed. At the end: both streams are equal, and there is an end.
+//! Checked after every step: no ACK beyond the data that was delivered in order, no ACK goes back, no window beyond the
+//! guest's, a copy of everything owed. At the end: both streams are complete.
 //!
-//! What early ack is asked for is [`Work`] of its own, so that another process can do it, and be killed in it.
+//! Calls to early ack are [`Work`], so that another process can perform them and be killed meanwhile.
 
 use crate::ends::{Guest, MSS, Manners, SENDER, Sender, is_answer};
 use crate::wire::{Packet, Place};
@@ -17,24 +17,24 @@ use std::iter;
 
 const PLACE: Place = Place { v6: false, vlans: [0; 2], port: 4000 };
 
-/// Frames the guest's ring holds.
+/// Size of the guest's ring, in frames.
 const RING: usize = 64;
 
-/// Frames shown at once at most.
+/// The most frames per burst.
 const BURST: usize = 32;
 
-/// What happens in a transfer.
+/// The parameters of a transfer.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub seed: u64,
-    /// Bytes that are sent.
+    /// Bytes to send.
     pub len: usize,
     burst: usize,
     answer: usize,
     manners: Manners,
-    /// Of 100 frames each way, how many are lost, come twice, come late.
+    /// How many of 100 frames in each direction are lost, duplicated and delayed.
     faults: [u32; 3],
-    /// Milliseconds the guest runs, and does not.
+    /// Milliseconds for which the guest runs, and does not run.
     schedule: (u64, u64),
     always: bool,
     pub blocks: usize,
@@ -81,7 +81,7 @@ pub fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Frames between the backend and the sender, one way.
+/// Frames between the backend and the sender, in one direction.
 #[derive(Default)]
 struct Wire(Vec<(Nanos, Packet)>);
 
@@ -112,15 +112,18 @@ impl Wire {
     }
 }
 
-/// What an onlooker at the backend knows.
+/// The state of the connection as seen at the backend, in stream offsets.
 #[derive(Default)]
-struct Onlooker {
-    /// Offsets: what the guest acknowledged, what went into its ring in order, the greatest ACK that went out, the greatest
-    /// edge of the guest's and outside.
+struct Observer {
+    /// The guest's greatest ACK.
     guest_ack: i64,
+    /// The end of the data delivered in order.
     delivered: i64,
-    pieces: Vec<(i64, i64)>,
+    /// Ranges delivered out of order.
+    ranges: Vec<(i64, i64)>,
+    /// The greatest ACK forwarded or sent to the sender.
     out: i64,
+    /// The greatest window edge of the guest.
     edge: i64,
 }
 
@@ -128,19 +131,19 @@ fn offset(number: u32) -> i64 {
     number.wrapping_sub(SENDER + 1).cast_signed().into()
 }
 
-impl Onlooker {
+impl Observer {
     fn delivered(&mut self, packet: &Packet) {
         let from = offset(packet.seq);
         let end = from + packet.payload.len() as i64 + i64::from(packet.flags.contains(TcpFlags::FIN));
-        self.pieces.push((from, end));
-        self.pieces.sort_unstable();
-        for &(from, end) in &self.pieces {
+        self.ranges.push((from, end));
+        self.ranges.sort_unstable();
+        for &(from, end) in &self.ranges {
             if from <= self.delivered {
                 self.delivered = self.delivered.max(end);
             }
         }
         let done = self.delivered;
-        self.pieces.retain(|(_, end)| *end > done);
+        self.ranges.retain(|(_, end)| *end > done);
     }
 
     fn guest_says(&mut self, packet: &Packet) {
@@ -158,7 +161,7 @@ impl Onlooker {
         }
         let ack = offset(packet.ack);
         if !early && ack > self.delivered {
-            return; // The guest lies, and that is between it and the sender.
+            return; // The guest acknowledges unsent data, which early ack does not have to correct.
         }
         assert!(ack <= self.delivered, "acknowledged {ack}, delivered {}", self.delivered);
         assert!(ack >= self.out, "an ACK goes back from {} to {ack}", self.out);
@@ -171,31 +174,31 @@ impl Onlooker {
     }
 }
 
-/// What a backend does in a step.
+/// A backend's work in one step.
 pub enum Work {
     /// Frames were put into the guest's ring.
     Deliver(Vec<Vec<u8>>),
     /// The guest sends frames.
     Send(Vec<Vec<u8>>),
-    /// A timer ran out; the guest's ring has room for so many frames.
+    /// A timer expired; the guest's ring has room for this many frames.
     Repeat(usize),
 }
 
-/// What comes of it, one after the other.
+/// A result of the work.
 pub enum Outcome {
-    /// This is sent for the guest.
+    /// An ACK sent for the guest.
     Ack(Vec<u8>),
-    /// The guest's next frame goes out like this.
+    /// The guest's next frame as forwarded.
     Passed(Vec<u8>),
-    /// The guest's next frame is dropped.
+    /// The guest's next frame was dropped.
     Dropped,
-    /// This is put into the guest's ring.
+    /// A retransmission put into the guest's ring.
     Again(Vec<u8>),
 }
 
 impl Work {
-    /// Has it done, and told what comes of it as soon as it does.
-    pub fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, told: &mut dyn FnMut(Outcome)) {
+    /// Performs the work, and reports each outcome at once.
+    pub fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, report: &mut dyn FnMut(Outcome)) {
         let mut lookups = Vec::new();
         match self {
             Work::Deliver(frames) => {
@@ -203,7 +206,7 @@ impl Work {
                 for (frame, lookup) in frames.iter().zip(&lookups) {
                     early.delivered(lookup, &frame[..], Checksum::Present, now);
                     if let Some(ack) = early.next_ack() {
-                        told(Outcome::Ack(ack.to_vec()));
+                        report(Outcome::Ack(ack.to_vec()));
                     }
                 }
             }
@@ -212,8 +215,8 @@ impl Work {
                 for (frame, lookup) in frames.iter().zip(&lookups) {
                     let mut frame = frame.clone();
                     match early.from_guest(lookup, &mut frame, Checksum::Present, now) {
-                        Verdict::Pass => told(Outcome::Passed(frame)),
-                        Verdict::Drop => told(Outcome::Dropped),
+                        Verdict::Pass => report(Outcome::Passed(frame)),
+                        Verdict::Drop => report(Outcome::Dropped),
                     }
                 }
             }
@@ -222,7 +225,7 @@ impl Work {
                 while let Some(frame) = early.on_timeout(now) {
                     if room > 0 {
                         room -= 1;
-                        told(Outcome::Again(frame.to_vec()));
+                        report(Outcome::Again(frame.to_vec()));
                     } else {
                         early.refused(now);
                     }
@@ -239,13 +242,13 @@ pub struct Model {
     guest: Guest,
     inward: Wire,
     outward: Wire,
-    /// What the guest has not taken, and how many of it were put there by what is done now.
+    /// Frames that the guest has not consumed, and how many of them the current work has added.
     ring: Vec<Packet>,
     fresh: usize,
     taken: u32,
-    /// What the guest sends and was not taken from it.
+    /// Frames that the guest sends and the backend has not taken.
     unsent: Vec<Packet>,
-    onlooker: Onlooker,
+    observer: Observer,
     pub random: StdRng,
     pub steps: usize,
     pub early_acks: u64,
@@ -264,7 +267,7 @@ impl Model {
             fresh: 0,
             taken: 0,
             unsent: Vec::new(),
-            onlooker: Onlooker::default(),
+            observer: Observer::default(),
             random: StdRng::seed_from_u64(case.seed ^ 2),
             steps: 0,
             early_acks: 0,
@@ -278,7 +281,7 @@ impl Model {
         self.now.0 / 1_000_000 % (on + off) < on
     }
 
-    /// Whether both ends are done; then each has just what the other sent.
+    /// Whether both ends are done; then checks that each has received exactly what the other sent.
     pub fn is_done(&self) -> bool {
         let done = self.sender.is_done() && self.guest.is_done() && self.sender.answer.len() == self.case.answer;
         if done {
@@ -288,7 +291,7 @@ impl Model {
         done
     }
 
-    /// Lets things happen until both ends are done, or so many steps were taken. True when they are done.
+    /// Runs until both ends are done or `until` steps were made. Returns whether they are done.
     pub fn run(&mut self, early: &mut EarlyAck<'_>, until: usize) -> bool {
         while self.steps < until {
             if self.is_done() {
@@ -304,9 +307,9 @@ impl Model {
         false
     }
 
-    /// Lets the next thing happen. Returns what is to be done about it.
+    /// Makes the next step. Returns the work it causes, if any.
     pub fn step(&mut self, early: &EarlyAck<'_>) -> Option<Work> {
-        assert!(!self.sender.reset, "the guest takes everything in the end");
+        assert!(!self.sender.reset, "the guest accepts everything in the end");
         self.steps += 1;
         self.fresh = 0;
         let faults = self.case.faults;
@@ -329,7 +332,7 @@ impl Model {
                 let next = next
                     .into_iter()
                     .min()
-                    .expect("it has four")
+                    .expect("the array has four times")
                     .min(self.now + Nanos(self.random.random_range(0..3_000_000)));
                 self.now = (self.now + Nanos(self.random.random_range(10_000..400_000))).max(next);
                 self.sender.turn(self.now, &mut out);
@@ -340,7 +343,7 @@ impl Model {
             for packet in out {
                 self.inward.send(packet, self.now, faults, &mut self.random);
             }
-            self.unsent.iter().for_each(|packet| self.onlooker.guest_says(packet));
+            self.unsent.iter().for_each(|packet| self.observer.guest_says(packet));
         }
         if work.is_none() && !self.unsent.is_empty() {
             work = Some(Work::Send(self.unsent.iter().take(BURST).map(|packet| packet.outward(PLACE)).collect()));
@@ -348,16 +351,16 @@ impl Model {
         work
     }
 
-    /// Puts what came into the guest's ring, as far as there is room.
+    /// Puts arrived frames into the guest's ring, as far as there is room.
     fn put(&mut self, packets: Vec<Packet>) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         for packet in packets.into_iter().take(RING - self.ring.len()) {
             let mut frame = packet.inward(PLACE);
             let corrupt = !packet.payload.is_empty() && self.case.faults[0] > 0 && self.random.random_ratio(1, 100);
             if corrupt {
-                *frame.last_mut().expect("it has a payload") ^= 0x10;
+                *frame.last_mut().expect("the frame has a payload") ^= 0x10;
             } else {
-                self.onlooker.delivered(&packet);
+                self.observer.delivered(&packet);
                 self.ring.push(packet);
                 self.fresh += 1;
             }
@@ -366,7 +369,7 @@ impl Model {
         frames
     }
 
-    /// Notes what came of work, all of it or as much as was done.
+    /// Notes the outcomes of work that was performed in full or in part.
     pub fn done(&mut self, work: &Work, outcomes: Vec<Outcome>) {
         let taken = if matches!(work, Work::Send(_)) { outcomes.len() } else { 0 };
         self.unsent.drain(..taken);
@@ -380,7 +383,7 @@ impl Model {
                 Outcome::Dropped => {}
                 Outcome::Again(frame) => {
                     let packet = Packet::read(&frame);
-                    assert!(!packet.flags.contains(TcpFlags::RST), "the guest takes everything in the end");
+                    assert!(!packet.flags.contains(TcpFlags::RST), "the guest accepts everything in the end");
                     self.retransmissions += 1;
                     self.ring.push(packet);
                     self.fresh += 1;
@@ -391,24 +394,23 @@ impl Model {
 
     fn goes_out(&mut self, frame: &[u8], early: bool) {
         let packet = Packet::read(frame);
-        self.onlooker.goes_out(&packet, early);
+        self.observer.goes_out(&packet, early);
         self.outward.send(packet, self.now, self.case.faults, &mut self.random);
     }
 
-    /// What was put into the guest's ring last is not there after all: a process ended before it said so.
+    /// Removes the frames added last from the guest's ring: a process ended before it published them.
     pub fn unpublish(&mut self) {
         self.ring.truncate(self.ring.len() - self.fresh);
     }
 
-    /// Has early ack note how the ring stands, and checks that there is a copy of all that the sender was told of and the guest has
-    /// not acknowledged.
+    /// Reports the state of the ring to early ack, and checks that there is a copy of everything owed to the guest.
     pub fn observe(&self, early: &mut EarlyAck<'_>) {
         early.observe(Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
         self.check(early);
     }
 
     pub fn check(&self, early: &EarlyAck<'_>) {
-        let owed = self.onlooker.out - self.onlooker.guest_ack;
+        let owed = self.observer.out - self.observer.guest_ack;
         let Some(flow) = early.flows().next() else {
             assert!(owed <= 0, "{owed} bytes are owed and the flow is gone");
             return;

@@ -1,4 +1,4 @@
-//! Flows that move to another backend (rule 10), those that a process left behind, and those there is no room for.
+//! Flows that are exported to another backend (rule 10) or resumed after a process ended, and a full flow table.
 
 use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, delivered, from_guest, leaked, memory};
 use crate::wire::{Packet, Place};
@@ -9,8 +9,8 @@ use fairlane_core::packet::{Checksum, TcpFlags};
 use fairlane_core::time::Nanos;
 use proptest::prelude::*;
 
-/// A fixture's connection before another backend.
-fn taken_over(early: EarlyAck<'static>, fixture: &Fixture) -> Fixture {
+/// A fixture's connection on another backend.
+fn moved_to(early: EarlyAck<'static>, fixture: &Fixture) -> Fixture {
     Fixture { early, place: fixture.place, now: fixture.now }
 }
 
@@ -24,7 +24,7 @@ fn rule_10_copies_travel_with_the_flow() {
 
     let mut early = EarlyAck::new(leaked(4, 8), Config { seed: 77, ..Config::default() }, Mode::Always);
     assert_eq!(early.import(&export, source.now), Ok(1));
-    let mut target = taken_over(early, &source);
+    let mut target = moved_to(early, &source);
     assert_eq!((target.flow().retained, target.flow().owed, target.flow().state), (4000, 4000, State::Active));
     let next = target.deliver(&target.data(5000, 1000)).expect("it is still acknowledged early");
     assert_eq!((next.ack, next.seq, next.stamps), (acks(6000), FROM_GUEST, Some((701, 101))));
@@ -34,19 +34,19 @@ fn rule_10_copies_travel_with_the_flow() {
     assert_eq!(target.early.retained(), 0);
 }
 
-/// A sender whose FIN comes before bytes that it was told of: no import may refuse what its guest's flows have come to.
+/// A FIN before data that was acknowledged: an import must not refuse the state of such a flow.
 #[test]
-fn rule_10_a_fin_before_bytes_that_were_acknowledged_keeps_no_flow_from_moving() {
+fn rule_10_a_flow_with_a_fin_before_acknowledged_data_can_move() {
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 5000));
     source.deliver(&Packet { flags: TcpFlags::ACK.with(TcpFlags::FIN), ..source.data(1000, 0) });
     let export = source.early.export();
     let mut early = EarlyAck::new(leaked(4, 8), Config::default(), Mode::Always);
     assert_eq!(early.import(&export, source.now), Ok(1));
-    let mut target = taken_over(early, &source);
+    let mut target = moved_to(early, &source);
     assert_eq!((target.flow().retained, target.flow().owed), (5000, 5000));
     target.guest(&target.ack(5000, WINDOW));
-    assert_eq!(target.early.flows().count(), 0, "the guest has all, and nothing comes behind a FIN");
+    assert_eq!(target.early.flows().count(), 0, "the guest has everything, and nothing follows a FIN");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn rule_10_or_the_flow_drains_first() {
 }
 
 #[test]
-fn an_import_is_whole_or_nothing() {
+fn an_import_is_all_or_nothing() {
     let mut source = Fixture::open();
     source.deliver(&source.data(0, 5000));
     let export = source.early.export();
@@ -84,9 +84,9 @@ fn an_import_is_whole_or_nothing() {
     for len in 0..export.len() {
         assert!(import(&export[..len], 8).is_err(), "{len}");
     }
-    // Its edge half of all numbers away: data would be counted past that, and no other backend take the flow over again.
+    // A window edge 2^31 away: deliveries up to it would be counted, and no other backend could import the flow again.
     assert_eq!(with(67, export[67] ^ 0x80), Err(ImportError::Field { flow: 0, field: "the guest's window" }));
-    // Two flows are said to be there, and the second is the first again.
+    // The export claims two flows, and the second repeats the first.
     let mut twice = export.clone();
     twice[6] = 2;
     twice.extend(&export[10..]);
@@ -95,7 +95,7 @@ fn an_import_is_whole_or_nothing() {
 
 proptest! {
     #[test]
-    fn any_import_is_answered(changes in proptest::collection::vec((6usize..200, any::<u8>()), 1..6)) {
+    fn no_import_panics(changes in proptest::collection::vec((6usize..200, any::<u8>()), 1..6)) {
         let mut source = Fixture::open();
         source.deliver(&source.data(0, 5000));
         let mut export = source.early.export();
@@ -105,7 +105,7 @@ proptest! {
         let mut early = EarlyAck::new(leaked(4, 8), Config::default(), Mode::Always);
         let imported = early.import(&export, source.now).is_ok();
         prop_assert_eq!(early.flows().count(), usize::from(imported));
-        let mut target = taken_over(early, &source);
+        let mut target = moved_to(early, &source);
         target.deliver(&target.data(5000, 1000));
         target.guest(&target.ack(2000, WINDOW));
         for _ in 0..30 {
@@ -115,7 +115,7 @@ proptest! {
     }
 }
 
-/// What a process leaves in memory after some data were acknowledged early.
+/// Fills the memory like a process that acknowledged some data early and ended.
 fn left_behind(flows: &mut [Flow], blocks: &mut [Block]) {
     let mut early = EarlyAck::new(Memory { flows, blocks }, Config::default(), Mode::Always);
     let fixture = Fixture::new(Place { port: 4000, ..Place::default() });
@@ -148,13 +148,14 @@ fn a_killed_backend_resumes_its_flows() {
     let later = Nanos(5);
     let mut early = EarlyAck::resume(memory, Config { seed: 9, ..Config::default() }, Mode::Always, later);
     assert_eq!((early.retained(), early.flows().count()), (5000, 1));
-    let sent = early.on_timeout(later).expect("what the guest lacks is due at once");
+    let sent = early.on_timeout(later).expect("the retransmission is due at once");
     assert_eq!(Packet::read(sent).payload[..], Fixture::open().data(0, 524).payload[..]);
 }
 
-/// The guest opened its window, which is news, and the process ended before that went out: the guest's frame is in its ring yet.
+/// The guest opened its window, which is news, and the process ended before it forwarded the frame, which is still in
+/// the guest's ring.
 #[test]
-fn what_was_judged_and_not_sent_is_judged_the_same_again() {
+fn a_frame_that_was_judged_but_not_sent_is_judged_the_same_again() {
     let (mut flows, mut blocks) = memory(4, 16);
     left_behind(&mut flows, &mut blocks);
     let place = Fixture::new(Place { port: 4000, ..Place::default() }).place;
@@ -171,7 +172,7 @@ fn what_was_judged_and_not_sent_is_judged_the_same_again() {
     let (verdict, sent, moved) = judge();
     assert_eq!((verdict, sent.ack, sent.window), (Verdict::Pass, acks(5000), (WINDOW + 4000) as u16));
     assert_eq!((judge().0, judge().1), (Verdict::Pass, sent.clone()));
-    // So it is where the guest goes on.
+    // The same on the backend that imports the flow.
     let mut early = EarlyAck::new(leaked(4, 16), Config::default(), Mode::Always);
     assert_eq!(early.import(&moved, Nanos(5)), Ok(1));
     let mut frame = update.clone();
@@ -180,7 +181,7 @@ fn what_was_judged_and_not_sent_is_judged_the_same_again() {
 }
 
 #[test]
-fn a_flow_whose_copies_are_lost_resets_its_sender() {
+fn a_flow_whose_copies_are_lost_resets_both_ends() {
     let (mut flows, mut blocks) = memory(4, 8);
     left_behind(&mut flows, &mut blocks);
     blocks.fill(Block::FREE);
@@ -195,7 +196,7 @@ fn a_flow_whose_copies_are_lost_resets_its_sender() {
     assert_eq!(early.retained(), 0);
 }
 
-/// Early ack was turned off while no process ran: what was acknowledged is brought to the guest all the same.
+/// Early ack was turned off while no process ran: acknowledged data is still retransmitted to the guest.
 #[test]
 fn rule_10_flows_that_are_resumed_turned_off_drain() {
     let (mut flows, mut blocks) = memory(4, 8);
@@ -212,11 +213,11 @@ fn rule_10_flows_that_are_resumed_turned_off_drain() {
     let (mut flows, mut blocks) = (flows.clone(), blocks.clone());
     let memory = Memory { flows: &mut flows, blocks: &mut blocks };
     let early = EarlyAck::resume(memory, Config::default(), Mode::Off, Nanos(5));
-    assert_eq!(early.flows().count(), 0, "nothing is owed of it");
+    assert_eq!(early.flows().count(), 0, "nothing is owed");
 }
 
 #[test]
-fn every_kind_of_link_is_a_flow_of_its_own() {
+fn every_ip_version_and_tag_combination_is_a_flow_of_its_own() {
     let mut fixture = Fixture::new(Place::default());
     let mut count = 0;
     for v6 in [false, true] {
@@ -236,7 +237,7 @@ fn every_kind_of_link_is_a_flow_of_its_own() {
 }
 
 #[test]
-fn a_full_table_leaves_flows_to_their_ends_until_others_are_old() {
+fn with_a_full_table_flows_are_end_to_end_until_others_are_old() {
     let mut fixture = Fixture::with(Place::default(), Mode::Always, Config::default(), leaked(2, 8));
     for port in 1..=2 {
         fixture.place.port = port;
@@ -251,7 +252,7 @@ fn a_full_table_leaves_flows_to_their_ends_until_others_are_old() {
     fixture.connect();
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
     let ports: Vec<u16> = fixture.early.flows().map(|flow| flow.outside.port()).collect();
-    assert_eq!(ports.len(), 2, "the one that owes nothing went");
+    assert_eq!(ports.len(), 2, "the flow that owes nothing was removed");
     assert!(ports.contains(&2) && ports.contains(&3));
 }
 
@@ -264,7 +265,7 @@ fn a_flow_ends_with_the_senders_fin() {
 }
 
 #[test]
-fn a_guest_that_connects_is_acknowledged_for_as_well() {
+fn a_guest_that_connects_gets_early_ack_as_well() {
     let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
     let syn = Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, window: 999, scale: Some(3), ..Packet::default() };
     fixture.guest(&syn);
@@ -276,16 +277,16 @@ fn a_guest_that_connects_is_acknowledged_for_as_well() {
 }
 
 #[test]
-fn ends_that_both_begin_are_left_alone() {
+fn a_simultaneous_open_is_end_to_end() {
     let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
     fixture.guest(&Packet { seq: FROM_GUEST - 1, flags: TcpFlags::SYN, ..Packet::default() });
     fixture.deliver(&Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, ..Packet::default() });
     assert_eq!((fixture.flow().state, fixture.fallbacks(Fallback::SimultaneousOpen)), (State::EndToEnd, 1));
 }
 
-/// Senders who begin and never go on take a part of the table, in which the oldest gives way; whoever goes on has the rest.
+/// Incomplete handshakes have a limited share of the table, in which the oldest is evicted; open flows have the rest.
 #[test]
-fn handshakes_that_are_never_completed_keep_nobody_out() {
+fn incomplete_handshakes_exclude_no_other_flow() {
     let mut fixture = Fixture::with(Place::default(), Mode::Always, Config::default(), leaked(16, 8));
     for port in 100..1000 {
         fixture.place.port = port;
@@ -301,10 +302,10 @@ fn handshakes_that_are_never_completed_keep_nobody_out() {
     assert_eq!((open, fixture.early.flows().count()), (12, 15));
 }
 
-/// A table that grows as it is used has room for as many handshakes at a time as one that is large from the first on; one that cannot
-/// grow keeps nobody out all the same.
+/// A table that grows with use has room for as many handshakes as one that is large from the start; one that cannot
+/// grow still excludes no other flow.
 #[test]
-fn handshakes_have_their_part_of_what_the_table_can_become() {
+fn the_share_of_handshakes_is_of_the_largest_possible_table() {
     for (grows, begun) in [(true, 16), (false, 8)] {
         let extent = Extent { flows: 8, blocks: 8 };
         let config = Config { extent, ..Config::default() };
@@ -325,15 +326,14 @@ fn handshakes_have_their_part_of_what_the_table_can_become() {
     }
 }
 
-/// A sender goes on for a while after its guest's flows were exported, and before the guest is gone: in the guest's ring, and in no
-/// export.
+/// After the export and before the guest has left, a sender's data still reaches the guest's ring, but no export.
 #[test]
-fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
+fn rule_10_nothing_is_acknowledged_after_an_export() {
     let (mut flows, mut blocks) = memory(4, 8);
     left_behind(&mut flows, &mut blocks);
     let mut later = Nanos(5);
     for _ in 0..2 {
-        // Also by a process that is started then.
+        // The same holds for a process that is started then.
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
         let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, later);
         let fixture = Fixture::open();
@@ -342,15 +342,15 @@ fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
         let next = fixture.data(5000, 1000).inward(fixture.place);
         for _ in 0..100 {
             assert_eq!(delivered(&mut early, &next, Checksum::Present, later), None);
-            assert_eq!(early.poll_timeout(), Nanos::NEVER, "nor is its sender reset because it stands still");
+            assert_eq!(early.poll_timeout(), Nanos::NEVER, "nor are the ends reset while the flow is frozen");
             later += Nanos::from_millis(10_000);
             early.observe(Ring { waiting: 2, taken: 7 }, later);
-            // Its rings are gone with it.
+            // The guest left, and its rings with it.
             early.observe(Ring::default(), later);
         }
         assert_eq!(early.retained(), 5000);
     }
-    // It was not ended after all.
+    // The guest continues here after all.
     for speaks in [false, true] {
         let memory = Memory { flows: &mut flows, blocks: &mut blocks };
         let mut early = EarlyAck::resume(memory, Config::default(), Mode::Always, later);
@@ -362,7 +362,7 @@ fn rule_10_nothing_is_acknowledged_between_export_and_the_end() {
         } else {
             early.observe(Ring { waiting: 1, taken: 8 }, later);
         }
-        assert!(early.poll_timeout() <= later, "what it lacks is due");
+        assert!(early.poll_timeout() <= later, "the retransmission is due");
         let next = fixture.data(5000, 1000).inward(fixture.place);
         assert!(delivered(&mut early, &next, Checksum::Present, later).is_some());
         early.export();

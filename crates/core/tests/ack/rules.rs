@@ -1,4 +1,4 @@
-//! The rules of early ack, a test each or more. They are those at the head of `fairlane_core::ack`, by number.
+//! Tests for each of the numbered rules in the documentation of `fairlane_core::ack`.
 
 use crate::fixture::{FROM_GUEST, Fixture, SCALE, WINDOW, acks, leaked};
 use crate::wire::{Packet, Place};
@@ -19,17 +19,17 @@ fn rule_1_a_wrong_checksum_is_not_acknowledged() {
 }
 
 #[test]
-fn rule_1_a_partial_or_valid_checksum_needs_no_verifying() {
+fn rule_1_a_partial_or_valid_checksum_is_not_verified() {
     for checksum in [Checksum::Valid, Checksum::Partial { start: 34, offset: 16 }] {
         let mut fixture = Fixture::open();
         let mut frame = fixture.data(0, 10_000).inward(fixture.place);
         frame[50..52].copy_from_slice(&[1, 2]);
-        assert_eq!(fixture.deliver_frame(&frame, checksum).unwrap().ack, acks(10_000), "one ACK a large frame");
+        assert_eq!(fixture.deliver_frame(&frame, checksum).unwrap().ack, acks(10_000), "one ACK per large frame");
     }
 }
 
 #[test]
-fn rule_1_what_has_no_room_in_the_pool_is_not_acknowledged() {
+fn rule_1_data_without_room_in_the_pool_is_not_acknowledged() {
     let place = Place { port: 4000, ..Place::default() };
     let mut fixture = Fixture::with(place, Mode::Always, Config::default(), leaked(2, 2));
     fixture.connect();
@@ -58,7 +58,7 @@ fn rule_2_never_beyond_the_guests_window() {
 }
 
 #[test]
-fn rule_2_the_window_is_what_is_left_of_the_guests() {
+fn rule_2_the_window_is_the_rest_of_the_guests_window() {
     let mut fixture = Fixture::open();
     for sent in [1000, 2000, 3001] {
         let offset = (sent - 1) / 1000 * 1000;
@@ -66,14 +66,14 @@ fn rule_2_the_window_is_what_is_left_of_the_guests() {
         let ack = fixture.deliver(&fixture.data(before, (sent - before) as usize)).unwrap();
         assert_eq!(u32::from(ack.window), (WINDOW - sent) >> SCALE, "rounded down, never up");
     }
-    // A window that the guest shrinks is not held to what it was.
+    // The guest may shrink its window.
     fixture.guest(&fixture.ack(1000, 3000));
     assert_eq!(fixture.deliver(&fixture.data(3001, 1000)), None, "the edge is 4000 now");
     assert!(fixture.deliver(&fixture.data(3001, 999)).is_some());
 }
 
 #[test]
-fn rule_2_the_window_scale_is_of_the_handshake_alone_and_of_both_ends() {
+fn rule_2_the_window_scale_needs_both_ends_in_the_handshake() {
     let place = Place { port: 4000, ..Place::default() };
     let mut fixture = Fixture::new(place);
     let syn = Packet { seq: acks(0) - 1, flags: TcpFlags::SYN, window: 1000, ..Packet::default() };
@@ -98,24 +98,24 @@ fn rule_3_an_older_ack_of_the_guest_is_raised() {
     let data = Packet { payload: vec![7; 5], ..fixture.ack(1000, 40_000) };
     let out = fixture.guest(&data).unwrap();
     assert_eq!((out.ack, out.payload.len(), out.seq), (acks(3000), 5, FROM_GUEST));
-    assert_eq!(u32::from(out.window) << SCALE, 38_000, "the right edge stays the guest's");
+    assert_eq!(u32::from(out.window) << SCALE, 38_000, "the right edge is unchanged");
 }
 
 #[test]
-fn rule_3_an_ack_that_says_nothing_new_is_dropped() {
+fn rule_3_an_ack_without_news_is_dropped() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 3000));
     assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None, "older, same edge");
-    assert_eq!(fixture.guest(&fixture.ack(3000, WINDOW - 3000)), None, "the guest is where it was said to be");
+    assert_eq!(fixture.guest(&fixture.ack(3000, WINDOW - 3000)), None, "the same as the early ACK");
     assert_eq!(fixture.early.stats().suppressed, 2);
     let update = fixture.guest(&fixture.ack(3000, WINDOW)).unwrap();
     assert_eq!((update.ack, u32::from(update.window) << SCALE), (acks(3000), WINDOW), "a larger window is news");
     let duplicate = fixture.ack(3000, WINDOW);
-    assert_eq!(fixture.guest(&duplicate), Some(duplicate.clone()), "an equal ACK tells the sender of a loss");
+    assert_eq!(fixture.guest(&duplicate), Some(duplicate.clone()), "a duplicate ACK reports a loss to the sender");
 }
 
 #[test]
-fn rule_3_marks_of_congestion_are_passed_on() {
+fn rule_3_congestion_echoes_are_forwarded() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 3000));
     let marked = Packet { flags: TcpFlags::ACK.with(TcpFlags::ECE), ..fixture.ack(1000, WINDOW - 1000) };
@@ -123,7 +123,7 @@ fn rule_3_marks_of_congestion_are_passed_on() {
 }
 
 #[test]
-fn rule_4_timestamps_are_the_guests_last_and_the_segments() {
+fn rule_4_an_early_ack_has_the_guests_last_timestamp_and_echoes_the_segments() {
     let mut fixture = Fixture::open();
     let first = fixture.deliver(&fixture.data(0, 1000)).unwrap();
     assert_eq!(first.stamps, Some((700, 101)));
@@ -156,7 +156,7 @@ fn rule_5_nothing_but_plain_data_in_order_is_acknowledged() {
     assert_eq!(with(&|fixture| fixture.data(10, 10)).0, None, "a gap before it");
     assert_eq!(with(&|fixture| fixture.data(0, 0)).0, None, "no data");
     let (ack, fixture) = with(&flags(0x11));
-    assert_eq!((ack.unwrap().ack, fixture.flow().retained), (acks(10), 10), "of data with FIN the data alone");
+    assert_eq!((ack.unwrap().ack, fixture.flow().retained), (acks(10), 10), "the data without the FIN");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn rule_5_a_probe_of_a_closed_window_is_not_acknowledged() {
     let mut fixture = Fixture::open();
     fixture.guest(&fixture.ack(0, 0));
     assert_eq!(fixture.deliver(&fixture.data(0, 1)), None);
-    assert_eq!(fixture.deliver(&fixture.data(u32::MAX, 1)), None, "a keepalive with its byte of garbage");
+    assert_eq!(fixture.deliver(&fixture.data(u32::MAX, 1)), None, "a keepalive with a byte of garbage");
 }
 
 #[test]
@@ -174,38 +174,38 @@ fn rule_5_after_a_gap_the_guest_answers_until_it_is_filled() {
     assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None);
     assert_eq!(fixture.flow().state, State::UnexpectedSequence);
     let sack = Packet { blocks: vec![(acks(2000), acks(3000))], ..fixture.ack(1000, WINDOW - 1000) };
-    assert_eq!(fixture.guest(&sack), Some(sack.clone()), "the guest's own SACK goes out");
-    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)).unwrap().ack, acks(2000), "nor is it acknowledged past");
+    assert_eq!(fixture.guest(&sack), Some(sack.clone()), "the guest's own SACK is forwarded");
+    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)).unwrap().ack, acks(2000), "not beyond the gap");
     assert_eq!(fixture.guest(&fixture.ack(3000, WINDOW)).unwrap().ack, acks(3000));
     assert_eq!(fixture.deliver(&fixture.data(3000, 1000)).unwrap().ack, acks(4000), "early again");
 }
 
 #[test]
-fn rule_5_selective_acknowledgments_behind_an_early_ack_are_taken_off() {
+fn rule_5_sack_blocks_below_an_early_ack_are_removed() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 3000));
     let sack = Packet { blocks: vec![(acks(2000), acks(3000))], ..fixture.ack(1000, WINDOW + 2000) };
     let out = fixture.guest(&sack).unwrap();
-    assert_eq!((out.ack, out.blocks), (acks(3000), vec![]), "as a duplicate SACK they would say that data came twice");
+    assert_eq!((out.ack, out.blocks), (acks(3000), vec![]), "as a duplicate SACK they would report duplicate data");
 }
 
 #[test]
-fn rule_6_an_early_ack_has_the_number_of_what_the_guest_sent_last() {
+fn rule_6_an_early_ack_has_the_guests_next_sequence_number() {
     let mut fixture = Fixture::open();
     fixture.guest(&Packet { payload: vec![1; 100], ..fixture.ack(0, WINDOW) });
     assert_eq!(fixture.deliver(&fixture.data(0, 1000)).unwrap().seq, FROM_GUEST + 100);
-    // A retransmission of the guest's does not take it back.
+    // A retransmission of the guest does not lower it.
     fixture.guest(&Packet { payload: vec![1; 50], ..fixture.ack(0, WINDOW) });
     assert_eq!(fixture.deliver(&fixture.data(1000, 1000)).unwrap().seq, FROM_GUEST + 100);
 }
 
 #[test]
-fn rule_7_only_the_guests_ack_lets_go_of_copies() {
+fn rule_7_only_the_guests_ack_frees_copies() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 3000));
     let sack = Packet { blocks: vec![(acks(1000), acks(3000))], ..fixture.ack(0, WINDOW) };
     fixture.guest(&sack);
-    assert_eq!(fixture.early.retained(), 3000, "SACK may be taken back");
+    assert_eq!(fixture.early.retained(), 3000, "SACK is only advisory");
     fixture.guest(&fixture.ack(1500, WINDOW));
     assert_eq!((fixture.early.retained(), fixture.flow().owed), (1500, 1500));
     fixture.guest(&fixture.ack(3000, WINDOW));
@@ -213,7 +213,7 @@ fn rule_7_only_the_guests_ack_lets_go_of_copies() {
 }
 
 #[test]
-fn rule_7_at_the_cap_acknowledging_stops_and_nothing_is_evicted() {
+fn rule_7_at_the_limit_early_acks_stop_and_no_copy_is_evicted() {
     for config in [Config { flow_bytes: 2500, ..Config::default() }, Config { guest_bytes: 2500, ..Config::default() }]
     {
         let place = Place { port: 4000, ..Place::default() };
@@ -224,12 +224,12 @@ fn rule_7_at_the_cap_acknowledging_stops_and_nothing_is_evicted() {
         assert_eq!((fixture.flow().retained, fixture.flow().state), (2000, State::NoBuffer));
         fixture.guest(&fixture.ack(3000, WINDOW));
         assert_eq!(fixture.flow().state, State::Idle);
-        assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "room again");
+        assert!(fixture.deliver(&fixture.data(3000, 1000)).is_some(), "there is room again");
     }
 }
 
 #[test]
-fn rule_7_copies_are_sent_again_by_a_timer_that_backs_off() {
+fn rule_7_copies_are_retransmitted_by_a_timer_with_backoff() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.deliver(&Packet { ack: FROM_GUEST, window: 321, stamps: Some((150, 700)), ..fixture.data(1000, 4000) });
@@ -239,7 +239,7 @@ fn rule_7_copies_are_sent_again_by_a_timer_that_backs_off() {
         assert_eq!(fixture.now.since(last), Nanos(RETRANSMIT.0 << round >> u32::from(round > 0)), "round {round}");
         last = fixture.now;
         let stream: Vec<u8> = sent.iter().flat_map(|(_, packet)| packet.payload.clone()).collect();
-        assert!(stream == fixture.data(0, 2896).payload, "two segments of the guest's size");
+        assert!(stream == fixture.data(0, 2896).payload, "two segments of the guest's MSS");
         for (to_guest, packet) in sent {
             assert!(to_guest);
             assert_eq!((packet.ack, packet.window, packet.stamps), (FROM_GUEST, 321, Some((150, 700))), "the latest");
@@ -247,17 +247,17 @@ fn rule_7_copies_are_sent_again_by_a_timer_that_backs_off() {
     }
     assert_eq!(fixture.guest(&fixture.ack(2896, WINDOW - 2896)), None);
     let rest: usize = fixture.timeout().iter().map(|(_, packet)| packet.payload.len()).sum();
-    assert_eq!((rest, fixture.now), (5000 - 2896, last), "what is missing behind it follows at once");
+    assert_eq!((rest, fixture.now), (5000 - 2896, last), "the rest follows at once");
 }
 
 #[test]
-fn rule_7_equal_acks_of_the_guest_call_for_a_copy() {
+fn rule_7_duplicate_acks_of_the_guest_trigger_a_retransmission() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 5000));
     fixture.guest(&fixture.ack(1000, WINDOW - 1000));
     let start = fixture.now;
     for _ in 0..3 {
-        assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None, "the sender need not know");
+        assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None, "not forwarded to the sender");
     }
     let sent = fixture.timeout();
     assert_eq!((fixture.now, sent[0].1.seq), (start, acks(1000)));
@@ -271,7 +271,7 @@ fn rule_8_an_anomaly_ends_in_end_to_end_once_nothing_is_owed() {
     fixture.deliver(&urgent(&fixture));
     assert_eq!((fixture.flow().state, fixture.flow().fallback), (State::Draining, Some(Fallback::Urgent)));
     assert_eq!(fixture.deliver(&fixture.data(1010, 1000)), None);
-    assert_eq!(fixture.timeout().len(), 1, "what was acknowledged is brought to the guest yet");
+    assert_eq!(fixture.timeout().len(), 1, "acknowledged data is still retransmitted");
     fixture.guest(&fixture.ack(2010, WINDOW));
     assert_eq!((fixture.flow().state, fixture.early.retained()), (State::EndToEnd, 0));
     assert_eq!(fixture.deliver(&fixture.data(2010, 1000)), None, "for good");
@@ -305,7 +305,7 @@ fn rule_8_each_anomaly_is_counted_under_its_reason() {
 }
 
 #[test]
-fn rule_8_a_sender_whose_data_cannot_be_delivered_is_reset() {
+fn rule_8_both_ends_are_reset_if_the_guest_does_not_accept_data() {
     let mut fixture = Fixture::open();
     let start = fixture.now;
     fixture.deliver(&fixture.data(0, 1000));
@@ -321,24 +321,32 @@ fn rule_8_a_sender_whose_data_cannot_be_delivered_is_reset() {
         assert_eq!((inside.flags, inside.seq), (TcpFlags(0x14), acks(0)));
         resets += 1;
     }
-    assert_eq!((resets, fixture.early.stats().resets, fixture.early.retained()), (5, 1, 0), "one of them may be lost");
+    assert_eq!(
+        (resets, fixture.early.stats().resets, fixture.early.retained()),
+        (5, 1, 0),
+        "repeated, as one may be lost"
+    );
 }
 
 #[test]
-fn rule_8_ends_that_did_not_hear_of_their_reset_are_reset_again() {
+fn rule_8_ends_that_missed_their_reset_are_reset_again() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     while fixture.early.poll_timeout() != Nanos::NEVER {
         fixture.timeout();
     }
-    // The sender has not heard of the last 100 bytes of the guest: only the number that it expects does it believe.
+    // The sender lacks the guest's last 100 bytes; it accepts a reset only with the number that it expects.
     let again = fixture.deliver(&Packet { ack: FROM_GUEST - 100, ..fixture.data(1000, 1000) }).unwrap();
     assert_eq!((again.flags, again.seq), (TcpFlags(0x14), FROM_GUEST - 100));
-    assert_eq!(fixture.guest(&fixture.ack(500, WINDOW)), None, "the sender is not told of a guest that lacks bytes");
+    assert_eq!(fixture.guest(&fixture.ack(500, WINDOW)), None, "the guest's ACK is not forwarded");
     let [(true, inside), ..] = &fixture.timeout()[..] else { panic!("the guest is reset again") };
     assert_eq!((inside.flags, inside.seq), (TcpFlags(0x14), acks(500)));
-    assert_eq!(fixture.deliver(&Packet { flags: TcpFlags::RST, ..fixture.data(1000, 0) }), None, "no reset of a reset");
-    // A new connection of the same ports is a new flow.
+    assert_eq!(
+        fixture.deliver(&Packet { flags: TcpFlags::RST, ..fixture.data(1000, 0) }),
+        None,
+        "a reset is not answered by a reset"
+    );
+    // A new connection with the same ports is a new flow.
     fixture.connect();
     assert!(fixture.deliver(&fixture.data(0, 1000)).is_some());
 }
@@ -353,7 +361,7 @@ fn rule_8_many_flows_that_end_at_once_are_all_reset() {
     }
     let mut outside = std::collections::HashSet::new();
     while fixture.early.poll_timeout() != Nanos::NEVER {
-        // No ACK goes out before all of them wait.
+        // No frame for outside is fetched before all are waiting.
         fixture.now = fixture.now.max(fixture.early.poll_timeout());
         while fixture.early.on_timeout(fixture.now).is_some() {}
     }
@@ -365,27 +373,27 @@ fn rule_8_many_flows_that_end_at_once_are_all_reset() {
 }
 
 #[test]
-fn rule_8_a_full_ring_is_no_guest_that_refuses() {
+fn rule_8_a_full_ring_does_not_count_as_a_refusal() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     for round in 0..100 {
-        // It takes frames all the time, and the ring is full whenever there is something to be put.
+        // The guest consumes frames, but the ring is full at each retransmission.
         fixture.now = fixture.now.max(fixture.early.poll_timeout());
         fixture.observe(256, round);
         assert!(fixture.early.on_timeout(fixture.now).is_some());
         fixture.early.refused(fixture.now);
     }
     assert!(fixture.now > Nanos::from_millis(15_000));
-    assert_eq!(fixture.flow().state, State::Active, "it had no try yet");
+    assert_eq!(fixture.flow().state, State::Active, "no try has counted yet");
     assert_eq!(fixture.guest(&fixture.ack(1000, WINDOW - 1000)), None);
     assert_eq!(fixture.flow().retained, 0);
 }
 
 #[test]
-fn rule_8_an_ack_of_what_went_past_us_lets_go_of_copies() {
+fn rule_8_an_ack_of_data_that_was_not_noted_frees_copies() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
-    // 100 bytes more came in a fragment.
+    // 100 bytes more arrived in a fragment.
     let ack = fixture.ack(1100, WINDOW);
     assert_eq!(fixture.guest(&ack), Some(ack.clone()));
     let flow = fixture.flow();
@@ -393,14 +401,14 @@ fn rule_8_an_ack_of_what_went_past_us_lets_go_of_copies() {
 }
 
 #[test]
-fn rule_8_a_fragment_of_the_guests_leaves_its_flow_to_the_ends() {
+fn rule_8_a_fragment_from_the_guest_makes_its_flow_end_to_end() {
     for v6 in [false, true] {
         let mut fixture = Fixture::new(Place { v6, port: 4000, ..Place::default() });
         fixture.connect();
         fixture.deliver(&fixture.data(0, 1000));
         let mut frame = Packet { payload: vec![1; 64], ..fixture.ack(500, WINDOW) }.outward(fixture.place);
         if v6 {
-            // A fragment header before TCP's: 8 bytes, offset 0, more to come.
+            // A fragment header before the TCP header: 8 bytes, offset 0, more fragments.
             frame.splice(54..54, [6, 0, 0, 1, 0, 0, 0, 9]);
             (frame[20], frame[19]) = (44, frame[19] + 8);
         } else {
@@ -414,26 +422,26 @@ fn rule_8_a_fragment_of_the_guests_leaves_its_flow_to_the_ends() {
 }
 
 #[test]
-fn rule_8_a_port_that_is_used_again_has_no_old_numbers() {
+fn rule_8_a_reused_port_has_no_old_numbers() {
     let other = 0x4000_0000u32;
     let syn = |fixture: &Fixture| Packet { flags: TcpFlags::SYN, seq: other - 1, ..fixture.data(0, 0) };
-    // The guest accepts the next connection: its own ACK goes out as it is.
+    // The guest accepts a new connection: its own ACK is forwarded unchanged.
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.deliver(&syn(&fixture));
-    assert_eq!(fixture.flow().retained, 1000, "the sender alone cannot take back what it was told");
+    assert_eq!(fixture.flow().retained, 1000, "a SYN from the sender alone does not end the flow");
     let both = Packet { seq: 77, ack: other, flags: TcpFlags(0x12), ..fixture.ack(0, 0) };
     assert_eq!(fixture.guest(&both), Some(both.clone()));
     assert_eq!(fixture.fallbacks(Fallback::Reopened), 1);
     let ack = Packet { seq: 78, ack: other + 5, ..fixture.ack(0, WINDOW) };
     assert_eq!(fixture.guest(&ack), Some(ack.clone()));
     assert_eq!(fixture.early.retained(), 0);
-    // The guest connects anew from its port.
+    // The guest opens a new connection from its port.
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.guest(&Packet { flags: TcpFlags::SYN, seq: 77, ack: 0, ..fixture.ack(0, 0) });
     assert_eq!((fixture.flow().state, fixture.early.retained()), (State::Opening, 0));
-    // A SYN and ACK that comes again is no other connection.
+    // A repeated SYN and ACK is not a new connection.
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.guest(&Packet { seq: FROM_GUEST - 1, flags: TcpFlags(0x12), ..fixture.ack(0, WINDOW) });
@@ -441,24 +449,24 @@ fn rule_8_a_port_that_is_used_again_has_no_old_numbers() {
 }
 
 #[test]
-fn rule_5_a_probe_is_answered_by_us_or_by_the_guest() {
+fn rule_5_a_probe_is_answered_early_or_by_the_guest() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, WINDOW as usize));
-    // A probe of the closed window repeats a byte that was acknowledged, or none: all of it is known to be there.
+    // A probe of the closed window that repeats an acknowledged byte, or has none, is answered early.
     for probe in [fixture.data(WINDOW - 1, 0), fixture.data(WINDOW - 1, 1)] {
-        let answer = fixture.deliver(&probe).expect("the connection lives");
+        let answer = fixture.deliver(&probe).expect("the probe is answered");
         assert_eq!((answer.ack, answer.window), (acks(WINDOW), 0));
     }
-    // One with the next byte is the guest's to answer. It refused what it had no room for, and says what the sender knows: it is
-    // heard all the same, once.
+    // The guest must answer a probe with the next byte. Its ACK has no news, but is forwarded once as the answer.
     assert_eq!(fixture.deliver(&fixture.data(WINDOW, 1)), None);
-    let answer = fixture.guest(&fixture.ack(1000, 0)).expect("the answer to a probe is passed on");
+    let answer = fixture.guest(&fixture.ack(1000, 0)).expect("the answer to a probe is forwarded");
     assert_eq!((answer.ack, answer.window), (acks(WINDOW), 0));
     assert_eq!(fixture.guest(&fixture.ack(1000, 0)), None);
 }
 
-/// The guest took some of what was acknowledged for it, dropped the rest, and its program reads nothing for an hour. Its sender asks
-/// whether it lives, in each of the ways there are, and is answered each time, whether early ack is engaged, no longer, or turned off.
+/// The guest accepted some of the data acknowledged early, dropped the rest, and its program reads nothing for an hour.
+/// The sender sends every kind of probe and gets an answer each time, whether early ack is engaged, no longer, or
+/// turned off.
 #[test]
 fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
     for (mode, then) in [(Mode::Always, Mode::Always), (Mode::Always, Mode::Auto), (Mode::Always, Mode::Off)] {
@@ -479,7 +487,7 @@ fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
             let theirs = fixture.guest(&fixture.ack(5000, 0));
             let answer = early.or(theirs).unwrap_or_else(|| panic!("{then:?}: no answer in minute {minute}"));
             assert_eq!((answer.ack, answer.window), (acks(WINDOW), 0));
-            // Meanwhile the guest is asked as well, and says the same.
+            // Retransmissions to the guest get the same answer meanwhile.
             while fixture.early.poll_timeout() < start + Nanos::from_millis(60_000 * minute) {
                 assert!(fixture.timeout().iter().all(|(to_guest, _)| *to_guest), "{then:?}: reset in minute {minute}");
                 fixture.guest(&fixture.ack(5000, 0));
@@ -487,14 +495,14 @@ fn rule_5_a_reader_that_stops_for_an_hour_keeps_its_connection() {
             fixture.now = start + Nanos::from_millis(60_000 * minute);
         }
         assert_eq!(fixture.flow().owed, WINDOW - 5000);
-        let update = fixture.guest(&fixture.ack(WINDOW, WINDOW)).expect("it reads again");
+        let update = fixture.guest(&fixture.ack(WINDOW, WINDOW)).expect("the window update is forwarded");
         assert_eq!((update.ack, fixture.early.retained()), (acks(WINDOW), 0));
     }
 }
 
-/// A flow that ends while a frame waits to go out for it leaves nothing: numbers of flows are used again.
+/// A flow that ends while it has a frame to send leaves none, as flow numbers are reused.
 #[test]
-fn rule_8_what_waits_for_a_flow_goes_with_it() {
+fn rule_8_a_waiting_frame_is_removed_with_its_flow() {
     let mut fixture = Fixture::open();
     let mut lookups = Vec::new();
     let frame = fixture.data(0, 1000).inward(fixture.place);
@@ -518,7 +526,7 @@ fn rule_8_a_guest_that_answers_with_a_closed_window_is_not_given_up() {
 }
 
 #[test]
-fn rule_8_a_reset_of_the_guests_ends_the_flow() {
+fn rule_8_a_reset_from_the_guest_ends_the_flow() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.guest(&Packet { flags: TcpFlags(0x14), ..fixture.ack(0, 0) });
@@ -526,44 +534,44 @@ fn rule_8_a_reset_of_the_guests_ends_the_flow() {
 }
 
 #[test]
-fn rule_9_engaged_only_while_the_guest_does_not_drain_and_for_a_while_after() {
+fn rule_9_engaged_only_while_the_guest_stalls_and_for_a_time_after() {
     let place = Place { port: 4000, ..Place::default() };
     let mut fixture = Fixture::with(place, Mode::Auto, Config::default(), leaked(2, 20));
     fixture.connect();
     fixture.observe(1, 0);
-    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None, "it may be about to take it");
+    assert_eq!(fixture.deliver(&fixture.data(0, 1000)), None, "the guest may be about to consume it");
     fixture.now += STALL;
     fixture.observe(1, 0);
-    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "what came before is the guest's to acknowledge");
+    assert_eq!(fixture.deliver(&fixture.data(1000, 1000)), None, "the guest must acknowledge the data before it");
     fixture.guest(&fixture.ack(1000, WINDOW));
-    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None, "nor is the first that was noted acknowledged by it");
+    assert_eq!(fixture.deliver(&fixture.data(2000, 1000)), None, "the first noted segment is not acknowledged yet");
     fixture.guest(&fixture.ack(2000, WINDOW));
-    assert_eq!(fixture.deliver(&fixture.data(3000, 1000)), None, "what came before is the guest's to acknowledge");
+    assert_eq!(fixture.deliver(&fixture.data(3000, 1000)), None, "the guest must acknowledge the data before it");
     fixture.guest(&fixture.ack(3000, WINDOW));
     assert_eq!(fixture.deliver(&fixture.data(4000, 1000)).unwrap().ack, acks(5000));
     fixture.observe(0, 3);
     fixture.guest(&fixture.ack(5000, WINDOW));
     fixture.now += Nanos(ENGAGED_AFTER_STALL.0 - 1);
-    assert!(fixture.deliver(&fixture.data(5000, 1000)).is_some(), "not before its senders' timers are safe");
+    assert!(fixture.deliver(&fixture.data(5000, 1000)).is_some(), "still engaged");
     fixture.guest(&fixture.ack(6000, WINDOW));
     fixture.now += Nanos(1);
-    assert_eq!(fixture.deliver(&fixture.data(6000, 1000)), None, "it drains its ring");
+    assert_eq!(fixture.deliver(&fixture.data(6000, 1000)), None, "the guest drains its ring");
     assert!(!fixture.early.is_engaged(fixture.now));
 }
 
 #[test]
-fn rule_9_a_ring_that_is_left_alone_is_looked_at_once_more() {
+fn rule_9_a_ring_without_events_is_checked_once_more() {
     let mut fixture = Fixture::with(Place::default(), Mode::Auto, Config::default(), leaked(2, 2));
     let start = fixture.now;
     let mut observe = |after: Nanos, waiting, taken| {
         fixture.now = start + after;
         fixture.observe(waiting, taken)
     };
-    assert_eq!(observe(Nanos(0), 0, 0), Nanos::NEVER, "there is nothing to take");
+    assert_eq!(observe(Nanos(0), 0, 0), Nanos::NEVER, "the ring is empty");
     assert_eq!(observe(Nanos(1), 2, 0), start + Nanos(1) + STALL);
-    assert_eq!(observe(Nanos(9), 3, 0), start + Nanos(1) + STALL, "the first frame waits as long as before");
-    assert_eq!(observe(Nanos(10), 2, 1), start + Nanos(10) + STALL, "it takes frames");
-    assert_eq!(observe(Nanos(10) + STALL, 2, 1), Nanos::NEVER, "it is known to wait");
+    assert_eq!(observe(Nanos(9), 3, 0), start + Nanos(1) + STALL, "counted from the first frame");
+    assert_eq!(observe(Nanos(10), 2, 1), start + Nanos(10) + STALL, "the guest consumes frames");
+    assert_eq!(observe(Nanos(10) + STALL, 2, 1), Nanos::NEVER, "the stall is known");
     for mode in [Mode::Off, Mode::Always] {
         fixture.early.set_mode(mode);
         assert_eq!(fixture.observe(1, 9), Nanos::NEVER, "{mode:?}");
@@ -571,7 +579,7 @@ fn rule_9_a_ring_that_is_left_alone_is_looked_at_once_more() {
 }
 
 #[test]
-fn rule_9_a_ring_that_stands_still_does_not_count_as_a_guest_that_refuses() {
+fn rule_9_a_stalled_ring_does_not_count_as_a_refusal() {
     let mut fixture = Fixture::open();
     fixture.deliver(&fixture.data(0, 1000));
     fixture.observe(1, 0);
@@ -584,7 +592,7 @@ fn rule_9_a_ring_that_stands_still_does_not_count_as_a_guest_that_refuses() {
 }
 
 #[test]
-fn rule_11_off_unless_turned_on() {
+fn rule_11_off_by_default() {
     let place = Place { port: 4000, ..Place::default() };
     let mut fixture = Fixture::with(place, Mode::default(), Config::default(), leaked(2, 20));
     fixture.connect();

@@ -1,4 +1,5 @@
-//! Many transfers between two simple ends of TCP, through a backend that is killed between two steps, and with a guest that moves.
+//! Many transfers between two simple TCP ends, through a backend that is killed between steps, and with a guest that
+//! migrates.
 
 use crate::fixture::memory;
 use crate::model::{Case, Model, case};
@@ -6,8 +7,8 @@ use fairlane_core::ack::{EarlyAck, Memory};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed, TestRunner};
 use std::cell::Cell;
 
-/// Runs a case to its end; returns its steps, early ACKs and retransmissions. After so many steps each the backend is killed (even) or
-/// the guest moves (odd).
+/// Runs a case to its end. Returns its steps, early ACKs and retransmissions. `breaks` are step numbers after which the
+/// backend is killed (even) or the guest migrates (odd).
 fn play(case: Case, mut breaks: Vec<usize>) -> [u64; 3] {
     let (config, mode) = (case.config(), case.mode());
     let (mut flows, mut blocks) = memory(2, case.blocks);
@@ -21,7 +22,7 @@ fn play(case: Case, mut breaks: Vec<usize>) -> [u64; 3] {
             Some(export) => {
                 let mut early = EarlyAck::new(memory, config, mode);
                 let export: Vec<u8> = export;
-                early.import(&export, model.now).expect("an export is read");
+                early.import(&export, model.now).expect("an export can be imported");
                 early
             }
             None => EarlyAck::resume(memory, config, mode, model.now),
@@ -33,7 +34,7 @@ fn play(case: Case, mut breaks: Vec<usize>) -> [u64; 3] {
         if until % 2 == 1 {
             moved = Some(early.export());
         } else {
-            // It sent ACKs, and ended before it told the guest of frames.
+            // It sent ACKs, and ended before it published the guest's frames.
             model.unpublish();
         }
     }

@@ -3,13 +3,13 @@
 use fairlane_core::packet::checksum::{self, Sum};
 use fairlane_core::packet::{Ethernet, Ip, Tcp, TcpFlags, ethertype, protocol};
 
-/// Where a connection runs.
+/// The addresses of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     pub v6: bool,
-    /// Outermost first; as many as are not 0.
+    /// VLAN tags, outermost first; 0 is none.
     pub vlans: [u16; 2],
-    /// The outside's port: tells connections apart.
+    /// The port outside, which distinguishes connections.
     pub port: u16,
 }
 
@@ -32,12 +32,12 @@ const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 impl Packet {
-    /// As a frame from outside.
+    /// The segment as a frame from outside.
     pub fn inward(&self, place: Place) -> Vec<u8> {
         self.frame(place, true)
     }
 
-    /// As a frame of the guest.
+    /// The segment as a frame from the guest.
     pub fn outward(&self, place: Place) -> Vec<u8> {
         self.frame(place, false)
     }
@@ -116,7 +116,7 @@ impl Packet {
         options
     }
 
-    /// Reads a frame; its checksums are right.
+    /// Parses a frame, and checks its checksums.
     pub fn read(frame: &[u8]) -> Packet {
         assert_eq!(checksum::verify(frame), Ok(true), "{frame:x?}");
         let ethernet = Ethernet::new_checked(frame).unwrap();

@@ -1,6 +1,6 @@
-//! What every scheduler promises, under arbitrary sequences of calls.
+//! Properties of every scheduler, under arbitrary sequences of calls.
 
-use crate::sim::{DELAY, LINK, Load, Sim, Step, cases, share, worst_excess};
+use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases, share, worst_excess};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Next, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
@@ -26,7 +26,7 @@ enum Call {
     Remove(usize),
     Activate(usize),
     Next,
-    /// Charges whatever is in service, or a port that is not.
+    /// Charges the port in service, or one that is not in service.
     Charge(usize, Cost, After),
     Pass(u64),
 }
@@ -68,7 +68,7 @@ fn a_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What the caller knows of a port.
+/// The state of a port, from the caller's side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     Nothing,
@@ -80,10 +80,10 @@ enum Known {
 proptest! {
     #![proptest_config(cases(512))]
 
-    /// Only active ports are offered, none twice before its charge; nobody waits without a limit; no call panics.
+    /// Only active ports are offered, none twice before its charge; no port waits without a limit; no call panics.
     #[test]
     fn no_sequence_of_calls_breaks_the_rules(kind in kind(), calls in prop::collection::vec(a_call(), 1..300)) {
-        let mut scheduler = build(kind, Some(LINK), DELAY);
+        let mut scheduler = build(kind, Some(LINK), IDLE_TIMEOUT);
         let mut ports = [Known::Nothing; PORTS + 2];
         let mut now = Nanos(1);
         for call in calls {
@@ -120,7 +120,7 @@ proptest! {
                             Known::Active(share) => Some(share),
                             _ => None,
                         }).peekable();
-                        prop_assert!(active.peek().is_some(), "a wait for nobody");
+                        prop_assert!(active.peek().is_some(), "a wait without an active port");
                         prop_assert!(active.all(|share| share.max_rate.is_some()), "a port without limit waits");
                     }
                     Next::Idle => prop_assert!(!ports.iter().any(|port| matches!(port, Known::Active(_)))),
@@ -139,7 +139,7 @@ proptest! {
         }
     }
 
-    /// The link is never idle while a port that may send has frames, every frame is sent, and nobody starves.
+    /// The link is never idle while a port that may send has frames, every frame is sent, and no port starves.
     #[test]
     fn work_is_conserved(
         kind in kind(),
@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(sim.now, Nanos(total), "the link was idle");
     }
 
-    /// No window passes more than the burst, the rate, and the part of one frame.
+    /// No window has more than the burst, the rate and the overshoot of one frame.
     #[test]
     fn max_rate_is_never_exceeded_in_a_round_robin(
         prioritize in any::<bool>(),
@@ -180,7 +180,7 @@ proptest! {
 #[test]
 fn a_port_removed_in_service_and_configured_again_is_a_new_one() {
     for kind in KINDS {
-        let mut scheduler = build(kind, Some(LINK), DELAY);
+        let mut scheduler = build(kind, Some(LINK), IDLE_TIMEOUT);
         let port = PortId(0);
         scheduler.configure(port, share(1), Nanos(0));
         scheduler.activate(port, Nanos(0));

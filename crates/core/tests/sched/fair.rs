@@ -1,6 +1,6 @@
 //! The `fair` scheduler against the fluid server, its guarantees and its limits.
 
-use crate::sim::{DELAY, Fluid, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
+use crate::sim::{Fluid, IDLE_TIMEOUT, LINK, Load, MOST, Sim, Step, cases, share, worst_excess, worst_shortfall};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Next, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 
 const ONE_SECOND: Nanos = Nanos(SECOND);
 
-/// The stated bounds of `sched::fair::queue`, in units of the dearest service.
+/// The bounds of `sched::fair::queue`, in units of the most expensive service.
 const BEHIND: f64 = 3.25;
 const AHEAD: f64 = 1.25;
 
-/// The dearest service's time on the link.
+/// The link time of the most expensive service, in nanoseconds.
 fn most() -> f64 {
     (MOST * 8 * SECOND / LINK) as f64
 }
@@ -30,7 +30,7 @@ fn weight() -> impl Strategy<Value = u32> {
 proptest! {
     #![proptest_config(cases(64))]
 
-    /// Ports that always have frames are never further from the fluid than the bound, at any time.
+    /// The lag of ports that are always backlogged never exceeds the bound.
     #[test]
     fn lag_is_bounded(guests in prop::collection::vec((weight(), sizes()), 2..40)) {
         let mut sim = Sim::fair();
@@ -48,8 +48,8 @@ proptest! {
         }
     }
 
-    /// The same for ports that come and go, against a fluid server that is given the same frames. The fluid serves a frame
-    /// when it arrives, the scheduler hears of it after the service under way: one service more, either way.
+    /// The same for ports that become idle and active, against a fluid server with the same frames. The fluid serves a
+    /// frame at its arrival, the scheduler sees it after the current service: the bounds are one service wider.
     #[test]
     fn lag_is_bounded_as_ports_come_and_go(
         weights in prop::collection::vec(weight(), 2..8),
@@ -97,7 +97,7 @@ proptest! {
         }
     }
 
-    /// Wherever the weights are changed, shares are exact from then on.
+    /// Shares are exact from the moment weights are changed.
     #[test]
     fn weights_act_at_once(
         sizes in sizes(),
@@ -118,25 +118,25 @@ proptest! {
                 let sum = f64::from(a) + f64::from(b) + f64::from(c);
                 for port in 0..3 {
                     let due = times.iter().sum::<f64>() * f64::from(weights[port]) / sum;
-                    // What was owed at the change is not forgotten, so a port may be as far off as two bounds together.
+                    // The lag at the change is kept, so a port may be off by both bounds together.
                     prop_assert!((due - times[port]).abs() <= (BEHIND + AHEAD) * most());
                 }
             }
         }
     }
 
-    /// A floor holds in every window of its time, whatever the others' weights, if the floors fit the link.
+    /// A guarantee holds in every window, whatever the others' weights, if all guarantees fit the link.
     #[test]
     fn min_rate_holds_in_every_window(
-        floors in prop::collection::vec((1u64..100, 1u32..20, sizes()), 1..6),
+        guarantees in prop::collection::vec((1u64..100, 1u32..20, sizes()), 1..6),
         floods in prop::collection::vec((weight(), sizes()), 1..6),
         fill in 10u64..=95,
     ) {
-        let sum: u64 = floors.iter().map(|floor| floor.0).sum();
+        let sum: u64 = guarantees.iter().map(|guarantee| guarantee.0).sum();
         let mut sim = Sim::fair();
         let mut rates = Vec::new();
-        for (part, weight, sizes) in floors {
-            rates.push(LINK * fill / 100 * part / sum);
+        for (ratio, weight, sizes) in guarantees {
+            rates.push(LINK * fill / 100 * ratio / sum);
             sim.add(Share { min_rate: rates[rates.len() - 1], ..share(weight) }, Load::Endless(sizes));
         }
         for (weight, sizes) in floods {
@@ -145,13 +145,13 @@ proptest! {
         let services = sim.run_until(Nanos(2 * SECOND));
         for (port, rate) in rates.into_iter().enumerate() {
             let short = worst_shortfall(&services, port, rate, Nanos(0), sim.now);
-            // Two services of its own, and what the floor allows while another's is under way.
+            // Two services of its own, and what `min_rate` allows during another port's service.
             let bound = 2.0 * MOST as f64 + rate as f64 / LINK as f64 * MOST as f64;
             prop_assert!(short <= bound, "port {port} with {rate} bit/s is {short} bytes short");
         }
     }
 
-    /// No window passes more than the burst, the rate, and the part of one frame; and the rate is reached.
+    /// No window has more than the burst, the rate and the overshoot of one frame.
     #[test]
     fn max_rate_is_never_exceeded(
         limits in prop::collection::vec((100_000u64..60_000_000, 1_514u64..300_000, sizes(), weight()), 1..6),
@@ -170,16 +170,16 @@ proptest! {
             prop_assert!(excess <= (burst + sizes.iter().max().unwrap()) as f64, "{excess} over {burst}");
         }
         if flood {
-            // Nobody's limit leaves the link idle while another has frames.
+            // A port's limit never leaves the link idle while another port has frames.
             prop_assert!(services.windows(2).all(|pair| pair[0].end == pair[1].start));
         }
     }
 }
 
-/// A heavy port that is owed something when it comes to a light one moves the fluid's mean back, far before where it began. Who has been
-/// there since then and sent nothing has used nothing, and does not wait until the mean is there again.
+/// A heavy port with a positive lag that joins a light one moves the mean far back. A port that joins later and has
+/// sent nothing must not wait until the mean has caught up.
 #[test]
-fn who_comes_later_does_not_pay_for_what_another_is_owed() {
+fn a_port_that_joins_later_does_not_pay_for_anothers_lag() {
     let mut sim = Sim::fair();
     sim.flood(share(10), 1_514);
     let [one, other] = [(); 2].map(|()| sim.add(share(300), Load::Finite(VecDeque::new())));
@@ -191,7 +191,7 @@ fn who_comes_later_does_not_pay_for_what_another_is_owed() {
     for _ in 0..1_000 {
         sim.step();
         let ahead = (sim.guests[one].time as f64 - sim.guests[other].time as f64) / most();
-        assert!(ahead.abs() <= BEHIND + AHEAD + 1.0, "of two alike one is {ahead} services ahead");
+        assert!(ahead.abs() <= BEHIND + AHEAD + 1.0, "of two equal ports one is {ahead} services ahead");
     }
 }
 
@@ -220,10 +220,10 @@ fn a_heavy_port_does_not_wait_for_ten_thousand_light_ones() {
         others = if service.port == heavy { 0 } else { others + 1 };
         longest = longest.max(others);
     }
-    assert!(longest <= 30, "{longest} others in a row, whose due is half of the link");
+    assert!(longest <= 30, "{longest} other services in a row, while half of the link is due to the heavy port");
     let total: u64 = sim.guests.iter().map(|guest| guest.bytes).sum();
-    let part = sim.guests[heavy].bytes as f64 / total as f64;
-    assert!((part - 0.5).abs() < 0.001, "{part}");
+    let measured = sim.guests[heavy].bytes as f64 / total as f64;
+    assert!((measured - 0.5).abs() < 0.001, "{measured}");
 }
 
 #[test]
@@ -251,15 +251,15 @@ fn shares_follow_weights_in_each_second_after_a_change() {
             sim.configure(0, share(a));
             sim.configure(1, share(b));
             let bytes = sim.run_for(ONE_SECOND);
-            let part = bytes[0] as f64 / bytes.iter().sum::<u64>() as f64;
+            let measured = bytes[0] as f64 / bytes.iter().sum::<u64>() as f64;
             let due = f64::from(a) / f64::from(a + b);
-            assert!((part - due).abs() < 0.01, "{part} instead of {due} with frames of {size}");
+            assert!((measured - due).abs() < 0.01, "{measured} instead of {due} with frames of {size}");
         }
     }
 }
 
 #[test]
-fn an_idle_port_hoards_nothing() {
+fn an_idle_port_saves_no_share() {
     let mut sim = Sim::fair();
     sim.flood(share(1), 1_514);
     let idle = sim.add(Share { min_rate: 1_000_000, ..share(1) }, Load::Finite(VecDeque::from([1_514])));
@@ -271,8 +271,8 @@ fn an_idle_port_hoards_nothing() {
 }
 
 #[test]
-fn a_gap_within_the_delay_loses_no_share() {
-    // A port whose ring runs dry after every few frames, and has new ones before the other's service is over.
+fn a_gap_within_the_idle_timeout_loses_no_share() {
+    // A port whose ring runs empty after every few frames, and has new ones before the other port's service ends.
     let mut sim = Sim::fair();
     sim.flood(share(1), 1_514);
     let bursty = sim.add(share(1), Load::Finite(VecDeque::new()));
@@ -280,26 +280,26 @@ fn a_gap_within_the_delay_loses_no_share() {
         sim.send(bursty, [1_514; 4]);
         sim.step();
     }
-    let part = sim.guests[bursty].bytes as f64 / (sim.guests[0].bytes + sim.guests[bursty].bytes) as f64;
-    assert!((part - 0.5).abs() < 0.01, "{part}");
+    let measured = sim.guests[bursty].bytes as f64 / (sim.guests[0].bytes + sim.guests[bursty].bytes) as f64;
+    assert!((measured - 0.5).abs() < 0.01, "{measured}");
 }
 
 #[test]
-fn tiny_frames_buy_no_more_processing_than_their_weight() {
+fn tiny_frames_get_no_more_backend_time_than_their_weight() {
     let mut sim = Sim::new(SchedulerKind::Fair, 10_000_000_000);
     sim.frame_nanos = 500;
     let tiny = sim.flood(share(1), 64);
     let large = sim.flood(share(1), 65_550);
     sim.run_until(ONE_SECOND);
     let times = [sim.guests[tiny].time, sim.guests[large].time];
-    let part = times[0] as f64 / (times[0] + times[1]) as f64;
-    assert!((part - 0.5).abs() < 0.001, "{part} of the time");
+    let measured = times[0] as f64 / (times[0] + times[1]) as f64;
+    assert!((measured - 0.5).abs() < 0.001, "{measured} of the time");
 }
 
 #[test]
-fn a_service_dearer_than_foreseen_is_paid_for() {
-    // The backend was held up for 50 ms by one port's frames, thirty times what a service should take.
-    let mut scheduler = build(SchedulerKind::Fair, None, DELAY);
+fn a_service_above_the_expected_cost_is_charged_in_full() {
+    // One port's services take 50 ms each, thirty times the expected maximum.
+    let mut scheduler = build(SchedulerKind::Fair, None, IDLE_TIMEOUT);
     let mut times = [0u64; 2];
     for port in 0..2 {
         scheduler.configure(PortId(port), share(1), Nanos(0));
@@ -317,32 +317,32 @@ fn a_service_dearer_than_foreseen_is_paid_for() {
 }
 
 #[test]
-fn what_a_floor_gave_is_not_taken_back() {
+fn guaranteed_service_is_not_punished_later() {
     let mut sim = Sim::fair();
-    let floor = sim.flood(Share { min_rate: 50_000_000, ..share(1) }, 1_514);
+    let guaranteed = sim.flood(Share { min_rate: 50_000_000, ..share(1) }, 1_514);
     sim.flood(share(9), 1_514);
     let bytes = sim.run_for(ONE_SECOND);
-    assert!((bytes[floor] as f64 * 8.0 / 50e6 - 1.0).abs() < 0.02, "{bytes:?}");
-    sim.configure(floor, share(1));
+    assert!((bytes[guaranteed] as f64 * 8.0 / 50e6 - 1.0).abs() < 0.02, "{bytes:?}");
+    sim.configure(guaranteed, share(1));
     let bytes = sim.run_for(ONE_SECOND);
-    let part = bytes[floor] as f64 / bytes.iter().sum::<u64>() as f64;
-    assert!((part - 0.1).abs() < 0.01, "{part} of the link after the floor was taken away");
+    let measured = bytes[guaranteed] as f64 / bytes.iter().sum::<u64>() as f64;
+    assert!((measured - 0.1).abs() < 0.01, "{measured} of the link after the guarantee was removed");
 }
 
 #[test]
-fn a_floor_below_the_weighted_share_changes_nothing() {
+fn a_guarantee_below_the_weighted_share_changes_nothing() {
     let mut sim = Sim::fair();
-    let floor = sim.flood(Share { min_rate: 10_000_000, ..share(1) }, 1_514);
+    let guaranteed = sim.flood(Share { min_rate: 10_000_000, ..share(1) }, 1_514);
     sim.flood(share(1), 1_514);
     let bytes = sim.run_for(Nanos(2 * SECOND));
-    let part = bytes[floor] as f64 / bytes.iter().sum::<u64>() as f64;
-    assert!((part - 0.5).abs() < 0.01, "{part}");
+    let measured = bytes[guaranteed] as f64 / bytes.iter().sum::<u64>() as f64;
+    assert!((measured - 0.5).abs() < 0.01, "{measured}");
 }
 
 #[test]
-fn floors_and_limits_are_met_within_two_percent_in_each_second() {
+fn guarantees_and_limits_are_met_within_two_percent_in_each_second() {
     let mut sim = Sim::fair();
-    let floor = sim.flood(Share { min_rate: 20_000_000, ..share(1) }, 1_514);
+    let guaranteed = sim.flood(Share { min_rate: 20_000_000, ..share(1) }, 1_514);
     let limit = sim.flood(Share { max_rate: Some(10_000_000), burst: 32_768, ..share(100) }, 1_514);
     for _ in 0..3 {
         sim.flood(share(100), 1_514);
@@ -350,7 +350,7 @@ fn floors_and_limits_are_met_within_two_percent_in_each_second() {
     sim.run_for(ONE_SECOND);
     for _ in 0..5 {
         let bytes = sim.run_for(ONE_SECOND);
-        assert!((bytes[floor] as f64 * 8.0 / 20e6 - 1.0).abs() < 0.02, "{bytes:?}");
+        assert!((bytes[guaranteed] as f64 * 8.0 / 20e6 - 1.0).abs() < 0.02, "{bytes:?}");
         assert!((bytes[limit] as f64 * 8.0 / 10e6 - 1.0).abs() < 0.02, "{bytes:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! The two round robins: the seed's weighted one, and netback's.
+//! Tests of the two round robins: the weighted one and netback's.
 
-use crate::sim::{DELAY, LINK, Load, Sim, Step, cases, share};
+use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases, share};
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, SchedulerKind, Share, build};
 use fairlane_core::time::{Nanos, SECOND};
@@ -11,7 +11,7 @@ const WRR: SchedulerKind = SchedulerKind::Wrr { prioritize: true };
 const REFILL: Nanos = Nanos::from_millis(50);
 const NETBACK: SchedulerKind = SchedulerKind::Netback { refill: REFILL };
 
-/// Serves the next port in full, which must be this one, and returns the frames it was granted.
+/// Uses up the whole budget of the next port, which must be this one. Returns the budget's frames.
 fn serve(scheduler: &mut dyn Scheduler, port: u32, after: After, now: Nanos) -> u32 {
     let Next::Serve(next, budget) = scheduler.next(now) else { panic!("port {port} is not served") };
     assert_eq!(next, PortId(port));
@@ -25,7 +25,7 @@ fn serve_frames(scheduler: &mut dyn Scheduler, port: u32, frames: u64, after: Af
 }
 
 fn with_ports(kind: SchedulerKind, weights: &[u32]) -> Box<dyn Scheduler> {
-    let mut scheduler = build(kind, Some(LINK), DELAY);
+    let mut scheduler = build(kind, Some(LINK), IDLE_TIMEOUT);
     for (port, weight) in weights.iter().enumerate() {
         scheduler.configure(PortId(port as u32), share(*weight), Nanos(0));
         scheduler.activate(PortId(port as u32), Nanos(0));
@@ -36,7 +36,7 @@ fn with_ports(kind: SchedulerKind, weights: &[u32]) -> Box<dyn Scheduler> {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// In each round every port sends as many frames as its weight says, exactly.
+    /// In each round every port sends exactly as many frames as its weight.
     #[test]
     fn a_round_is_the_sum_of_weights(weights in prop::collection::vec(1u32..200, 1..20), rounds in 1u64..10) {
         let mut sim = Sim::new(WRR, LINK);
@@ -50,9 +50,9 @@ proptest! {
         }
     }
 
-    /// Whatever the gaps, a port that comes and goes never gets more than its weight for each round of the others.
+    /// Whatever its gaps, a port never gets more than its weight for each round of the others.
     #[test]
-    fn coming_and_going_buys_nothing(weight in 1u32..50, frames in prop::collection::vec((1usize..100, 0usize..4), 1..100)) {
+    fn gaps_gain_nothing(weight in 1u32..50, frames in prop::collection::vec((1usize..100, 0usize..4), 1..100)) {
         let mut sim = Sim::new(WRR, LINK);
         let steady = sim.flood(share(10), 700);
         let fickle = sim.add(share(weight), Load::Finite(VecDeque::new()));
@@ -66,10 +66,10 @@ proptest! {
 }
 
 #[test]
-fn a_turn_of_more_than_one_grant_is_continued() {
+fn a_turn_of_more_than_one_budget_is_continued() {
     let mut scheduler = with_ports(WRR, &[70, 1]);
-    let granted = [0, 0, 0].map(|port| serve(&mut *scheduler, port, After::Backlogged, Nanos(0)));
-    assert_eq!(granted, [32, 32, 6]);
+    let budgets = [0, 0, 0].map(|port| serve(&mut *scheduler, port, After::Backlogged, Nanos(0)));
+    assert_eq!(budgets, [32, 32, 6]);
     assert_eq!(serve(&mut *scheduler, 1, After::Backlogged, Nanos(0)), 1);
 }
 
@@ -82,20 +82,20 @@ fn without_prioritize_every_weight_is_one() {
 }
 
 #[test]
-fn a_place_and_a_turn_are_kept_for_the_delay() {
-    for (away, kept) in [(DELAY, true), (DELAY + Nanos(1), false)] {
+fn a_place_and_a_turn_are_kept_for_the_idle_timeout() {
+    for (away, kept) in [(IDLE_TIMEOUT, true), (IDLE_TIMEOUT + Nanos(1), false)] {
         let mut scheduler = with_ports(WRR, &[10, 1, 1]);
         scheduler.next(Nanos(0));
         serve_frames(&mut *scheduler, 0, 4, After::Empty, Nanos(0));
         serve(&mut *scheduler, 1, After::Backlogged, Nanos(0));
         scheduler.activate(PortId(0), away);
         if kept {
-            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 6, "what was left of its turn");
+            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 6, "the rest of its turn");
             serve(&mut *scheduler, 2, After::Backlogged, away);
         } else {
             serve(&mut *scheduler, 2, After::Backlogged, away);
             serve(&mut *scheduler, 1, After::Backlogged, away);
-            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 10, "a fresh turn at the end");
+            assert_eq!(serve(&mut *scheduler, 0, After::Backlogged, away), 10, "a new turn at the end");
         }
     }
 }
@@ -112,7 +112,7 @@ fn a_blocked_port_keeps_its_place_and_turn() {
 }
 
 #[test]
-fn a_new_weight_acts_at_once() {
+fn a_new_weight_applies_at_once() {
     let mut scheduler = with_ports(WRR, &[30, 30]);
     scheduler.next(Nanos(0));
     serve_frames(&mut *scheduler, 0, 10, After::Backlogged, Nanos(0));
@@ -123,7 +123,7 @@ fn a_new_weight_acts_at_once() {
 }
 
 #[test]
-fn netback_polls_sixty_four_frames_and_knows_no_weight() {
+fn netback_polls_sixty_four_frames_and_ignores_weights() {
     let mut scheduler = with_ports(NETBACK, &[1, 10_000]);
     for port in [0, 1, 0, 1] {
         assert_eq!(serve(&mut *scheduler, port, After::Backlogged, Nanos(0)), 64);
@@ -131,8 +131,8 @@ fn netback_polls_sixty_four_frames_and_knows_no_weight() {
 }
 
 #[test]
-fn netback_shares_by_who_sends_more_at_a_time() {
-    // Equal frames of different size: a turn is 64 frames of either.
+fn netback_favours_larger_frames() {
+    // A turn is 64 frames, whatever their size.
     let mut sim = Sim::new(NETBACK, LINK);
     sim.flood(share(1), 1_500);
     sim.flood(share(1), 150);
@@ -142,31 +142,31 @@ fn netback_shares_by_who_sends_more_at_a_time() {
 }
 
 #[test]
-fn netback_adds_its_credit_once_an_interval() {
+fn netback_adds_credit_once_per_interval() {
     let mut sim = Sim::new(NETBACK, LINK);
     sim.flood(Share { max_rate: Some(20_000_000), ..share(1) }, 1_514);
     sim.run_until(Nanos(SECOND));
     let bytes = sim.run_for(Nanos(SECOND));
     assert!((bytes[0] as f64 * 8.0 / 20e6 - 1.0).abs() < 0.05, "{bytes:?}");
     sim.run_for(Nanos(REFILL.0 / 2));
-    let Step::Waits(at) = sim.step() else { panic!("its credit is used up") };
+    let Step::Waits(at) = sim.step() else { panic!("the port has used up its credit") };
     assert_eq!(at.0 % REFILL.0, 0, "until the interval is over");
 }
 
 #[test]
 fn netback_saves_one_interval_or_128_kib() {
     for (rate, most) in [(1_000_000, 131_072), (80_000_000, 500_000)] {
-        let mut scheduler = build(NETBACK, Some(LINK), DELAY);
+        let mut scheduler = build(NETBACK, Some(LINK), IDLE_TIMEOUT);
         let port = PortId(0);
         scheduler.configure(port, Share { max_rate: Some(rate), ..share(1) }, Nanos(0));
-        let mut granted = 0;
+        let mut bytes = 0;
         for interval in 1..100 {
             let now = Nanos(interval * REFILL.0);
             scheduler.activate(port, now);
             let Next::Serve(_, budget) = scheduler.next(now) else { panic!("it has credit") };
-            granted = budget.bytes;
+            bytes = budget.bytes;
             scheduler.charge(port, Cost::default(), After::Empty, now);
         }
-        assert_eq!(granted, most);
+        assert_eq!(bytes, most);
     }
 }

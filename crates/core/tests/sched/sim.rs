@@ -1,4 +1,4 @@
-//! A link in virtual time: ports with frames to send, one scheduler, and the fluid server it is measured against.
+//! A link in virtual time: ports with frames to send, a scheduler, and the fluid server that it is compared with.
 
 use fairlane_core::PortId;
 use fairlane_core::sched::{After, Cost, Next, Scheduler, SchedulerKind, Share, build};
@@ -6,7 +6,7 @@ use fairlane_core::time::{Nanos, SECOND};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::collections::VecDeque;
 
-/// So many cases of a property, the same in every run.
+/// Proptest settings with this many cases, the same in every run.
 pub fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default() }
 }
@@ -14,21 +14,21 @@ pub fn cases(cases: u32) -> ProptestConfig {
 /// A link rate at which a byte takes 80 ns.
 pub const LINK: u64 = 100_000_000;
 
-/// Bytes of the dearest regular service: a budget of 16 KiB and one frame of the largest size.
+/// Bytes of the largest regular service: a budget of 16 KiB and one frame of the largest size.
 pub const MOST: u64 = 16_384 + 65_550;
 
-pub const DELAY: Nanos = Nanos::from_millis(10);
+pub const IDLE_TIMEOUT: Nanos = Nanos::from_millis(10);
 
 pub fn share(weight: u32) -> Share {
     Share { weight, min_rate: 0, max_rate: None, burst: 0 }
 }
 
-/// What a port's guest sends.
+/// The frames that a port's guest sends.
 #[derive(Clone, Debug)]
 pub enum Load {
     /// Frames of these sizes over and over, without end.
     Endless(Vec<u64>),
-    /// What was put there, and no more.
+    /// The frames in the queue, and no more.
     Finite(VecDeque<u64>),
 }
 
@@ -37,7 +37,7 @@ pub struct Guest {
     pub load: Load,
     pub bytes: u64,
     pub frames: u64,
-    /// Dominant time of what was served, in nanoseconds.
+    /// Dominant time of all services, in nanoseconds.
     pub time: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Service {
     pub bytes: u64,
 }
 
-/// What happened when the scheduler was asked.
+/// The outcome of one decision.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Served(Service),
@@ -71,15 +71,15 @@ pub struct Sim {
     pub scheduler: Box<dyn Scheduler>,
     pub now: Nanos,
     pub guests: Vec<Guest>,
-    /// Bits a second of the link.
+    /// The link's rate in bits a second.
     pub rate: u64,
-    /// Time of the backend for each frame.
+    /// Backend time per frame, in nanoseconds.
     pub frame_nanos: u64,
 }
 
 impl Sim {
     pub fn new(kind: SchedulerKind, rate: u64) -> Sim {
-        let scheduler = build(kind, Some(rate), DELAY);
+        let scheduler = build(kind, Some(rate), IDLE_TIMEOUT);
         Sim { scheduler, now: Nanos(0), guests: Vec::new(), rate, frame_nanos: 0 }
     }
 
@@ -97,7 +97,7 @@ impl Sim {
         port
     }
 
-    /// A port that always has frames of this size.
+    /// Adds a port that always has frames of this size.
     pub fn flood(&mut self, share: Share, size: u64) -> usize {
         self.add(share, Load::Endless(vec![size]))
     }
@@ -113,7 +113,7 @@ impl Sim {
         self.scheduler.activate(PortId(port as u32), self.now);
     }
 
-    /// Asks the scheduler once, and serves whom it names.
+    /// Asks the scheduler once and serves the port it chooses.
     pub fn step(&mut self) -> Step {
         let (port, budget) = match self.scheduler.next(self.now) {
             Next::Serve(port, budget) => (port, budget),
@@ -143,14 +143,14 @@ impl Sim {
         Step::Served(Service { port: port.index(), start, end: self.now, bytes: cost.bytes })
     }
 
-    /// Serves until a time, waiting where the scheduler says so; returns the services.
+    /// Runs until a time, waiting when the scheduler tells it to. Returns the services.
     pub fn run_until(&mut self, end: Nanos) -> Vec<Service> {
         let mut services = Vec::new();
         while self.now < end {
             match self.step() {
                 Step::Served(service) => services.push(service),
                 Step::Waits(at) => {
-                    assert!(at > self.now, "a wait that is over");
+                    assert!(at > self.now, "the scheduler waits for a past time");
                     self.now = at.min(end);
                 }
                 Step::Idle => self.now = end,
@@ -159,7 +159,7 @@ impl Sim {
         services
     }
 
-    /// Runs for a while and returns the bytes each port was served in it.
+    /// Runs for this time. Returns the bytes that each port was served.
     pub fn run_for(&mut self, time: Nanos) -> Vec<u64> {
         let before: Vec<u64> = self.guests.iter().map(|guest| guest.bytes).collect();
         let end = self.now + time;
@@ -168,7 +168,7 @@ impl Sim {
     }
 }
 
-/// Generalized processor sharing (Parekh and Gallager 1993): a fluid link, in nanoseconds of its time.
+/// Generalized processor sharing (Parekh and Gallager 1993): a fluid link, in nanoseconds of link time.
 pub struct Fluid {
     weights: Vec<f64>,
     pub backlog: Vec<f64>,
@@ -181,7 +181,7 @@ impl Fluid {
         Fluid { backlog: vec![0.0; weights.len()], served: vec![0.0; weights.len()], weights }
     }
 
-    /// Shares a time among the ports that have something left.
+    /// Shares a period among the backlogged ports.
     pub fn pass(&mut self, mut time: f64) {
         loop {
             let busy: Vec<usize> = (0..self.weights.len()).filter(|port| self.backlog[*port] > 0.0).collect();
@@ -204,7 +204,7 @@ impl Fluid {
     }
 }
 
-/// The most bytes any window of a port's services exceeds `rate` (bits a second) times its length by.
+/// The most bytes by which any window of a port's services exceeds `rate` (bits a second) times its length.
 pub fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
     let mut least: f64 = f64::INFINITY;
     let (mut sum, mut worst) = (0.0, f64::NEG_INFINITY);
@@ -217,7 +217,7 @@ pub fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
     worst
 }
 
-/// The most bytes any window, from `from` to `to`, falls short of `rate` times its length by.
+/// The most bytes by which any window between `from` and `to` falls short of `rate` times its length.
 pub fn worst_shortfall(services: &[Service], port: usize, rate: u64, from: Nanos, to: Nanos) -> f64 {
     let due = |at: Nanos| rate as f64 * at.as_secs_f64() / 8.0;
     let (mut sum, mut worst) = (0.0, 0.0_f64);
