@@ -111,7 +111,9 @@ debug:
 
 lint: cargo-deny
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) -- --deny warnings
 	$(CARGO) deny --offline check bans licenses sources
 
 # Checks the dependencies, including known vulnerabilities: fetches the list of advisories over the network.

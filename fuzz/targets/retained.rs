@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
         bench.damage(edits);
         for steps in after.chunks(8 * STEP) {
             let Ok(mut kept) = bench.open(conversation.now) else { break };
-            kept.look(|early| check(early));
+            kept.look(check);
             converse(&mut kept, &mut conversation, steps, false);
         }
         bench.renew();

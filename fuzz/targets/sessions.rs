@@ -260,7 +260,7 @@ impl Bench {
         }
         assert_eq!((self.arrived, self.free.len()), (self.sent, WINDOW.into()));
         self.sessions += 1;
-        if self.sessions % 1000 == 0 {
+        if self.sessions.is_multiple_of(1000) {
             let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
             assert!(open < 100, "{open} descriptors are open");
         }

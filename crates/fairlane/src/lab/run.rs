@@ -184,7 +184,9 @@ fn check_options(experiment: &Experiment, args: &Args) -> Result<(), ExperimentE
     }
     let counts = kind.has_virtual_clock() || kind.counts() && experiment.counts();
     if args.clock == ClockName::Instructions && !counts {
-        return refuse(format!("machine {kind} has the wall clock only for {name}; xen has the virtual clock (icount)"));
+        return refuse(format!(
+            "machine {kind} has the wall clock only for {name}; xen has the virtual clock (icount)"
+        ));
     }
     if args.clock == ClockName::Wall && experiment.cases.iter().any(|case| case.topology.count) {
         return refuse(format!("{name} counts instructions: it needs --clock instructions"));

@@ -43,7 +43,10 @@ fn a_key_by_its_old_name_is_read_with_a_warning() {
     let workspace = Workspace::new();
     workspace.write("policy.toml", "[[link]]\nname = \"lan\"\ndelay = \"20ms\"\n");
     let outcome = workspace.run("check policy.toml");
-    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n"));
+    assert_eq!(
+        (outcome.code, outcome.err.as_str()),
+        (Some(0), "warning: policy.toml:3: delay is called idle_timeout now\n")
+    );
 }
 
 #[test]
