@@ -217,7 +217,7 @@ impl Backend {
         let mut reschedules = false;
         for change in &changes {
             match change {
-                Change::RemoveVif { vif } => self.books.close(place_of(vif)),
+                Change::RemoveVif { vif } => self.books.close(place_of(vif), &work.bridges[0]),
                 Change::Share { vif, share } => self.books.limit(place_of(vif), *share, kind, now),
                 Change::Rate { .. } | Change::Scheduler { .. } | Change::IdleTimeout { .. } => reschedules = true,
                 Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
@@ -328,6 +328,7 @@ impl Backend {
     /// What of all is seen from outside adds up.
     pub fn look(&mut self) {
         let Some(work) = &mut self.work else { return };
+        self.books.check_copies(&work.bridges[0]);
         let (_, vifs) = work.bridges[0].snapshot(self.clock.look());
         let shares: f64 = vifs.iter().map(|vif| vif.share).sum();
         // Less where a vif of the last second is gone.
