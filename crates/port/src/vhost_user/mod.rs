@@ -257,7 +257,7 @@ impl Source for VhostUser {
 
     fn more(&mut self, notify: bool) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        if peer.session.announcement.waits() {
+        if peer.session.announcement.waiting() {
             return true;
         }
         let (shown, frames) = self.turn.shown();

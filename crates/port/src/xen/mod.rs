@@ -244,7 +244,7 @@ impl Source for Xen {
         let (shown, _) = self.turn.shown();
         let Some(link) = &mut self.link else { return false };
         if notify {
-            link.listen();
+            link.unmask_events();
         }
         link.queues.iter_mut().enumerate().any(|(index, queue)| queue.transmit.more(index == shown, notify))
     }
