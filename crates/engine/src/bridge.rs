@@ -32,7 +32,7 @@ const POLLS: usize = 64;
 pub struct Round {
     /// Frames taken from ports, whatever became of them.
     pub frames: u64,
-    /// Whether it left something undone that the next one can do at once. What comes meanwhile, [`Bridge::enable_notifications`] finds.
+    /// Whether it left something undone that the next one can do at once, or does not know yet when that is. What comes meanwhile, [`Bridge::enable_notifications`] finds.
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
@@ -109,6 +109,7 @@ impl Bridge {
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.worked.refresh(now, clock);
+        self.fabric.receivers.new_waits = false;
         let brought = self.fabric.bring(burst, &mut now, clock);
         round.frames += brought.frames;
         round.next = round.next.min(brought.next);
@@ -157,6 +158,7 @@ impl Bridge {
         if !self.held.is_empty() {
             round.next = round.next.min(self.uplink_room(now));
         }
+        round.busy |= self.fabric.receivers.new_waits;
         Round { end: now, ..round }
     }
 
@@ -344,6 +346,7 @@ impl Bridge {
         let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Parked(on);
         let ticket = entry.ticket.filter(|ticket| ticket.on == on);
+        self.fabric.receivers.new_waits = true;
         if let Some(guest) = self.fabric.entry(on) {
             guest.waiters.add(port, ticket, now);
             if !self.contended.contains(&on) {

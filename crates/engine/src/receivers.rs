@@ -21,13 +21,15 @@ pub(crate) struct Receivers {
     pub scheduler: Box<dyn Scheduler>,
     /// Guests whose queue is not empty and whose ring has no room, in no particular order.
     full: Vec<PortId>,
+    /// Whether a frame or a sender began to wait in this round. Only the next round knows until when.
+    pub new_waits: bool,
 }
 
 impl Receivers {
     /// Those of a link without guests, of which the uplink carries so many bits a second.
     pub fn new(rate: Option<u64>, pool: u64) -> Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
-        Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new() }
+        Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new(), new_waits: false }
     }
 
     /// Notes that frames wait for a guest.
@@ -35,6 +37,7 @@ impl Receivers {
         if entry.toward == Toward::Idle {
             entry.toward = Toward::Ready;
             self.scheduler.activate(port, now);
+            self.new_waits = true;
         }
     }
 
@@ -128,6 +131,7 @@ impl Fabric {
         } else if budget.frames > 0 && budget.bytes > 0 {
             entry.toward = Toward::Full;
             receivers.full.push(port);
+            receivers.new_waits = true;
             After::Blocked
         } else {
             After::Backlogged

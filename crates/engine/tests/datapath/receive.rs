@@ -103,9 +103,7 @@ fn a_sender_waits_no_longer_than_a_queued_frame() {
     for number in 0..20 {
         link.send(1, 3, number);
     }
-    link.settle();
-    let round = link.round();
-    assert_eq!((round.busy, round.next), (false, link.clock.now() + receive::TIMEOUT));
+    assert_eq!(link.settle(), link.clock.now() + receive::TIMEOUT);
     link.clock.advance(receive::TIMEOUT);
     link.settle();
     assert!(link.counters(1).sent_frames > 11);
@@ -188,9 +186,7 @@ fn what_waits_too_long_is_dropped_without_an_event() {
     for number in 0..30 {
         link.send(0, 1, number);
     }
-    link.settle();
-    let round = link.round();
-    assert_eq!((round.busy, round.next), (false, link.clock.now() + receive::TIMEOUT));
+    assert_eq!(link.settle(), link.clock.now() + receive::TIMEOUT);
     link.clock.advance(Nanos(receive::TIMEOUT.0 - 1));
     link.send(0, 1, 30);
     link.settle();
