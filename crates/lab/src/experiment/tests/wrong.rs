@@ -78,7 +78,7 @@ fn values_of_the_wrong_type() {
     with(
         "[repeats]",
         "backends = [\"vhost\"]\n[repeats]",
-        &["e:5: backends: unknown variant `vhost`, expected `kernel`"],
+        &["e:5: backends: unknown variant `vhost`, expected one of `kernel`"],
     );
     with("count = 2", "count = \"two\"", &["e:6: repeats: invalid type: string \"two\""]);
     with(
