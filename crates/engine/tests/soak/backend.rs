@@ -304,13 +304,17 @@ impl Backend {
                 self.journal = self.books.judge(bridge, kind, journal, fed);
                 self.idle_rounds = (now, 0);
                 quiet = 0;
-                continue;
+            } else {
+                self.journal = journal;
+                self.idle_rounds.1 += 1;
+                let (since, rounds) = self.idle_rounds;
+                assert!(
+                    rounds < IDLE_ROUNDS || now.since(since) > Nanos::from_millis(1),
+                    "it turns, and moves nothing"
+                );
+                quiet += 1;
             }
-            self.journal = journal;
-            self.idle_rounds.1 += 1;
-            let (since, rounds) = self.idle_rounds;
-            assert!(rounds < IDLE_ROUNDS || now.since(since) > Nanos::from_millis(1), "it turns, and moves nothing");
-            quiet += 1;
+            // A worker that does not linger sleeps after a round that moved frames, too.
             if round.busy || (quiet > 1 && quiet % 16 != 0) {
                 continue;
             }
