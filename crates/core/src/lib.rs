@@ -8,6 +8,7 @@
 pub mod ack;
 pub mod codel;
 pub mod packet;
+pub mod receive;
 pub mod sched;
 pub mod stats;
 pub mod switch;

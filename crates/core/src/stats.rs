@@ -16,8 +16,12 @@ pub enum DropReason {
     /// No port may receive it: its destination is the port it came from, a bridge group address (IEEE 802.1D, 7.12.6)
     /// or a guest behind isolation, or it is flooded on a link without other ports.
     NoDestination,
-    /// The receiver did not drain its ring within the bounded wait.
-    ReceiverStalled,
+    /// The receiver's ring was full, and its receive queue as well.
+    RxQueueFull,
+    /// It waited too long in the receiver's queue.
+    RxQueueTimeout,
+    /// The receiver's queue did not get shorter for too long, and the frame could not carry a mark ([`crate::codel`]).
+    RxCongested,
     /// The receiver is not connected or was disabled.
     ReceiverDown,
     /// Larger than the receiver's buffers or rules allow.
@@ -36,12 +40,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 12] = [
+    pub const ALL: [DropReason; 14] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
         DropReason::NoDestination,
-        DropReason::ReceiverStalled,
+        DropReason::RxQueueFull,
+        DropReason::RxQueueTimeout,
+        DropReason::RxCongested,
         DropReason::ReceiverDown,
         DropReason::TooLarge,
         DropReason::UplinkFull,
@@ -58,7 +64,9 @@ impl DropReason {
             DropReason::SpoofedAddress => "spoofed_address",
             DropReason::Malformed => "malformed",
             DropReason::NoDestination => "no_destination",
-            DropReason::ReceiverStalled => "receiver_stalled",
+            DropReason::RxQueueFull => "rx_queue_full",
+            DropReason::RxQueueTimeout => "rx_queue_timeout",
+            DropReason::RxCongested => "rx_congested",
             DropReason::ReceiverDown => "receiver_down",
             DropReason::TooLarge => "too_large",
             DropReason::UplinkFull => "uplink_full",
@@ -116,4 +124,8 @@ pub struct Counters {
     pub received_bytes: u64,
     /// Frames from this port's peer that were dropped, by reason. Each copy of a flooded frame counts.
     pub drops: Drops,
+    /// Frames for this port's guest that were dropped in front of its ring, by reason. They are not among their senders' drops.
+    pub receive_drops: Drops,
+    /// Frames for this port's guest that were marked because of congestion (CE, RFC 3168).
+    pub marked_frames: u64,
 }

@@ -10,17 +10,19 @@ mod settings;
 use crate::bill::Worked;
 use crate::clock::Clock;
 use crate::early::Offered;
-use crate::entry::{PortEntry, Turn};
-use crate::forward::{Fabric, PATIENCE, Patience, Sending, UPLINK};
+use crate::entry::{PortEntry, Toward, Turn};
+use crate::forward::{Fabric, Sending, UPLINK};
+use crate::receivers::Receivers;
 use crate::snapshot::{EarlyState, PortState, VifState};
 use fairlane_core::PortId;
+use fairlane_core::receive;
 use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
 
 /// Scheduler decisions of one round at most; ports are flushed after that many.
-const SERVICES: usize = 8;
+pub(crate) const SERVICES: usize = 8;
 
 /// Idle ports that are asked in one round whether frames wait.
 const POLLS: usize = 64;
@@ -30,7 +32,7 @@ const POLLS: usize = 64;
 pub struct Round {
     /// Frames taken from ports, whatever became of them.
     pub frames: u64,
-    /// Whether it left something undone that the next one can do at once. What comes meanwhile, [`Bridge::enable_notifications`] finds.
+    /// Whether it left something undone that the next one can do at once, or does not know yet when that is. What comes meanwhile, [`Bridge::enable_notifications`] finds.
     pub busy: bool,
     /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
     pub next: Nanos,
@@ -86,7 +88,7 @@ impl Bridge {
                 switch: Switch::new(switch),
                 entries: vec![None],
                 touched: Vec::new(),
-                patience: Patience::default(),
+                receivers: Receivers::new(None, receive::POOL),
             },
             scheduler,
             idle: Vec::new(),
@@ -107,7 +109,13 @@ impl Bridge {
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.worked.refresh(now, clock);
-        self.release(now);
+        self.fabric.receivers.new_waits = false;
+        let brought = self.fabric.bring(burst, &mut now, clock);
+        round.frames += brought.frames;
+        round.next = round.next.min(brought.next);
+        if !self.contended.is_empty() {
+            round.next = round.next.min(self.call_senders(burst, &mut now, clock));
+        }
         if !self.accelerated.is_empty() {
             round.next = round.next.min(self.tend_early(burst, now));
         }
@@ -137,7 +145,7 @@ impl Bridge {
                     if let Next::WaitUntil(time) = idle {
                         round.next = round.next.min(time);
                     }
-                    round.busy = false;
+                    round.busy = brought.busy;
                     break;
                 }
                 Next::WaitUntil(_) | Next::Idle => {}
@@ -147,23 +155,22 @@ impl Bridge {
         if !self.accelerated.is_empty() {
             round.next = round.next.min(self.watch_early(now));
         }
-        if !round.busy {
-            round.next = round.next.min(self.next_opening(now));
+        if !self.held.is_empty() {
+            round.next = round.next.min(self.uplink_room(now));
         }
+        round.busy |= self.fabric.receivers.new_waits;
         Round { end: now, ..round }
     }
 
     /// Frames from the uplink are not scheduled: whoever sends them decides.
     fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
         let Some(entry) = self.fabric.entry(UPLINK) else { return 0 };
-        if matches!(entry.turn, Turn::Parked(_)) || !entry.has_frames(now) {
+        if !entry.has_frames(now) {
             return 0;
         }
         let budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
         let mut service = Service { port: UPLINK, budget, cost: Cost::default() };
-        if let Left::Waits(on) = self.serve(&mut service, burst, now) {
-            self.park(UPLINK, on);
-        }
+        self.serve(&mut service, burst, now);
         service.cost.frames
     }
 
@@ -173,7 +180,7 @@ impl Bridge {
         if self.held.is_empty() {
             return;
         }
-        if self.opening(UPLINK, *now) > *now {
+        if self.uplink_room(*now) > *now {
             return;
         }
         std::mem::swap(&mut self.held, &mut self.resumed);
@@ -219,7 +226,7 @@ impl Bridge {
             });
             service.cost.nanos += end.since(served).0;
             if !matches!(left, Left::Waits(UPLINK)) {
-                service.cost.nanos += entry.messages.charge();
+                service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.looked_at);
             }
         }
         *now = end;
@@ -245,7 +252,7 @@ impl Bridge {
         match left {
             Left::Some => {}
             Left::Nothing => self.rest(port),
-            Left::Waits(on) => self.park(port, on),
+            Left::Waits(on) => self.park(port, on, end),
         }
     }
 
@@ -254,7 +261,9 @@ impl Bridge {
         let Service { port: from, budget, cost } = service;
         let Some(mut sender) = self.fabric.entries[from.index()].take() else { return Left::Nothing };
         let before = *cost;
-        let mut ticket = sender.ticket.filter(|ticket| ticket.called);
+        // The uplink's frames are for many guests.
+        let mut may_wait = *from != UPLINK && !std::mem::take(&mut sender.hurries);
+        let ticket = sender.ticket.filter(|ticket| ticket.called);
         let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
         let left = loop {
             let Offered { batch, suppressed } = match &mut sender.early {
@@ -270,7 +279,8 @@ impl Bridge {
                 batch,
                 judged_by_ip,
                 now,
-                ticket: ticket.as_mut(),
+                may_wait,
+                called_by: ticket.map(|ticket| ticket.on),
                 suppressed,
                 done: 0,
                 drops,
@@ -289,8 +299,15 @@ impl Bridge {
             budget.bytes = budget.bytes.saturating_sub(bytes);
             budget.frames = budget.frames.saturating_sub(done as u32);
             let spent = budget.bytes == 0 || budget.frames == 0;
-            if let Some(on) = blocked.filter(|_| !spent) {
-                break Left::Waits(on);
+            match blocked.filter(|_| !spent) {
+                Some(on) if on == UPLINK || self.fabric.only_for((*from, on), &mut sender, burst, now) => {
+                    break Left::Waits(on);
+                }
+                Some(_) => {
+                    may_wait = false;
+                    continue;
+                }
+                None => {}
             }
             if !sender.has_frames(now) {
                 break Left::Nothing;
@@ -324,85 +341,75 @@ impl Bridge {
         }
     }
 
-    /// Leaves a port waiting for room in another.
-    fn park(&mut self, port: PortId, on: PortId) {
+    /// Leaves a port waiting for room in a guest's.
+    fn park(&mut self, port: PortId, on: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Parked(on);
         let ticket = entry.ticket.filter(|ticket| ticket.on == on);
-        if let Some(entry) = self.fabric.entry(on) {
-            entry.waiters.add(port, ticket);
+        self.fabric.receivers.new_waits = true;
+        if let Some(guest) = self.fabric.entry(on) {
+            guest.waiters.add(port, ticket, now);
             if !self.contended.contains(&on) {
                 self.contended.push(on);
             }
         }
     }
 
-    /// Calls who waits for room that is there now, or has waited long enough, one a port.
-    fn release(&mut self, now: Nanos) {
-        let mut index = 0;
-        while let Some(&on) = self.contended.get(index) {
-            if self.opening(on, now) > now || self.call(on, now) {
-                index += 1;
-            } else {
-                self.contended.swap_remove(index);
+    /// Has senders go on that wait for a guest: the one whose turn it is where the guest has room, and any that has something for others
+    /// by now, that others pass by, or that waited as long as a queued frame may. Returns when there is more to do without an event.
+    fn call_senders(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Nanos {
+        let Bridge { fabric, contended, scheduler, .. } = self;
+        let mut next = Nanos::NEVER;
+        contended.retain(|&on| {
+            let Some(guest) = fabric.entry(on) else { return false };
+            let (toward, room, up) = (guest.toward, guest.port.room(*now), guest.port.status() == Status::Up);
+            let mut waiters = std::mem::take(&mut guest.waiters);
+            let (timeout, fed) = (guest.receive.timeout, guest.fed);
+            waiters.release(|port, since| {
+                let until = since.max(fed) + timeout;
+                next = next.min(until);
+                let passed = toward != Toward::Idle && !fabric.entry(on).is_some_and(|guest| guest.queue.is_of(port));
+                let expired = until <= *now;
+                let leaves = passed || expired || !up || fabric.has_more_than_for(port, on, burst, now, clock);
+                if leaves && let Some(sender) = fabric.entry(port) {
+                    (sender.turn, sender.hurries) = (Turn::Active, expired);
+                    scheduler.activate(port, *now);
+                }
+                leaves
+            });
+            match room {
+                Room::Now if toward == Toward::Idle => {
+                    if let Some((port, ticket)) = waiters.call(on)
+                        && let Some(sender) = fabric.entry(port)
+                    {
+                        (sender.turn, sender.ticket) = (Turn::Active, Some(ticket));
+                        scheduler.activate(port, *now);
+                    }
+                }
+                Room::At(time) => next = next.min(time),
+                Room::Now | Room::Unknown => {}
             }
-        }
-    }
-
-    /// When those who wait should try again. Asked at a round's end, as some may have begun to wait in it.
-    fn next_opening(&mut self, now: Nanos) -> Nanos {
-        let mut next = if self.held.is_empty() { Nanos::NEVER } else { self.opening(UPLINK, now) };
-        for index in 0..self.contended.len() {
-            next = next.min(self.opening(self.contended[index], now));
-        }
+            let stays = !waiters.is_empty();
+            if let Some(guest) = fabric.entry(on) {
+                guest.waiters = waiters;
+            }
+            stays
+        });
         next
     }
 
-    /// When those who wait for a port should try again: at once if it has room or is gone.
-    ///
-    /// That a guest has more room is no progress yet: it may not be enough for any frame that waits.
-    fn opening(&mut self, on: PortId, now: Nanos) -> Nanos {
-        let Some(entry) = self.fabric.entry(on) else { return now };
-        let room = match entry.port.room(now) {
+    /// When the uplink has room for the senders that it refused; now if it is gone.
+    fn uplink_room(&mut self, now: Nanos) -> Nanos {
+        let Some(entry) = self.fabric.entry(UPLINK) else { return now };
+        match entry.port.room(now) {
             Room::Now => {
-                if on == UPLINK {
-                    entry.refusing = None;
-                }
-                return now;
+                entry.refused = false;
+                now
             }
             Room::At(time) => time,
-            Room::Unknown if entry.port.status() != Status::Up => return now,
+            Room::Unknown if entry.port.status() != Status::Up => now,
             Room::Unknown => Nanos::NEVER,
-        };
-        if on == UPLINK {
-            return room;
         }
-        if entry.refusing.is_none() && !entry.waiters.is_empty() {
-            // Who was called took the last room, and nobody has asked for any since.
-            entry.refusing = Some(now);
-        }
-        let stalled = entry.refusing.map_or(Nanos::NEVER, |since| since + PATIENCE);
-        let impatient = if entry.waiters.contains(UPLINK) { self.fabric.patience.deadline() } else { Nanos::NEVER };
-        room.min(stalled).min(impatient)
-    }
-
-    /// Has the uplink go on if it waits for a port, and of the guests that do the one whose turn it is. False if there is
-    /// none.
-    fn call(&mut self, on: PortId, now: Nanos) -> bool {
-        let Some(entry) = self.fabric.entry(on) else { return false };
-        let uplink_waits = entry.waiters.remove(UPLINK);
-        let waited = entry.refusing.map_or(Nanos(0), |since| now.since(since));
-        let called = entry.waiters.call(on, waited);
-        if uplink_waits && let Some(uplink) = self.fabric.entry(UPLINK) {
-            uplink.turn = Turn::Idle;
-            self.fabric.patience.end(now);
-        }
-        let Some((port, ticket)) = called else { return false };
-        if let Some(entry) = self.fabric.entry(port) {
-            (entry.turn, entry.ticket) = (Turn::Active, Some(ticket));
-            self.scheduler.activate(port, now);
-        }
-        true
     }
 
     /// Asks some of the idle ports whether frames came.
@@ -449,7 +456,7 @@ impl Bridge {
         let vifs = self.fabric.entries.iter_mut().skip(1).flatten();
         let total: u64 = vifs.map(|entry| counts(entry) - entry.marked).sum();
         for entry in self.fabric.entries.iter_mut().skip(1).flatten() {
-            entry.part = if total > 0 { (counts(entry) - entry.marked) as f64 / total as f64 } else { 0.0 };
+            entry.measured_share = if total > 0 { (counts(entry) - entry.marked) as f64 / total as f64 } else { 0.0 };
             entry.marked = counts(entry);
         }
     }
@@ -468,7 +475,7 @@ impl Bridge {
                 min_rate: share.min_rate,
                 max_rate: share.max_rate,
                 burst: share.burst,
-                share: entry.part,
+                share: entry.measured_share,
                 waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
                 waiting: entry.waiting.clone(),
                 early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
@@ -517,10 +524,14 @@ impl Bridge {
         let mut ready = false;
         for (index, entry) in self.fabric.entries.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
-            let awaited = !entry.waiters.is_empty() || (index == UPLINK.index() && !self.held.is_empty());
-            let idle = entry.turn == Turn::Idle;
-            ready |= entry.port.enable_notifications(Wanted { frames: idle, room: awaited })
-                || (idle && entry.sends_for_guest());
+            let held = index == UPLINK.index() && !self.held.is_empty();
+            let room = held || !entry.waiters.is_empty() || entry.toward == Toward::Full;
+            ready |= entry.port.enable_notifications(Wanted { frames: entry.turn == Turn::Idle, room });
+            ready |= match entry.turn {
+                Turn::Idle => entry.sends_for_guest(),
+                Turn::Parked(on) if on != UPLINK => entry.port.more(true),
+                Turn::Parked(_) | Turn::Active => false,
+            };
         }
         ready
     }

@@ -3,8 +3,10 @@
 use crate::bill::FrameTime;
 use crate::early::Early;
 use crate::messages::Messages;
+use crate::rx_queue::RxQueue;
 use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
+use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
 use fairlane_core::time::Nanos;
@@ -50,8 +52,19 @@ pub(crate) enum Turn {
     Idle,
     /// The scheduler knows of its frames.
     Active,
-    /// Its next frame waits for room in this port.
+    /// Its frames wait for room in this port. Where that is a guest's, all that are in its ring are for that guest.
     Parked(PortId),
+}
+
+/// Where a guest's receive queue stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Toward {
+    /// It is empty.
+    Idle,
+    /// The receivers' scheduler knows of it.
+    Ready,
+    /// The guest's ring has no room.
+    Full,
 }
 
 /// A port as it is, or under capture.
@@ -101,19 +114,32 @@ pub(crate) struct PortEntry {
     pub turn: Turn,
     /// Since when its next frame waits for service.
     pub since: Nanos,
-    /// Ports whose next frame is for this one, which was full.
+    /// What the policy grants toward its guest.
+    pub receive: Receive,
+    /// Frames that wait for room in its guest's ring.
+    pub queue: RxQueue,
+    pub toward: Toward,
+    /// How long those frames waited that were queued, and of the others that they did not.
+    pub waited: Waiting,
+    /// Senders that wait for room in its guest's ring.
     pub waiters: Waiters,
-    /// Its turn at the guest for which it last waited.
+    /// When its guest took something last.
+    pub fed: Nanos,
+    /// Whether it waited for a guest as long as it may, and was not served since.
+    pub hurries: bool,
+    /// Its turn at the guest for which it waited last.
     pub ticket: Option<Ticket>,
-    /// Since when it took nothing although frames were there; none if it took the last one.
-    pub refusing: Option<Nanos>,
-    /// Its part of the link in the last whole second, and the bytes that count at the second's start.
-    pub part: f64,
+    /// Of the uplink: whether it refused the last frame.
+    pub refused: bool,
+    /// Its measured share of the link in the last whole second, and the bytes that count at the second's start.
+    pub measured_share: f64,
     pub marked: u64,
     /// Whether something is to be flushed.
     pub touched: bool,
     /// The worker's time that one of its frames takes.
     pub frame_time: FrameTime,
+    /// The worker's time, in nanoseconds, that it took to look at its ring while it waited, and that it was not charged yet.
+    pub looked_at: u64,
     /// The worker's time that its peer's messages take.
     pub messages: Messages,
 }
@@ -132,12 +158,19 @@ impl PortEntry {
             waiting: Waiting::default(),
             turn: Turn::Idle,
             since: Nanos(0),
+            receive: Receive::with_weight(share.weight),
+            queue: RxQueue::default(),
+            toward: Toward::Idle,
+            waited: Waiting::default(),
             waiters: Waiters::default(),
+            fed: Nanos(0),
+            hurries: false,
             ticket: None,
-            refusing: None,
-            part: 0.0,
+            refused: false,
+            measured_share: 0.0,
             marked: 0,
             touched: false,
+            looked_at: 0,
             frame_time: FrameTime::default(),
             messages: Messages::default(),
         }

@@ -1,67 +1,18 @@
-//! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver says.
+//! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver does with a run.
 
-use crate::entry::PortEntry;
-use crate::waiters::Ticket;
+use crate::clock::Clock;
+use crate::entry::{PortEntry, Toward};
+use crate::receivers::Receivers;
 use fairlane_core::PortId;
+use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
 use fairlane_core::switch::{Switch, Verdict};
 use fairlane_core::time::Nanos;
-use fairlane_port::{Batch, Refusal, Status};
+use fairlane_port::{BURST, Batch, Burst, Refusal, Status};
 use std::ops::Range;
 
 /// The uplink's number on every bridge. Guests count from 1.
 pub const UPLINK: PortId = PortId(0);
-
-/// How long a guest may take nothing before frames for it are dropped instead of waiting.
-///
-/// A guest that shares its processor takes nothing while others have it: some slices of 30 ms under Xen's credit scheduler.
-/// A wait of 200 ms bears six of them, and more is of no use to TCP, which by then has sent again (Linux's TCP_RTO_MIN).
-/// Who waits is a guest that sends to it; a receiver that never comes back costs it one such wait.
-pub const PATIENCE: Nanos = Nanos::from_millis(200);
-
-/// How long the uplink waits for guests in each [`PATIENCE_PERIOD`]: less, as it is others' frames that wait behind.
-const UPLINK_PATIENCE: Nanos = Nanos::from_millis(100);
-
-/// How often the uplink gets new patience.
-const PATIENCE_PERIOD: Nanos = Nanos::from_millis(400);
-
-/// What is left of the uplink's patience with guests.
-///
-/// Frames from the uplink are for many guests, and one that waits holds up all behind it. So while a guest may make another
-/// guest wait as long as it makes progress, all guests together hold the uplink up for at most 100 ms of each 400 ms.
-#[derive(Default)]
-pub(crate) struct Patience {
-    left: Nanos,
-    renewed: Option<Nanos>,
-    /// Since when the uplink waits.
-    since: Option<Nanos>,
-}
-
-impl Patience {
-    /// Starts to wait; false if there is no patience left.
-    fn begin(&mut self, now: Nanos) -> bool {
-        if self.renewed.is_none_or(|renewed| now.since(renewed) >= PATIENCE_PERIOD) {
-            self.left = UPLINK_PATIENCE;
-            self.renewed = Some(now);
-        }
-        if self.left > Nanos(0) {
-            self.since = Some(now);
-        }
-        self.since.is_some()
-    }
-
-    /// When the present wait must end.
-    pub fn deadline(&self) -> Nanos {
-        self.since.map_or(Nanos::NEVER, |since| since + self.left)
-    }
-
-    /// Ends a wait.
-    pub fn end(&mut self, now: Nanos) {
-        if let Some(since) = self.since.take() {
-            self.left = self.left - now.since(since);
-        }
-    }
-}
 
 /// A batch on its way.
 pub(crate) struct Sending<'a> {
@@ -70,8 +21,10 @@ pub(crate) struct Sending<'a> {
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
     pub now: Nanos,
-    /// That of the guest that called the sender, ahead of others that wait for it.
-    pub ticket: Option<&'a mut Ticket>,
+    /// Whether the sender may be left waiting for a guest; if not, what the guest's queue does not admit is dropped.
+    pub may_wait: bool,
+    /// The guest that called the sender, ahead of others that wait for it.
+    pub called_by: Option<PortId>,
     /// A bit for each frame that early ack has dropped.
     pub suppressed: u32,
     /// Frames dealt with, from the first on: given to a receiver or dropped.
@@ -88,7 +41,7 @@ pub(crate) struct Fabric {
     pub entries: Vec<Option<Box<PortEntry>>>,
     /// Ports to flush at the end of the round.
     pub touched: Vec<PortId>,
-    pub patience: Patience,
+    pub receivers: Receivers,
 }
 
 impl Fabric {
@@ -98,9 +51,50 @@ impl Fabric {
         self.entries.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// Bytes that a port was given; none of one that is gone.
-    pub fn received_bytes(&self, port: PortId) -> u64 {
-        let entry = self.entries.get(port.index()).and_then(Option::as_ref);
+    /// Whether every frame in a sender's ring is for one guest, as far as can be seen: then nothing else waits behind them.
+    ///
+    /// A ring with as many frames as one burst holds is taken for one with others: more may wait in the guest for the ring itself.
+    #[cold]
+    pub fn only_for(
+        &mut self,
+        (from, to): (PortId, PortId),
+        sender: &mut PortEntry,
+        burst: &mut Burst,
+        now: Nanos,
+    ) -> bool {
+        if sender.sends_for_guest() {
+            return false;
+        }
+        let batch = sender.port.offer(burst, Budget { bytes: u64::MAX, frames: BURST as u32 }, now);
+        let is_for = |frame| self.switch.forward(from, batch.head(frame), now) == Verdict::To(to);
+        batch.len() < BURST && (0..batch.len()).all(is_for) && !sender.port.more(false)
+    }
+
+    /// Whether frames came into the ring of a sender that waits for a guest, of which some may be for others. To look is at its expense,
+    /// and makes `now` later.
+    pub fn has_more_than_for(
+        &mut self,
+        from: PortId,
+        to: PortId,
+        burst: &mut Burst,
+        now: &mut Nanos,
+        clock: &impl Clock,
+    ) -> bool {
+        let Some(mut sender) = self.entries[from.index()].take() else { return true };
+        let came = sender.sends_for_guest() || sender.port.more(false);
+        let has_more = came && !self.only_for((from, to), &mut sender, burst, *now);
+        if came {
+            let end = clock.now();
+            sender.looked_at += end.since(*now).0;
+            *now = end;
+        }
+        self.entries[from.index()] = Some(sender);
+        has_more
+    }
+
+    /// Bytes that a guest was given; none of one that is gone.
+    pub fn received_bytes(&self, guest: PortId) -> u64 {
+        let entry = self.entries.get(guest.index()).and_then(Option::as_ref);
         entry.map_or(0, |entry| entry.counters.received_bytes)
     }
 
@@ -155,45 +149,37 @@ impl Fabric {
 
     /// Gives the frames before `end` to one port, until one must wait for room.
     fn deliver(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
-        let Some(entry) = self.entries.get_mut(to.index()).and_then(Option::as_mut) else {
+        if to == UPLINK { self.deliver_to_uplink(sending, end) } else { self.deliver_to_guest(sending, to, end) }
+    }
+
+    fn deliver_to_uplink(&mut self, sending: &mut Sending<'_>, end: usize) {
+        let Some(entry) = self.entries[UPLINK.index()].as_deref_mut() else {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
-        // Room that a port has by now is for whom it refused: whoever comes later would overtake the order in which it is
-        // given away, the uplink's by the scheduler and a guest's by its waiters. What the uplink brings is in no such order.
-        let promised = match to {
-            UPLINK => entry.refusing.is_some(),
-            guest => sending.from != UPLINK && !sending.is_called_by(guest) && !entry.waiters.is_empty(),
-        };
-        if promised && entry.port.status() == Status::Up {
-            return;
-        }
-        let before = entry.counters.received_bytes;
-        sending.done = entry.take(sending, to, sending.done..end, &mut self.touched);
-        if to == UPLINK {
+        // Room that it has by now is for the sender that it refused: a later one would overtake the scheduler's order.
+        if !entry.refused {
+            let before = entry.counters.received_bytes;
+            sending.done = entry.take(sending, UPLINK, sending.done..end, &mut self.touched);
             sending.uplink_bytes += entry.counters.received_bytes - before;
+            entry.refused = sending.done < end;
         }
-        if sending.done == end {
-            return;
-        }
-        let now = sending.now;
-        let waited = sending.ticket.as_ref().filter(|ticket| ticket.on == to).map_or(Nanos(0), |ticket| ticket.waited);
-        // The uplink, served between the call and this, may have found a little room and ended the wait for itself.
-        let refusing = entry.refusing.unwrap_or(now).min(now - waited);
-        entry.refusing = Some(refusing);
-        if entry.port.status() != Status::Up {
+        if sending.done < end && entry.port.status() != Status::Up {
             sending.drop(sending.done..end, DropReason::ReceiverDown);
-        } else if to != UPLINK {
-            let stalled = now.since(refusing) >= PATIENCE;
-            if stalled || (sending.from == UPLINK && !self.patience.begin(now)) {
-                sending.drop(sending.done..end, DropReason::ReceiverStalled);
-            }
+        }
+    }
+
+    fn deliver_to_guest(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
+        let Fabric { entries, touched, receivers, .. } = self;
+        match entries.get_mut(to.index()).and_then(Option::as_deref_mut) {
+            Some(guest) => guest.accept(sending, to, end, touched, receivers),
+            None => sending.drop(sending.done..end, DropReason::ReceiverDown),
         }
     }
 
     /// Gives copies of the frames before `end` to all that may hear their sender, until one must wait for the uplink.
     ///
-    /// The uplink comes first: where it has no room, a frame waits as a whole, before anyone has a copy. A guest that has no
-    /// room misses its copy.
+    /// The uplink comes first: where it has no room, a frame waits as a whole, before anyone has a copy. No copy waits in its sender's
+    /// ring for a guest.
     fn flood(&mut self, sending: &mut Sending<'_>, end: usize) {
         let start = sending.done;
         if self.switch.flood(sending.from).any(|to| to == UPLINK) {
@@ -201,25 +187,20 @@ impl Fabric {
         } else {
             sending.done = end;
         }
-        let run = start..sending.done;
-        for to in self.switch.flood(sending.from).filter(|to| *to != UPLINK) {
-            let Some(entry) = self.entries.get_mut(to.index()).and_then(Option::as_mut) else { continue };
-            let next = entry.take(sending, to, run.clone(), &mut self.touched);
-            if next < run.end {
-                let up = entry.port.status() == Status::Up;
-                let reason = if up { DropReason::ReceiverStalled } else { DropReason::ReceiverDown };
-                sending.drops.add(reason, (run.end - next) as u64);
+        let done = sending.done;
+        let may_wait = std::mem::replace(&mut sending.may_wait, false);
+        let Fabric { switch, entries, touched, receivers } = self;
+        for to in switch.flood(sending.from).filter(|to| *to != UPLINK) {
+            if let Some(guest) = entries.get_mut(to.index()).and_then(Option::as_deref_mut) {
+                sending.done = start;
+                guest.accept(sending, to, done, touched, receivers);
             }
         }
+        (sending.done, sending.may_wait) = (done, may_wait);
     }
 }
 
 impl Sending<'_> {
-    /// Whether it is a guest's turn for the sender.
-    fn is_called_by(&self, guest: PortId) -> bool {
-        self.ticket.as_ref().is_some_and(|ticket| ticket.on == guest)
-    }
-
     /// Drops frames; the next one to deal with is the one behind them.
     fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
         self.drops.add(reason, frames.len() as u64);
@@ -236,7 +217,7 @@ impl PortEntry {
             if put.accepted > 0 {
                 self.counters.received_frames += put.accepted as u64;
                 self.counters.received_bytes += sending.batch.bytes_of(next..next + put.accepted);
-                self.progress(sending.ticket.as_deref_mut().filter(|ticket| ticket.on == id));
+                self.fed = sending.now;
                 self.touch(id, touched);
                 if let Some(early) = &mut self.early {
                     early.delivered(&sending.batch, next..next + put.accepted, sending.now);
@@ -254,16 +235,52 @@ impl PortEntry {
         next
     }
 
-    /// Notes that it took something, of whom it called if there is a `ticket`. While others wait, what comes past them (from the uplink,
-    /// and copies for all) ends no wait: a little room now and then, and a small frame that finds it, would hold a larger one for ever.
-    #[inline]
-    fn progress(&mut self, ticket: Option<&mut Ticket>) {
-        let called = ticket.is_some();
-        if let Some(ticket) = ticket {
-            ticket.waited = Nanos(0);
+    /// Takes the frames before `end` toward the guest: into its ring, and what has no room there into its queue. Where the sender may
+    /// wait instead, some may be left.
+    fn accept(
+        &mut self,
+        sending: &mut Sending<'_>,
+        id: PortId,
+        end: usize,
+        touched: &mut Vec<PortId>,
+        receivers: &mut Receivers,
+    ) {
+        // Room that the ring has by now is for the sender that the guest called: a later one would overtake those that wait.
+        let promised = sending.may_wait && !self.waiters.is_empty() && sending.called_by != Some(id);
+        if self.toward == Toward::Idle && self.receive.share.max_rate.is_none() && !promised {
+            let next = self.take(sending, id, sending.done..end, touched);
+            // These did not wait.
+            self.waited.buckets[0] += (next - sending.done) as u64;
+            sending.done = next;
         }
-        if called || self.waiters.is_empty() {
-            self.refusing = None;
+        if sending.done == end {
+            return;
+        }
+        if self.port.status() != Status::Up {
+            return sending.drop(sending.done..end, DropReason::ReceiverDown);
+        }
+        // A guest with a rate of its own is never given frames past its queue.
+        let is_full = self.toward == Toward::Idle && self.receive.share.max_rate.is_none();
+        let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));
+        if !waits {
+            self.enqueue(sending, id, end, receivers);
+        }
+    }
+
+    /// Queues the frames before `end` for the guest, and drops those that its queue does not admit.
+    fn enqueue(&mut self, sending: &mut Sending<'_>, id: PortId, end: usize, receivers: &mut Receivers) {
+        let from = (sending.from, sending.from == UPLINK);
+        for frame in sending.done..end {
+            let bytes = sending.batch.bytes(frame);
+            if !receivers.pool.admits(&self.queue, bytes, self.receive.queue, self.receive.share.weight) {
+                self.counters.receive_drops.add(DropReason::RxQueueFull, 1);
+            } else if !self.queue.push(&mut receivers.pool, from, &sending.batch, frame, sending.now) {
+                sending.drops.add(DropReason::Malformed, 1);
+            }
+        }
+        sending.done = end;
+        if !self.queue.is_empty() {
+            receivers.queued(id, self, sending.now);
         }
     }
 

@@ -177,7 +177,8 @@ pub struct PortState {
     pub received_frames: u64,
     /// Bytes of those.
     pub received_bytes: u64,
-    /// Frames it sent that were dropped, and those lost in it, by reason; reasons that did not occur are left out.
+    /// Frames it sent that were dropped, those lost in it, and those for its guest that were dropped in front of its ring (`rx_`), by
+    /// reason; reasons that did not occur are left out.
     pub drops: BTreeMap<String, u64>,
 }
 
@@ -209,7 +210,7 @@ impl State {
 
 impl PortState {
     pub(crate) fn new(status: Status, counters: &Counters, lost: Drops) -> PortState {
-        let drops = counters.drops.and(lost);
+        let drops = counters.drops.and(lost).and(counters.receive_drops);
         PortState {
             state: match status {
                 Status::Waiting => State::Waiting,

@@ -1,33 +1,38 @@
-//! Who waits for room in a guest's port, and who is called when there is some.
+//! The senders that wait for one guest, with nothing but frames for it in their rings, and whose turn it is.
 //!
-//! Ports that wait for a guest are out of the link's scheduler, so that they hold up nobody. So a guest that several send
-//! more than it takes is shared as a link of its own, by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair
-//! Queueing", IEEE/ACM ToN 1997): the port with the least start tag is called, and the bytes of its service over its weight
-//! are what its tag grows by. Whoever comes uncalled while others wait has to wait as well.
+//! They are out of the link's scheduler, so that they hold up nobody. The guest's room is shared among them as a link of its own, by
+//! start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM ToN 1997): the sender with the least start tag
+//! is called, and the bytes of its service over its weight are what its tag grows by. The link's scheduler cannot do that: it forgets how
+//! far ports are from each other when all of them leave, as they do here whenever the ring is full.
 
 use fairlane_core::PortId;
 use fairlane_core::time::Nanos;
 
-/// The ports that wait for one guest.
+/// The senders that wait for one guest.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Ports and their start tags, in no order.
-    waiting: Vec<(PortId, u64)>,
+    /// In no particular order.
+    waiting: Vec<Waiter>,
     /// The start tag of the last port that was called. It wraps, and is compared by difference.
     virtual_time: u64,
 }
 
-/// What a port has had of the last guest for which it waited.
+/// A sender that waits.
+struct Waiter {
+    port: PortId,
+    start: u64,
+    since: Nanos,
+}
+
+/// What a sender has had of the guest for which it waited last.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     /// The guest.
     pub on: PortId,
     /// The start tag of the next service.
     start: u64,
-    /// Whether the port was called, and not served since.
+    /// Whether the sender was called, and not served since.
     pub called: bool,
-    /// How long the guest had taken nothing of those who wait when it called.
-    pub waited: Nanos,
 }
 
 impl Ticket {
@@ -46,32 +51,27 @@ impl Waiters {
         self.waiting.is_empty()
     }
 
-    /// Whether a port waits.
-    pub fn contains(&self, port: PortId) -> bool {
-        self.waiting.iter().any(|(waiting, _)| *waiting == port)
-    }
-
-    /// Adds a port, whose last ticket for this guest says how far ahead of others it is.
-    pub fn add(&mut self, port: PortId, ticket: Option<Ticket>) {
+    /// Adds a sender, whose last ticket for this guest says how far ahead of others it is.
+    pub fn add(&mut self, port: PortId, ticket: Option<Ticket>, since: Nanos) {
         let ahead = ticket.map_or(0, |ticket| ticket.start.wrapping_sub(self.virtual_time) as i64).max(0);
-        self.waiting.push((port, self.virtual_time.wrapping_add(ahead as u64)));
+        let start = self.virtual_time.wrapping_add(ahead as u64);
+        self.waiting.push(Waiter { port, start, since });
     }
 
-    /// Takes a port out; false if it did not wait.
-    pub fn remove(&mut self, port: PortId) -> bool {
-        let index = self.waiting.iter().position(|(waiting, _)| *waiting == port);
-        index.map(|index| self.waiting.swap_remove(index)).is_some()
+    /// Takes out the senders that `leaves` says no longer wait; it is told since when they do.
+    pub fn release(&mut self, mut leaves: impl FnMut(PortId, Nanos) -> bool) {
+        self.waiting.retain(|waiter| !leaves(waiter.port, waiter.since));
     }
 
-    /// Takes out the port whose turn it is, and gives it a ticket for the guest `on`, which says how long was `waited`.
-    pub fn call(&mut self, on: PortId, waited: Nanos) -> Option<(PortId, Ticket)> {
+    /// Takes out the sender whose turn it is, and gives it a ticket for the guest `on`.
+    pub fn call(&mut self, on: PortId) -> Option<(PortId, Ticket)> {
         let ahead = |index: &usize| {
-            let (port, start) = self.waiting[*index];
+            let Waiter { port, start, .. } = self.waiting[*index];
             (start.wrapping_sub(self.virtual_time) as i64, port)
         };
         let next = (0..self.waiting.len()).min_by_key(ahead)?;
-        let (port, start) = self.waiting.swap_remove(next);
+        let Waiter { port, start, .. } = self.waiting.swap_remove(next);
         self.virtual_time = start;
-        Some((port, Ticket { on, start, called: true, waited }))
+        Some((port, Ticket { on, start, called: true }))
     }
 }

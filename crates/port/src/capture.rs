@@ -80,6 +80,10 @@ impl Source for Captured {
     fn waiting(&mut self, now: Nanos) -> bool {
         self.port.waiting(now)
     }
+
+    fn more(&mut self, notify: bool) -> bool {
+        self.port.more(notify)
+    }
 }
 
 impl Sink for Captured {

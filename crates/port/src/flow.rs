@@ -47,6 +47,11 @@ impl Turn {
         *self = Turn { queue, left: frames };
     }
 
+    /// The queue of the last offer, and its frames that were offered and not taken.
+    pub fn shown(&self) -> (usize, usize) {
+        (self.queue, self.left)
+    }
+
     /// Notes that frames of the last offer were consumed. Returns their queue.
     #[inline]
     pub fn taken(&mut self, frames: usize) -> usize {

@@ -29,6 +29,8 @@ pub struct Memory {
     queues: Arc<Mutex<Queues>>,
     /// Taken from `sent`, not consumed yet.
     offered: VecDeque<Owned>,
+    /// Frames of the last offer.
+    shown: usize,
 }
 
 /// The other end of a [`Memory`] port, in place of a guest.
@@ -38,7 +40,7 @@ pub struct Peer(Arc<Mutex<Queues>>);
 /// A port and its peer. At most `room` frames wait for the peer; further ones find the port full.
 pub fn pair(room: usize) -> (Memory, Peer) {
     let queues = Arc::new(Mutex::new(Queues { room, ..Queues::default() }));
-    (Memory { queues: queues.clone(), offered: VecDeque::new() }, Peer(queues))
+    (Memory { queues: queues.clone(), offered: VecDeque::new(), shown: 0 }, Peer(queues))
 }
 
 impl Peer {
@@ -80,6 +82,7 @@ impl Source for Memory {
         }
         let mut filler = burst.fill();
         filler.push_all(budget, self.offered.iter().map(|(frame, offload)| (&frame[..], *offload)));
+        self.shown = filler.len();
         filler.done()
     }
 
@@ -89,6 +92,10 @@ impl Source for Memory {
 
     fn waiting(&mut self, _now: Nanos) -> bool {
         !self.offered.is_empty() || !self.queues().sent.is_empty()
+    }
+
+    fn more(&mut self, _notify: bool) -> bool {
+        self.offered.len() > self.shown || !self.queues().sent.is_empty()
     }
 }
 

@@ -74,6 +74,12 @@ pub trait Source {
 
     /// Whether frames wait. Cheap enough to call often.
     fn waiting(&mut self, now: Nanos) -> bool;
+
+    /// Whether frames wait beyond those of the last [`Source::offer`], none of which was consumed since. If none do and `notify` is set,
+    /// asks the peer to wake the worker for the next one. A source that cannot tell says that some do.
+    fn more(&mut self, _notify: bool) -> bool {
+        true
+    }
 }
 
 /// Where frames go: those that the guest receives. No method blocks.

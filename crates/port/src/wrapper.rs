@@ -107,6 +107,10 @@ impl<P: Port + ?Sized> Source for Box<P> {
     fn waiting(&mut self, now: Nanos) -> bool {
         (**self).waiting(now)
     }
+
+    fn more(&mut self, notify: bool) -> bool {
+        (**self).more(notify)
+    }
 }
 
 impl<P: Port + ?Sized> Sink for Box<P> {

@@ -2,10 +2,11 @@
 
 use super::Bridge;
 use crate::entry::{Attached, PortEntry, Turn};
-use crate::forward::UPLINK;
+use crate::forward::{Fabric, UPLINK};
 use fairlane_core::PortId;
+use fairlane_core::receive::Receive;
 use fairlane_core::sched::{Scheduler, Share};
-use fairlane_core::stats::Counters;
+use fairlane_core::stats::{Counters, DropReason};
 use fairlane_core::switch::{AntiSpoofing, Taken};
 use fairlane_core::time::Nanos;
 use fairlane_port::Port;
@@ -36,35 +37,49 @@ impl Bridge {
         let id = PortId(index as u32);
         let mut entry = PortEntry::new(name.to_owned(), port, share);
         entry.judged_by_ip = !anti_spoofing.addresses.is_empty();
+        let receive = entry.receive;
         self.fabric.switch.attach(id, anti_spoofing)?;
         if index == self.fabric.entries.len() {
             self.fabric.entries.push(None);
         }
         self.fabric.entries[index] = Some(Box::new(entry));
         self.scheduler.configure(id, share, now);
+        self.fabric.receivers.pool.reweigh(0, receive.share.weight);
+        self.fabric.receivers.scheduler.configure(id, receive.share, now);
         self.idle.push(id);
         Ok(id)
     }
 
-    /// Takes a guest's port off and closes it. What waits in its ring stays there; whoever waited for it goes on.
+    /// Takes a guest's port off and closes it. What waits in its ring stays there, what is queued for it is dropped, and senders that
+    /// wait for it go on.
     /// None if it is not there.
     pub fn remove(&mut self, port: PortId, now: Nanos) -> Option<()> {
         if port == UPLINK {
             return None;
         }
-        while self.call(port, now) {}
-        let entry = self.fabric.entries.get_mut(port.index())?.take()?;
+        let mut entry = self.fabric.entries.get_mut(port.index())?.take()?;
+        entry.waiters.release(|sender, _| {
+            if let Some(sender) = self.fabric.entry(sender) {
+                sender.turn = Turn::Active;
+            }
+            self.scheduler.activate(sender, now);
+            true
+        });
         if let Turn::Parked(on) = entry.turn
             && let Some(on) = self.fabric.entry(on)
         {
-            on.waiters.remove(port);
+            on.waiters.release(|sender, _| sender == port);
         }
+        let Fabric { receivers, touched, switch, .. } = &mut self.fabric;
+        entry.drop_queue(receivers, DropReason::ReceiverDown);
+        receivers.pool.reweigh(entry.receive.share.weight, 0);
+        receivers.remove(port);
+        touched.retain(|touched| *touched != port);
+        switch.detach(port);
         self.held.retain(|service| service.port != port);
         self.idle.retain(|idle| *idle != port);
         self.contended.retain(|on| *on != port);
         self.unheard.retain(|unheard| *unheard != port);
-        self.fabric.touched.retain(|touched| *touched != port);
-        self.fabric.switch.detach(port);
         self.accelerated.retain(|other| *other != port);
         self.scheduler.remove(port);
         Some(())
@@ -91,6 +106,11 @@ impl Bridge {
     /// What passed through a port.
     pub fn counters(&self, port: PortId) -> Option<Counters> {
         Some(self.fabric.entries.get(port.index())?.as_ref()?.counters)
+    }
+
+    /// Frames that wait for room in a guest's ring.
+    pub fn queued(&self, port: PortId) -> usize {
+        self.fabric.entries.get(port.index()).and_then(Option::as_ref).map_or(0, |entry| entry.queue.len())
     }
 
     /// A port, to talk to about other things than frames.
@@ -128,6 +148,19 @@ impl Bridge {
             entry.share = share;
             self.scheduler.configure(port, entry.granted(), now);
         }
+    }
+
+    /// Changes what a port is granted toward its guest, from the next decision on. What is queued stays.
+    pub fn set_receive(&mut self, port: PortId, receive: Receive, now: Nanos) {
+        let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
+        let before = std::mem::replace(&mut entry.receive, receive);
+        self.fabric.receivers.pool.reweigh(before.share.weight, receive.share.weight);
+        self.fabric.receivers.scheduler.configure(port, receive.share, now);
+    }
+
+    /// Changes how many bytes wait at most for all guests together. What is queued stays.
+    pub fn set_receive_pool(&mut self, bytes: u64) {
+        self.fabric.receivers.pool.set_limit(bytes);
     }
 
     /// Takes a port's limit over, which may be another after one of its events.

@@ -88,7 +88,9 @@ impl Stage {
     }
 
     fn settle(&mut self) {
-        (0..20).for_each(|_| self.link.settle());
+        for _ in 0..20 {
+            self.link.settle();
+        }
     }
 
     /// What reached the uplink since the last call, its room made again.

@@ -7,5 +7,6 @@ mod fairness;
 mod flood;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
+mod receive;
 mod support;
 mod worker;

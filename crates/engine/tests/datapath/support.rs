@@ -246,10 +246,14 @@ impl Link {
         self.bridge.round(&mut self.burst, self.clock.now(), &self.clock)
     }
 
-    /// Rounds until nothing moves at this moment.
-    pub fn settle(&mut self) {
-        while self.round().frames > 0 {}
-        while self.round().frames > 0 {}
+    /// Rounds until the worker would sleep. Returns the time at which it would wake up without an event.
+    pub fn settle(&mut self) -> Nanos {
+        loop {
+            let round = self.round();
+            if !round.busy && !self.bridge.enable_notifications() {
+                return round.next;
+            }
+        }
     }
 
     /// What the bridge counted at a port.

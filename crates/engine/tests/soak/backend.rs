@@ -217,7 +217,7 @@ impl Backend {
         let mut reschedules = false;
         for change in &changes {
             match change {
-                Change::RemoveVif { vif } => self.books.close(place_of(vif)),
+                Change::RemoveVif { vif } => self.books.close(place_of(vif), &work.bridges[0]),
                 Change::Share { vif, share } => self.books.limit(place_of(vif), *share, kind, now),
                 Change::Rate { .. } | Change::Scheduler { .. } | Change::IdleTimeout { .. } => reschedules = true,
                 Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
@@ -304,13 +304,17 @@ impl Backend {
                 self.journal = self.books.judge(bridge, kind, journal, fed);
                 self.idle_rounds = (now, 0);
                 quiet = 0;
-                continue;
+            } else {
+                self.journal = journal;
+                self.idle_rounds.1 += 1;
+                let (since, rounds) = self.idle_rounds;
+                assert!(
+                    rounds < IDLE_ROUNDS || now.since(since) > Nanos::from_millis(1),
+                    "it turns, and moves nothing"
+                );
+                quiet += 1;
             }
-            self.journal = journal;
-            self.idle_rounds.1 += 1;
-            let (since, rounds) = self.idle_rounds;
-            assert!(rounds < IDLE_ROUNDS || now.since(since) > Nanos::from_millis(1), "it turns, and moves nothing");
-            quiet += 1;
+            // A worker that does not linger sleeps after a round that moved frames, too.
             if round.busy || (quiet > 1 && quiet % 16 != 0) {
                 continue;
             }
@@ -328,6 +332,7 @@ impl Backend {
     /// What of all is seen from outside adds up.
     pub fn look(&mut self) {
         let Some(work) = &mut self.work else { return };
+        self.books.check_copies(&work.bridges[0]);
         let (_, vifs) = work.bridges[0].snapshot(self.clock.look());
         let shares: f64 = vifs.iter().map(|vif| vif.share).sum();
         // Less where a vif of the last second is gone.

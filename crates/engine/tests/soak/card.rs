@@ -222,6 +222,10 @@ impl Source for Card {
         let ring = lock(&self.ring);
         ring.driver == Driver::Runs && ring.unsent() > 0
     }
+
+    fn more(&mut self, _notify: bool) -> bool {
+        lock(&self.ring).unsent() > self.shown.len()
+    }
 }
 
 impl Sink for Card {

@@ -7,8 +7,8 @@ use std::fs;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that may be more than at the beginning: tables keep the room that they once needed.
-const MORE: u64 = 256 << 10;
+/// Bytes that may be more than at the beginning: tables keep the room that they once needed, those of both schedulers of each backend too.
+const MORE: u64 = 512 << 10;
 
 /// What is held at one time.
 #[derive(Clone, Copy, Debug)]

@@ -254,6 +254,20 @@ impl Source for VhostUser {
         let (_, transmit, _) = peer.session.queues();
         transmit.iter().flatten().any(|queue| queue.ring.waiting())
     }
+
+    fn more(&mut self, notify: bool) -> bool {
+        let Some(peer) = &mut self.peer else { return false };
+        if peer.session.announcement.waiting() {
+            return true;
+        }
+        let (shown, frames) = self.turn.shown();
+        let (_, transmit, _) = peer.session.queues();
+        transmit.iter_mut().enumerate().any(|(index, queue)| {
+            let Some(queue) = queue else { return false };
+            let skip = if index == shown { frames as u16 } else { 0 };
+            if notify { queue.ring.enable_notifications(skip) } else { queue.ring.holds_more_than(skip) }
+        })
+    }
 }
 
 impl Sink for VhostUser {

@@ -84,6 +84,12 @@ impl<A: Words> Ring<A> {
         self.split.available(skip)
     }
 
+    /// Whether more than `count` entries are available.
+    #[inline]
+    pub fn holds_more_than(&self, count: u16) -> bool {
+        self.split.driver_index().wrapping_sub(self.split.next) > count
+    }
+
     /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
     pub fn waiting(&self) -> bool {

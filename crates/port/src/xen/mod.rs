@@ -239,6 +239,15 @@ impl Source for Xen {
         self.retry = None;
         self.link.as_ref().is_some_and(|link| link.queues.iter().any(|queue| queue.transmit.waiting()))
     }
+
+    fn more(&mut self, notify: bool) -> bool {
+        let (shown, _) = self.turn.shown();
+        let Some(link) = &mut self.link else { return false };
+        if notify {
+            link.unmask_events();
+        }
+        link.queues.iter_mut().enumerate().any(|(index, queue)| queue.transmit.more(index == shown, notify))
+    }
 }
 
 impl Sink for Xen {

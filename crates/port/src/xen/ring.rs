@@ -116,6 +116,12 @@ impl<const N: usize, A: Words> Ring<N, A> {
         self.requested != self.next || self.word(REQUESTS).load(Ordering::Relaxed) != self.next
     }
 
+    /// Whether more than `count` requests are there.
+    #[inline]
+    pub fn holds_more_than(&self, count: u32) -> bool {
+        self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > count
+    }
+
     /// Copies the request at `next + skip`, which [`Ring::available`] reported.
     #[inline]
     pub fn request(&self, skip: u32) -> [u8; N] {

@@ -62,6 +62,13 @@ impl Transmit {
         self.ring.enable_notifications(0)
     }
 
+    /// Whether slots wait beyond those of the last offer, where it was from this queue (`shown`), or any. If none do and `notify` is set,
+    /// asks to be told of the next.
+    pub fn more(&mut self, shown: bool, notify: bool) -> bool {
+        let skip = if shown { self.ids.len() as u32 } else { 0 };
+        if notify { self.ring.enable_notifications(skip) } else { self.ring.holds_more_than(skip) }
+    }
+
     /// Publishes what was consumed. True if the frontend is to be notified.
     #[inline]
     pub fn publish(&mut self) -> bool {

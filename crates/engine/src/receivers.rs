@@ -1,0 +1,194 @@
+//! The receiving side of a bridge: whose queue is emptied next into its guest's ring.
+
+use crate::bridge::SERVICES;
+use crate::clock::Clock;
+use crate::entry::{PortEntry, Toward};
+use crate::forward::Fabric;
+use crate::rx_queue::RxPool;
+use fairlane_core::PortId;
+use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind};
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Burst, Refusal, Room, Status};
+
+/// How long a queue that ran empty keeps its place.
+const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
+
+/// What the receive queues of a bridge share.
+pub(crate) struct Receivers {
+    pub pool: RxPool,
+    /// Chooses among the guests whose queue is not empty and whose ring has room.
+    pub scheduler: Box<dyn Scheduler>,
+    /// Guests whose queue is not empty and whose ring has no room, in no particular order.
+    full: Vec<PortId>,
+    /// Whether a frame or a sender began to wait in this round. Only the next round knows until when.
+    pub new_waits: bool,
+}
+
+impl Receivers {
+    /// Those of a link without guests, of which the uplink carries so many bits a second.
+    pub fn new(rate: Option<u64>, pool: u64) -> Receivers {
+        let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
+        Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new(), new_waits: false }
+    }
+
+    /// Notes that frames wait for a guest.
+    pub fn queued(&mut self, port: PortId, entry: &mut PortEntry, now: Nanos) {
+        if entry.toward == Toward::Idle {
+            entry.toward = Toward::Ready;
+            self.scheduler.activate(port, now);
+            self.new_waits = true;
+        }
+    }
+
+    /// Forgets a port.
+    pub fn remove(&mut self, port: PortId) {
+        self.scheduler.remove(port);
+        self.full.retain(|other| *other != port);
+    }
+}
+
+/// What a round brought to guests from their queues.
+pub(crate) struct Brought {
+    pub frames: u64,
+    /// Whether there is more to bring at once.
+    pub busy: bool,
+    /// When there is more to do at the latest.
+    pub next: Nanos,
+}
+
+impl Fabric {
+    /// Brings queued frames into guests' rings, at most [`SERVICES`] times a budget. `now` is later by what that took.
+    pub fn bring(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Brought {
+        let mut brought = Brought { frames: 0, busy: true, next: self.look_for_room(*now) };
+        for _ in 0..SERVICES {
+            match self.receivers.scheduler.next(*now) {
+                Next::Serve(port, budget) => {
+                    let (mut cost, after) = self.bring_to(port, budget, burst, *now);
+                    let end = clock.now();
+                    cost.nanos = end.since(*now).0;
+                    *now = end;
+                    brought.frames += cost.frames;
+                    self.receivers.scheduler.charge(port, cost, after, end);
+                }
+                idle => {
+                    if let Next::WaitUntil(time) = idle {
+                        brought.next = brought.next.min(time);
+                    }
+                    brought.busy = false;
+                    break;
+                }
+            }
+        }
+        brought
+    }
+
+    /// Brings queued frames into one guest's ring.
+    fn bring_to(&mut self, port: PortId, mut budget: Budget, burst: &mut Burst, now: Nanos) -> (Cost, After) {
+        let Fabric { entries, touched, receivers, .. } = self;
+        let mut cost = Cost::default();
+        let Some(entry) = entries[port.index()].as_deref_mut() else { return (cost, After::Empty) };
+        entry.expire(receivers, now);
+        while budget.frames > 0 && budget.bytes > 0 && !entry.queue.is_empty() {
+            let judged = entry.queue.judge(&mut receivers.pool, now);
+            entry.counters.marked_frames += judged.marked;
+            entry.counters.receive_drops.add(DropReason::RxCongested, judged.dropped);
+            let batch = entry.queue.offer(burst, budget);
+            let put = entry.port.put(&batch, 0..batch.len(), now);
+            if put.accepted > 0
+                && let Some(early) = &mut entry.early
+            {
+                early.delivered(&batch, 0..put.accepted, now);
+            }
+            for _ in 0..put.accepted {
+                let Some(frame) = entry.queue.pop(&mut receivers.pool) else { break };
+                let bytes = u64::from(frame.len);
+                cost.frames += 1;
+                cost.bytes += bytes;
+                cost.uplink_bytes += if frame.from_uplink { bytes } else { 0 };
+                budget.bytes = budget.bytes.saturating_sub(bytes);
+                entry.waited.record(now.since(frame.since));
+            }
+            budget.frames -= put.accepted as u32;
+            if put.accepted > 0 {
+                entry.fed = now;
+                entry.touch(port, touched);
+            }
+            match put.refusal {
+                Some(Refusal::Never(reason)) => {
+                    entry.queue.pop(&mut receivers.pool);
+                    entry.counters.receive_drops.add(reason, 1);
+                }
+                Some(Refusal::Full) => break,
+                None => {}
+            }
+        }
+        entry.counters.received_frames += cost.frames;
+        entry.counters.received_bytes += cost.bytes;
+        let after = if entry.queue.is_empty() {
+            entry.toward = Toward::Idle;
+            After::Empty
+        } else if budget.frames > 0 && budget.bytes > 0 {
+            entry.toward = Toward::Full;
+            receivers.full.push(port);
+            receivers.new_waits = true;
+            After::Blocked
+        } else {
+            After::Backlogged
+        };
+        (cost, after)
+    }
+
+    /// Finds out which full rings have room by now, and drops what waited for too long. Returns when to look again without an event.
+    fn look_for_room(&mut self, now: Nanos) -> Nanos {
+        let Fabric { entries, receivers, .. } = self;
+        let mut next = Nanos::NEVER;
+        let mut full = std::mem::take(&mut receivers.full);
+        full.retain(|port| {
+            let Some(entry) = entries[port.index()].as_deref_mut() else { return false };
+            if entry.port.status() != Status::Up {
+                entry.drop_queue(receivers, DropReason::ReceiverDown);
+            }
+            entry.expire(receivers, now);
+            if entry.queue.is_empty() {
+                entry.toward = Toward::Idle;
+                return false;
+            }
+            match entry.port.room(now) {
+                Room::Now => {
+                    entry.toward = Toward::Ready;
+                    receivers.scheduler.activate(*port, now);
+                    return false;
+                }
+                Room::At(time) => next = next.min(time),
+                Room::Unknown => {}
+            }
+            next = next.min(entry.expiry());
+            true
+        });
+        receivers.full = full;
+        next
+    }
+}
+
+impl PortEntry {
+    /// When its oldest queued frame is too old.
+    fn expiry(&self) -> Nanos {
+        self.queue.front().map_or(Nanos::NEVER, |frame| frame.since + self.receive.timeout)
+    }
+
+    /// Drops queued frames that are too old.
+    fn expire(&mut self, receivers: &mut Receivers, now: Nanos) {
+        while self.expiry() <= now {
+            self.queue.pop(&mut receivers.pool);
+            self.counters.receive_drops.add(DropReason::RxQueueTimeout, 1);
+        }
+    }
+
+    /// Drops all queued frames.
+    pub fn drop_queue(&mut self, receivers: &mut Receivers, reason: DropReason) {
+        while self.queue.pop(&mut receivers.pool).is_some() {
+            self.counters.receive_drops.add(reason, 1);
+        }
+    }
+}

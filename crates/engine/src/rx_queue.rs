@@ -1,0 +1,270 @@
+//! The receive queue of a guest: frames that its ring had no room for, and the memory that a link's queues share.
+//!
+//! A frame is copied here from its sender's ring, so that neither the sender nor the uplink waits for a guest that is off its
+//! CPU, and copied once more into the guest's ring when that has room. The frames' bytes lie in chunks, each frame whole in one.
+
+use fairlane_core::PortId;
+use fairlane_core::codel::{Codel, Running, Verdict};
+use fairlane_core::packet::{Offload, ecn};
+use fairlane_core::sched::Budget;
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Batch, Burst};
+use std::collections::VecDeque;
+
+/// Bytes of the largest chunk, unless one frame is longer.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes of the smallest chunk.
+const SMALLEST_CHUNK: usize = 4 << 10;
+
+/// Chunks of the largest size that a link keeps for its queues while there are any.
+const SPARE: usize = 64;
+
+/// Bytes that a queued frame is charged beside its own: its entry here.
+const ENTRY: u64 = 64;
+
+/// Frames toward one guest, oldest first.
+#[derive(Default)]
+pub(crate) struct RxQueue {
+    frames: VecDeque<Queued>,
+    chunks: VecDeque<Vec<u8>>,
+    /// Where the oldest frame begins in the first chunk.
+    start: usize,
+    /// Bytes charged to it.
+    charged: u64,
+    /// The sender of all frames, if they have one sender.
+    owner: Option<PortId>,
+    codel: Codel,
+    /// The time in which the guest takes frames.
+    running: Running,
+    /// How many of the oldest frames CoDel let pass.
+    judged: usize,
+    /// Whether CoDel wants the frame after those dropped.
+    condemned: bool,
+    /// Bytes of the frames that CoDel has not judged.
+    unjudged: u64,
+}
+
+/// What CoDel did to frames that may be offered next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Judged {
+    pub marked: u64,
+    pub dropped: u64,
+}
+
+/// What is known of a queued frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Queued {
+    pub len: u32,
+    pub offload: Offload,
+    /// When it was queued.
+    pub since: Nanos,
+    /// The same by the queue's own clock.
+    stamp: Nanos,
+    /// Whether the link's uplink carried it.
+    pub from_uplink: bool,
+}
+
+impl RxQueue {
+    /// Whether no frame waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Frames that wait.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The oldest frame.
+    pub fn front(&self) -> Option<&Queued> {
+        self.frames.front()
+    }
+
+    /// Whether every frame is from this sender.
+    pub fn is_of(&self, sender: PortId) -> bool {
+        self.owner == Some(sender)
+    }
+
+    /// Copies a frame to the end, which the pool [admits](RxPool::admits). False if its bytes, which are elsewhere, can be had no
+    /// more.
+    pub fn push(
+        &mut self,
+        pool: &mut RxPool,
+        from: (PortId, bool),
+        batch: &Batch<'_>,
+        frame: usize,
+        now: Nanos,
+    ) -> bool {
+        let len = batch.bytes(frame) as usize;
+        if self.chunks.back().is_none_or(|chunk| chunk.capacity() - chunk.len() < len) {
+            let wanted = (self.charged as usize).clamp(SMALLEST_CHUNK, CHUNK).max(len);
+            self.chunks.push_back(pool.chunk(wanted));
+        }
+        let Some(chunk) = self.chunks.back_mut() else { return false };
+        let before = chunk.len();
+        if !batch.read(frame, chunk) {
+            return false;
+        }
+        let len = (chunk.len() - before) as u32;
+        let (sender, from_uplink) = from;
+        self.owner = if self.frames.is_empty() { Some(sender) } else { self.owner.filter(|owner| *owner == sender) };
+        let stamp = self.running.at(now);
+        self.frames.push_back(Queued { len, offload: batch.offload(frame), since: now, stamp, from_uplink });
+        self.unjudged += u64::from(len);
+        self.charged += cost(len.into());
+        pool.used += cost(len.into());
+        true
+    }
+
+    /// The guest takes frames now: CoDel (RFC 8289) judges those that it may be offered next, marks them or drops them.
+    pub fn judge(&mut self, pool: &mut RxPool, now: Nanos) -> Judged {
+        let mut done = Judged::default();
+        let clock = self.running.advance(now);
+        loop {
+            if self.condemned {
+                if self.judged > 0 {
+                    // Those before it come first.
+                    break;
+                }
+                self.pop(pool);
+                done.dropped += 1;
+                continue;
+            }
+            let Some(frame) = self.frames.get(self.judged).filter(|_| self.judged < BURST) else { break };
+            self.unjudged -= u64::from(frame.len);
+            let verdict = self.codel.dequeue(clock.since(frame.stamp), self.unjudged, clock);
+            if verdict == Verdict::Pass {
+                self.judged += 1;
+            } else if self.mark(self.judged) {
+                self.judged += 1;
+                done.marked += 1;
+            } else {
+                self.condemned = true;
+            }
+        }
+        done
+    }
+
+    /// Marks a frame, counted from the oldest. False if it cannot carry a mark.
+    #[cold]
+    fn mark(&mut self, index: usize) -> bool {
+        let (mut chunk, mut start) = (0, self.start);
+        for (at, frame) in self.frames.iter().enumerate().take(index + 1) {
+            if start == self.chunks[chunk].len() {
+                (chunk, start) = (chunk + 1, 0);
+            }
+            let end = start + frame.len as usize;
+            if at == index {
+                return ecn::mark(&mut self.chunks[chunk][start..end]);
+            }
+            start = end;
+        }
+        false
+    }
+
+    /// The oldest frames that were judged, as far as the budget goes, at most [`BURST`].
+    pub fn offer<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
+        let (mut chunk, mut start) = (0, self.start);
+        let frames = self.frames.iter().take(self.judged).map(|frame| {
+            if start == self.chunks[chunk].len() {
+                (chunk, start) = (chunk + 1, 0);
+            }
+            let bytes = &self.chunks[chunk][start..start + frame.len as usize];
+            start += frame.len as usize;
+            (bytes, frame.offload)
+        });
+        let mut filler = burst.fill();
+        filler.push_all(budget, frames);
+        filler.done()
+    }
+
+    /// Takes the oldest frame out.
+    pub fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
+        let frame = self.frames.pop_front()?;
+        if self.judged > 0 {
+            self.judged -= 1;
+        } else if !std::mem::take(&mut self.condemned) {
+            self.unjudged -= u64::from(frame.len);
+        }
+        self.charged -= cost(frame.len.into());
+        pool.used -= cost(frame.len.into());
+        // The frame may be the first of the next chunk, where it did not fit into the one before.
+        if self.chunks.front().is_some_and(|chunk| self.start == chunk.len()) {
+            self.drop_chunk(pool);
+        }
+        self.start += frame.len as usize;
+        if self.frames.is_empty() {
+            // A small chunk stays: a ring that is full now and then shall cost no allocation each time.
+            while self.chunks.len() > 1 || self.chunks.front().is_some_and(|chunk| chunk.capacity() > SMALLEST_CHUNK) {
+                self.drop_chunk(pool);
+            }
+            self.chunks.iter_mut().for_each(Vec::clear);
+            self.start = 0;
+            if pool.used == 0 {
+                pool.spare = Vec::new();
+            }
+        }
+        Some(frame)
+    }
+
+    fn drop_chunk(&mut self, pool: &mut RxPool) {
+        pool.spare
+            .extend(self.chunks.pop_front().filter(|chunk| chunk.capacity() == CHUNK && pool.spare.len() < SPARE));
+        self.start = 0;
+    }
+}
+
+/// What a frame of `bytes` is charged.
+fn cost(bytes: u64) -> u64 {
+    bytes + ENTRY
+}
+
+/// The memory that the queues of one link share.
+///
+/// Half of it is for whoever comes first. Once that is used, a guest may hold its part of the other half, by weight, and no more:
+/// so a guest that lets a full queue stand takes nothing that is another's. Chunks at most double what is charged.
+pub(crate) struct RxPool {
+    limit: u64,
+    used: u64,
+    /// All ports' weights together.
+    weights: u64,
+    spare: Vec<Vec<u8>>,
+}
+
+impl RxPool {
+    /// A pool of `limit` bytes, for no port yet.
+    pub fn new(limit: u64) -> RxPool {
+        RxPool { limit, used: 0, weights: 0, spare: Vec::new() }
+    }
+
+    /// Changes the limit. What is queued stays.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// A port came, went, or has another weight: `before` and `after` are 0 for one that is not there.
+    pub fn reweigh(&mut self, before: u32, after: u32) {
+        self.weights = self.weights - u64::from(before) + u64::from(after);
+    }
+
+    /// Whether a frame of `bytes` may join a queue bounded to `bound`, of a port of this weight.
+    pub fn admits(&self, queue: &RxQueue, bytes: u64, bound: u64, weight: u32) -> bool {
+        let bytes = cost(bytes);
+        let (queued, used) = (queue.charged + bytes, self.used + bytes);
+        let part = u128::from(self.limit / 2) * u128::from(weight) / u128::from(self.weights.max(1));
+        queued <= bound && used <= self.limit && (used <= self.limit / 2 || u128::from(queued) <= part)
+    }
+
+    fn chunk(&mut self, bytes: usize) -> Vec<u8> {
+        let spare = if bytes <= CHUNK { self.spare.pop() } else { None };
+        spare.map_or_else(
+            || Vec::with_capacity(bytes),
+            |mut chunk| {
+                chunk.clear();
+                chunk
+            },
+        )
+    }
+}
