@@ -478,6 +478,7 @@ impl Bridge {
                 share: entry.measured_share,
                 waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
                 waiting: entry.waiting.clone(),
+                receive: entry.receive_state(),
                 early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
                 port: state(entry),
             });

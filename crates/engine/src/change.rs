@@ -36,9 +36,11 @@ impl Bridge {
         if let Some(uplink) = uplink {
             bridge.set_uplink(uplink);
         }
+        bridge.set_receive_pool(link.rx_pool);
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
             let added = bridge.add(&vif.name, card(vif)?, vif.share, anti_spoofing(vif), clock.now());
             let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
+            bridge.set_receive(port, vif.receive(), clock.now());
             or_without(
                 &vif.name,
                 accelerate(&mut bridge, port, &policy.control, &vif.name, vif.early_ack, clock.now()),
@@ -157,9 +159,15 @@ impl<C: Clock> Work<C> {
                     self.bridges[bridge].set_isolate(*isolate);
                 }
             }
-            Change::Share { vif, share } => {
+            Change::Share { vif, share, receive } => {
                 if let Some((bridge, port)) = self.vif(vif) {
                     self.bridges[bridge].set_share(port, *share, now);
+                    self.bridges[bridge].set_receive(port, *receive, now);
+                }
+            }
+            Change::RxPool { link, bytes } => {
+                if let Some(bridge) = self.find(link) {
+                    self.bridges[bridge].set_receive_pool(*bytes);
                 }
             }
             Change::AntiSpoofing { vif, mac, addresses } => {
@@ -175,6 +183,7 @@ impl<C: Clock> Work<C> {
                 let said = |error: &dyn std::fmt::Display| Error::failed(format!("vif `{}`", vif.name), error);
                 let added = self.bridges[bridge].add(&vif.name, port, vif.share, anti_spoofing(vif), now);
                 let port = added.map_err(|error| said(&error))?;
+                self.bridges[bridge].set_receive(port, vif.receive(), now);
                 let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
                 let served = registered.and_then(|()| {

@@ -257,7 +257,8 @@ impl Shared {
             Change::Rate { link, .. }
             | Change::Scheduler { link, .. }
             | Change::IdleTimeout { link, .. }
-            | Change::Isolate { link, .. } => link.clone(),
+            | Change::Isolate { link, .. }
+            | Change::RxPool { link, .. } => link.clone(),
         };
         self.places.get(&link).copied().ok_or(Error::NoLink(link))
     }
@@ -289,6 +290,7 @@ impl Shared {
             idle_timeout: link.idle_timeout.0,
             isolate: link.isolate,
             cpu: link.cpu,
+            rx_pool: link.rx_pool,
             uplink: uplinks.get(&link.name).cloned().flatten(),
         };
         Ok(Snapshot { time: self.clock.now().0, links: policy.links.iter().map(link).collect(), vifs })

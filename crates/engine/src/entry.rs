@@ -4,6 +4,7 @@ use crate::bill::FrameTime;
 use crate::early::Early;
 use crate::messages::Messages;
 use crate::rx_queue::RxQueue;
+use crate::snapshot::ReceiveState;
 use crate::waiters::{Ticket, Waiters};
 use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
@@ -185,6 +186,23 @@ impl PortEntry {
                 Share { max_rate: Some(rate), burst, ..self.share }
             }
             _ => self.share,
+        }
+    }
+
+    /// What is shown of its receiving direction.
+    pub fn receive_state(&self) -> ReceiveState {
+        let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = self.receive;
+        ReceiveState {
+            weight,
+            min_rate,
+            max_rate,
+            burst,
+            queue,
+            timeout: timeout.0,
+            queued_frames: self.queue.len() as u64,
+            queued_bytes: self.queue.bytes(),
+            waiting: self.waited.clone(),
+            marked_frames: self.counters.marked_frames,
         }
     }
 

@@ -56,6 +56,21 @@ impl Collector for Page {
         let help = "Rate that the policy allows at most; absent without a limit";
         self.gauge(&mut encoder, "vif_max_rate", help, Some(&unit), |vif| vif.max_rate.map(rate))?;
 
+        let help = "Relative share that the policy grants of what guests receive";
+        self.gauge(&mut encoder, "vif_rx_weight", help, None, |vif| Some(f64::from(vif.receive.weight)))?;
+        let help = "Rate that the policy guarantees a guest to receive";
+        self.gauge(&mut encoder, "vif_rx_min_rate", help, Some(&unit), |vif| Some(rate(vif.receive.min_rate)))?;
+        let help = "Rate that the policy allows a guest to receive at most; absent without a limit";
+        self.gauge(&mut encoder, "vif_rx_max_rate", help, Some(&unit), |vif| vif.receive.max_rate.map(rate))?;
+        let help = "Bytes that wait for room in a guest's ring";
+        let queued = |vif: &VifState| Some(vif.receive.queued_bytes as f64);
+        self.gauge(&mut encoder, "vif_rx_queue", help, Some(&Unit::Bytes), queued)?;
+        let help = "Frames for a guest that were marked because of congestion (ECN)";
+        let mut family = encoder.encode_descriptor("vif_rx_marked_frames", help, None, MetricType::Counter)?;
+        for vif in &self.0.vifs {
+            count(&mut family, &vif_labels(vif), vif.receive.marked_frames)?;
+        }
+
         let help = "Bytes of which early ack keeps a copy; absent where it is off";
         let retained = |vif: &VifState| Some(vif.early_ack.as_ref()?.retained as f64);
         self.gauge(&mut encoder, "vif_early_ack_retained", help, Some(&Unit::Bytes), retained)?;
@@ -85,6 +100,12 @@ impl Collector for Page {
         let mut family = encoder.encode_descriptor("vif_waiting", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for vif in &self.0.vifs {
             waiting(family.encode_family(&vif_labels(vif))?, &vif.waiting)?;
+        }
+        let help = "Time that frames waited for room in a guest's ring";
+        let mut family =
+            encoder.encode_descriptor("vif_rx_waiting", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for vif in &self.0.vifs {
+            waiting(family.encode_family(&vif_labels(vif))?, &vif.receive.waiting)?;
         }
         Ok(())
     }
@@ -192,7 +213,7 @@ fn waiting(mut encoder: MetricEncoder<'_>, waiting: &Waiting) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::State;
+    use crate::snapshot::{ReceiveState, State};
     use fairlane_core::time::Nanos;
 
     /// What the reference says.
@@ -217,6 +238,14 @@ mod tests {
             burst: 0,
             share: 0.25,
             waits_for: None,
+            receive: ReceiveState {
+                weight: 20,
+                max_rate: Some(16_000),
+                queued_bytes: 124,
+                marked_frames: 5,
+                waiting: waiting.clone(),
+                ..ReceiveState::default()
+            },
             waiting,
             early_ack: Some(EarlyState {
                 engaged: true,
@@ -254,6 +283,11 @@ mod tests {
             r#"fairlane_vif_early_ack_engaged{vif="a",link="b"} 1.0"#,
             r#"fairlane_vif_early_ack_events_total{vif="a",link="b",event="suppressed"} 7"#,
             r#"fairlane_vif_early_ack_fallbacks_total{vif="a",link="b",reason="reset"} 2"#,
+            r#"fairlane_vif_rx_weight{vif="a",link="b"} 20.0"#,
+            r#"fairlane_vif_rx_max_rate_bytes_per_second{vif="a",link="b"} 2000.0"#,
+            r#"fairlane_vif_rx_queue_bytes{vif="a",link="b"} 124.0"#,
+            r#"fairlane_vif_rx_marked_frames_total{vif="a",link="b"} 5"#,
+            r#"fairlane_vif_rx_waiting_seconds_count{vif="a",link="b"} 7"#,
             r#"fairlane_vif_share_ratio{vif="a",link="b"} 0.25"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000001024",vif="a",link="b"} 3"#,
             r#"fairlane_vif_waiting_seconds_bucket{le="0.000004096",vif="a",link="b"} 4"#,

@@ -77,6 +77,11 @@ impl RxQueue {
         self.frames.len()
     }
 
+    /// Bytes of memory that it is charged.
+    pub fn bytes(&self) -> u64 {
+        self.charged
+    }
+
     /// The oldest frame.
     pub fn front(&self) -> Option<&Queued> {
         self.frames.front()

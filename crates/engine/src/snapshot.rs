@@ -40,6 +40,9 @@ pub struct LinkState {
     pub isolate: bool,
     /// The core its worker is pinned to.
     pub cpu: Option<usize>,
+    /// Bytes that all receive queues of the link hold at most together.
+    #[serde(default)]
+    pub rx_pool: u64,
     /// Its uplink; none if guests reach only each other. `sent` is what came from outside.
     pub uplink: Option<PortState>,
 }
@@ -66,12 +69,40 @@ pub struct VifState {
     pub waits_for: Option<String>,
     /// How long frames waited to be served.
     pub waiting: Waiting,
+    /// What its guest may receive, and its receive queue.
+    #[serde(default)]
+    pub receive: ReceiveState,
     /// Early ack, where it is on, or has something to bring to its end.
     #[serde(default)]
     pub early_ack: Option<EarlyState>,
     /// State and traffic.
     #[serde(flatten)]
     pub port: PortState,
+}
+
+/// What a guest may receive, and its receive queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveState {
+    /// Relative share of what the link's guests receive.
+    pub weight: u32,
+    /// Guaranteed rate; 0 for none.
+    pub min_rate: u64,
+    /// Highest rate.
+    pub max_rate: Option<u64>,
+    /// Bytes that `max_rate` lets pass at once after a silence.
+    pub burst: u64,
+    /// Bytes that its queue holds at most.
+    pub queue: u64,
+    /// Frames that wait longer are dropped.
+    pub timeout: u64,
+    /// Frames in its queue.
+    pub queued_frames: u64,
+    /// Bytes in its queue, with 64 for each frame.
+    pub queued_bytes: u64,
+    /// How long frames waited for room in its ring; those that found room at once are in the first bucket.
+    pub waiting: Waiting,
+    /// Frames that were marked because of congestion (ECN) since the backend started.
+    pub marked_frames: u64,
 }
 
 /// Early ack of a guest.

@@ -5,6 +5,7 @@ use crate::{figures, out};
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use fairlane_core::time::Nanos;
+use fairlane_engine::Waiting;
 use fairlane_engine::control::Client;
 use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, VifState};
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
@@ -34,7 +35,7 @@ enum Command {
     },
     /// Change settings of a vif or link, as in the policy file
     ///
-    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, early_ack. Of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, early_ack. Of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool.
     /// Settings are applied in order, up to the first that is refused. The policy file is not changed.
     Set {
         /// The vif or link
@@ -222,6 +223,25 @@ fn show(shown: &Snapshot) -> String {
     if !shown.vifs.is_empty() {
         text += &format!("\n{}", table(head, right, shown.vifs.iter().map(vif).collect()));
     }
+    let receive = |vif: &VifState| {
+        let receive = &vif.receive;
+        [
+            vif.name.clone(),
+            receive.weight.to_string(),
+            rate(Some(receive.min_rate).filter(|rate| *rate > 0)),
+            rate(receive.max_rate),
+            format_size(receive.burst),
+            format_size(receive.queue),
+            format_duration(Nanos(receive.timeout)),
+            receive.queued_frames.to_string(),
+        ]
+    };
+    let head =
+        ["vif", "rx_weight", "rx_min_rate", "rx_max_rate", "rx_burst", "rx_queue", "rx_timeout", "queued frames"];
+    let right = [false, true, true, true, true, true, true, true];
+    if !shown.vifs.is_empty() {
+        text += &format!("\n{}", table(head, right, shown.vifs.iter().map(receive).collect()));
+    }
     for (name, port) in ports(shown) {
         if let State::Disabled { reason } = &port.state {
             text += &format!("\n{name} is disabled: {reason}\n");
@@ -232,11 +252,12 @@ fn show(shown: &Snapshot) -> String {
 
 /// Formats counters since the start.
 fn stats(shown: &Snapshot) -> String {
-    let waits = shown.vifs.iter().map(|vif| Some(&vif.waiting));
-    let waits = waits.chain(std::iter::repeat(None));
-    let row = |((name, port), waits): ((String, &PortState), Option<&_>)| {
-        let quantile =
-            |q| waits.and_then(|waits| figures::wait_quantile(waits, q)).map_or("-".to_owned(), figures::time);
+    let vifs = shown.vifs.iter().map(Some).chain(std::iter::repeat(None));
+    let row = |((name, port), vif): ((String, &PortState), Option<&VifState>)| {
+        let quantile = |waiting: Option<&Waiting>, q| {
+            waiting.and_then(|waiting| figures::wait_quantile(waiting, q)).map_or("-".to_owned(), figures::time)
+        };
+        let (sending, receiving) = (vif.map(|vif| &vif.waiting), vif.map(|vif| &vif.receive.waiting));
         let drops: Vec<_> = port.drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         [
             name,
@@ -244,13 +265,27 @@ fn stats(shown: &Snapshot) -> String {
             figures::size(port.sent_bytes),
             port.received_frames.to_string(),
             figures::size(port.received_bytes),
-            quantile(0.5),
-            quantile(0.99),
+            quantile(sending, 0.5),
+            quantile(sending, 0.99),
+            quantile(receiving, 0.99),
+            vif.map_or("-".to_owned(), |vif| vif.receive.marked_frames.to_string()),
             if drops.is_empty() { "none".to_owned() } else { drops.join(", ") },
         ]
     };
-    let head = ["port", "sent frames", "bytes", "received frames", "bytes", "waited p50 <", "p99 <", "drops"];
-    table(head, [false, true, true, true, true, true, true, false], ports(shown).zip(waits).map(row).collect())
+    let head = [
+        "port",
+        "sent frames",
+        "bytes",
+        "received frames",
+        "bytes",
+        "waited p50 <",
+        "p99 <",
+        "rx waited p99 <",
+        "marked",
+        "drops",
+    ];
+    let right = [false, true, true, true, true, true, true, true, true, false];
+    table(head, right, ports(shown).zip(vifs).map(row).collect())
 }
 
 /// Formats early ack's flows.

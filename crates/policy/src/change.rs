@@ -3,6 +3,7 @@
 use super::{Fixed, Link, Policy, SchedulerKind, Vif};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
+use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use std::collections::HashMap;
@@ -45,12 +46,21 @@ pub enum Change {
         /// Whether guests reach the uplink only.
         isolate: bool,
     },
-    /// Change a vif's share.
+    /// Change the memory of a link's receive queues.
+    RxPool {
+        /// The link.
+        link: String,
+        /// Bytes that all queues hold together.
+        bytes: u64,
+    },
+    /// Change what a vif may send, or what its guest may receive.
     Share {
         /// The vif.
         vif: String,
-        /// The share.
+        /// Its share of the link.
         share: Share,
+        /// How frames for its guest are queued and scheduled.
+        receive: Receive,
     },
     /// Pin a vif to other addresses.
     AntiSpoofing {
@@ -111,7 +121,9 @@ impl Policy {
         match change {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
             Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
-            Change::Share { vif, .. } => self.vif_from(old, vif, |vif, old| vif.share = old.share),
+            Change::Share { vif, .. } => {
+                self.vif_from(old, vif, |vif, old| (vif.share, vif.rx) = (old.share, old.rx));
+            }
             Change::AntiSpoofing { vif, .. } => {
                 self.vif_from(old, vif, |vif, old| (vif.mac, vif.addresses) = (old.mac, old.addresses.clone()));
             }
@@ -121,6 +133,7 @@ impl Policy {
             Change::IdleTimeout { link, .. } => {
                 self.link_from(old, link, |link, old| link.idle_timeout = old.idle_timeout)
             }
+            Change::RxPool { link, .. } => self.link_from(old, link, |link, old| link.rx_pool = old.rx_pool),
             Change::Isolate { link, .. } => self.link_from(old, link, |link, old| link.isolate = old.isolate),
         }
     }
@@ -161,11 +174,14 @@ fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {
     if old.isolate != new.isolate {
         changes.push(Change::Isolate { link: link(), isolate: new.isolate });
     }
+    if old.rx_pool != new.rx_pool {
+        changes.push(Change::RxPool { link: link(), bytes: new.rx_pool });
+    }
 }
 
 fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
-    if old.share != new.share {
-        changes.push(Change::Share { vif: new.name.clone(), share: new.share });
+    if (old.share, old.receive()) != (new.share, new.receive()) {
+        changes.push(Change::Share { vif: new.name.clone(), share: new.share, receive: new.receive() });
     }
     if (old.mac, &old.addresses) != (new.mac, &new.addresses) {
         changes.push(Change::AntiSpoofing { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });

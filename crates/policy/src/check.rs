@@ -1,8 +1,9 @@
 //! Checks across a policy: names, cards, uplinks, guarantees.
 
 use super::units::format_rate;
-use super::{Card, Link, Policy, SchedulerKind, Uplink};
+use super::{Card, Link, Policy, SchedulerKind, Uplink, Vif};
 use crate::problem::unknown_name;
+use fairlane_core::sched::Share;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -161,27 +162,50 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
     }
 }
 
-/// All guarantees must be possible together: none above the vif's `max_rate` or the link's rate, no sum above the
-/// link's rate, and a scheduler that supports them.
+/// All guarantees must be possible together: none above the vif's highest rate or the link's rate, no sum above the link's
+/// rate in either direction, and a scheduler that supports them.
 fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
+    guarantees(policy, &SENDING, found);
+    guarantees(policy, &RECEIVING, found);
+}
+
+/// The keys of one direction.
+struct Direction {
+    min_rate: &'static str,
+    max_rate: &'static str,
+    share: fn(&Vif) -> Share,
+    /// Whether the link's scheduler must support guarantees.
+    by_link: bool,
+}
+
+const SENDING: Direction =
+    Direction { min_rate: "min_rate", max_rate: "max_rate", share: |vif| vif.share, by_link: true };
+const RECEIVING: Direction =
+    Direction { min_rate: "rx_min_rate", max_rate: "rx_max_rate", share: |vif| vif.receive().share, by_link: false };
+
+fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>) {
+    let Direction { min_rate: key, max_rate: limit, share, by_link } = *direction;
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
     // The sum of each link's guarantees, and whether a single one was reported already.
     let mut guaranteed: HashMap<&str, (u64, bool)> = HashMap::new();
-    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.share.min_rate > 0) {
-        let min_rate = vif.share.min_rate;
+    for (i, vif) in policy.vifs.iter().enumerate() {
+        let Share { min_rate, max_rate, .. } = share(vif);
+        if min_rate == 0 {
+            continue;
+        }
         let shown = format_rate(min_rate);
-        let mut conflict = |message| found.push(Conflict { part: Part::Vif(i), key: "min_rate", message });
-        if let Some(max_rate) = vif.share.max_rate.filter(|max_rate| min_rate > *max_rate) {
-            conflict(format!("min_rate {shown} of vif `{}` is above its max_rate {}", vif.name, format_rate(max_rate)));
+        let mut conflict = |message| found.push(Conflict { part: Part::Vif(i), key, message });
+        if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
+            conflict(format!("{key} {shown} of vif `{}` is above its {limit} {}", vif.name, format_rate(max_rate)));
         }
         let Some(link) = links.get(vif.link.as_str()).filter(|link| !link.name.is_empty()) else { continue };
-        if let Err(other) = belongs_to("min_rate", "fair", link.scheduler) {
+        if let (true, Err(other)) = (by_link, belongs_to(key, "fair", link.scheduler)) {
             conflict(other.to_string());
         }
         let over = link.rate.filter(|rate| min_rate > *rate);
         if let Some(rate) = over {
             let (name, rate) = (&link.name, format_rate(rate));
-            conflict(format!("min_rate {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
+            conflict(format!("{key} {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
         }
         let (sum, reported) = guaranteed.entry(&vif.link).or_default();
         *sum = sum.saturating_add(min_rate);
@@ -191,7 +215,7 @@ fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
         let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();
         if let Some(rate) = link.rate.filter(|rate| sum > *rate && !reported) {
             let (sum, rate, name) = (format_rate(sum), format_rate(rate), &link.name);
-            let message = format!("the min_rates on link `{name}` add up to {sum}, above its rate {rate}");
+            let message = format!("the {key}s on link `{name}` add up to {sum}, above its rate {rate}");
             found.push(Conflict { part: Part::Link(i), key: "rate", message });
         }
     }

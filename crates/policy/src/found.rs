@@ -4,7 +4,7 @@
 //! Their share is in xenstore, as `weight` and `min_rate` beside the toolstack's keys. For a vif in the file only the
 //! file counts.
 
-use super::{Card, Policy, Setting, Vif, rules};
+use super::{Card, Policy, Rx, Setting, Vif, rules};
 use fairlane_core::ack::Mode;
 use fairlane_core::sched::Share;
 
@@ -42,6 +42,7 @@ impl Policy {
                     card,
                     queues: 1,
                     share,
+                    rx: Rx::default(),
                     mac: None,
                     addresses: Vec::new(),
                     early_ack: Mode::Off,

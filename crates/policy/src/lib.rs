@@ -27,6 +27,7 @@ pub use setting::{LinkSetting, Setting, SettingError, VifSetting};
 
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
+use fairlane_core::receive::{self, Receive};
 use fairlane_core::sched::{SchedulerKind, Share};
 use fairlane_core::time::Nanos;
 use std::net::{IpAddr, SocketAddr};
@@ -71,6 +72,8 @@ pub struct Link {
     pub uplink: Uplink,
     /// Whether the link accepts every Xen card that no vif names, as such cards appear and disappear.
     pub xen: bool,
+    /// Bytes that all receive queues of the link hold together.
+    pub rx_pool: u64,
 }
 
 /// A link's connection to the outside.
@@ -174,10 +177,46 @@ pub struct Vif {
     pub queues: u16,
     /// Its share of the link.
     pub share: Share,
+    /// Its share of what the guests of the link receive, and its receive queue. Without `rx_weight`, the weight is that of
+    /// [`Vif::share`]: see [`Vif::receive`].
+    pub rx: Rx,
     /// The only source MAC address it may use; any if absent.
     pub mac: Option<Mac>,
     /// The only source IP addresses it may use; any if empty.
     pub addresses: Vec<IpAddr>,
     /// When TCP data is acknowledged early for its guest ([`fairlane_core::ack`]).
     pub early_ack: Mode,
+}
+
+/// What a vif's keys say about the frames that its guest receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rx {
+    /// `rx_weight`.
+    pub weight: Option<u32>,
+    /// `rx_min_rate` in bits a second; 0 for none.
+    pub min_rate: u64,
+    /// `rx_max_rate` in bits a second; unlimited if absent.
+    pub max_rate: Option<u64>,
+    /// `rx_burst` in bytes.
+    pub burst: u64,
+    /// `rx_queue` in bytes.
+    pub queue: u64,
+    /// `rx_timeout`.
+    pub timeout: Nanos,
+}
+
+impl Default for Rx {
+    fn default() -> Rx {
+        let burst = rules::default_burst(None);
+        Rx { weight: None, min_rate: 0, max_rate: None, burst, queue: receive::QUEUE, timeout: receive::TIMEOUT }
+    }
+}
+
+impl Vif {
+    /// How its guest's frames are queued and scheduled.
+    pub fn receive(&self) -> Receive {
+        let Rx { weight, min_rate, max_rate, burst, queue, timeout } = self.rx;
+        let weight = weight.unwrap_or(self.share.weight);
+        Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout }
+    }
 }

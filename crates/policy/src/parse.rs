@@ -2,15 +2,27 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
-use super::{Access, Card, Link, Policy, SchedulerKind, Uplink, Vif, rules, uplink_queue};
+use super::{Access, Card, Link, Policy, Rx, SchedulerKind, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
+use fairlane_core::receive;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use std::path::PathBuf;
 
 pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
-pub(super) const LINK_KEYS: &[&str] =
-    &["name", "rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "cpu", "uplink", "xen"];
+pub(super) const LINK_KEYS: &[&str] = &[
+    "name",
+    "rate",
+    "scheduler",
+    "prioritize",
+    "refill",
+    "idle_timeout",
+    "isolate",
+    "cpu",
+    "uplink",
+    "xen",
+    "rx_pool",
+];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
@@ -26,6 +38,12 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "min_rate",
     "max_rate",
     "burst",
+    "rx_weight",
+    "rx_min_rate",
+    "rx_max_rate",
+    "rx_burst",
+    "rx_queue",
+    "rx_timeout",
     "mac",
     "addresses",
     "early_ack",
@@ -99,6 +117,7 @@ fn link(section: &Section, problems: &mut Problems) -> Link {
         cpu: section.read("cpu", rules::cpu, problems),
         uplink: uplink(section, rate, problems),
         xen: section.read("xen", rules::flag, problems).unwrap_or(false),
+        rx_pool: section.read("rx_pool", rules::pool, problems).unwrap_or(receive::POOL),
     }
 }
 
@@ -172,9 +191,23 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
             max_rate,
             burst: section.read("burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
         },
+        rx: rx(section, problems),
         mac: section.read("mac", rules::mac, problems),
         addresses: section.each("addresses", rules::address, problems),
         early_ack: section.read("early_ack", rules::early_ack, problems).unwrap_or_default(),
+    }
+}
+
+fn rx(section: &Section, problems: &mut Problems) -> Rx {
+    let default = Rx::default();
+    let max_rate = section.read("rx_max_rate", rules::rate, problems).flatten();
+    Rx {
+        weight: section.read("rx_weight", rules::weight, problems),
+        min_rate: section.read("rx_min_rate", rules::min_rate, problems).unwrap_or(0),
+        max_rate,
+        burst: section.read("rx_burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
+        queue: section.read("rx_queue", rules::queue, problems).unwrap_or(default.queue),
+        timeout: section.read("rx_timeout", rules::rx_timeout, problems).unwrap_or(default.timeout),
     }
 }
 

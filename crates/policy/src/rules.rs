@@ -132,6 +132,15 @@ pub(super) fn queue(value: &DeValue) -> Result<u64, Phrase> {
     size(value)
 }
 
+/// The memory of a link's receive queues: at least one full queue of a card with large frames.
+pub(super) fn pool(value: &DeValue) -> Result<u64, Phrase> {
+    within(parse_size(quantity(value)?).map_err(phrase)?, 64 << 10..=64 << 30, value, format_size)
+}
+
+pub(super) fn rx_timeout(value: &DeValue) -> Result<Nanos, Phrase> {
+    duration(value, Nanos::from_millis(1), Nanos(10 * SECOND))
+}
+
 pub(super) fn idle_timeout(value: &DeValue) -> Result<Nanos, Phrase> {
     duration(value, Nanos::from_micros(1), Nanos(60 * SECOND))
 }

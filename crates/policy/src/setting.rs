@@ -28,6 +28,18 @@ pub enum VifSetting {
     MaxRate(Option<u64>),
     /// `burst`.
     Burst(u64),
+    /// `rx_weight`.
+    RxWeight(u32),
+    /// `rx_min_rate`; 0 for none.
+    RxMinRate(u64),
+    /// `rx_max_rate`; unlimited if absent. It changes a default burst as [`VifSetting::MaxRate`] does.
+    RxMaxRate(Option<u64>),
+    /// `rx_burst`.
+    RxBurst(u64),
+    /// `rx_queue`.
+    RxQueue(u64),
+    /// `rx_timeout`.
+    RxTimeout(Nanos),
     /// `early_ack`.
     EarlyAck(Mode),
 }
@@ -47,6 +59,8 @@ pub enum LinkSetting {
     IdleTimeout(Nanos),
     /// `isolate`.
     Isolate(bool),
+    /// `rx_pool` in bytes.
+    RxPool(u64),
 }
 
 /// Why a setting was refused. Displays as the message that a policy file would get.
@@ -74,8 +88,20 @@ pub enum SettingError {
     Conflicts(Vec<String>),
 }
 
-const VIF_SETTINGS: [&str; 5] = ["weight", "min_rate", "max_rate", "burst", "early_ack"];
-const LINK_SETTINGS: [&str; 6] = ["rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate"];
+const VIF_SETTINGS: [&str; 11] = [
+    "weight",
+    "min_rate",
+    "max_rate",
+    "burst",
+    "rx_weight",
+    "rx_min_rate",
+    "rx_max_rate",
+    "rx_burst",
+    "rx_queue",
+    "rx_timeout",
+    "early_ack",
+];
+const LINK_SETTINGS: [&str; 7] = ["rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "rx_pool"];
 
 impl Setting {
     /// Parses a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
@@ -93,6 +119,12 @@ impl Setting {
             "min_rate" => rules::min_rate(&value).map(VifSetting::MinRate).map(Setting::Vif),
             "max_rate" => rules::rate(&value).map(VifSetting::MaxRate).map(Setting::Vif),
             "burst" => rules::burst(&value).map(VifSetting::Burst).map(Setting::Vif),
+            "rx_weight" => rules::weight(&value).map(VifSetting::RxWeight).map(Setting::Vif),
+            "rx_min_rate" => rules::min_rate(&value).map(VifSetting::RxMinRate).map(Setting::Vif),
+            "rx_max_rate" => rules::rate(&value).map(VifSetting::RxMaxRate).map(Setting::Vif),
+            "rx_burst" => rules::burst(&value).map(VifSetting::RxBurst).map(Setting::Vif),
+            "rx_queue" => rules::queue(&value).map(VifSetting::RxQueue).map(Setting::Vif),
+            "rx_timeout" => rules::rx_timeout(&value).map(VifSetting::RxTimeout).map(Setting::Vif),
             "early_ack" => rules::early_ack(&value).map(VifSetting::EarlyAck).map(Setting::Vif),
             "rate" => rules::rate(&value).map(LinkSetting::Rate).map(Setting::Link),
             "scheduler" => rules::scheduler(&value).map(LinkSetting::Scheduler).map(Setting::Link),
@@ -101,6 +133,7 @@ impl Setting {
             // `delay` is its old name.
             "idle_timeout" | "delay" => rules::idle_timeout(&value).map(LinkSetting::IdleTimeout).map(Setting::Link),
             "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
+            "rx_pool" => rules::pool(&value).map(LinkSetting::RxPool).map(Setting::Link),
             _ => return Err(SettingError::Unknown(key.to_owned())),
         };
         setting.map_err(|wrong| SettingError::Value { key: key.to_owned(), wrong })
@@ -144,20 +177,29 @@ impl Policy {
 
 impl VifSetting {
     fn apply(self, vif: &mut Vif) {
-        let share = &mut vif.share;
+        let (share, rx) = (&mut vif.share, &mut vif.rx);
         match self {
             VifSetting::Weight(weight) => share.weight = weight,
             VifSetting::MinRate(rate) => share.min_rate = rate,
-            VifSetting::MaxRate(rate) => {
-                if share.burst == rules::default_burst(share.max_rate) {
-                    share.burst = rules::default_burst(rate);
-                }
-                share.max_rate = rate;
-            }
+            VifSetting::MaxRate(rate) => set_max_rate(&mut share.max_rate, &mut share.burst, rate),
             VifSetting::Burst(burst) => share.burst = burst,
+            VifSetting::RxWeight(weight) => rx.weight = Some(weight),
+            VifSetting::RxMinRate(rate) => rx.min_rate = rate,
+            VifSetting::RxMaxRate(rate) => set_max_rate(&mut rx.max_rate, &mut rx.burst, rate),
+            VifSetting::RxBurst(burst) => rx.burst = burst,
+            VifSetting::RxQueue(bytes) => rx.queue = bytes,
+            VifSetting::RxTimeout(time) => rx.timeout = time,
             VifSetting::EarlyAck(mode) => vif.early_ack = mode,
         }
     }
+}
+
+/// Changes a rate, and a burst that is the default for the old rate.
+fn set_max_rate(max_rate: &mut Option<u64>, burst: &mut u64, rate: Option<u64>) {
+    if *burst == rules::default_burst(*max_rate) {
+        *burst = rules::default_burst(rate);
+    }
+    *max_rate = rate;
 }
 
 impl LinkSetting {
@@ -176,6 +218,7 @@ impl LinkSetting {
             }
             LinkSetting::IdleTimeout(time) => link.idle_timeout = time,
             LinkSetting::Isolate(isolate) => link.isolate = isolate,
+            LinkSetting::RxPool(bytes) => link.rx_pool = bytes,
         }
         Ok(())
     }

@@ -94,6 +94,7 @@ impl Backend {
             cpu: None,
             uplink: Uplink::Tap { name: "out".to_owned() },
             xen: false,
+            rx_pool: fairlane_core::receive::POOL,
         };
         let control = directory.path().join("control.sock");
         let mut backend = Backend {
@@ -218,13 +219,13 @@ impl Backend {
         for change in &changes {
             match change {
                 Change::RemoveVif { vif } => self.books.close(place_of(vif), &work.bridges[0]),
-                Change::Share { vif, share } => self.books.limit(place_of(vif), *share, kind, now),
+                Change::Share { vif, share, .. } => self.books.limit(place_of(vif), *share, kind, now),
                 Change::Rate { .. } | Change::Scheduler { .. } | Change::IdleTimeout { .. } => reschedules = true,
                 Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
                 Change::EarlyAck { vif, mode } if *mode != Mode::Off => {
                     self.books.at_mut(place_of(vif)).expect("it is attached").early = true;
                 }
-                Change::EarlyAck { .. } | Change::AntiSpoofing { .. } | Change::AddVif(_) => {}
+                Change::EarlyAck { .. } | Change::AntiSpoofing { .. } | Change::RxPool { .. } | Change::AddVif(_) => {}
             }
             if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
                 self.books.excuse(now);

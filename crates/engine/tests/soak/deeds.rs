@@ -194,22 +194,29 @@ impl World {
     fn set_vif(&mut self, at: usize, place: usize) {
         let mbit = 1 + self.random.below(8);
         let weight = [10, 30, 100, 300][self.random.below(4) as usize];
-        let (key, value) = match self.random.below(8) {
+        let (key, value) = match self.random.below(14) {
             0 | 1 => ("weight", weight.to_string()),
             2 => ("min_rate", format!("{mbit}00kbit/s")),
             3 => ("min_rate", "none".to_owned()),
             4 => ("max_rate", format!("{mbit}Mbit/s")),
             5 => ("max_rate", "none".to_owned()),
             6 => ("burst", format!("{}KiB", 2 + self.random.below(100))),
+            7 => ("rx_weight", weight.to_string()),
+            8 => ("rx_min_rate", format!("{mbit}00kbit/s")),
+            9 => ("rx_max_rate", format!("{mbit}Mbit/s")),
+            10 => ("rx_max_rate", "none".to_owned()),
+            11 => ("rx_queue", format!("{}KiB", 2 << self.random.below(12))),
+            12 => ("rx_timeout", format!("{}ms", 1 << self.random.below(10))),
             _ => ("early_ack", ["false", "true", "always"][self.random.below(3) as usize].to_owned()),
         };
         self.backends[at].set(&name_of(place), key, &value);
     }
 
     fn set_link(&mut self, at: usize) {
-        let (key, value) = match self.random.below(4) {
+        let (key, value) = match self.random.below(5) {
             0 | 1 => ("rate", format!("{}Mbit/s", [5, 10, 20, 50][self.random.below(4) as usize])),
             2 => ("isolate", ["true", "false"][self.random.below(2) as usize].to_owned()),
+            3 => ("rx_pool", format!("{}KiB", 64 << self.random.below(12))),
             _ => ("idle_timeout", format!("{}ms", 1 + self.random.below(1000))),
         };
         self.backends[at].set("lan", key, &value);
@@ -242,7 +249,7 @@ impl World {
             // It drained, and drains no more.
             vif.early_ack = Mode::Auto;
         }
-        vif.share.min_rate = 0;
+        (vif.share.min_rate, vif.rx.min_rate) = (0, 0);
         let mut here = self.backends[to].policy.clone();
         here.vifs.push(vif);
         self.guests[place].at = to;

@@ -11,7 +11,7 @@ use crate::transfer::{self, Transfers};
 use fairlane_core::ack::Mode;
 use fairlane_core::sched::Share;
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_policy::{Card, Policy, Vif};
+use fairlane_policy::{Card, Policy, Rx, Vif};
 use fairlane_port::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -369,6 +369,7 @@ impl World {
             card: Card::VhostUser { socket, connect: false, access: Default::default() },
             queues: 1,
             share: Share { weight, min_rate: 0, max_rate: None, burst: 64 << 10 },
+            rx: Rx::default(),
             mac: Some(self.guests[place].station.mac()),
             addresses: Vec::new(),
             early_ack,

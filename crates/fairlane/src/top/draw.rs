@@ -3,7 +3,7 @@
 use super::app::App;
 use super::cells::{self, LINK_HEAD, LINK_RIGHT, VIF_HEAD, VIF_RIGHT};
 use super::state::{LinkReading, VifReading};
-use crate::figures::count;
+use crate::figures::{self, count};
 use fairlane_engine::snapshot::State;
 use fairlane_policy::units::format_rate;
 use ratatui::Frame;
@@ -183,6 +183,14 @@ fn about(vif: &VifReading) -> Line<'static> {
     }
     if let Some(port) = &seen.waits_for {
         text += &format!(", waits for {port}");
+    }
+    if seen.receive.queued_frames > 0 {
+        let (frames, bytes) = (seen.receive.queued_frames, figures::size(seen.receive.queued_bytes));
+        text += &format!(", {frames} frames ({bytes}) wait for its guest");
+    }
+    // Frames that found room at once are in the bucket below 1 ns.
+    if let Some(wait) = vif.rx_p99.filter(|wait| *wait > 1) {
+        text += &format!(", frames for its guest waited < {} (p99)", figures::time(wait));
     }
     for (reason, count) in &seen.port.drops {
         text += &format!(", {count} {reason}");

@@ -53,6 +53,8 @@ pub struct VifReading {
     pub p50: Option<u64>,
     /// Upper bound of 99% of its waits, in nanoseconds.
     pub p99: Option<u64>,
+    /// Upper bound of 99% of the waits of frames for its guest, in nanoseconds.
+    pub rx_p99: Option<u64>,
 }
 
 impl Reading {
@@ -74,6 +76,7 @@ impl Reading {
                 drops: rate(drops(&old.port), drops(&vif.port), seconds) / 8.0,
                 p50: figures::wait_quantile(&waits, 0.5),
                 p99: figures::wait_quantile(&waits, 0.99),
+                rx_p99: figures::wait_quantile(&newer_waits(&old.receive.waiting, &vif.receive.waiting), 0.99),
                 seen: vif.clone(),
             }
         };

@@ -5,7 +5,7 @@ use super::cells;
 use super::draw::draw;
 use super::state::{History, Reading};
 use fairlane_engine::Waiting;
-use fairlane_engine::snapshot::{LinkState, PortState, Snapshot, State, VifState};
+use fairlane_engine::snapshot::{LinkState, PortState, ReceiveState, Snapshot, State, VifState};
 use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -30,6 +30,7 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
         share,
         waits_for: None,
         waiting: Waiting::default(),
+        receive: ReceiveState::default(),
         early_ack: None,
         port: port(sent_bytes, 0),
     }
@@ -45,6 +46,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         idle_timeout: 100_000_000,
         isolate: false,
         cpu: None,
+        rx_pool: 64 << 20,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
     };
     Snapshot { time, links: vec![link], vifs }
@@ -53,7 +55,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
 /// After this many seconds: `web` with three quarters of the link, `batch` with one quarter, `idle` without a guest.
 fn busy(seconds: u64) -> Snapshot {
     let mut batch = vif("batch", 10, 0.25, seconds * 3_125_000);
-    batch.port.drops.insert("receiver_stalled".to_owned(), seconds * 7);
+    batch.port.drops.insert("spoofed_mac".to_owned(), seconds * 7);
     batch.waiting.buckets[17] = seconds * 100;
     let mut idle = vif("idle", 100, 0.0, 0);
     idle.port.state = State::Waiting;

@@ -13,15 +13,18 @@ far   fair       100Mbit/s         100ms  false    any  up
 
 vif  link  state    weight  share  min_rate  max_rate  burst  waits for
 web  near  waiting      30  0.000  20Mbit/s      none  64KiB
+
+vif  rx_weight  rx_min_rate  rx_max_rate  rx_burst  rx_queue  rx_timeout  queued frames
+web         30         none         none     64KiB      4MiB       500ms              0
 ";
     assert_done(&workspace.ctl("show"), expected);
     let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
     assert_eq!((&shown["vifs"][0]["name"], &shown["vifs"][0]["state"]), (&"web".into(), &"waiting".into()));
     let expected = "\
-port            sent frames  bytes  received frames  bytes  waited p50 <  p99 <  drops
-web                       0     0B                0     0B             -      -  none
-uplink of near            0     0B                0     0B             -      -  none
-uplink of far             0     0B                0     0B             -      -  none
+port            sent frames  bytes  received frames  bytes  waited p50 <  p99 <  rx waited p99 <  marked  drops
+web                       0     0B                0     0B             -      -                -       0  none
+uplink of near            0     0B                0     0B             -      -                -       -  none
+uplink of far             0     0B                0     0B             -      -                -       -  none
 ";
     assert_done(&workspace.ctl("stats"), expected);
     assert_eq!(workspace.run("ctl stats --json --control DIR/control.sock").code, Some(0));
@@ -35,6 +38,13 @@ fn changes_settings() {
     assert_done(&workspace.ctl("set near --json scheduler=fair"), "null\n");
     let shown = workspace.ctl("show").out;
     assert!(shown.contains("web  near  waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
+
+    // A vif without rx_weight receives by its weight.
+    assert!(shown.contains("web          7         none"), "{shown}");
+    assert_done(&workspace.ctl("set web rx_weight=40 rx_max_rate=1Gbit/s rx_queue=1MiB rx_timeout=90ms"), "");
+    let shown = workspace.ctl("show").out;
+    assert!(shown.contains("web         40         none      1Gbit/s  1250000B      1MiB        90ms"), "{shown}");
+    assert_done(&workspace.ctl("set near rx_pool=1GiB"), "");
 
     assert_refused(&workspace.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
     // Settings are applied in order, up to the first that is refused.

@@ -1,6 +1,8 @@
 use super::{executed, ordered, parse};
 use crate::*;
 use fairlane_core::ack::Mode;
+use fairlane_core::receive::Receive;
+use fairlane_core::sched::Share;
 
 const TWO: &str = r#"
     [[link]]
@@ -38,9 +40,15 @@ fn a_setting_changes_its_key() {
         ("web", "min_rate", "20Mbit/s"),
         ("web", "max_rate", "50Mbit/s"),
         ("web", "burst", "128KiB"),
+        ("web", "rx_weight", "20"),
+        ("web", "rx_min_rate", "10Mbit/s"),
+        ("web", "rx_max_rate", "1Gbit/s"),
+        ("web", "rx_queue", "1MiB"),
+        ("web", "rx_timeout", "90ms"),
         ("web", "early_ack", "stalled"),
         ("lan", "idle_timeout", "20ms"),
         ("lan", "isolate", "true"),
+        ("lan", "rx_pool", "1GiB"),
         ("lan", "rate", "1Gbit/s"),
         ("old", "prioritize", "false"),
     ] {
@@ -48,12 +56,18 @@ fn a_setting_changes_its_key() {
     }
     let web = policy.vifs[0].share;
     assert_eq!((web.weight, web.min_rate, web.max_rate, web.burst), (300, 20_000_000, Some(50_000_000), 131_072));
+    let (max_rate, burst) = (Some(1_000_000_000), 1_250_000);
+    let share = Share { weight: 20, min_rate: 10_000_000, max_rate, burst };
+    assert_eq!(policy.vifs[0].receive(), Receive { share, queue: 1 << 20, timeout: Nanos::from_millis(90) });
+    set(&mut policy, "web", "rx_burst", "64KiB").unwrap();
+    assert_eq!(policy.vifs[0].receive().share.burst, 64 << 10);
     assert_eq!(policy.vifs[0].early_ack, Mode::Auto);
     set(&mut policy, "web", "early_ack", "always").unwrap();
     assert_eq!(policy.vifs[0].early_ack, Mode::Always);
     set(&mut policy, "web", "early_ack", "false").unwrap();
     assert_eq!(policy.vifs[0].early_ack, Mode::Off);
     let lan = policy.link("lan").unwrap();
+    assert_eq!(lan.rx_pool, 1 << 30);
     assert_eq!((lan.idle_timeout, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
     assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
     set(&mut policy, "old", "scheduler", "wrr").unwrap();
@@ -111,8 +125,9 @@ fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
             "web",
             "wieght",
             "1",
-            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst, early_ack; \
-             of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate)",
+            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst, rx_weight, \
+             rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, early_ack; \
+             of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool)",
         ),
     ] {
         assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
@@ -171,7 +186,7 @@ fn a_reload_lists_its_changes() {
         Change::Scheduler { link: "old".into(), scheduler: SchedulerKind::Netback { refill: Nanos::from_millis(50) } },
         Change::IdleTimeout { link: "old".into(), idle_timeout: Nanos::from_millis(1000) },
         Change::Isolate { link: "old".into(), isolate: true },
-        Change::Share { vif: "web".into(), share: web.share },
+        Change::Share { vif: "web".into(), share: web.share, receive: web.receive() },
         Change::AntiSpoofing { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
         Change::EarlyAck { vif: "web".into(), mode: Mode::Auto },
         Change::AddVif(db.clone()),

@@ -5,8 +5,10 @@ mod reference;
 mod units;
 mod wrong;
 
-use super::{Account, Card, Change, Policy, Uplink};
+use super::{Account, Card, Change, Policy, Rx, Uplink};
 use fairlane_core::ack::Mode;
+use fairlane_core::receive::Receive;
+use fairlane_core::sched::Share;
 
 /// The commented example for administrators.
 const EXAMPLE: &str = include_str!("../../../../examples/policy.toml");
@@ -22,7 +24,7 @@ fn problems(text: &str) -> Vec<String> {
 
 /// A policy after an engine applied the changes.
 fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
-    let mut policy = old.clone();
+    let mut policy = with_rx_weights(old.clone());
     for change in changes {
         match change {
             Change::RemoveVif { vif } => policy.vifs.retain(|other| other.name != vif),
@@ -30,7 +32,13 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
             Change::Scheduler { link, scheduler } => link_mut(&mut policy, &link).scheduler = scheduler,
             Change::IdleTimeout { link, idle_timeout } => link_mut(&mut policy, &link).idle_timeout = idle_timeout,
             Change::Isolate { link, isolate } => link_mut(&mut policy, &link).isolate = isolate,
-            Change::Share { vif, share } => vif_mut(&mut policy, &vif).share = share,
+            Change::Share { vif, share, receive } => {
+                let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = receive;
+                let vif = vif_mut(&mut policy, &vif);
+                vif.share = share;
+                vif.rx = Rx { weight: Some(weight), min_rate, max_rate, burst, queue, timeout };
+            }
+            Change::RxPool { link, bytes } => link_mut(&mut policy, &link).rx_pool = bytes,
             Change::AntiSpoofing { vif, mac, addresses } => {
                 let vif = vif_mut(&mut policy, &vif);
                 (vif.mac, vif.addresses) = (mac, addresses);
@@ -54,8 +62,15 @@ fn vif_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Vif {
     policy.vifs.iter_mut().find(|vif| vif.name == name).expect("no such vif")
 }
 
-/// The same policy with links and vifs sorted by name.
-fn ordered(mut policy: Policy) -> Policy {
+/// The same policy with every `rx_weight` given: an engine is told weights, not where they are from.
+fn with_rx_weights(mut policy: Policy) -> Policy {
+    policy.vifs.iter_mut().for_each(|vif| vif.rx.weight = Some(vif.receive().share.weight));
+    policy
+}
+
+/// The same policy with links and vifs sorted by name, and every `rx_weight` given.
+fn ordered(policy: Policy) -> Policy {
+    let mut policy = with_rx_weights(policy);
     policy.links.sort_by(|a, b| a.name.cmp(&b.name));
     policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
     policy
@@ -75,7 +90,7 @@ fn written(policy: &Policy) -> String {
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
         writeln!(text, "idle_timeout = {:?}\nisolate = {}", format_duration(link.idle_timeout), link.isolate).unwrap();
-        writeln!(text, "xen = {}", link.xen).unwrap();
+        writeln!(text, "xen = {}\nrx_pool = {:?}", link.xen, format_size(link.rx_pool)).unwrap();
         writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
         match link.scheduler {
             SchedulerKind::Fair => {}
@@ -119,6 +134,14 @@ fn written(policy: &Policy) -> String {
         let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
         writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
         writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
+        if let Some(weight) = vif.rx.weight {
+            writeln!(text, "rx_weight = {weight}").unwrap();
+        }
+        let min_rate = rate(Some(vif.rx.min_rate).filter(|rate| *rate > 0));
+        writeln!(text, "rx_min_rate = {min_rate:?}\nrx_max_rate = {:?}", rate(vif.rx.max_rate)).unwrap();
+        let (burst, queue) = (format_size(vif.rx.burst), format_size(vif.rx.queue));
+        writeln!(text, "rx_burst = {burst:?}\nrx_queue = {queue:?}").unwrap();
+        writeln!(text, "rx_timeout = {:?}", format_duration(vif.rx.timeout)).unwrap();
         if let Some(fairlane_core::packet::Mac([a, b, c, d, e, f])) = vif.mac {
             writeln!(text, "mac = \"{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\"").unwrap();
         }

@@ -54,6 +54,7 @@ fn missing_keys_have_defaults() {
         cpu: None,
         uplink: Uplink::None,
         xen: false,
+        rx_pool: 64 << 20,
     };
     let vif = Vif {
         name: "v".into(),
@@ -61,12 +62,29 @@ fn missing_keys_have_defaults() {
         card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default() },
         queues: 1,
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
+        rx: Rx {
+            weight: None,
+            min_rate: 0,
+            max_rate: None,
+            burst: 65536,
+            queue: 4 << 20,
+            timeout: Nanos::from_millis(500),
+        },
         mac: None,
         addresses: Vec::new(),
         early_ack: Mode::Off,
     };
     let control = "/run/fairlane/control.sock".into();
     assert_eq!(policy, Policy { control, metrics: None, links: vec![link], vifs: vec![vif] });
+}
+
+#[test]
+fn the_weight_of_what_a_guest_receives_is_that_of_what_it_sends_unless_given() {
+    let weight = |keys: &str| {
+        let policy = parse(&format!("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n{keys}"));
+        policy.vifs[0].receive().share.weight
+    };
+    assert_eq!((weight(""), weight("weight = 300"), weight("weight = 300\nrx_weight = 20")), (100, 300, 20));
 }
 
 #[test]

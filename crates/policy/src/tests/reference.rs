@@ -26,9 +26,21 @@ fn every_key_has_a_row() {
 
 #[test]
 fn every_range_is_the_one_in_the_error_message() {
-    let of_link = ["rate = \"0bit/s\"", "idle_timeout = \"0ms\"", "refill = \"0ms\"", "cpu = -1"];
+    let of_link = ["rate = \"0bit/s\"", "idle_timeout = \"0ms\"", "refill = \"0ms\"", "cpu = -1", "rx_pool = \"0B\""];
     let of_uplink = ["uplink.delay = \"1000s\"", "uplink.queue = \"0B\""];
-    let of_vif = ["queues = 0", "weight = 0", "min_rate = \"0bit/s\"", "max_rate = \"0bit/s\"", "burst = \"0B\""];
+    let of_vif = [
+        "queues = 0",
+        "weight = 0",
+        "min_rate = \"0bit/s\"",
+        "max_rate = \"0bit/s\"",
+        "burst = \"0B\"",
+        "rx_weight = 0",
+        "rx_min_rate = \"0bit/s\"",
+        "rx_max_rate = \"0bit/s\"",
+        "rx_burst = \"0B\"",
+        "rx_queue = \"0B\"",
+        "rx_timeout = \"0ms\"",
+    ];
     let cases = of_link.map(|line| ("## `[[link]]`", "link", line)).into_iter();
     let cases = cases.chain(of_uplink.map(|line| ("### `uplink`", "link", line)));
     for (heading, table, line) in cases.chain(of_vif.map(|line| ("## `[[vif]]`", "vif", line))) {

@@ -82,19 +82,19 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
-        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, idle_timeout, isolate, cpu, uplink, xen)",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, idle_timeout, isolate, cpu, uplink, xen, rx_pool)",
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
@@ -196,6 +196,9 @@ fn values_out_of_range() {
     vif("min_rate = \"0Mbit/s\"", "min_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"0Mbit/s\"");
     vif("max_rate = \"0bit/s\"", "max_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"0bit/s\"");
     vif("max_rate = \"11Tbit/s\"", "max_rate must be 1kbit/s to 10Tbit/s or \"none\", not \"11Tbit/s\"");
+    vif("rx_weight = 0", "rx_weight must be 1 to 10000, not 0");
+    vif("rx_queue = \"1B\"", "rx_queue must be 1514B to 1GiB, not \"1B\"");
+    vif("rx_timeout = \"1us\"", "rx_timeout must be 1ms to 10s, not \"1us\"");
     vif("burst = \"0B\"", "burst must be 1514B to 1GiB, not \"0B\"");
     vif("burst = \"2GiB\"", "burst must be 1514B to 1GiB, not \"2GiB\"");
 }
@@ -373,6 +376,18 @@ fn impossible_guarantees() {
         &["p:12: min_rate 20Mbit/s of vif `web` is above its max_rate 10Mbit/s"],
     );
     vif("min_rate = \"101Mbit/s\"\n", "min_rate 101Mbit/s of vif `web` is above the rate 100Mbit/s of link `lan`");
+    vif(
+        "rx_min_rate = \"101Mbit/s\"\n",
+        "rx_min_rate 101Mbit/s of vif `web` is above the rate 100Mbit/s of link `lan`",
+    );
+    after(
+        "rx_min_rate = \"60Mbit/s\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nrx_min_rate = \"60Mbit/s\"\n",
+        &["p:6: the rx_min_rates on link `lan` add up to 120Mbit/s, above its rate 100Mbit/s"],
+    );
+    after(
+        "rx_max_rate = \"10Mbit/s\"\nrx_min_rate = \"20Mbit/s\"\n",
+        &["p:12: rx_min_rate 20Mbit/s of vif `web` is above its rx_max_rate 10Mbit/s"],
+    );
     after(
         "min_rate = \"60Mbit/s\"\n[[vif]]\nname = \"x\"\nsocket = \"x\"\nmin_rate = \"60Mbit/s\"\n",
         &["p:6: the min_rates on link `lan` add up to 120Mbit/s, above its rate 100Mbit/s"],
@@ -390,7 +405,7 @@ fn all_mistakes_are_reported_at_once_by_line() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, mac, addresses, early_ack)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );
