@@ -33,7 +33,7 @@ use std::time::Duration;
 use support::guest_test;
 
 /// Size of a transfer that is still running when its guest is paused, in bytes.
-const LONG: usize = 8 << 20;
+const LONG: usize = 32 << 20;
 
 const MS: Duration = Duration::from_millis(1);
 
