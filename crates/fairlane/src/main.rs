@@ -13,7 +13,6 @@ mod ctl;
 mod demo;
 mod doctor;
 mod figures;
-mod interrupt;
 mod lab;
 mod load;
 mod log;

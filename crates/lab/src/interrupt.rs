@@ -1,15 +1,37 @@
-//! The user's request to end the run. It is process-wide, as the signal is that causes it.
+//! SIGINT, SIGTERM and SIGHUP end a run with an error, so that everything that was started is also stopped.
+//!
+//! It is process-wide, as the signals are.
 
+use crate::Error;
+use nix::sys::signal::{SigSet, Signal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Ends every current and future wait for a guest with [`Error::Interrupted`](crate::Error::Interrupted). Guests end when they
-/// are dropped.
-pub fn interrupt() {
-    REQUESTED.store(true, Ordering::Relaxed);
+/// Blocks the signals and waits for them in a thread. Call it before other threads start: they inherit the blocked signals.
+///
+/// # Errors
+/// The signals cannot be blocked.
+pub fn watch() -> nix::Result<()> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block()?;
+    std::thread::spawn(move || {
+        while signals.wait().is_ok() {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(())
 }
 
-pub(crate) fn interrupted() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+/// Becomes true when a signal arrives.
+pub fn flag() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
+/// Checked between two steps, and while waiting for a guest.
+///
+/// # Errors
+/// [`Error::Interrupted`] once a signal arrived.
+pub fn check() -> Result<(), Error> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }

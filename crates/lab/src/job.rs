@@ -13,7 +13,7 @@ use std::{
 
 use fairlane_agent::{Event, Outcome};
 
-use crate::{Error, interrupt::interrupted};
+use crate::{Error, interrupt};
 
 /// How often an interrupt is checked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -113,8 +113,9 @@ impl Job {
         let Answer { id, events, received } = &self.answer;
         let next = loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            match events.recv_timeout(left.min(POLL_INTERVAL)) {
-                _ if interrupted() => return Err(Error::Interrupted),
+            let next = events.recv_timeout(left.min(POLL_INTERVAL));
+            interrupt::check()?;
+            match next {
                 Err(RecvTimeoutError::Timeout) if left > POLL_INTERVAL => {}
                 next => break next,
             }

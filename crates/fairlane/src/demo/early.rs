@@ -5,8 +5,7 @@
 
 use super::acts::Setting;
 use super::stage::{RECEIVER, RECEIVER_ADDRESS, Stage};
-use crate::interrupt::Interrupt;
-use fairlane_lab::{Command, Outcome};
+use fairlane_lab::{Command, Outcome, interrupt};
 use fairlane_load::{ServeSpec, transfer};
 use fairlane_report::stats::median;
 use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series};
@@ -47,12 +46,7 @@ const CAPTION: &str = "The guest alternately runs for 30 ms and waits for 60 ms.
 ///
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
-pub fn run(
-    stage: &Stage,
-    result: &mut ResultFile,
-    progress: &ProgressBar,
-    interrupt: &Interrupt,
-) -> anyhow::Result<()> {
+pub fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
     for (size, words, is_judged) in SIZES {
         let title = format!("Early ack: transfers of {words} to a guest that waits for its CPU");
         let (mut medians, mut names) = (Vec::new(), Vec::new());
@@ -60,7 +54,7 @@ pub fn run(
             progress.set_message(format!("{words} {word} early ack"));
             stage.set(&Setting { target: RECEIVER, key: "early_ack", value: value.to_owned() })?;
             let transfers = transfers(stage, size)?;
-            interrupt.check()?;
+            interrupt::check()?;
             progress.inc(LENGTH / 2 / SIZES.len() as u64);
             medians.push(ENDS.map(|(end, took)| {
                 let name = format!("early-ack/{words}/{word}/{end}");

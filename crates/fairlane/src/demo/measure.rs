@@ -3,8 +3,7 @@
 use super::acts::Act;
 use super::ledger::Ledger;
 use super::stage::{PORT, RECEIVER_ADDRESS, Stage, sender_address};
-use crate::interrupt::Interrupt;
-use fairlane_lab::{Command, Event, Job, Outcome};
+use fairlane_lab::{Command, Event, Job, Outcome, interrupt};
 use fairlane_load::{ReceiveSpec, Sample, udp};
 use indicatif::ProgressBar;
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +60,7 @@ type AgentEvent = Result<(Instant, Event), fairlane_lab::Error>;
 ///
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
-pub fn run(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::Result<Measurement> {
+pub fn run(act: &Act, stage: &Stage, progress: &ProgressBar) -> anyhow::Result<Measurement> {
     for setting in &act.prelude {
         stage.set(setting)?;
     }
@@ -74,7 +73,7 @@ pub fn run(act: &Act, stage: &Stage, progress: &ProgressBar, interrupt: &Interru
     let mut steps = act.steps.iter().zip(starts).peekable();
     let mut lateness = Vec::new();
     loop {
-        interrupt.check()?;
+        interrupt::check()?;
         let due = steps.peek().map(|(_, start)| recording.zero + Duration::from_secs_f64(seconds(*start)));
         let now = Instant::now();
         if let (Some(due), Some((step, _))) = (due.filter(|due| *due <= now), steps.peek()) {

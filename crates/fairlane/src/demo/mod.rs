@@ -11,11 +11,10 @@ mod measure;
 mod report;
 mod stage;
 
-use crate::interrupt::Interrupt;
 use acts::{Act, Name};
 use anyhow::Context;
 use clap::ValueEnum;
-use fairlane_lab::{Error, Kind};
+use fairlane_lab::{Error, Kind, interrupt};
 use fairlane_report::ResultFile;
 use indicatif::{ProgressBar, ProgressStyle};
 use stage::Stage;
@@ -71,9 +70,9 @@ const BOOT: u64 = 20;
 /// # Errors
 /// Something is missing on this machine, a guest ended (with the end of its console), or the result cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let interrupt = Interrupt::watch().context("cannot block signals")?;
+    interrupt::watch().context("cannot block signals")?;
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let result = run_acts(&args, &progress, &interrupt);
+    let result = run_acts(&args, &progress);
     progress.finish_and_clear();
     let result = match result {
         Err(error) if matches!(error.downcast_ref(), Some(Error::Interrupted)) => {
@@ -89,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs all selected acts, in order.
-fn run_acts(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyhow::Result<ResultFile> {
+fn run_acts(args: &Args, progress: &ProgressBar) -> anyhow::Result<ResultFile> {
     let start = Instant::now();
     let mut result = ResultFile::new("demo");
     let selected = Name::value_variants().iter().filter(|name| args.acts.contains(name));
@@ -113,7 +112,7 @@ fn run_acts(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyho
         report::add_stage(&mut result, &stage, boot_start.elapsed(), backpressure);
         progress.inc(BOOT);
         for act in group {
-            let measured = measure::run(act, &stage, progress, interrupt)?;
+            let measured = measure::run(act, &stage, progress)?;
             report::add(&mut result, act, &measured);
         }
     }
@@ -121,7 +120,7 @@ fn run_acts(args: &Args, progress: &ProgressBar, interrupt: &Interrupt) -> anyho
         progress.set_message("booting guests");
         let stage = Stage::build(args.guest.into(), 1, true)?;
         progress.inc(BOOT);
-        early::run(&stage, &mut result, progress, interrupt)?;
+        early::run(&stage, &mut result, progress)?;
     }
     report::add_total_time(&mut result, start.elapsed());
     Ok(result)

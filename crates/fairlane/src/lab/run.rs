@@ -2,12 +2,11 @@
 
 use super::screen::Screen;
 use super::{ExperimentError, find};
-use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use fairlane_lab::experiment::{self, Experiment, Options, Repeats, Watch};
 use fairlane_lab::machine::{self, Backend};
-use fairlane_lab::{Error, MachineKind, images};
+use fairlane_lab::{Error, MachineKind, images, interrupt};
 use fairlane_report::ResultFile;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -85,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = args.out.clone().unwrap_or_else(|| default_directory(&experiment.name, &args));
     let logs = out.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-    Interrupt::watch().context("cannot block signals")?;
+    interrupt::watch().context("cannot block signals")?;
     let screen = if args.json { Screen::hidden() } else { Screen::bar(experiment.seconds())? };
     let result = measure(&experiment, &args, scale, &logs, &screen);
     screen.close();

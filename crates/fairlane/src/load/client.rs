@@ -6,10 +6,10 @@ use super::repeats::Repeats;
 use super::run::{Row, Run};
 use super::target::{self, Target, parse_bytes, parse_percent, parse_source};
 use super::{UsageError, print_status, run_error, show};
-use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use clap::ValueEnum;
+use fairlane_lab::interrupt;
 use fairlane_load::traffic::client::{self, Close, Spec, Stop};
 use fairlane_load::traffic::{Pattern, Sizes};
 use fairlane_policy::units::parse_rate;
@@ -112,13 +112,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let specs = sizes.into_iter().map(|size| Ok((size, spec(&args, &target, size)?)));
     let specs = specs.collect::<anyhow::Result<Vec<_>>>()?;
     let first = &specs[0].1;
-    let interrupt = Interrupt::watch().context("cannot block signals")?;
+    interrupt::watch().context("cannot block signals")?;
     let measures = record::measures(&first.pattern, args.rate.is_some());
     let mut result = ResultFile::new(&format!("load-{}", first.pattern.name()));
     if !args.json {
         print_status(&show::title(first));
     }
-    let (runs, stopped) = measure(&args, &specs, &measures, &interrupt, &mut result)?;
+    let (runs, stopped) = measure(&args, &specs, &measures, &mut result)?;
     add_settings(&mut result, &args, first, stopped.is_none());
     add_warnings(&mut result, &runs);
     let incomplete = stopped.map(|why| incomplete(&why.to_string(), &measures, &runs));
@@ -140,7 +140,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let Some(text) = incomplete else { return Ok(ExitCode::SUCCESS) };
     print_status(&text);
-    Ok(if interrupt.check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
+    Ok(if interrupt::check().is_err() { ExitCode::from(130) } else { ExitCode::FAILURE })
 }
 
 /// Runs all sizes, each as often as requested, and shows intervals as they end. Returns the runs, and why the last one ended early,
@@ -149,7 +149,6 @@ fn measure(
     args: &Args,
     specs: &[(u64, Spec)],
     measures: &[Measure],
-    interrupt: &Interrupt,
     result: &mut ResultFile,
 ) -> anyhow::Result<(Vec<Run>, Option<Stop>)> {
     let repeats = Repeats { min: args.repeats.max(1).into(), within: args.within };
@@ -157,7 +156,7 @@ fn measure(
     for (size, spec) in specs {
         while repeats.needs_more(&record::samples(&measures[0], &runs, *size)) {
             let mut rows = Vec::new();
-            let outcome = client::run(spec, interrupt.flag(), |interval| {
+            let outcome = client::run(spec, interrupt::flag(), |interval| {
                 let row = Row::from(interval);
                 if !args.json {
                     print_status(&row.line());

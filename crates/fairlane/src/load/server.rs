@@ -1,10 +1,10 @@
 //! The server: serves all patterns of the client and HTTP requests of any client, and reports what it served.
 
 use super::{print_status, run_error, target};
-use crate::interrupt::Interrupt;
 use crate::out;
 use anyhow::Context;
 use clap::ValueEnum;
+use fairlane_lab::interrupt;
 use fairlane_load::traffic::server::{self, Acceptors, Interval, Outcome, Served, Spec};
 use fairlane_report::{Axis, Figure, ResultFile, Series, text::table};
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ enum AcceptorThreads {
 /// # Errors
 /// A port in use, invalid arguments, or results that cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let interrupt = Interrupt::watch().context("cannot block signals")?;
+    interrupt::watch().context("cannot block signals")?;
     let spec = Spec {
         at: args.listen,
         threads: args.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut intervals = Vec::new();
     let started = |at| print_status(&format!("serving at {at}"));
-    let outcome = server::run(&spec, interrupt.flag(), started, |interval| {
+    let outcome = server::run(&spec, interrupt::flag(), started, |interval| {
         let all = sum(&interval.threads);
         // Idle intervals are not shown.
         if !args.json && all != Served::default() {
