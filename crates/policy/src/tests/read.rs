@@ -30,7 +30,10 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
         "scheduler = \"fair\"",
         "idle_timeout = \"100ms\"",
         "isolate = false",
+        "rx_pool = \"64MiB\"",
         "xen = false",
+        "rx_queue = \"4MiB\"",
+        "rx_timeout = \"500ms\"",
         "connect = false",
         "queues = 1",
     ];
