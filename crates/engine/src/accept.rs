@@ -1,13 +1,13 @@
-//! What is common to those who meet clients: what they do when the system refuses.
+//! What all accepting loops have in common: what they do when the system refuses to accept.
 
 use std::io;
 use std::time::Duration;
 
-/// How long nobody is met after the system refused to (no descriptor, no memory, no thread left). The client still waits, so that asking
-/// again at once would be asking without end.
+/// How long to wait after the system refused to accept (no file descriptor, memory or thread left). The client stays in the
+/// backlog, so that trying again at once would be a busy loop.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether a client could not be met because it left, or there was none: the next one can.
+/// Whether accept failed only because the client is gone or there is none: the next call may succeed.
 pub(crate) fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted)

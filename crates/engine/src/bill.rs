@@ -1,33 +1,34 @@
-//! What a service costs its port: the worker's time for it, but not what the system gave to others meanwhile.
+//! What a service costs its port: the worker's time for it, without the time that the kernel gave to other threads meanwhile.
 //!
-//! The clock that is cheap to read runs on while others use the core, some milliseconds at a time; the one of the thread's own work is a
-//! system call. So a service that took about as long per frame as those before is charged by the first. One that took far longer is
-//! charged what the thread has worked since the second was last read, if that is less. That is never less than its own work, so nobody
-//! can hide any, however it alternates; and it is more only by what was done in [`FRESH`] before it.
+//! The clock that is cheap to read continues while other threads use the core, some milliseconds at a time. The thread's own CPU
+//! time costs a system call. So a service that took about as long per frame as earlier ones is charged by the cheap clock. A
+//! service that took far longer is charged the CPU time since it was last read, if that is less. This is never less than the
+//! service's own work, so no port can hide work by alternating frames; and it is more only by the work of the last [`FRESH`] before
+//! it.
 
 use crate::clock::Clock;
 use fairlane_core::time::Nanos;
 
-/// Time of a frame at most before any is known, in nanoseconds.
+/// Longest time of a frame before any is known, in nanoseconds.
 const FIRST_FRAME: u64 = 10_000;
 
-/// Time of a frame at least, in nanoseconds, whatever was measured: a clock may stand still for a while (Linux's on Xen does where it
-/// is behind that of another CPU), and next to an average of nothing everything would take far longer ever after.
+/// Shortest time of a frame, in nanoseconds, whatever was measured: a clock may stand still for a while (Linux's on Xen does if it
+/// is behind another CPU's), and compared with an average of zero, everything would take far longer.
 const LEAST_FRAME: u64 = 10;
 
-/// How much longer than on average a port's frames may take in one service before it is asked why.
+/// If a port's frames take more than this many times their average in one service, the thread's CPU time is read.
 const SURPRISE: u64 = 8;
 
-/// How old a reading of the thread's work may become while there are rounds.
+/// Oldest age of a CPU time reading while rounds run.
 const FRESH: Nanos = Nanos::from_millis(1);
 
-/// The average time of a port's frames, in nanoseconds; 0 if none is known.
+/// The average time of a port's frames, in nanoseconds; 0 if unknown.
 #[derive(Default)]
 pub(crate) struct FrameTime(u64);
 
 impl FrameTime {
-    /// The part of the `nanos` that a service of so many frames took that is the port's own doing. Where that is not plain, `worked`
-    /// tells what the thread worked at most meanwhile.
+    /// The part of the `nanos` of a service that was the port's own work. `worked` returns an upper bound, the thread's CPU time;
+    /// it is called only if the service took unusually long.
     #[inline]
     pub fn own(&mut self, nanos: u64, frames: u64, worked: impl FnOnce() -> u64) -> u64 {
         let frames = frames.max(1);
@@ -38,7 +39,7 @@ impl FrameTime {
     }
 }
 
-/// The last reading of the thread's work.
+/// The last reading of the thread's CPU time.
 #[derive(Default)]
 pub(crate) struct Worked {
     at: Nanos,
@@ -46,7 +47,7 @@ pub(crate) struct Worked {
 }
 
 impl Worked {
-    /// Reads anew if the last reading is old. To be called between services.
+    /// Reads the CPU time again if the last reading is old. Called between services.
     #[inline]
     pub fn refresh(&mut self, now: Nanos, clock: &impl Clock) {
         if now.since(self.at) >= FRESH {
@@ -54,7 +55,7 @@ impl Worked {
         }
     }
 
-    /// What the thread worked since the last reading, in nanoseconds.
+    /// The CPU time since the last reading, in nanoseconds.
     #[cold]
     pub fn take(&mut self, now: Nanos, clock: &impl Clock) -> u64 {
         let before = self.work;
@@ -67,7 +68,7 @@ impl Worked {
 mod tests {
     use super::*;
 
-    /// The time of an average of 100 ns.
+    /// A frame time with an average of 100 ns.
     fn known() -> FrameTime {
         let mut time = FrameTime::default();
         (0..100).for_each(|_| _ = time.own(3_200, 32, || unreachable!("nothing is unusual")));

@@ -1,4 +1,4 @@
-//! Steps from one policy to the next, taken by a worker between two rounds: no frame is lost, and none sees half a change.
+//! Applies policy changes between two rounds of a worker: no frame is lost, and no frame sees half a change.
 
 use crate::bridge::Bridge;
 use crate::clock::Clock;
@@ -19,10 +19,10 @@ use std::path::Path;
 use tracing::error;
 
 impl Bridge {
-    /// A link as its policy has it, with this uplink, and its vifs at the ports that `card` opens for them.
+    /// Builds the bridge of a link, with its uplink and a port from `card` for each of its vifs.
     ///
     /// # Errors
-    /// What cannot be opened.
+    /// A port or file cannot be opened.
     pub fn open(
         policy: &Policy,
         link: &Link,
@@ -50,15 +50,15 @@ impl Bridge {
     }
 }
 
-/// What a vif may send as.
+/// The source addresses that a vif may use.
 fn anti_spoofing(vif: &Vif) -> AntiSpoofing {
     AntiSpoofing { mac: vif.mac, addresses: vif.addresses.clone() }
 }
 
-/// Gives a new port early ack, if it is to have it, or is owed something from an earlier time.
+/// Turns early ack on for a new port if the policy says so, or if an earlier process left data for its guest.
 ///
 /// # Errors
-/// Where its memory cannot be had.
+/// Its memory cannot be allocated.
 fn accelerate(bridge: &mut Bridge, port: PortId, control: &Path, vif: &str, mode: Mode, now: Nanos) -> io::Result<()> {
     let file = early::file(control, vif);
     if mode != Mode::Off || file.exists() {
@@ -71,10 +71,10 @@ fn accelerate(bridge: &mut Bridge, port: PortId, control: &Path, vif: &str, mode
     Ok(())
 }
 
-/// Has a new vif served without early ack if all that is missing is memory: one vif's want stops no other.
+/// Serves a new vif without early ack if only memory is missing: one vif's lack of memory stops no other.
 ///
 /// # Errors
-/// What else is wrong.
+/// Any other error.
 fn or_without(vif: &str, accelerated: io::Result<()>) -> Result<(), Error> {
     accelerated.or_else(|error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => {
@@ -85,25 +85,25 @@ fn or_without(vif: &str, accelerated: io::Result<()>) -> Result<(), Error> {
     })
 }
 
-/// A step that could not be taken: nothing of it was done.
+/// A change that could not be applied; no part of it was.
 #[derive(Debug)]
 pub struct Refused {
-    /// The step.
+    /// The change.
     pub change: Change,
-    /// Why.
+    /// The reason.
     pub why: Error,
 }
 
 impl<C: Clock> Work<C> {
-    /// Takes all steps to `policy` that are this worker's, and answers which could not be taken. `opened` has ports of new vifs; those of
-    /// others are opened here.
+    /// Applies all changes to `policy` that belong to this worker, and returns those that failed. `opened` has the ports of new
+    /// vifs; other new vifs are opened here.
     pub fn apply(
         &mut self,
         changes: Vec<Change>,
         policy: &Policy,
         mut opened: HashMap<String, Box<dyn Port>>,
     ) -> Vec<Refused> {
-        // An address may pass from one vif to another: all are let go before one is taken.
+        // An address may move from one vif to another, so all are released before any is pinned.
         for change in &changes {
             if let Change::AntiSpoofing { vif, .. } = change
                 && let Some((bridge, port)) = self.vif(vif)
@@ -130,7 +130,7 @@ impl<C: Clock> Work<C> {
         match change {
             Change::RemoveVif { vif } => {
                 if let Some((bridge, port)) = self.vif(vif) {
-                    // What the guest of a vif that comes back is owed stays in the file.
+                    // If the vif is added again, the data owed to its guest stay in the file.
                     if policy.vifs.iter().all(|other| other.name != *vif) {
                         self.bridges[bridge].forget_early(port);
                     }
@@ -198,7 +198,7 @@ impl<C: Clock> Work<C> {
         Ok(())
     }
 
-    /// Gives every bridge a new scheduler, as the policy says.
+    /// Gives every bridge a new scheduler from the policy.
     fn reschedule(&mut self, policy: &Policy) {
         let now = self.clock.now();
         for bridge in &mut self.bridges {
@@ -211,7 +211,7 @@ impl<C: Clock> Work<C> {
         }
     }
 
-    /// Where a vif is.
+    /// The bridge and port of a vif.
     pub(crate) fn vif(&self, name: &str) -> Option<(usize, PortId)> {
         let mut bridges = self.bridges.iter().enumerate();
         bridges.find_map(|(index, bridge)| Some((index, bridge.find(name)?)))

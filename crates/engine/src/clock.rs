@@ -1,22 +1,22 @@
-//! Time for the datapath: read by workers, handed to everything else.
+//! Time for the datapath. Workers read it and pass it on.
 
 use fairlane_core::time::{Nanos, SECOND};
 use nix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 
-/// A clock that never goes back.
+/// A monotonic clock.
 pub trait Clock {
     /// The time.
     fn now(&self) -> Nanos;
 
-    /// The time that the calling thread has worked, less what others had its core: a system call.
+    /// The CPU time of the calling thread; a system call.
     fn worked(&self) -> Nanos;
 }
 
-/// The system's monotonic clock, counted from when it was made. Copies agree.
+/// The system's monotonic clock, relative to its creation. Copies agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Monotonic {
-    /// What the system's clock said when this one was made.
+    /// The system's time at creation.
     start: Nanos,
 }
 
@@ -44,20 +44,20 @@ impl Clock for Monotonic {
     }
 }
 
-/// What a clock of the system's says. An `Instant`, and the `Duration` between two, take twice the instructions: a worker that has
-/// a frame at a time reads it as often as it serves.
+/// Reads a system clock. `Instant` and `Duration` take twice the instructions, and a worker with a frame at a time reads it for
+/// every service.
 #[inline]
 fn read(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock).expect("Linux has had these clocks since 2.6");
     Nanos(time.tv_sec() as u64 * SECOND + time.tv_nsec() as u64)
 }
 
-/// A clock that is set by hand: tests and virtual time.
+/// A clock that is set by hand, for tests and virtual time.
 #[derive(Debug, Default)]
 pub struct Manual(Cell<Nanos>);
 
 impl Manual {
-    /// Moves on.
+    /// Advances the clock.
     pub fn advance(&self, by: Nanos) {
         self.0.set(self.0.get() + by);
     }
@@ -68,7 +68,7 @@ impl Clock for Manual {
         self.0.get()
     }
 
-    /// All of the time.
+    /// Each reading is CPU time of the thread.
     fn worked(&self) -> Nanos {
         self.now()
     }

@@ -1,4 +1,4 @@
-//! A port as its bridge keeps it: the port, its counters, and what it waits for.
+//! A port in its bridge: the port, its counters, and its state.
 
 use crate::bill::FrameTime;
 use crate::early::Early;
@@ -19,14 +19,14 @@ use std::ops::{Deref, DerefMut};
 /// Buckets of a [`Waiting`] histogram.
 pub const BUCKETS: usize = 36;
 
-/// How long frames waited to be served: bucket `k` counts waits below 2^k ns, and not below half of that.
+/// How long frames waited: bucket `k` counts waits below 2^k ns and not below half of that.
 ///
-/// The last bucket takes all longer ones; its lower end is 17 seconds.
+/// The last bucket counts all longer waits, from 17 seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Services in each bucket.
+    /// Number of waits in each bucket.
     pub buckets: Vec<u64>,
-    /// All waits together, in nanoseconds.
+    /// Sum of all waits, in nanoseconds.
     pub sum: u64,
 }
 
@@ -37,7 +37,7 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Counts one wait.
+    /// Counts a wait.
     #[inline]
     pub fn record(&mut self, wait: Nanos) {
         let bucket = (u64::BITS - wait.0.leading_zeros()) as usize;
@@ -46,29 +46,29 @@ impl Waiting {
     }
 }
 
-/// Where a port stands with the scheduler.
+/// A port's state toward the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Its ring was empty when last seen; it is asked now and then.
+    /// Its ring was empty when last polled. It is polled now and then.
     Idle,
-    /// The scheduler knows of its frames.
+    /// The scheduler knows that it has frames.
     Active,
-    /// Its frames wait for room in this port. Where that is a guest's, all that are in its ring are for that guest.
+    /// Its frames wait for room in this port. If that is a guest's, all frames in its ring are for that guest.
     Parked(PortId),
 }
 
-/// Where a guest's receive queue stands.
+/// The state of a guest's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toward {
     /// It is empty.
     Idle,
-    /// The receivers' scheduler knows of it.
+    /// The receivers' scheduler knows that it has frames.
     Ready,
     /// The guest's ring has no room.
     Full,
 }
 
-/// A port as it is, or under capture.
+/// A port, captured or not.
 pub(crate) enum Attached {
     Plain(Box<dyn Port>),
     Captured(Box<Captured>),
@@ -96,52 +96,52 @@ impl DerefMut for Attached {
     }
 }
 
-/// A port and all that its bridge knows of it.
+/// A port and its state in a bridge.
 pub(crate) struct PortEntry {
     pub name: String,
     pub port: Attached,
     /// Early ack for its guest.
     pub early: Option<Box<Early>>,
-    /// What the policy grants.
+    /// Its share in the policy.
     pub share: Share,
-    /// What bounds it beside the policy.
+    /// A limit from elsewhere (xenstore).
     pub limit: Option<Limit>,
-    /// Whether the switch looks at its frames' IP addresses.
+    /// Whether the switch checks the IP addresses of its frames.
     pub judged_by_ip: bool,
     pub counters: Counters,
     /// Bytes of its frames that went to the uplink.
     pub uplink_bytes: u64,
     pub waiting: Waiting,
     pub turn: Turn,
-    /// Since when its next frame waits for service.
+    /// Since when its next frame has waited for service.
     pub since: Nanos,
-    /// What the policy grants toward its guest.
+    /// How frames for its guest are queued and scheduled.
     pub receive: Receive,
     /// Frames that wait for room in its guest's ring.
     pub queue: RxQueue,
     pub toward: Toward,
-    /// How long those frames waited that were queued, and of the others that they did not.
+    /// How long frames for its guest waited in the queue; frames that were not queued count as zero.
     pub waited: Waiting,
     /// Senders that wait for room in its guest's ring.
     pub waiters: Waiters,
-    /// When its guest took something last.
+    /// When its guest last received a frame.
     pub fed: Nanos,
-    /// Whether it waited for a guest as long as it may, and was not served since.
+    /// Whether it waited for a guest as long as allowed, and was not served since.
     pub hurries: bool,
-    /// Its turn at the guest for which it waited last.
+    /// Its ticket for the guest that it last waited for.
     pub ticket: Option<Ticket>,
-    /// Of the uplink: whether it refused the last frame.
+    /// For the uplink: whether it refused the last frame.
     pub refused: bool,
-    /// Its measured share of the link in the last whole second, and the bytes that count at the second's start.
+    /// Its measured share of the link in the last whole second, and its bytes at the second's start.
     pub measured_share: f64,
     pub marked: u64,
-    /// Whether something is to be flushed.
+    /// Whether it is in the list of ports to flush.
     pub touched: bool,
-    /// The worker's time that one of its frames takes.
+    /// Average time of the worker per frame.
     pub frame_time: FrameTime,
-    /// The worker's time, in nanoseconds, that it took to look at its ring while it waited, and that it was not charged yet.
+    /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
     pub looked_at: u64,
-    /// The worker's time that its peer's messages take.
+    /// The worker's time for messages of its frontend.
     pub messages: Messages,
 }
 
@@ -179,7 +179,7 @@ impl PortEntry {
 }
 
 impl PortEntry {
-    /// What it is granted: the policy's, and where that has no `max_rate` the limit beside it.
+    /// Its share in the policy, with the other limit if the policy has no `max_rate`.
     pub fn granted(&self) -> Share {
         match self.limit {
             Some(Limit { rate, burst }) if self.share.max_rate.is_none() => {
@@ -189,7 +189,7 @@ impl PortEntry {
         }
     }
 
-    /// What is shown of its receiving direction.
+    /// The receiving direction for a snapshot.
     pub fn receive_state(&self) -> ReceiveState {
         let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = self.receive;
         ReceiveState {
@@ -206,13 +206,13 @@ impl PortEntry {
         }
     }
 
-    /// Whether frames wait: in its ring, or sent for its guest.
+    /// Whether frames wait in its ring, or early ack has frames to send for its guest.
     #[inline]
     pub fn has_frames(&mut self, now: Nanos) -> bool {
         self.sends_for_guest() || self.port.waiting(now)
     }
 
-    /// Whether frames wait that were sent for its guest.
+    /// Whether early ack has frames to send for its guest.
     #[inline]
     pub fn sends_for_guest(&self) -> bool {
         self.early.as_ref().is_some_and(|early| early.waiting())

@@ -1,4 +1,4 @@
-//! The way of a burst from its sender to its receivers: verdicts, runs of equal verdicts, and what a receiver does with a run.
+//! Forwards a burst from its sender to its receivers: verdicts, runs of frames with equal verdicts, and delivery of a run.
 
 use crate::clock::Clock;
 use crate::entry::{PortEntry, Toward};
@@ -14,28 +14,28 @@ use std::ops::Range;
 /// The uplink's number on every bridge. Guests count from 1.
 pub const UPLINK: PortId = PortId(0);
 
-/// A batch on its way.
+/// A batch to forward.
 pub(crate) struct Sending<'a> {
     pub from: PortId,
     pub batch: Batch<'a>,
     /// Whether the sender is pinned to IP addresses, so that frames with equal Ethernet headers may differ.
     pub judged_by_ip: bool,
     pub now: Nanos,
-    /// Whether the sender may be left waiting for a guest; if not, what the guest's queue does not admit is dropped.
+    /// Whether the sender may wait for a guest. If not, frames that the guest's queue does not admit are dropped.
     pub may_wait: bool,
-    /// The guest that called the sender, ahead of others that wait for it.
+    /// The guest whose turn to send this sender has, ahead of others that wait for it.
     pub called_by: Option<PortId>,
     /// A bit for each frame that early ack has dropped.
     pub suppressed: u32,
-    /// Frames dealt with, from the first on: given to a receiver or dropped.
+    /// Number of frames that were delivered, queued or dropped, from the first on.
     pub done: usize,
-    /// What was dropped of them.
+    /// Drops among them.
     pub drops: &'a mut Drops,
     /// Bytes that went to the uplink.
     pub uplink_bytes: u64,
 }
 
-/// The switch and the ports behind it. The sender of a burst is out of the table while it is served.
+/// The switch and the ports. The sender of a burst is not in the table while it is served.
 pub(crate) struct Fabric {
     pub switch: Switch,
     pub entries: Vec<Option<Box<PortEntry>>>,
@@ -45,15 +45,15 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// A port that is there.
+    /// A port, if it exists.
     #[inline]
     pub fn entry(&mut self, port: PortId) -> Option<&mut PortEntry> {
         self.entries.get_mut(port.index())?.as_deref_mut()
     }
 
-    /// Whether every frame in a sender's ring is for one guest, as far as can be seen: then nothing else waits behind them.
+    /// Whether all frames in a sender's ring are for one guest, as far as can be seen: then no other frame waits for them.
     ///
-    /// A ring with as many frames as one burst holds is taken for one with others: more may wait in the guest for the ring itself.
+    /// A ring with a whole burst of frames is assumed to have others: more frames may wait in the guest for the ring.
     #[cold]
     pub fn only_for(
         &mut self,
@@ -70,8 +70,8 @@ impl Fabric {
         batch.len() < BURST && (0..batch.len()).all(is_for) && !sender.port.more(false)
     }
 
-    /// Whether frames came into the ring of a sender that waits for a guest, of which some may be for others. To look is at its expense,
-    /// and makes `now` later.
+    /// Whether a sender that waits for a guest may have frames for others, as new frames arrived in its ring. The time to look is
+    /// charged to the sender, and `now` advanced by it.
     pub fn has_more_than_for(
         &mut self,
         from: PortId,
@@ -92,13 +92,13 @@ impl Fabric {
         has_more
     }
 
-    /// Bytes that a guest was given; none of one that is gone.
+    /// Bytes that a guest received; 0 if it is gone.
     pub fn received_bytes(&self, guest: PortId) -> u64 {
         let entry = self.entries.get(guest.index()).and_then(Option::as_ref);
         entry.map_or(0, |entry| entry.counters.received_bytes)
     }
 
-    /// Gives the frames of a batch to whom they are for, in order. Returns the port that the first one left waits for.
+    /// Delivers the frames of a batch in order. Returns the port that the first undelivered frame waits for.
     pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let frames = sending.batch.len();
         let mut last = None;
@@ -125,8 +125,8 @@ impl Fabric {
         None
     }
 
-    /// What becomes of a frame: as `last` says, if that is of a frame of the same addresses.
-    // Called, it takes 40 instructions a frame more.
+    /// The verdict on a frame; that of the last frame if the addresses are the same.
+    // Not inlined, it takes 40 instructions more per frame.
     #[inline(always)]
     fn judge<'a>(&mut self, sending: &Sending<'a>, frame: usize, last: &mut Option<Judged<'a>>) -> Verdict {
         let head = sending.batch.head(frame);
@@ -138,7 +138,7 @@ impl Fabric {
         if suppressed { Verdict::Drop(DropReason::Suppressed) } else { verdict }
     }
 
-    /// Asks the switch. Once for all frames in a row whose addresses are all that it looks at.
+    /// Asks the switch, once for consecutive frames with the same addresses, if it looks at nothing else.
     #[inline(never)]
     fn ask<'a>(&mut self, sending: &Sending<'a>, head: &'a [u8], last: &mut Option<Judged<'a>>) -> Verdict {
         let verdict = self.switch.forward(sending.from, head, sending.now);
@@ -147,7 +147,7 @@ impl Fabric {
         verdict
     }
 
-    /// Gives the frames before `end` to one port, until one must wait for room.
+    /// Delivers the frames before `end` to one port, until one must wait for room.
     fn deliver(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
         if to == UPLINK { self.deliver_to_uplink(sending, end) } else { self.deliver_to_guest(sending, to, end) }
     }
@@ -156,7 +156,7 @@ impl Fabric {
         let Some(entry) = self.entries[UPLINK.index()].as_deref_mut() else {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         };
-        // Room that it has by now is for the sender that it refused: a later one would overtake the scheduler's order.
+        // Room that became free meanwhile belongs to the sender that was refused: a later one would overtake the scheduler's order.
         if !entry.refused {
             let before = entry.counters.received_bytes;
             sending.done = entry.take(sending, UPLINK, sending.done..end, &mut self.touched);
@@ -176,10 +176,11 @@ impl Fabric {
         }
     }
 
-    /// Gives copies of the frames before `end` to all that may hear their sender, until one must wait for the uplink.
+    /// Delivers copies of the frames before `end` to all ports that may receive from their sender, until one must wait for the
+    /// uplink.
     ///
-    /// The uplink comes first: where it has no room, a frame waits as a whole, before anyone has a copy. No copy waits in its sender's
-    /// ring for a guest.
+    /// The uplink comes first: if it has no room, the frame waits before any port has a copy. No copy waits in its sender's ring
+    /// for a guest.
     fn flood(&mut self, sending: &mut Sending<'_>, end: usize) {
         let start = sending.done;
         if self.switch.flood(sending.from).any(|to| to == UPLINK) {
@@ -201,7 +202,7 @@ impl Fabric {
 }
 
 impl Sending<'_> {
-    /// Drops frames; the next one to deal with is the one behind them.
+    /// Drops frames, up to the end of the range.
     fn drop(&mut self, frames: Range<usize>, reason: DropReason) {
         self.drops.add(reason, frames.len() as u64);
         self.done = frames.end;
@@ -209,7 +210,7 @@ impl Sending<'_> {
 }
 
 impl PortEntry {
-    /// Puts a run into the port, past frames that it will never take. Returns the first frame that found it full.
+    /// Puts a run into the port and drops frames that it can never take. Returns the first frame that found it full.
     fn take(&mut self, sending: &mut Sending<'_>, id: PortId, run: Range<usize>, touched: &mut Vec<PortId>) -> usize {
         let mut next = run.start;
         while next < run.end {
@@ -235,8 +236,8 @@ impl PortEntry {
         next
     }
 
-    /// Takes the frames before `end` toward the guest: into its ring, and what has no room there into its queue. Where the sender may
-    /// wait instead, some may be left.
+    /// Delivers the frames before `end` to the guest: into its ring, and those without room there into its queue. If the sender may
+    /// wait instead, some frames are left.
     fn accept(
         &mut self,
         sending: &mut Sending<'_>,
@@ -245,7 +246,7 @@ impl PortEntry {
         touched: &mut Vec<PortId>,
         receivers: &mut Receivers,
     ) {
-        // Room that the ring has by now is for the sender that the guest called: a later one would overtake those that wait.
+        // Room that became free meanwhile belongs to the sender whose turn it is: a later one would overtake those that wait.
         let promised = sending.may_wait && !self.waiters.is_empty() && sending.called_by != Some(id);
         if self.toward == Toward::Idle && self.receive.share.max_rate.is_none() && !promised {
             let next = self.take(sending, id, sending.done..end, touched);
@@ -259,7 +260,7 @@ impl PortEntry {
         if self.port.status() != Status::Up {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         }
-        // A guest with a rate of its own is never given frames past its queue.
+        // A guest with an `rx_max_rate` receives through its queue only.
         let is_full = self.toward == Toward::Idle && self.receive.share.max_rate.is_none();
         let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));
         if !waits {
@@ -267,7 +268,7 @@ impl PortEntry {
         }
     }
 
-    /// Queues the frames before `end` for the guest, and drops those that its queue does not admit.
+    /// Queues the frames before `end`, and drops those that the queue does not admit.
     fn enqueue(&mut self, sending: &mut Sending<'_>, id: PortId, end: usize, receivers: &mut Receivers) {
         let from = (sending.from, sending.from == UPLINK);
         for frame in sending.done..end {
@@ -284,7 +285,7 @@ impl PortEntry {
         }
     }
 
-    /// Has the port flushed at the end of the round.
+    /// Adds the port to those flushed at the end of the round.
     pub fn touch(&mut self, id: PortId, touched: &mut Vec<PortId>) {
         if !self.touched {
             self.touched = true;
@@ -293,14 +294,14 @@ impl PortEntry {
     }
 }
 
-/// A frame that the switch was asked about.
+/// The last verdict of the switch.
 struct Judged<'a> {
     addresses: &'a [u8; 14],
     verdict: Verdict,
 }
 
-/// The Ethernet header of an untagged frame: all that the switch looks at, but for pinned IP addresses. Frames of a burst that
-/// have the same are judged once.
+/// The Ethernet header of an untagged frame, which is all that the switch looks at unless IP addresses are pinned. Frames of a
+/// burst with the same header have the same verdict.
 #[inline]
 fn addresses(head: &[u8]) -> Option<&[u8; 14]> {
     let header = head.first_chunk::<14>()?;

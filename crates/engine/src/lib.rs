@@ -1,7 +1,7 @@
 //! The datapath: workers, live configuration, control, metrics.
 //!
-//! A frame's way is in [`bridge`], top to bottom. [`worker`] turns it over and over; [`Engine`] makes both from a policy and
-//! lets [`control`] and [`metrics`] ask and tell while frames pass.
+//! [`bridge`] is the path of a frame, top to bottom. [`worker`] runs bridges; [`Engine`] builds both from a policy, and answers
+//! [`control`] and [`metrics`] while frames pass.
 
 #![forbid(unsafe_code)]
 

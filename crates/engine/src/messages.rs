@@ -1,34 +1,34 @@
-//! What a port's peer has the worker do by messages, which no scheduler grants: the time is measured, charged to the port with its next
-//! service, and bounded, as a peer that sends no frames can be charged nothing.
+//! The worker's time for messages of a port's frontend, which no scheduler controls. It is measured, charged to the port with its
+//! next service, and bounded, as a frontend that sends no frames cannot be charged.
 //!
-//! Who uses more than its part is heard later; what it says waits in its socket, and frames pass meanwhile. Frontends of machines
-//! that boot, move or are given memory are far from the bound: QEMU's forty messages take half a millisecond.
+//! The messages of a frontend that exceeds its part wait in its socket, and frames pass meanwhile. Frontends that boot, migrate or
+//! get memory stay far below the bound: QEMU's forty messages take half a millisecond.
 
 use fairlane_core::time::Nanos;
 
-/// A peer's messages may take one part in so many of the worker's time.
+/// A frontend's messages may take one part in this many of the worker's time.
 const PART: u64 = 100;
 
-/// Time that they may take at once after a silence, in nanoseconds: a hundred of the dearest that are usual,
-/// tables of 32 regions, which took 0.2 ms each (Linux 6.18, a frontend without guest).
+/// Time that they may take at once after a silence, in nanoseconds: a hundred of the most expensive common message, a table of 32
+/// regions, which took 0.2 ms (Linux 6.18, a frontend without guest).
 const AT_ONCE: u64 = 20_000_000;
 
-/// What is waited for at most, in nanoseconds of work: nobody goes unheard for longer than a second, whatever one message took. The
-/// dearest gives back memory that frames have used, which were charged as they did.
+/// Most debt in nanoseconds of work, so that no frontend waits longer than a second, however expensive its message was. The most
+/// expensive one unmaps memory that frames have used, and those were charged.
 const OVER: u64 = 10_000_000;
 
-/// What a port's peer had done by messages.
+/// The cost of a frontend's messages.
 #[derive(Default)]
 pub(crate) struct Messages {
-    /// Work of late, in nanoseconds, less its part of the time that passed since.
+    /// Recent work in nanoseconds, less its part of the time since.
     level: u64,
     at: Nanos,
-    /// Work that the scheduler was not told of, in nanoseconds.
+    /// Work not yet charged, in nanoseconds.
     owed: u64,
 }
 
 impl Messages {
-    /// Counts so many nanoseconds of work.
+    /// Counts nanoseconds of work.
     pub fn count(&mut self, work: u64, now: Nanos) {
         let passed = now.since(self.at).0 / PART;
         self.level = (self.level.saturating_sub(passed) + work).min(AT_ONCE + OVER);
@@ -36,12 +36,12 @@ impl Messages {
         self.owed += work;
     }
 
-    /// When more may be heard.
+    /// When further messages are handled.
     pub fn again(&self) -> Nanos {
         self.at + Nanos(self.level.saturating_sub(AT_ONCE) * PART)
     }
 
-    /// What the scheduler is to be told of, in nanoseconds.
+    /// Work to charge now, in nanoseconds.
     #[inline]
     pub fn charge(&mut self) -> u64 {
         std::mem::take(&mut self.owed)
@@ -71,7 +71,7 @@ mod tests {
         assert!(said <= AT_ONCE + 10 * SECOND / PART + 2 * work, "{said}");
         assert_eq!(messages.charge(), said);
         assert_eq!(messages.charge(), 0);
-        // After a silence it is as at first.
+        // After a silence the state is as at the start.
         now += Nanos(60 * SECOND);
         messages.count(AT_ONCE, now);
         assert_eq!(messages.again(), now);

@@ -1,4 +1,4 @@
-//! The receiving side of a bridge: whose queue is emptied next into its guest's ring.
+//! The receiving side of a bridge: delivers frames from receive queues into guests' rings.
 
 use crate::bridge::SERVICES;
 use crate::clock::Clock;
@@ -11,28 +11,28 @@ use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Refusal, Room, Status};
 
-/// How long a queue that ran empty keeps its place.
+/// How long a port whose queue became empty keeps its place.
 const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 
 /// What the receive queues of a bridge share.
 pub(crate) struct Receivers {
     pub pool: RxPool,
-    /// Chooses among the guests whose queue is not empty and whose ring has room.
+    /// Chooses among guests with queued frames and room in their ring.
     pub scheduler: Box<dyn Scheduler>,
-    /// Guests whose queue is not empty and whose ring has no room, in no particular order.
+    /// Guests with queued frames and without room in their ring, in no particular order.
     full: Vec<PortId>,
-    /// Whether a frame or a sender began to wait in this round. Only the next round knows until when.
+    /// Whether a frame or a sender began to wait in this round. Its deadline is known only after the next round.
     pub new_waits: bool,
 }
 
 impl Receivers {
-    /// Those of a link without guests, of which the uplink carries so many bits a second.
+    /// For a link without guests. `rate` is the uplink's, in bits a second.
     pub fn new(rate: Option<u64>, pool: u64) -> Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
         Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new(), new_waits: false }
     }
 
-    /// Notes that frames wait for a guest.
+    /// Reports that frames are queued for a guest.
     pub fn queued(&mut self, port: PortId, entry: &mut PortEntry, now: Nanos) {
         if entry.toward == Toward::Idle {
             entry.toward = Toward::Ready;
@@ -41,24 +41,24 @@ impl Receivers {
         }
     }
 
-    /// Forgets a port.
+    /// Removes a port.
     pub fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);
         self.full.retain(|other| *other != port);
     }
 }
 
-/// What a round brought to guests from their queues.
+/// What a round delivered from queues.
 pub(crate) struct Brought {
     pub frames: u64,
-    /// Whether there is more to bring at once.
+    /// Whether more can be delivered at once.
     pub busy: bool,
     /// When there is more to do at the latest.
     pub next: Nanos,
 }
 
 impl Fabric {
-    /// Brings queued frames into guests' rings, at most [`SERVICES`] times a budget. `now` is later by what that took.
+    /// Delivers queued frames, in at most [`SERVICES`] services. Advances `now` by the time this took.
     pub fn bring(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Brought {
         let mut brought = Brought { frames: 0, busy: true, next: self.look_for_room(*now) };
         for _ in 0..SERVICES {
@@ -83,7 +83,7 @@ impl Fabric {
         brought
     }
 
-    /// Brings queued frames into one guest's ring.
+    /// Delivers queued frames into one guest's ring.
     fn bring_to(&mut self, port: PortId, mut budget: Budget, burst: &mut Burst, now: Nanos) -> (Cost, After) {
         let Fabric { entries, touched, receivers, .. } = self;
         let mut cost = Cost::default();
@@ -139,7 +139,7 @@ impl Fabric {
         (cost, after)
     }
 
-    /// Finds out which full rings have room by now, and drops what waited for too long. Returns when to look again without an event.
+    /// Finds full rings that have room again, and drops frames that waited too long. Returns when to look again without an event.
     fn look_for_room(&mut self, now: Nanos) -> Nanos {
         let Fabric { entries, receivers, .. } = self;
         let mut next = Nanos::NEVER;
@@ -172,12 +172,12 @@ impl Fabric {
 }
 
 impl PortEntry {
-    /// When its oldest queued frame is too old.
+    /// When its oldest queued frame expires.
     fn expiry(&self) -> Nanos {
         self.queue.front().map_or(Nanos::NEVER, |frame| frame.since + self.receive.timeout)
     }
 
-    /// Drops queued frames that are too old.
+    /// Drops queued frames that have expired.
     fn expire(&mut self, receivers: &mut Receivers, now: Nanos) {
         while self.expiry() <= now {
             self.queue.pop(&mut receivers.pool);

@@ -1,7 +1,7 @@
-//! The receive queue of a guest: frames that its ring had no room for, and the memory that a link's queues share.
+//! The receive queue of a guest, for frames that its ring has no room for, and the memory that a link's queues share.
 //!
-//! A frame is copied here from its sender's ring, so that neither the sender nor the uplink waits for a guest that is off its
-//! CPU, and copied once more into the guest's ring when that has room. The frames' bytes lie in chunks, each frame whole in one.
+//! A frame is copied here from its sender's ring, so that neither the sender nor the uplink waits for a guest that waits for its
+//! CPU. It is copied into the guest's ring when that has room. Frames are stored in chunks, each frame in one chunk.
 
 use fairlane_core::PortId;
 use fairlane_core::codel::{Codel, Running, Verdict};
@@ -11,73 +11,73 @@ use fairlane_core::time::Nanos;
 use fairlane_port::{BURST, Batch, Burst};
 use std::collections::VecDeque;
 
-/// Bytes of the largest chunk, unless one frame is longer.
+/// Bytes of the largest chunk, unless a single frame is longer.
 const CHUNK: usize = 64 << 10;
 
 /// Bytes of the smallest chunk.
 const SMALLEST_CHUNK: usize = 4 << 10;
 
-/// Chunks of the largest size that a link keeps for its queues while there are any.
+/// Number of large chunks that a link keeps for reuse while a queue has frames.
 const SPARE: usize = 64;
 
-/// Bytes that a queued frame is charged beside its own: its entry here.
+/// Bytes charged for each queued frame in addition to its own: its entry.
 const ENTRY: u64 = 64;
 
-/// Frames toward one guest, oldest first.
+/// Frames for one guest, oldest first.
 #[derive(Default)]
 pub(crate) struct RxQueue {
     frames: VecDeque<Queued>,
     chunks: VecDeque<Vec<u8>>,
-    /// Where the oldest frame begins in the first chunk.
+    /// Offset of the oldest frame in the first chunk.
     start: usize,
-    /// Bytes charged to it.
+    /// Bytes charged for its frames.
     charged: u64,
-    /// The sender of all frames, if they have one sender.
+    /// The sender of all its frames, if it is the same.
     owner: Option<PortId>,
     codel: Codel,
-    /// The time in which the guest takes frames.
+    /// Time while the guest takes frames.
     running: Running,
-    /// How many of the oldest frames CoDel let pass.
+    /// Number of the oldest frames that CoDel let pass.
     judged: usize,
-    /// Whether CoDel wants the frame after those dropped.
+    /// Whether CoDel drops the next frame.
     condemned: bool,
     /// Bytes of the frames that CoDel has not judged.
     unjudged: u64,
 }
 
-/// What CoDel did to frames that may be offered next.
+/// What CoDel did to the frames that may be offered next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judged {
     pub marked: u64,
     pub dropped: u64,
 }
 
-/// What is known of a queued frame.
+/// A queued frame.
 #[derive(Clone, Copy)]
 pub(crate) struct Queued {
     pub len: u32,
     pub offload: Offload,
     /// When it was queued.
     pub since: Nanos,
-    /// The same by the queue's own clock.
+    /// The same on the queue's own clock.
     stamp: Nanos,
-    /// Whether the link's uplink carried it.
+    /// Whether it came from the uplink.
     pub from_uplink: bool,
 }
 
 impl RxQueue {
-    /// Whether no frame waits.
+    /// Whether no frame is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Frames that wait.
+    /// Number of queued frames.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Bytes of memory that it is charged.
+    /// Bytes charged for its frames.
     pub fn bytes(&self) -> u64 {
         self.charged
     }
@@ -92,8 +92,8 @@ impl RxQueue {
         self.owner == Some(sender)
     }
 
-    /// Copies a frame to the end, which the pool [admits](RxPool::admits). False if its bytes, which are elsewhere, can be had no
-    /// more.
+    /// Appends a copy of a frame that the pool [admits](RxPool::admits). Returns false if its bytes in the sender's memory can no
+    /// longer be read.
     pub fn push(
         &mut self,
         pool: &mut RxPool,
@@ -123,14 +123,14 @@ impl RxQueue {
         true
     }
 
-    /// The guest takes frames now: CoDel (RFC 8289) judges those that it may be offered next, marks them or drops them.
+    /// CoDel (RFC 8289) judges the frames that may be offered next, and marks or drops some. Called while the guest takes frames.
     pub fn judge(&mut self, pool: &mut RxPool, now: Nanos) -> Judged {
         let mut done = Judged::default();
         let clock = self.running.advance(now);
         loop {
             if self.condemned {
                 if self.judged > 0 {
-                    // Those before it come first.
+                    // The frames before it are delivered first.
                     break;
                 }
                 self.pop(pool);
@@ -152,7 +152,7 @@ impl RxQueue {
         done
     }
 
-    /// Marks a frame, counted from the oldest. False if it cannot carry a mark.
+    /// Marks a frame, counted from the oldest. Returns false if it cannot carry a mark.
     #[cold]
     fn mark(&mut self, index: usize) -> bool {
         let (mut chunk, mut start) = (0, self.start);
@@ -169,7 +169,7 @@ impl RxQueue {
         false
     }
 
-    /// The oldest frames that were judged, as far as the budget goes, at most [`BURST`].
+    /// The oldest judged frames within the budget, at most [`BURST`].
     pub fn offer<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let (mut chunk, mut start) = (0, self.start);
         let frames = self.frames.iter().take(self.judged).map(|frame| {
@@ -185,7 +185,7 @@ impl RxQueue {
         filler.done()
     }
 
-    /// Takes the oldest frame out.
+    /// Removes the oldest frame.
     pub fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
         let frame = self.frames.pop_front()?;
         if self.judged > 0 {
@@ -195,13 +195,13 @@ impl RxQueue {
         }
         self.charged -= cost(frame.len.into());
         pool.used -= cost(frame.len.into());
-        // The frame may be the first of the next chunk, where it did not fit into the one before.
+        // If the frame did not fit into the previous chunk, it is the first of the next one.
         if self.chunks.front().is_some_and(|chunk| self.start == chunk.len()) {
             self.drop_chunk(pool);
         }
         self.start += frame.len as usize;
         if self.frames.is_empty() {
-            // A small chunk stays: a ring that is full now and then shall cost no allocation each time.
+            // A small chunk is kept, so that a ring that is sometimes full costs no allocation each time.
             while self.chunks.len() > 1 || self.chunks.front().is_some_and(|chunk| chunk.capacity() > SMALLEST_CHUNK) {
                 self.drop_chunk(pool);
             }
@@ -221,40 +221,40 @@ impl RxQueue {
     }
 }
 
-/// What a frame of `bytes` is charged.
+/// Bytes charged for a frame of `bytes`.
 fn cost(bytes: u64) -> u64 {
     bytes + ENTRY
 }
 
 /// The memory that the queues of one link share.
 ///
-/// Half of it is for whoever comes first. Once that is used, a guest may hold its part of the other half, by weight, and no more:
-/// so a guest that lets a full queue stand takes nothing that is another's. Chunks at most double what is charged.
+/// The first half is for every guest that needs it. Once it is used, a guest may hold its part of the other half, by weight, and no
+/// more. So a guest with a full queue takes nothing of another's part. The allocated chunks are at most twice the charged bytes.
 pub(crate) struct RxPool {
     limit: u64,
     used: u64,
-    /// All ports' weights together.
+    /// Sum of all ports' weights.
     weights: u64,
     spare: Vec<Vec<u8>>,
 }
 
 impl RxPool {
-    /// A pool of `limit` bytes, for no port yet.
+    /// A pool of `limit` bytes, without ports.
     pub fn new(limit: u64) -> RxPool {
         RxPool { limit, used: 0, weights: 0, spare: Vec::new() }
     }
 
-    /// Changes the limit. What is queued stays.
+    /// Changes the limit. Queued frames stay.
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// A port came, went, or has another weight: `before` and `after` are 0 for one that is not there.
+    /// Changes a port's weight; `before` is 0 for a new port, `after` for a removed one.
     pub fn reweigh(&mut self, before: u32, after: u32) {
         self.weights = self.weights - u64::from(before) + u64::from(after);
     }
 
-    /// Whether a frame of `bytes` may join a queue bounded to `bound`, of a port of this weight.
+    /// Whether a frame of `bytes` may be queued, for a port of this weight whose queue is limited to `bound` bytes.
     pub fn admits(&self, queue: &RxQueue, bytes: u64, bound: u64, weight: u32) -> bool {
         let bytes = cost(bytes);
         let (queued, used) = (queue.charged + bytes, self.used + bytes);
