@@ -1,8 +1,7 @@
-//! The one way for a frame: from the ring of the port whose turn it is, through the switch, into another port.
+//! The path of a frame: from the ring of the port whose turn it is, through the switch, into another port.
 //!
-//! A [`Bridge`] is one link: its switch, its scheduler and its ports. [`Bridge::round`] is the datapath. It reads no clock
-//! of its own, holds no frame (what has no room yet stays in its sender's ring), and per frame neither allocates, locks nor
-//! calls the system.
+//! A [`Bridge`] is one link: its switch, its scheduler and its ports. [`Bridge::round`] is the datapath. It has no clock of its
+//! own, and makes no allocation, lock or system call per frame.
 
 mod early;
 mod settings;
@@ -21,58 +20,59 @@ use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
 
-/// Scheduler decisions of one round at most; ports are flushed after that many.
+/// Most services in a round; ports are flushed after these.
 pub(crate) const SERVICES: usize = 8;
 
-/// Idle ports that are asked in one round whether frames wait.
+/// Most idle ports polled in a round.
 const POLLS: usize = 64;
 
-/// What one round did.
+/// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Frames taken from ports, whatever became of them.
+    /// Frames taken from ports, delivered or dropped.
     pub frames: u64,
-    /// Whether it left something undone that the next one can do at once, or does not know yet when that is. What comes meanwhile, [`Bridge::enable_notifications`] finds.
+    /// Whether the next round can do something at once, or finds out when it can. Frames that arrive meanwhile are found by
+    /// [`Bridge::enable_notifications`].
     pub busy: bool,
-    /// When there is something to do without any port's doing: a rate lets a port go on, a bounded wait ends.
+    /// When there is something to do without an event: a rate allows a port to send again, a bounded wait ends.
     pub next: Nanos,
-    /// The time when it was last asked for: after the last frames of guests were carried, before they were published.
+    /// The last time read: after the last frames of guests were forwarded, before they were published.
     pub end: Nanos,
 }
 
-/// One link: a switch, a scheduler, and ports, of which number 0 is the uplink.
+/// A link: a switch, a scheduler, and ports. Port 0 is the uplink.
 pub struct Bridge {
     name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
-    /// Guests' ports whose ring was empty, in no order, and the one to ask next.
+    /// Guests' ports whose ring was empty, in no particular order, and the next one to poll.
     idle: Vec<PortId>,
     cursor: usize,
     /// Guests' ports with early ack.
     accelerated: Vec<PortId>,
-    /// Guests' ports that others wait for.
+    /// Guests' ports that senders wait for.
     contended: Vec<PortId>,
-    /// Ports whose peers' messages are left until later.
+    /// Ports whose frontends' messages are not handled for a while.
     unheard: Vec<PortId>,
-    /// Services that found the uplink full, in the order in which the scheduler asked for them.
+    /// Services that found the uplink full, in the scheduler's order.
     held: Vec<Service>,
-    /// The same while they are resumed: only its memory is kept.
+    /// The same while they are resumed; kept for its memory.
     resumed: Vec<Service>,
-    /// When parts of the link were last worked out.
+    /// When shares of the link were last computed.
     marked: Nanos,
     worked: Worked,
 }
 
-/// A service that the scheduler asked for, and what it took so far.
+/// A service that the scheduler asked for, and its cost so far.
 #[derive(Clone, Copy)]
 struct Service {
     port: PortId,
-    /// What may still be taken.
+    /// What may still be sent.
     budget: Budget,
     cost: Cost,
 }
 
-/// What is left of a port's frames after a service.
+/// What is left in a port's ring after a service.
 enum Left {
     Some,
     Nothing,
@@ -103,9 +103,9 @@ impl Bridge {
         }
     }
 
-    /// Moves frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch,
-    /// `now` the time as the caller has just read it. The clock is read again for what a service cost: after each, and before it
-    /// where the uplink was served since.
+    /// Forwards frames: at most one burst from the uplink and one scheduled service, [`SERVICES`] times. `burst` is scratch memory,
+    /// `now` the time just read. The clock is read again to measure services: after each one, and before it if the uplink was
+    /// served since.
     pub fn round(&mut self, burst: &mut Burst, mut now: Nanos, clock: &impl Clock) -> Round {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.worked.refresh(now, clock);
@@ -135,7 +135,7 @@ impl Bridge {
             match self.scheduler.next(now) {
                 Next::Serve(port, budget) => {
                     if uplink {
-                        // The uplink's time is not this port's.
+                        // Otherwise the uplink's service would count as this port's.
                         now = clock.now();
                     }
                     let service = Service { port, budget, cost: Cost::default() };
@@ -162,7 +162,7 @@ impl Bridge {
         Round { end: now, ..round }
     }
 
-    /// Frames from the uplink are not scheduled: whoever sends them decides.
+    /// Frames from the uplink are not scheduled: their senders decide.
     fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
         let Some(entry) = self.fabric.entry(UPLINK) else { return 0 };
         if !entry.has_frames(now) {
@@ -174,8 +174,8 @@ impl Bridge {
         service.cost.frames
     }
 
-    /// Goes on with services that found the uplink full, once it has room. Who was not served at all goes back to its place
-    /// in the scheduler, so that the order in which the uplink is given away is the scheduler's alone.
+    /// Resumes services that found the uplink full, once it has room. A port that sent nothing yet returns to its place in the
+    /// scheduler, so that the scheduler alone decides who gets the uplink.
     fn resume(&mut self, burst: &mut Burst, round: &mut Round, now: &mut Nanos, clock: &impl Clock) {
         if self.held.is_empty() {
             return;
@@ -202,7 +202,7 @@ impl Bridge {
         self.resumed.clear();
     }
 
-    /// Carries a service out, and tells the scheduler unless it is held.
+    /// Carries out a service and charges the scheduler, unless the service has to wait for the uplink.
     fn attend(
         &mut self,
         mut service: Service,
@@ -220,7 +220,7 @@ impl Bridge {
             let served = end;
             service.cost.nanos += entry.frame_time.own(nanos, frames, || {
                 let worked = self.worked.take(served, clock);
-                // To ask is at its expense.
+                // Reading the CPU time is charged to the port as well.
                 end = clock.now();
                 worked
             });
@@ -256,12 +256,12 @@ impl Bridge {
         }
     }
 
-    /// Takes frames from a port, up to the budget, and gives them to whom they are for.
+    /// Forwards a port's frames, up to the budget.
     fn serve(&mut self, service: &mut Service, burst: &mut Burst, now: Nanos) -> Left {
         let Service { port: from, budget, cost } = service;
         let Some(mut sender) = self.fabric.entries[from.index()].take() else { return Left::Nothing };
         let before = *cost;
-        // The uplink's frames are for many guests.
+        // Frames of the uplink are for many guests, so it never waits for one.
         let mut may_wait = *from != UPLINK && !std::mem::take(&mut sender.hurries);
         let ticket = sender.ticket.filter(|ticket| ticket.called);
         let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
@@ -333,7 +333,7 @@ impl Bridge {
         left
     }
 
-    /// Leaves a port alone until it is asked again whether frames came.
+    /// Moves a port to the idle ones, which are polled.
     fn rest(&mut self, port: PortId) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.turn = Turn::Idle;
@@ -341,7 +341,7 @@ impl Bridge {
         }
     }
 
-    /// Leaves a port waiting for room in a guest's.
+    /// Makes a port wait for room in a guest's ring.
     fn park(&mut self, port: PortId, on: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Parked(on);
@@ -355,8 +355,9 @@ impl Bridge {
         }
     }
 
-    /// Has senders go on that wait for a guest: the one whose turn it is where the guest has room, and any that has something for others
-    /// by now, that others pass by, or that waited as long as a queued frame may. Returns when there is more to do without an event.
+    /// Lets senders that wait for a guest send again: the one whose turn it is if the guest has room, and every one that may have
+    /// frames for others, was overtaken by queued frames, or waited as long as a queued frame may. Returns when there is more to do
+    /// without an event.
     fn call_senders(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Nanos {
         let Bridge { fabric, contended, scheduler, .. } = self;
         let mut next = Nanos::NEVER;
@@ -398,7 +399,7 @@ impl Bridge {
         next
     }
 
-    /// When the uplink has room for the senders that it refused; now if it is gone.
+    /// When the uplink has room for the senders that it refused; now if there is no uplink.
     fn uplink_room(&mut self, now: Nanos) -> Nanos {
         let Some(entry) = self.fabric.entry(UPLINK) else { return now };
         match entry.port.room(now) {
@@ -412,7 +413,7 @@ impl Bridge {
         }
     }
 
-    /// Asks some of the idle ports whether frames came.
+    /// Polls some of the idle ports for frames.
     fn look_for_frames(&mut self, now: Nanos) {
         for _ in 0..POLLS.min(self.idle.len()) {
             if self.cursor >= self.idle.len() {
@@ -431,7 +432,7 @@ impl Bridge {
         }
     }
 
-    /// Publishes what the round did, once a port. Answers when ports that hold a notification back want to be asked again.
+    /// Publishes what the round did, once per port. Returns when ports that delay a notification are to be flushed again.
     fn flush(&mut self, now: Nanos) -> Nanos {
         let Fabric { entries, touched, .. } = &mut self.fabric;
         let mut next = Nanos::NEVER;
@@ -445,7 +446,7 @@ impl Bridge {
         next
     }
 
-    /// Works out who got which part of the link, once a second.
+    /// Computes each vif's share of the link, once a second.
     fn mark(&mut self, now: Nanos) {
         if now.since(self.marked).0 < SECOND {
             return;
@@ -461,7 +462,7 @@ impl Bridge {
         }
     }
 
-    /// State of the uplink and of all vifs.
+    /// The state of the uplink and of all vifs.
     pub fn snapshot(&mut self, now: Nanos) -> (Option<PortState>, Vec<VifState>) {
         self.mark(now);
         let state = |entry: &PortEntry| PortState::new(entry.port.status(), &entry.counters, entry.port.lost());
@@ -485,8 +486,9 @@ impl Bridge {
         (entries[UPLINK.index()].as_deref().map(state), vifs.collect())
     }
 
-    /// Handles a ready descriptor of a port. What a message of its peer takes is the port's: it is charged with the next service, and
-    /// who sends too many is heard later. `now` is later then by as much, so that it is nobody else's time.
+    /// Handles a ready descriptor of a port. The time for a frontend's message is charged to its port with the next service; a
+    /// frontend that sends too many is not listened to for a while. Advances `now` by that time, so that it is charged to no other
+    /// port.
     pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
         let Some(entry) = self.fabric.entry(port) else { return };
         if !entry.port.is_message(number) {
@@ -503,7 +505,7 @@ impl Bridge {
         self.heed_limit(port, *now);
     }
 
-    /// Hears messages again that were left until now. Answers when the next are.
+    /// Handles messages again that were put off until now. Returns when the next are.
     fn hear_again(&mut self, now: Nanos) -> Nanos {
         let Bridge { fabric, unheard, .. } = self;
         let mut next = Nanos::NEVER;
@@ -520,7 +522,7 @@ impl Bridge {
         next
     }
 
-    /// Asks every port to wake the worker for what it waits for. True if something is there already.
+    /// Asks every port to wake the worker for what it waits for. Returns true if something has arrived already.
     pub fn enable_notifications(&mut self) -> bool {
         let mut ready = false;
         for (index, entry) in self.fabric.entries.iter_mut().enumerate() {
@@ -537,14 +539,14 @@ impl Bridge {
         ready
     }
 
-    /// Tells every port that the worker looks by itself again.
+    /// Tells every port that the worker polls again.
     pub fn disable_notifications(&mut self) {
         for entry in self.fabric.entries.iter_mut().flatten() {
             entry.port.disable_notifications();
         }
     }
 
-    /// When a port will do something by itself.
+    /// When a port has something to do without an event.
     pub fn next_event(&self) -> Nanos {
         self.fabric.entries.iter().flatten().map(|entry| entry.port.next_event()).min().unwrap_or(Nanos::NEVER)
     }

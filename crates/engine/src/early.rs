@@ -1,8 +1,8 @@
-//! Early ack at a guest's port: what the port gives and takes is shown to [`fairlane_core::ack`], and its verdicts are obeyed.
+//! Early ack at a guest's port: shows the frames of both directions to [`fairlane_core::ack`] and applies its verdicts.
 //!
-//! ACKs sent for the guest are frames of the guest: they come before what it sends next, and go its way, through the scheduler
-//! and the switch, at its expense. So nothing else of the datapath need know of them. They are written when it is the guest's turn, and
-//! say all that is to be said then: of each flow one waits at most, and none gives way to another's.
+//! ACKs sent for the guest are frames of the guest: they precede its next frames, and pass through the scheduler and the switch at
+//! its expense. So the rest of the datapath need not know of them. They are composed when it is the guest's turn, with the newest
+//! numbers: at most one per flow waits, and no flow's ACK displaces another's.
 
 use fairlane_core::ack::{Direction, FlowView, Frame, ImportError, LookupBatch, Mode, Stats, Verdict};
 use fairlane_core::packet::Offload;
@@ -15,29 +15,29 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Where a vif's early ack is kept: in a directory beside the control socket, so that backends do not meet there.
+/// The file of a vif's early ack, in a directory beside the control socket, so that backends do not share it.
 pub(crate) fn file(control: &Path, vif: &str) -> PathBuf {
-    // The names of found cards have a slash.
+    // The names of found Xen cards contain a slash.
     let name = vif.replace('%', "%25").replace('/', "%2F");
     let mut directory = control.to_owned().into_os_string();
     directory.push(".early-ack");
     PathBuf::from(directory).join(name)
 }
 
-/// Early ack for one guest.
+/// Early ack of one guest.
 pub(crate) struct Early {
     kept: PersistentState,
     mode: Mode,
-    /// Frames sent for the guest that are shown and not taken yet, first to last.
+    /// Frames of early ack that were offered and not consumed yet.
     acks: VecDeque<Short>,
     judged: Judged,
-    /// The frames being shown.
+    /// The frame being offered.
     sights: Vec<LookupBatch>,
-    /// Whether what was offered last is from the ring.
+    /// Whether the last offer came from the ring.
     from_ring: bool,
 }
 
-/// A frame no longer than its head.
+/// A frame no longer than a burst's head.
 struct Short {
     len: u8,
     bytes: [u8; HEAD],
@@ -51,7 +51,7 @@ impl Short {
     }
 }
 
-/// What is to be passed on, with a bit for each frame that is to be dropped.
+/// Frames to forward, with a bit for each one to drop.
 pub(crate) struct Offered<'a> {
     pub batch: Batch<'a>,
     pub suppressed: u32,
@@ -60,10 +60,10 @@ pub(crate) struct Offered<'a> {
 const _: () = assert!(BURST == u32::BITS as usize);
 
 impl Early {
-    /// Goes on with what a file has, or begins with an empty one.
+    /// Opens a file and resumes from it, or creates it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The file cannot be opened or mapped.
     pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Early> {
         Ok(Early {
             kept: PersistentState::open(path, mode, now)?,
@@ -75,29 +75,30 @@ impl Early {
         })
     }
 
-    /// When it is engaged from now on.
+    /// Changes the mode.
     pub fn set(&mut self, mode: Mode) {
         self.mode = mode;
         self.kept.with(|early| early.set_mode(mode));
     }
 
-    /// Whether it is turned off, and owes the guest nothing more.
+    /// Whether it is turned off and owes the guest nothing.
     pub fn is_over(&self) -> bool {
         self.mode == Mode::Off && self.kept.look(|early| early.retained()) == 0
     }
 
-    /// Forgets everything.
+    /// Forgets all flows.
     pub fn discard(self) {
         self.kept.discard();
     }
 
-    /// Whether frames wait that were sent for the guest.
+    /// Whether frames of early ack wait to be sent.
     #[inline]
     pub fn waiting(&self) -> bool {
         !self.acks.is_empty() || self.kept.look(|early| early.has_acks())
     }
 
-    /// Shows what is to be passed on next: frames of the ring that were judged already, then ACKs, then more of the ring.
+    /// Offers the next frames to forward: first frames of the ring that were judged already, then ACKs, then further frames of the
+    /// ring.
     pub fn offer<'a>(
         &'a mut self,
         port: &'a mut dyn Port,
@@ -136,7 +137,7 @@ impl Early {
         Offered { batch: batch.amended(self.judged.heads()), suppressed: self.judged.suppressed }
     }
 
-    /// Takes the first frames of the last offer.
+    /// Consumes the first frames of the last offer.
     pub fn consume(&mut self, port: &mut dyn Port, frames: usize) {
         if self.from_ring {
             port.consume(frames);
@@ -146,7 +147,7 @@ impl Early {
         }
     }
 
-    /// Notes frames that were put into the guest's ring.
+    /// Records frames that were put into the guest's ring.
     pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, sights, .. } = self;
         kept.with(|early| {
@@ -160,8 +161,8 @@ impl Early {
         });
     }
 
-    /// Notes how the ring stands, and sends what is due. Returns whether something was put into the ring, and when it is to be
-    /// called again at the latest.
+    /// Records the state of the ring, and retransmits what is due. Returns whether something was put into the ring, and when to
+    /// call it again at the latest.
     pub fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
         self.kept.with(|early| {
             early.observe(port.ring(), now);
@@ -181,30 +182,30 @@ impl Early {
         })
     }
 
-    /// Notes how the ring stands after a round. Returns when it is to be looked at again at the latest.
+    /// Records the state of the ring after a round. Returns when to call it again at the latest.
     pub fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
         self.kept.with(|early| early.observe(port.ring(), now))
     }
 
-    /// The flows, with their copies, as another backend takes them over. They stand still here from now on.
+    /// Exports the flows with their copies, for another backend. Nothing is acknowledged here from then on.
     pub fn export(&mut self) -> Vec<u8> {
         self.kept.with(|early| early.export())
     }
 
-    /// Takes over flows from another backend. Returns how many.
+    /// Imports flows from another backend. Returns their number.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The bytes are not a valid export.
     pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
         self.kept.import(export, now)
     }
 
-    /// Every flow that is known.
+    /// All known flows.
     pub fn flows(&self) -> Vec<FlowView> {
         self.kept.look(|early| early.flows().collect())
     }
 
-    /// What is shown of it.
+    /// Its state for a snapshot.
     pub fn seen(&self, now: Nanos) -> Seen {
         let mode = self.mode;
         self.kept.look(|early| Seen {
@@ -217,7 +218,7 @@ impl Early {
     }
 }
 
-/// Early ack of a guest at one time.
+/// The state of a guest's early ack.
 pub(crate) struct Seen {
     pub mode: Mode,
     pub engaged: bool,
@@ -226,7 +227,7 @@ pub(crate) struct Seen {
     pub stats: Stats,
 }
 
-/// A frame that was put into the ring. Of most no more is asked than what was looked at.
+/// A frame that was put into the ring, read only if the lookup needs more than the head.
 struct Put<'b> {
     batch: &'b Batch<'b>,
     index: usize,
@@ -244,21 +245,21 @@ impl Frame for Put<'_> {
     }
 }
 
-/// What is looked at of frames.
+/// What is looked up of frames.
 fn shown<'b>(batch: &'b Batch<'_>, frames: Range<usize>) -> impl Iterator<Item = (&'b [u8], usize)> {
     frames.map(|index| (batch.head(index), batch.bytes(index) as usize))
 }
 
-/// Frames at the front of the ring that were judged, and not taken since, because there was no room for them.
+/// Frames at the front of the ring that were judged and not consumed since, because there was no room for them.
 ///
-/// A frame is judged once. What comes of it is kept here; the frame as it was tells whether the ring still has it in front.
+/// A frame is judged once, and its verdict kept here. The saved head tells whether the frame is still at the front of the ring.
 struct Judged {
     raw: Box<[Head; BURST]>,
     amended: Box<[Head; BURST]>,
     lens: [u64; BURST],
-    /// Those that are left.
+    /// The remaining frames.
     left: Range<usize>,
-    /// A bit for each that is left and to be dropped.
+    /// A bit for each remaining frame that is to be dropped.
     suppressed: u32,
 }
 
@@ -274,12 +275,12 @@ impl Judged {
         self.left.is_empty()
     }
 
-    /// Forgets them.
+    /// Forgets all verdicts.
     fn clear(&mut self) {
         (self.left, self.suppressed) = (0..0, 0);
     }
 
-    /// Whether these frames are of a batch, in front of it.
+    /// Whether these frames are at the front of a batch.
     fn are_of(&self, batch: &Batch<'_>) -> bool {
         let same = |(frame, at): (fairlane_port::Frame<'_>, usize)| {
             let head = frame.head();
@@ -303,12 +304,12 @@ impl Judged {
         }
     }
 
-    /// The heads as they are to go out.
+    /// The heads as they are to be sent.
     fn heads(&self) -> &[Head] {
         &self.amended[self.left.clone()]
     }
 
-    /// Notes that the first frames were taken.
+    /// Removes the first frames, which were consumed.
     fn pass(&mut self, frames: usize) {
         self.left.start = (self.left.start + frames).min(self.left.end);
         self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A policy at work: its ports, the workers that serve them, and who may ask and tell.
+//! Runs a policy: opens its ports, starts the workers that serve them, and answers control clients.
 
 mod captures;
 mod flows;
@@ -29,31 +29,31 @@ use std::time::Duration;
 /// A running backend. Dropping it ends its threads and removes its sockets.
 pub struct Engine {
     shared: Arc<Shared>,
-    /// Only held: they serve until dropped, which is before the workers end.
+    /// Held to be dropped: they serve until then, and are dropped before the workers end.
     _control: control::Server,
     metrics: Option<metrics::Server>,
 }
 
-/// What control and metrics reach too.
+/// State that control and metrics use as well.
 struct Shared {
     policy: Mutex<Policy>,
     workers: Vec<Worker>,
-    /// The worker of each link.
+    /// The index of each link's worker.
     places: HashMap<String, usize>,
     clock: Monotonic,
     stopping: Mutex<bool>,
     stop: Condvar,
-    /// Cards of Xen's guests, as xenstore has them; those that a vif of the file names too.
+    /// Cards of Xen guests in xenstore, including those that a vif in the file names.
     found: Mutex<BTreeMap<(String, u32), Terms>>,
-    /// Captures by vif, from their start until somebody asks what came of them.
+    /// Captures by vif, until a client asks for their report.
     captures: Mutex<HashMap<String, Recording>>,
 }
 
 impl Engine {
-    /// Opens all that a policy names and starts to serve it.
+    /// Opens everything that a policy names, and serves it.
     ///
     /// # Errors
-    /// What could not be opened; then nothing runs and nothing is left behind.
+    /// Something cannot be opened; then nothing runs and nothing is left behind.
     pub fn start(mut policy: Policy) -> Result<Engine, Error> {
         ports::look_up(&mut policy)?;
         let clock = Monotonic::new();
@@ -92,19 +92,19 @@ impl Engine {
         Ok(Engine { shared, _control: control, metrics })
     }
 
-    /// Changes one setting of a vif or link, as a policy file would say it: `("web", "weight", "30")`.
+    /// Changes one setting of a vif or link, in the syntax of a policy file: `("web", "weight", "30")`.
     ///
     /// # Errors
-    /// What is wrong with it; then nothing changed.
+    /// The setting is refused; then nothing changed.
     pub fn set(&self, target: &str, key: &str, value: &str) -> Result<(), Error> {
         self.shared.set(target, key, value)
     }
 
-    /// Goes over to a newer policy. Returns the number of changes.
+    /// Applies a newer policy. Returns the number of changes.
     ///
     /// # Errors
-    /// What cannot change while running, or could not be opened; then nothing changed. Only where a new vif takes over
-    /// the socket of an old one, and fails, the old one is gone.
+    /// A change needs a restart, or something cannot be opened; then nothing changed. Exception: if a new vif takes over the socket
+    /// of an old one and fails, the old one is gone.
     pub fn reload(&self, newer: Policy) -> Result<usize, Error> {
         self.shared.reload(newer)
     }
@@ -117,23 +117,23 @@ impl Engine {
         self.shared.snapshot()
     }
 
-    /// The policy as it is now.
+    /// The present policy.
     pub fn policy(&self) -> Policy {
         self.shared.policy().clone()
     }
 
-    /// Where metrics are served.
+    /// The address of the metrics server.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(metrics::Server::address)
     }
 
-    /// A function that ends [`Engine::wait`], for who handles signals.
+    /// A function that ends [`Engine::wait`], for a signal handler.
     pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.request_stop()
     }
 
-    /// Waits until a control client or a [`Engine::stopper`] says to stop, for so long at most if given. Whether one did.
+    /// Waits until a control client or a [`Engine::stopper`] requests a stop, at most for the given time. Returns whether one did.
     pub fn wait(&self, at_most: Option<Duration>) -> bool {
         let stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let (stop, most) = (&self.shared.stop, at_most.unwrap_or(Duration::MAX));
@@ -141,10 +141,10 @@ impl Engine {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sees that every worker answers.
+    /// Checks that every worker responds.
     ///
     /// # Errors
-    /// Who does not.
+    /// The worker that does not.
     pub fn is_well(&self) -> Result<(), Error> {
         Ok(self.shared.workers.iter().try_for_each(|worker| worker.call(|_| ()))?)
     }
@@ -160,7 +160,7 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    /// A thread that panicked in the midst of a change is no reason to refuse all others.
+    /// A thread that panicked during a change is no reason to refuse all further ones.
     fn policy(&self) -> MutexGuard<'_, Policy> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,7 +174,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Goes over to a newer file, and takes in what was found beside it.
+    /// Applies a newer file together with the found Xen cards.
     fn reload(&self, mut newer: Policy) -> Result<usize, Error> {
         ports::look_up(&mut newer)?;
         let mut policy = self.policy();
@@ -184,7 +184,7 @@ impl Shared {
         self.advance(&mut policy, newer)
     }
 
-    /// Heeds that a card of Xen's was found, has other terms, or is gone.
+    /// Handles a Xen card that was found, changed or removed.
     fn hear(&self, Found { guest, device, terms }: Found) {
         let mut policy = self.policy();
         let mut newer = policy.clone();
@@ -205,8 +205,8 @@ impl Shared {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all steps from the policy to a newer one. Of what could not be done the policy says what it said before, so that it can be
-    /// asked for again.
+    /// Applies all changes from the policy to a newer one. Failed changes are reverted in the policy, so that they can be requested
+    /// again.
     fn advance(&self, policy: &mut Policy, newer: Policy) -> Result<usize, Error> {
         let changes = policy.changes(&newer).map_err(Error::Fixed)?;
         let count = changes.len();
@@ -235,7 +235,7 @@ impl Shared {
                         failed.push(why);
                     }
                 }
-                // One that is held does what it was told once it is not; a dead one ends the process.
+                // A worker that hangs does this once it continues; a dead one ends the process.
                 Err(gone) => failed.push(gone.into()),
             }
         }
@@ -243,7 +243,7 @@ impl Shared {
         if failed.is_empty() { Ok(count) } else { Err(Error::Undone(failed)) }
     }
 
-    /// The worker that takes a step.
+    /// The index of the worker that applies a change.
     fn place(&self, policy: &Policy, newer: &Policy, change: &Change) -> Result<usize, Error> {
         let of_vif = |policy: &Policy, name: &str| {
             policy.vifs.iter().find(|vif| vif.name == name).map_or(String::new(), |vif| vif.link.clone())
@@ -277,7 +277,7 @@ impl Shared {
                 vifs.extend(seen);
             }
         }
-        // Only now: a worker that is slow to answer holds nobody who wants the policy.
+        // Locked only here: a slow worker must not block clients that need the policy.
         let policy = self.policy();
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
@@ -344,12 +344,12 @@ impl Shared {
     }
 }
 
-/// Logs what nobody waits for an answer about.
+/// Logs the result of a request without a client.
 fn warn<S: Display>(sentences: impl IntoIterator<Item = S>) {
     sentences.into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
 }
 
-/// A new file that only its owner may read. What is there already, a link or pipe too, is not opened.
+/// Creates a file that only its owner may read. An existing file, link or pipe is not opened.
 fn create(path: &Path) -> Result<std::fs::File, Error> {
     let said = |error: &dyn Display| Error::failed(format!("cannot write to {}", path.display()), error);
     if !path.is_absolute() {
@@ -363,7 +363,7 @@ fn create(path: &Path) -> Result<std::fs::File, Error> {
         .map_err(|error| said(&confinement::explain(&error, Wish::File)))
 }
 
-/// The links that share a worker: one alone, or the two ends of a wire.
+/// Groups links by worker: one link alone, or the two ends of a wire.
 fn groups(links: &[Link]) -> Vec<Vec<&Link>> {
     let far = |link: &Link| match &link.uplink {
         Uplink::Wire { to, .. } => links.iter().find(|other| other.name == *to),

@@ -1,4 +1,4 @@
-//! Early ack on a bridge: which guests have it, and what it wants done between two bursts.
+//! Early ack on a bridge: which guests have it, and its work between bursts.
 
 use super::Bridge;
 use crate::early::Early;
@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 impl Bridge {
-    /// Looks after all guests with early ack. Returns when to do so again at the latest.
+    /// Handles the timeouts of all guests with early ack. Returns when to call it again at the latest.
     pub(super) fn tend_early(&mut self, burst: &mut Burst, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         let fabric = &mut self.fabric;
@@ -31,8 +31,8 @@ impl Bridge {
         next
     }
 
-    /// Looks at the rings of all guests with early ack when a round has filled them: one that is left alone from now on is to be
-    /// seen so, and nothing else may wake the worker until its guest runs. Returns when to look again at the latest.
+    /// Checks the rings of all guests with early ack after a round has filled them: a guest that is no longer watched must be
+    /// marked so, as nothing else may wake the worker until the guest runs. Returns when to call it again at the latest.
     pub(super) fn watch_early(&mut self, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         for port in &self.accelerated {
@@ -45,11 +45,11 @@ impl Bridge {
         next
     }
 
-    /// Gives a guest's port early ack that is kept in a file, and goes on with what is there. It stays in the file when the
-    /// bridge is dropped or the port removed.
+    /// Turns early ack on for a guest's port, with its state in a file, and resumes from there. The file remains when the bridge is
+    /// dropped or the port removed.
     ///
     /// # Errors
-    /// What the system says.
+    /// The file cannot be opened or mapped.
     pub fn accelerate(&mut self, port: PortId, file: &Path, mode: Mode, now: Nanos) -> io::Result<()> {
         if let Some(entry) = self.fabric.entry(port) {
             entry.early = Some(Box::new(Early::open(file, mode, now)?));
@@ -58,8 +58,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Changes when a port's guest is acknowledged for. Turned off, what the guest is owed is brought to it first, and the
-    /// file is removed then. False if the port has no early ack.
+    /// Changes the mode. When turned off, data owed to the guest are delivered first, and the file is removed afterwards. Returns
+    /// false if the port has no early ack.
     pub fn set_early(&mut self, port: PortId, mode: Mode) -> bool {
         let early = self.early(port);
         let is_there = early.is_some();
@@ -67,23 +67,23 @@ impl Bridge {
         is_there
     }
 
-    /// Forgets all flows of a port's guest, which is gone for good, and removes their file.
+    /// Forgets all flows of a port whose guest is gone for good, and removes its file.
     pub(crate) fn forget_early(&mut self, port: PortId) {
         if let Some(early) = self.fabric.entry(port).and_then(|entry| entry.early.take()) {
             early.discard();
         }
     }
 
-    /// The flows of a port's guest, with their copies, as another backend takes them over. They stand still here from now on. None
+    /// Exports the flows of a port's guest with their copies, for another backend. Nothing is acknowledged here from then on. None
     /// if the port has no early ack.
     pub fn export_flows(&mut self, port: PortId) -> Option<Vec<u8>> {
         Some(self.early(port)?.export())
     }
 
-    /// Has a port's guest take over flows from another backend. Returns how many; none if the port has no early ack.
+    /// Imports the flows of a port's guest from another backend. Returns their number; none if the port has no early ack.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The bytes are not a valid export.
     pub fn import_flows(&mut self, port: PortId, export: &[u8], now: Nanos) -> Option<Result<u32, ImportError>> {
         Some(self.early(port)?.import(export, now))
     }
@@ -93,7 +93,7 @@ impl Bridge {
         self.fabric.entry(port)?.early.as_deref_mut()
     }
 
-    /// The flows of all guests, by the name of their vif.
+    /// The flows of all guests, with the name of their vif.
     pub(crate) fn flows(&self) -> Vec<(String, Vec<FlowView>)> {
         let entries = self.fabric.entries.iter().flatten();
         entries.filter_map(|entry| Some((entry.name.clone(), entry.early.as_ref()?.flows()))).collect()

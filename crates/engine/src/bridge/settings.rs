@@ -1,4 +1,4 @@
-//! What may change on a bridge between two rounds: its ports, what they are granted, the scheduler, captures.
+//! Changes to a bridge between two rounds: its ports, their shares, the scheduler, captures.
 
 use super::Bridge;
 use crate::entry::{Attached, PortEntry, Turn};
@@ -13,7 +13,7 @@ use fairlane_port::Port;
 use fairlane_port::capture::{Captured, Recorder};
 
 impl Bridge {
-    /// Attaches the uplink, in place of the one that was there.
+    /// Attaches the uplink and replaces an earlier one.
     pub fn set_uplink(&mut self, port: Box<dyn Port>) {
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         self.fabric.switch.attach_uplink(UPLINK);
@@ -50,9 +50,8 @@ impl Bridge {
         Ok(id)
     }
 
-    /// Takes a guest's port off and closes it. What waits in its ring stays there, what is queued for it is dropped, and senders that
-    /// wait for it go on.
-    /// None if it is not there.
+    /// Detaches and closes a guest's port. Frames in its ring stay there, frames queued for it are dropped, and senders that wait
+    /// for it send again. None if there is no such port.
     pub fn remove(&mut self, port: PortId, now: Nanos) -> Option<()> {
         if port == UPLINK {
             return None;
@@ -103,22 +102,22 @@ impl Bridge {
         entries.filter(|(_, entry)| entry.is_some()).map(|(index, _)| PortId(index as u32)).collect()
     }
 
-    /// What passed through a port.
+    /// The counters of a port.
     pub fn counters(&self, port: PortId) -> Option<Counters> {
         Some(self.fabric.entries.get(port.index())?.as_ref()?.counters)
     }
 
-    /// Frames that wait for room in a guest's ring.
+    /// Number of frames in a guest's receive queue.
     pub fn queued(&self, port: PortId) -> usize {
         self.fabric.entries.get(port.index()).and_then(Option::as_ref).map_or(0, |entry| entry.queue.len())
     }
 
-    /// A port, to talk to about other things than frames.
+    /// A port, for its control functions.
     pub fn port(&mut self, port: PortId) -> Option<&mut dyn Port> {
         Some(&mut *self.fabric.entry(port)?.port)
     }
 
-    /// Starts to record a port's frames. False if that is done already.
+    /// Starts to capture a port's frames. Returns false if a capture is running.
     pub fn start_capture(&mut self, port: PortId, recorder: Recorder) -> bool {
         let Some(entry) = self.fabric.entries.get_mut(port.index()) else { return false };
         let Some(mut taken) = entry.take() else { return false };
@@ -142,7 +141,7 @@ impl Bridge {
         *entry = Some(taken);
     }
 
-    /// Changes what a port is granted, from the next decision on.
+    /// Changes a port's share, from the next decision on.
     pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.share = share;
@@ -150,7 +149,7 @@ impl Bridge {
         }
     }
 
-    /// Changes what a port is granted toward its guest, from the next decision on. What is queued stays.
+    /// Changes how frames for a guest are queued and scheduled, from the next decision on. Queued frames stay.
     pub fn set_receive(&mut self, port: PortId, receive: Receive, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
         let before = std::mem::replace(&mut entry.receive, receive);
@@ -158,12 +157,12 @@ impl Bridge {
         self.fabric.receivers.scheduler.configure(port, receive.share, now);
     }
 
-    /// Changes how many bytes wait at most for all guests together. What is queued stays.
+    /// Changes the memory of all receive queues. Queued frames stay.
     pub fn set_receive_pool(&mut self, bytes: u64) {
         self.fabric.receivers.pool.set_limit(bytes);
     }
 
-    /// Takes a port's limit over, which may be another after one of its events.
+    /// Applies a port's limit, which one of its events may have changed.
     pub fn heed_limit(&mut self, port: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
         let limit = entry.port.limit();
@@ -173,7 +172,7 @@ impl Bridge {
         }
     }
 
-    /// Changes the source addresses a port may use, from the next frame on.
+    /// Changes the source addresses that a port may use, from the next frame on.
     ///
     /// # Errors
     /// The MAC address is pinned to another port; then nothing changed.
@@ -194,7 +193,7 @@ impl Bridge {
         self.fabric.switch.isolate(isolate);
     }
 
-    /// Changes the rate of the uplink, if it has one.
+    /// Changes the rate of the uplink, if there is one.
     pub fn set_rate(&mut self, rate: Option<u64>, now: Nanos) {
         if let Some(entry) = self.fabric.entry(UPLINK) {
             entry.port.set_rate(rate, now);
@@ -204,7 +203,7 @@ impl Bridge {
     /// Replaces the scheduler. Ports keep their frames, their shares and what they wait for.
     pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
         self.scheduler = scheduler;
-        // The new scheduler knows of no service; what the old one asked for and was not told is forgiven.
+        // The new scheduler does not know these services; the old one is not charged for them.
         for service in self.held.drain(..) {
             if let Some(entry) = self.fabric.entry(service.port) {
                 entry.turn = Turn::Active;

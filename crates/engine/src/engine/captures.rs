@@ -1,4 +1,4 @@
-//! Captures of vifs' frames: begun and ended by whoever asks, recorded by workers, written by threads of their own.
+//! Captures of vifs' frames: started and stopped by control clients, recorded by workers, written by threads of their own.
 
 use super::{Error, Shared, create};
 use crate::control::{CaptureReport, StartCapture};
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of a capture's file, where nothing else is said.
+/// Default limit of a capture's file, in bytes.
 const LIMIT: u64 = 1 << 30;
 
-/// How long is waited for the rest of a capture to be written.
+/// How long to wait for the rest of a capture to be written.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Shared {
@@ -18,7 +18,7 @@ impl Shared {
         let file = create(&start.file)?;
         let started = self.record(start, file);
         if started.is_err() {
-            // Nothing that anybody wants was written to it.
+            // Nothing of use was written to it.
             let _ = std::fs::remove_file(&start.file);
         }
         started
@@ -59,11 +59,11 @@ impl Shared {
         Ok(CaptureReport { frames, bytes, left_out, ended })
     }
 
-    /// Waits for what captures have left to be written, now that the workers have ended.
+    /// Waits until the rest of all captures is written, after the workers have ended.
     pub(super) fn end_captures(&self) {
         let until = Instant::now() + PATIENCE;
         for (_, recording) in self.captures().drain() {
-            // Nobody is there who asked for it.
+            // There is no client for the report.
             recording.end(until);
         }
     }

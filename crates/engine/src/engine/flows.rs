@@ -1,4 +1,4 @@
-//! The flows of early ack: to be seen, and to be carried to another backend with their guest.
+//! The flows of early ack: shown to clients, and exported or imported when their guest moves.
 
 use super::{Error, Shared, create};
 use crate::bridge::Bridge;
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Bytes of an export at most: a guest's copies, and its flows with room to spare.
+/// Largest export in bytes: a guest's copies, and its flows with room to spare.
 const LONGEST: u64 = 64 << 20;
 
 impl Shared {
@@ -32,27 +32,27 @@ impl Shared {
         Ok(found.into_iter().flat_map(shown).collect())
     }
 
-    /// Writes a vif's flows to a new file. Returns its bytes.
+    /// Writes a vif's flows to a new file. Returns its size in bytes.
     pub(super) fn export_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u64, Error> {
         let bytes = self.with_early(vif, |bridge, port, _| bridge.export_flows(port))?;
         let mut out = create(file)?;
         let written = out.write_all(&bytes).and_then(|()| out.sync_all());
         if let Err(error) = written {
-            // Half an export is of no use.
+            // A partial export is of no use.
             let _ = std::fs::remove_file(file);
             return Err(Error::failed(format!("cannot write flows to {}", file.display()), error));
         }
         Ok(bytes.len() as u64)
     }
 
-    /// Has a vif take over the flows in a file. Returns how many.
+    /// Imports a vif's flows from a file. Returns their number.
     pub(super) fn import_flows(&self, FlowsFile { vif, file }: &FlowsFile) -> Result<u32, Error> {
         let said = |why: &dyn Display| Error::failed(format!("cannot take flows over from {}", file.display()), why);
         let bytes = read(file).map_err(|error| said(&confinement::explain(&error, Wish::File)))?;
         self.with_early(vif, move |bridge, port, now| bridge.import_flows(port, &bytes, now))?.map_err(|why| said(&why))
     }
 
-    /// Does something with the early ack of a vif, which answers if it has that.
+    /// Calls a function with the bridge and port of a vif, and expects it to have early ack.
     fn with_early<R: Send + 'static>(
         &self,
         vif: &str,
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// A whole file, if it is not longer than an export can be. A pipe that nobody writes to is not waited for.
+/// Reads a whole file that is not longer than an export can be. Does not block on a pipe without a writer.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(file);
