@@ -1,4 +1,4 @@
-//! Prometheus metrics: a snapshot as a page, and who serves it over HTTP.
+//! Prometheus metrics: a snapshot as a page, and the HTTP server for it.
 
 mod server;
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Shorter waits share a bucket: 2^10 ns is a microsecond.
 const FIRST_BUCKET: usize = 10;
 
-/// Where snapshots come from: one, or a sentence that says why there is none.
+/// Returns a snapshot, or a sentence why there is none.
 pub type Source = Arc<dyn Fn() -> Result<Snapshot, Error> + Send + Sync>;
 
 /// A snapshot as OpenMetrics text.
@@ -32,7 +32,7 @@ pub fn page(snapshot: Snapshot) -> String {
 #[derive(Debug)]
 struct Page(Snapshot);
 
-/// The labels of one series.
+/// The labels of a series.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl Collector for Page {
@@ -112,7 +112,7 @@ impl Collector for Page {
 }
 
 impl Page {
-    /// One value a vif, for those that have it.
+    /// One value for each vif that has it.
     fn gauge(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -201,7 +201,7 @@ fn waiting(mut encoder: MetricEncoder<'_>, waiting: &Waiting) -> fmt::Result {
     let (last, longer) = longer.split_last().unwrap_or((&0, &[]));
     let bound = |bits: usize| (1_u64 << bits) as f64 / 1e9;
     let mut buckets = vec![(bound(FIRST_BUCKET), short.iter().sum())];
-    // Two buckets are one here: factors of four are fine enough for a page that is fetched often.
+    // Two buckets are merged: factors of four are fine enough for a page that is scraped often.
     for (index, pair) in longer.chunks(2).enumerate() {
         buckets.push((bound(FIRST_BUCKET + 2 * index + pair.len()), pair.iter().sum()));
     }
@@ -216,10 +216,10 @@ mod tests {
     use crate::snapshot::{ReceiveState, State};
     use fairlane_core::time::Nanos;
 
-    /// What the reference says.
+    /// The reference page.
     const REFERENCE: &str = include_str!("../../../docs/reference/metrics.md");
 
-    /// A vif that has all that a vif can have, and waited so.
+    /// A vif with all optional parts, and these waits.
     fn snapshot(waiting: Waiting) -> Snapshot {
         let port = PortState {
             state: State::Up,

@@ -1,4 +1,4 @@
-//! The ports that a policy names: the one place that knows their kinds.
+//! Opens the ports that a policy names. Only this file knows the kinds of ports.
 
 use crate::confinement::{self, Kind, Wish};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Opens a guest's card.
 ///
 /// # Errors
-/// The socket's path is in use, or cannot be made; or this is no driver domain of Xen's.
+/// The socket's path is in use or cannot be created, or this is no Xen driver domain.
 pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     let said = |error: &dyn Display| Error::failed(format!("vif `{}`", vif.name), error);
     match &vif.card {
@@ -40,11 +40,10 @@ pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     }
 }
 
-/// Puts numbers in the place of users' and groups' names, as this host knows them now. Who knows them may be asked over a network:
-/// nothing for a worker to wait for.
+/// Replaces names of users and groups by this host's present numbers. The lookup may use the network, so no worker does it.
 ///
 /// # Errors
-/// There is none of a name, by the first vif that has it.
+/// The first vif with an unknown name.
 pub fn look_up(policy: &mut Policy) -> Result<(), Error> {
     for vif in &mut policy.vifs {
         let Card::VhostUser { access, .. } = &mut vif.card else { continue };
@@ -62,10 +61,10 @@ pub fn look_up(policy: &mut Policy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Numbers of the names that were looked up, a kind each.
+/// Numbers of the names that were looked up, by kind.
 static KNOWN: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
-/// What a name is of: the policy's key, and what it names.
+/// The policy's key of a name, and what it names.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     key: &'static str,
@@ -107,7 +106,7 @@ fn number(
         Account::Name(name) => name,
     };
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Who knows names may be any library of this host's, which makes any system call.
+    // The lookup may use any library of this host (NSS), which may make any system call.
     if confinement::is_prepared() {
         let number = known.get(&(of.kind, name.clone())).copied();
         return number.ok_or_else(|| Unknown::New { of, name: name.clone() });
@@ -119,18 +118,18 @@ fn number(
     Ok(number)
 }
 
-/// Has a function told of all cards of Xen's guests, from now on.
+/// Registers a function to be called with every card of Xen guests, from now on.
 ///
 /// # Errors
-/// This is no driver domain of Xen's.
+/// This is no Xen driver domain.
 pub fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Error> {
     xen(|backend| backend.find(found)).map_err(|why| Error::failed("cannot look for cards of Xen's guests", why))
 }
 
-/// The one talk of this process with Xen's toolstack, from the first vif of Xen's on.
+/// The process's connection to xenstore, opened for the first Xen vif.
 static XEN: Mutex<Option<Backend>> = Mutex::new(None);
 
-/// Does something with it, and begins it where it has not begun.
+/// Calls a function with it, and opens it if necessary.
 fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error::Error + Send + Sync>> {
     let mut backend = XEN.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(with(match &mut *backend {
@@ -156,7 +155,7 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error:
 /// Opens the uplinks of all links. A wire is the uplink of two.
 ///
 /// # Errors
-/// No such tap or card, or a wire that is too long.
+/// A tap or card does not exist, or a wire is too long.
 pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, Error> {
     let mut uplinks: HashMap<String, Box<dyn Port>> = HashMap::new();
     for link in links {
@@ -183,12 +182,12 @@ pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, Error> 
     Ok(uplinks)
 }
 
-/// A port of the host's behind the link's rate.
+/// A port of the host, paced to the link's rate.
 fn paced(port: impl Port + 'static, link: &Link) -> Box<dyn Port> {
     Box::new(Paced::new(port, link.rate.unwrap_or(0), uplink_queue(link.rate), true))
 }
 
-/// The rate of a link's uplink: its own, or that of the wire that leads to it.
+/// The rate of a link's uplink: its own, or that of the wire that ends there.
 pub fn rate(links: &[Link], link: &Link) -> Option<u64> {
     link.rate.or_else(|| {
         let leads_here = |other: &&Link| matches!(&other.uplink, Uplink::Wire { to, .. } if *to == link.name);

@@ -1,6 +1,6 @@
-//! What is shown of a running backend: to `ctl`, to `top`, to metrics.
+//! Snapshots of a running backend, for `ctl`, `top` and metrics.
 //!
-//! Rates are bits a second, sizes bytes, times nanoseconds. Counters only grow: who wants rates takes two snapshots.
+//! Rates are in bits a second, sizes in bytes, times in nanoseconds. Counters only grow: a rate is the difference of two snapshots.
 
 use crate::early::Seen;
 use crate::entry::Waiting;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Everything, at one time.
+/// A snapshot of everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Nanoseconds since the backend started.
@@ -29,9 +29,9 @@ pub struct LinkState {
     pub name: String,
     /// The scheduler's name in a policy.
     pub scheduler: String,
-    /// Whether its vifs share by their weights; if not, all alike.
+    /// Whether its vifs share by weight; if not, equally.
     pub by_weight: bool,
-    /// Rate of the uplink; none for as fast as it goes.
+    /// Rate of the uplink; unlimited if absent.
     pub rate: Option<u64>,
     /// A vif without a frame for this long counts as inactive.
     #[serde(alias = "delay")]
@@ -40,10 +40,10 @@ pub struct LinkState {
     pub isolate: bool,
     /// The core its worker is pinned to.
     pub cpu: Option<usize>,
-    /// Bytes that all receive queues of the link hold at most together.
+    /// Most bytes in all receive queues of the link together.
     #[serde(default)]
     pub rx_pool: u64,
-    /// Its uplink; none if guests reach only each other. `sent` is what came from outside.
+    /// Its uplink; none if guests reach only each other. Its `sent` counters are about frames from outside.
     pub uplink: Option<PortState>,
 }
 
@@ -60,19 +60,19 @@ pub struct VifState {
     pub min_rate: u64,
     /// Highest rate.
     pub max_rate: Option<u64>,
-    /// Bytes that `max_rate` lets pass at once after a silence.
+    /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
-    /// Its part, 0 to 1, of all that the link's vifs sent to the uplink in the last whole second (or longer, where the link
-    /// was asleep). Where there is no uplink: of all they sent.
+    /// Its share, 0 to 1, of what the link's vifs sent to the uplink in the last whole second (longer if the link was asleep).
+    /// Without an uplink: of everything they sent.
     pub share: f64,
-    /// The port or uplink that its next frame waits for.
+    /// The vif or uplink whose ring has no room for its next frame.
     pub waits_for: Option<String>,
-    /// How long frames waited to be served.
+    /// How long frames waited for service.
     pub waiting: Waiting,
     /// What its guest may receive, and its receive queue.
     #[serde(default)]
     pub receive: ReceiveState,
-    /// Early ack, where it is on, or has something to bring to its end.
+    /// Early ack, if it is on or still owes its guest data.
     #[serde(default)]
     pub early_ack: Option<EarlyState>,
     /// State and traffic.
@@ -89,9 +89,9 @@ pub struct ReceiveState {
     pub min_rate: u64,
     /// Highest rate.
     pub max_rate: Option<u64>,
-    /// Bytes that `max_rate` lets pass at once after a silence.
+    /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
-    /// Bytes that its queue holds at most.
+    /// Most bytes in its queue.
     pub queue: u64,
     /// Frames that wait longer are dropped.
     pub timeout: u64,
@@ -108,29 +108,29 @@ pub struct ReceiveState {
 /// Early ack of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyState {
-    /// `stalled`, `always`, or `off` while something is brought to its end.
+    /// `stalled`, `always`, or `off` while flows are draining.
     pub mode: String,
     /// Whether data are acknowledged early now.
     pub engaged: bool,
-    /// Flows that are known.
+    /// Known flows.
     pub flows: u32,
-    /// Bytes of which a copy is kept.
+    /// Bytes of retained copies.
     pub retained: u64,
-    /// ACKs sent for the guest. This and the rest count since the backend started.
+    /// ACKs sent for the guest. Like all following fields it counts since the backend started.
     pub early_acks: u64,
-    /// Segments of the guest whose ACK was raised to what was said for it.
+    /// Segments of the guest whose ACK was raised to what was acknowledged early.
     pub raised: u64,
-    /// ACKs of the guest that said nothing new and were dropped.
+    /// ACKs of the guest that repeated what was acknowledged early and were dropped.
     pub suppressed: u64,
-    /// Segments sent to the guest again.
+    /// Segments retransmitted to the guest.
     pub retransmissions: u64,
-    /// Senders that were reset, as what they were told of could not be brought to the guest.
+    /// Senders that were reset because acknowledged data could not be delivered.
     pub resets: u64,
-    /// Flows left to their two ends, by reason; reasons that did not occur are left out.
+    /// Flows left to their two ends, by reason. Reasons that did not occur are omitted.
     pub fallbacks: BTreeMap<String, u64>,
 }
 
-/// A flow that early ack knows.
+/// A flow of early ack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowState {
     /// The guest's vif.
@@ -143,15 +143,15 @@ pub struct FlowState {
     pub inside: SocketAddr,
     /// `opening`, `idle`, `active`, `no_buffer`, `unexpected_sequence`, `draining` or `end_to_end`.
     pub state: String,
-    /// Bytes of which a copy is kept.
+    /// Bytes of retained copies.
     pub retained: u32,
-    /// Bytes of those that the sender was told of and the guest has not acknowledged.
+    /// Bytes of those that were acknowledged early and that the guest has not acknowledged.
     pub owed: u32,
     /// ACKs sent for the guest.
     pub early_acks: u32,
-    /// ACKs of the guest that said nothing new and were dropped.
+    /// ACKs of the guest that repeated what was acknowledged early and were dropped.
     pub suppressed: u32,
-    /// Segments sent to the guest again.
+    /// Segments retransmitted to the guest.
     pub retransmissions: u32,
     /// Why it is draining or end-to-end.
     pub fallback: Option<String>,
@@ -208,8 +208,8 @@ pub struct PortState {
     pub received_frames: u64,
     /// Bytes of those.
     pub received_bytes: u64,
-    /// Frames it sent that were dropped, those lost in it, and those for its guest that were dropped in front of its ring (`rx_`), by
-    /// reason; reasons that did not occur are left out.
+    /// Drops by reason: of frames that it sent, in the port itself, and of frames for its guest in front of its ring (`rx_`).
+    /// Reasons that did not occur are omitted.
     pub drops: BTreeMap<String, u64>,
 }
 
@@ -223,7 +223,7 @@ pub enum State {
     Up,
     /// Its frontend broke a rule.
     Disabled {
-        /// Which.
+        /// The rule.
         reason: String,
     },
 }

@@ -1,6 +1,6 @@
-//! A thread that carries the frames of one or more bridges: busy while there is work, asleep when there is none.
+//! A thread that runs one or more bridges: it polls while there is work, and sleeps otherwise.
 //!
-//! Commands come as functions that run between two rounds ([`Worker::call`]), so none ever finds a frame half way.
+//! Commands are functions that run between two rounds ([`Worker::call`]), so none sees a frame half forwarded.
 
 use crate::bridge::Bridge;
 use crate::clock::{Clock, Monotonic};
@@ -21,52 +21,52 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Without work for this long, the worker sleeps if it knows when there will be some.
+/// After this long without work, the worker sleeps if it knows when there will be some.
 const SPIN: Nanos = Nanos::from_micros(50);
 
-/// Without work for this long, it sleeps anyhow. A guest that has to kick it awake, and wait for it, loses time: TCP between
-/// two guests on two cores was measured at 6.4 Gbit/s with 200 us, 5.1 with 50 us or 1 ms, 4.4 with 5 us.
+/// After this long without work, it sleeps in any case. A guest that has to kick it awake loses time: TCP between two guests on two
+/// cores was measured at 6.4 Gbit/s with 200 us, 5.1 with 50 us or 1 ms, 4.4 with 5 us.
 ///
-/// A worker that has one CPU for itself and everything else sleeps at once: who has frames for it may wait for that CPU, and
-/// a driver domain's is taken from guests. With 200 us, TCP to a Xen guest cost dom0 and hypervisor 28,900 instructions a
-/// frame, without 21,100.
+/// A worker that shares its only CPU with everything else sleeps at once: its senders may wait for that CPU, and a driver domain
+/// takes it from guests. TCP to a Xen guest cost dom0 and hypervisor 28,900 instructions per frame with 200 us, and 21,100 without.
 const LINGER: Nanos = Nanos::from_micros(200);
 
-/// While busy, descriptors are looked at this often.
+/// How often descriptors are polled while there is work.
 const POLL: Nanos = Nanos::from_micros(50);
 
-/// How late the system may wake the worker, in nanoseconds; its default of 50 us is three large frames at 10 Gbit/s.
+/// Timer slack in nanoseconds: how late the kernel may wake the worker. The default of 50 us is the time of three large frames at
+/// 10 Gbit/s.
 const SLACK: u64 = 1_000;
 
-/// Names the descriptor of commands in the poller; ports have a bridge and a number.
+/// The key of the command wakeup in the poller; ports' keys consist of bridge and number.
 const COMMANDS: Key = Key(u32::MAX);
 
-/// Bits of a key that are the port's number.
+/// Number of key bits for the port.
 const PORT_BITS: u32 = 24;
 
-/// What a worker works on, and what an command may change.
+/// The state of a worker, which commands may change.
 pub struct Work<C = Monotonic> {
     /// The bridges.
     pub bridges: Vec<Bridge>,
-    /// The clock of all times that the bridges are told.
+    /// The clock of all bridges.
     pub clock: C,
     poller: Poller,
     stop: bool,
 }
 
 impl<C: Clock> Work<C> {
-    /// The work on some bridges, whose ports wake nobody yet.
+    /// A state with these bridges, whose ports do not wake the worker yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// The poller cannot be created.
     pub fn new(bridges: Vec<Bridge>, clock: C) -> io::Result<Work<C>> {
         Ok(Work { bridges, clock, poller: Poller::new()?, stop: false })
     }
 
-    /// Has a port of a bridge wake the worker.
+    /// Lets a port of a bridge wake the worker.
     ///
     /// # Errors
-    /// What the system says.
+    /// The port's descriptors cannot be registered.
     pub fn register(&mut self, bridge: usize, port: PortId) -> io::Result<()> {
         let key = Key((bridge as u32) << PORT_BITS | port.0);
         match self.bridges[bridge].port(port) {
@@ -75,7 +75,7 @@ impl<C: Clock> Work<C> {
         }
     }
 
-    /// The bridge of this name, by its place.
+    /// The index of the bridge with this name.
     pub fn find(&self, link: &str) -> Option<usize> {
         self.bridges.iter().position(|bridge| bridge.name() == link)
     }
@@ -87,7 +87,7 @@ impl<C: Clock> Work<C> {
         }
     }
 
-    /// Sleeps until a port has something or the time has come. What was done since `now` makes it later by as much.
+    /// Sleeps until a port has an event or `next`. The time to enable notifications counts from `now`.
     fn sleep(&mut self, now: Nanos, next: Nanos, ready: &mut Vec<(Key, u32)>) -> io::Result<()> {
         let mut awake = false;
         for bridge in &mut self.bridges {
@@ -116,26 +116,26 @@ pub struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How long an command is waited for. A round takes microseconds; who holds a worker for so long (a frontend's pipe, a disk) holds
-/// neither control clients nor the end of the process with it.
+/// How long to wait for a command's result. A round takes microseconds. If something blocks a worker this long (a frontend's pipe,
+/// a disk), it must not block control clients or the end of the process as well.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A worker that does not answer, by the names of its links.
+/// A worker that does not respond, by the names of its links.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
-    /// Its thread was ended.
+    /// Its thread has ended.
     #[error("the worker of {0} has ended")]
     Ended(String),
-    /// Its thread is held by something. The command stands, and is carried out if it goes on.
+    /// Its thread is blocked. It carries out the command if it continues.
     #[error("the worker of {} has not answered for {} s; it may yet do what it was told", .0, ANSWER.as_secs())]
     Silent(String),
 }
 
 impl Worker {
-    /// Starts the thread, on one core if given, and has all ports wake it.
+    /// Starts the thread, on one core if given, and lets all ports wake it.
     ///
     /// # Errors
-    /// What the system says: no such core, no descriptors left.
+    /// No such core, or no file descriptors left.
     pub fn start(bridges: Vec<Bridge>, clock: Monotonic, cpu: Option<usize>) -> io::Result<Worker> {
         let names: Vec<&str> = bridges.iter().map(Bridge::name).collect();
         let name = names.join(", ");
@@ -170,14 +170,14 @@ impl Worker {
         Ok(Worker { name, commands, wakeup, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the worker run a function between two rounds, and waits for its answer.
+    /// Runs a function on the worker between two rounds and returns its result.
     ///
     /// # Errors
-    /// [`Gone`] if the thread ended, or does not answer for ten seconds.
+    /// [`Gone`] if the thread ended, or does not respond for ten seconds.
     pub fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R, Gone> {
         let (answer, answered) = bounded(1);
         let command: Command = Box::new(move |work| {
-            // Who asked waits below; nobody else can miss the answer.
+            // The caller waits below; no one else could miss the result.
             let _ = answer.send(command(work));
         });
         let ended = || Gone::Ended(self.name.clone());
@@ -189,14 +189,14 @@ impl Worker {
         })
     }
 
-    /// Ends the thread and closes its ports. Frames that were not taken stay in their rings. A thread that does not answer is left
-    /// to the end of the process.
+    /// Ends the thread and closes its ports. Frames that were not consumed stay in their rings. A thread that does not respond is
+    /// left to the end of the process.
     pub fn end(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             match self.call(|work| work.stop = true) {
                 Err(silent @ Gone::Silent(_)) => tracing::error!("{silent}: it is not waited for"),
-                // A thread that panics ends the process, so there is no panic to be told of.
+                // A thread that panics ends the process, so there is no panic to report.
                 Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
             }
         }
@@ -209,7 +209,7 @@ impl Drop for Worker {
     }
 }
 
-/// Makes the present thread fit for the work.
+/// Prepares the present thread.
 fn settle_on(cpu: Option<usize>) -> io::Result<()> {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
@@ -221,10 +221,9 @@ fn settle_on(cpu: Option<usize>) -> io::Result<()> {
     Ok(())
 }
 
-/// Rounds until told to stop. On a core of its own the worker never yields.
+/// Runs rounds until told to stop. On a core of its own the worker never yields.
 ///
-/// Between two rounds the clock is read once, after whatever the worker waited for: to a paravirtual Xen domain each reading is a
-/// system call.
+/// The clock is read once between two rounds, after sleep: in a paravirtual Xen domain each reading is a system call.
 fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core: bool, linger: bool) -> io::Result<()> {
     let mut burst = Burst::new();
     let mut ready = Vec::new();
@@ -235,7 +234,7 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         let mut next = Nanos::NEVER;
         for bridge in &mut work.bridges {
             if moved {
-                // What the bridges before it published is not this one's time.
+                // The time of the previous bridges' publishing does not belong to this one.
                 now = work.clock.now();
             }
             let round = bridge.round(&mut burst, now, &work.clock);
@@ -262,7 +261,7 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         } else if own_core {
             std::hint::spin_loop();
         } else {
-            // Whoever else has something to do on this core comes first: most likely a guest, with frames for us.
+            // Other threads on this core go first: most likely a guest, with frames for this worker.
             std::thread::yield_now();
         }
         now = work.clock.now();
@@ -271,7 +270,7 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         }
         for (key, number) in ready.drain(..) {
             if key == COMMANDS {
-                // Only resets the wakeup: whether it rang is known.
+                // Only resets the wakeup.
                 let _ = wakeup.read();
                 for command in commands.try_iter() {
                     command(&mut work);

@@ -1,12 +1,13 @@
-//! System calls, by seccomp: each kind of thread makes those of its list, and any other one is refused with ENOSYS, and logged.
+//! System calls, by seccomp: each kind of thread may make those on its list. Any other is refused with ENOSYS and logged.
 //!
-//! It is refused, and does not end the process: where a list lacks a call, that a C library makes once a month or a guest can cause, all
-//! guests would lose their network by it, again after each restart. Who took a thread over has as little of it either way. ENOSYS, as
-//! libraries know what to do on a kernel without a call. What cannot go on without ends the process by its own error.
+//! A call that is not on the list does not end the process: a list may lack a call that a C library makes once a month or a guest
+//! can cause, and then all guests would lose their network, again after each restart. An attacker who took over a thread gains
+//! nothing either way. ENOSYS is what libraries expect from a kernel without a call. An operation that cannot continue fails with
+//! its own error.
 //!
-//! The lists are data, `calls/*.json`: rules as seccompiler has them, those of `every.json` for all kinds. They are not kept by hand
-//! alone: `fairlane/tests/command/calls.rs` runs a backend, watches which calls its threads make, and finds what is missing from a list
-//! and what nobody makes. A rule that such a run cannot reach says why it is there, in a comment that begins with "unseen".
+//! The lists are data, `calls/*.json`: rules in seccompiler's form; those of `every.json` apply to all kinds. A test,
+//! `fairlane/tests/command/calls.rs`, runs a backend, observes the calls of its threads, and reports calls missing from a list and
+//! calls that no thread makes. A rule that the test cannot reach has a comment with its reason, which starts with "unseen".
 
 use super::Kind;
 use fairlane_port::refused;
@@ -14,10 +15,10 @@ use seccompiler::{BpfMap, apply_filter, compile_from_json};
 use serde_json::{Value, json};
 use std::io;
 
-/// What all kinds share.
+/// The rules for all kinds.
 const EVERY: &str = include_str!("calls/every.json");
 
-/// The architecture that the lists are of.
+/// The architecture of the lists.
 const ARCHITECTURE: &str = "x86_64";
 
 impl Kind {
@@ -34,19 +35,18 @@ impl Kind {
     }
 }
 
-/// A list: what a kind of thread may do beside what all kinds may, or, of none, that. Objects with a `syscall`, and perhaps `args` and
-/// a `comment`.
+/// The rules of a kind, or for none those of all kinds: objects with a `syscall`, and optionally `args` and a `comment`.
 pub fn rules(kind: Option<Kind>) -> Vec<Value> {
     let list = kind.map_or(EVERY, |kind| kind.list().1);
     serde_json::from_str(list).expect("lists are tested")
 }
 
-/// All that a kind of thread may do.
+/// All rules of a kind.
 fn all(kind: Kind) -> Vec<Value> {
     [rules(None), rules(Some(kind))].concat()
 }
 
-/// Why any system call can be made: the end of a sentence.
+/// Why all system calls are allowed: the end of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unfiltered {
     #[error("there are no lists for {}, only for {ARCHITECTURE}", std::env::consts::ARCH)]
@@ -63,10 +63,10 @@ pub(super) enum Unfiltered {
 pub(super) struct Filters(BpfMap);
 
 impl Filters {
-    /// Compiles all.
+    /// Compiles all lists.
     ///
     /// # Errors
-    /// There are none for this architecture.
+    /// This architecture has no lists.
     pub fn new() -> Result<Filters, Unfiltered> {
         if std::env::consts::ARCH != ARCHITECTURE {
             return Err(Unfiltered::Architecture);
@@ -79,10 +79,10 @@ impl Filters {
         compiled.map(Filters).map_err(Unfiltered::Lists)
     }
 
-    /// Has this thread try whether the kernel takes them, which confines it.
+    /// Tries on this thread whether the kernel accepts the filters, which confines the thread.
     ///
     /// # Errors
-    /// This kernel has no filters.
+    /// The kernel has no filters.
     pub fn tried(self) -> Result<Filters, Unfiltered> {
         refused::end_with_error().map_err(Unfiltered::Signal)?;
         match self.enter(Kind::Metrics) {
@@ -91,10 +91,10 @@ impl Filters {
         }
     }
 
-    /// Has this thread keep to the list of a kind.
+    /// Confines this thread to the list of a kind.
     ///
     /// # Errors
-    /// What the system says.
+    /// The kernel refuses the filter.
     pub fn enter(&self, kind: Kind) -> Result<(), seccompiler::Error> {
         apply_filter(&self.0[kind.list().0])
     }

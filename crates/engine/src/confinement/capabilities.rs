@@ -1,21 +1,21 @@
-//! Capabilities: none is needed once taps and cards are open, but CAP_CHOWN where sockets are given to others. The sockets of vifs,
-//! early ack's files and Xen's devices are opened again as their owner.
+//! Capabilities: once taps and cards are open, none is needed except CAP_CHOWN, if sockets are given to other users. Vifs' sockets,
+//! early ack's files and Xen's devices are opened later as their owner.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet, clear, has_cap, read, set};
 
-/// How many this thread has, or may take.
+/// The number of capabilities that this thread has or may gain.
 pub(super) fn count() -> Result<usize, CapsError> {
     read(None, CapSet::Permitted).map(|capabilities| capabilities.len())
 }
 
-/// Whether this thread may give files to others.
+/// Whether this thread may give files to other users.
 pub(super) fn can_give() -> Result<bool, CapsError> {
     has_cap(None, CapSet::Effective, Capability::CAP_CHOWN)
 }
 
-/// Has this thread be without any, but that to give files to others where it `gives`. What an executed file could give it goes too, where that is allowed; where not, `no_new_privs` keeps it
-/// away.
+/// Drops all capabilities of this thread, except CAP_CHOWN if `gives`. Those that an executed file could add are dropped too if
+/// allowed; otherwise `no_new_privs` prevents them.
 pub(super) fn give_up(gives: bool) -> Result<(), CapsError> {
     if has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         clear(None, CapSet::Bounding)?;

@@ -1,11 +1,11 @@
-//! What the process gives up once it has opened what it needs: privileges, paths and system calls.
+//! Drops what the process no longer needs once everything is open: privileges, paths and system calls.
 //!
-//! A guest that took a thread over is to find nothing there to go on with. Each thread enters for itself as it begins, because
-//! capabilities, Landlock's rules and filters of system calls are a thread's; what it starts later inherits them. A new kind of thread
-//! takes a [`Kind`], a list in `calls` and [`spawn`], or a call of [`enter`] as its first line.
+//! A guest that takes over a thread must find nothing to continue with. Each thread is confined when it starts, because
+//! capabilities, Landlock rules and seccomp filters belong to a thread; threads it starts inherit them. A new kind of thread needs
+//! a [`Kind`], a list in `calls`, and [`spawn`], or a call of [`enter`] as its first line.
 //!
-//! Nothing happens before [`prepare`], which `fairlane up` calls unless it is told not to: the engine is also used in processes that have other
-//! things to do.
+//! Nothing happens before [`prepare`], which `fairlane up` calls unless told not to: the engine is also used in processes that do
+//! other things.
 
 pub mod calls;
 mod capabilities;
@@ -28,58 +28,58 @@ use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// What a thread does.
+/// The kinds of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Follows signals, reads the policy again, tells the service manager.
+    /// Handles signals, reads the policy again, notifies the service manager.
     Main,
-    /// Answers control clients, and changes what runs.
+    /// Answers control clients, and changes the running policy.
     Control,
-    /// Carries frames, and so faces guests.
+    /// Forwards frames, and so faces guests.
     Worker,
-    /// Serves the page of metrics.
+    /// Serves the metrics page.
     Metrics,
-    /// Talks with xenstore.
+    /// Talks to xenstore.
     Xen,
     /// Writes the log.
     Log,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 6] = [Kind::Main, Kind::Control, Kind::Worker, Kind::Metrics, Kind::Xen, Kind::Log];
 
-    /// Whether it makes sockets, and so may have to give them to their owners.
+    /// Whether it creates sockets, and so may have to give them to their owners.
     fn makes_sockets(self) -> bool {
         matches!(self, Kind::Main | Kind::Control | Kind::Worker)
     }
 }
 
-/// What is given up, and what this kernel makes of it.
+/// The confinement of this process.
 struct Confinement {
     rules: Rules,
-    /// Or why there are none.
+    /// The system call filters, or why there are none.
     filters: Result<Filters, Unfiltered>,
-    /// What came of the rules on trial.
+    /// The result of trying the Landlock rules.
     ruled: RestrictionStatus,
-    /// Capabilities that there were.
+    /// Number of capabilities before.
     privileges: usize,
-    /// Whether the process began with Xen's cards.
+    /// Whether the process started with Xen cards.
     xen: bool,
-    /// Whether it began with sockets that have an owner or a group.
+    /// Whether it started with sockets that have an owner or a group.
     gives: bool,
-    /// Whether it could give others more than that.
+    /// Whether it could give sockets to other users.
     could_give: bool,
 }
 
-/// The confinement of this process, if it is to have one.
+/// The confinement of this process, if it was prepared.
 static CONFINEMENT: OnceLock<Confinement> = OnceLock::new();
 
-/// Has all threads of the engine that begin from now on give up what serving a policy, which is in `file`, does not take. It is tried
-/// out first: what the kernel does not know is left out, and told by [`log`].
+/// Confines all threads of the engine that start from now on to what serving the policy in `file` needs. It is tried first: what
+/// the kernel does not support is left out, and [`log`] reports it.
 ///
 /// # Errors
-/// The system refuses what it knows, or does not know a name of the policy's.
+/// The kernel supports a part but refuses it, or a user or group of the policy is unknown.
 pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
     let said = |error: &dyn std::fmt::Display| {
         crate::Error::failed("cannot confine this process", format!("{error}; --unconfined does without"))
@@ -87,7 +87,7 @@ pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
     let xen = policy.takes_found() || policy.vifs.iter().any(|vif| matches!(vif.card, Card::Xen { .. }));
     let rules = Rules::new(policy, file, xen).map_err(|error| said(&error))?;
     let filters = Filters::new();
-    // While anybody can be asked.
+    // While lookups are still possible.
     ports::look_up(&mut policy.clone())?;
     let has_owner = |access: &Access| access.owner.is_some() || access.group.is_some();
     let gives = policy.vifs.iter().any(|vif| matches!(&vif.card, Card::VhostUser { access, .. } if has_owner(access)));
@@ -106,9 +106,9 @@ pub fn prepare(policy: &Policy, file: &Path) -> Result<(), crate::Error> {
     CONFINEMENT.set(confinement).map_err(|_| said(&"it is confined already"))
 }
 
-/// Gives up, on this thread and those that it starts, what its kind does not need. To be called once, when it has opened what it will
-/// not be able to open later. Where the system refuses what it knows the process ends: a thread that is believed to be confined and
-/// is not would be worse.
+/// Confines this thread and those that it starts to the needs of its kind. To be called once, after it has opened what it cannot
+/// open later. If the kernel refuses what it supports, the process ends: a thread that is wrongly believed to be confined would be
+/// worse.
 pub fn enter(kind: Kind) {
     if let Some(confinement) = CONFINEMENT.get()
         && let Err(error) = confinement.enter(kind)
@@ -117,20 +117,21 @@ pub fn enter(kind: Kind) {
     }
 }
 
-/// Starts a thread that has entered when this returns. So all that entering takes for a moment, such as a descriptor, is taken while the
-/// process starts, one thread after the other, and not among those whom it serves.
+/// Starts a thread, and returns when it is confined. So the resources that confining takes for a moment, such as a descriptor, are
+/// taken one thread after the other at startup, and not while guests are served.
 ///
 /// # Errors
+/// No thread can be started.
 /// No thread left.
 pub(crate) fn spawn(kind: Kind, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let (entered, enters) = bounded(1);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         enter(kind);
-        // Who started it waits.
+        // The caller waits for it.
         let _ = entered.send(());
         work();
     })?;
-    // A thread that cannot enter ends the process.
+    // A thread that cannot be confined ends the process.
     let _ = enters.recv();
     Ok(thread)
 }
@@ -152,7 +153,7 @@ pub fn log() {
     }
 }
 
-/// Logs system calls that were refused since this was called last: what went wrong without them says the rest.
+/// Logs the system calls that were refused since the last call. What failed because of them is reported elsewhere.
 pub fn log_refused() {
     for number in refused::take() {
         warn!(
@@ -162,7 +163,7 @@ pub fn log_refused() {
     }
 }
 
-/// What the system says, and, where this process gave up what it was asked for, what would be right.
+/// The system's error, and, if confinement caused it, what would be right.
 pub(crate) fn explain(error: &io::Error, wish: Wish) -> String {
     let is_ruled = |confinement: &&Confinement| confinement.ruled.ruleset != RulesetStatus::NotEnforced;
     match CONFINEMENT.get().filter(is_ruled) {
@@ -173,20 +174,20 @@ pub(crate) fn explain(error: &io::Error, wish: Wish) -> String {
     }
 }
 
-/// Whether Xen's devices can be opened. They cannot where the process began without.
+/// Whether Xen's devices can be opened: only if the process started with Xen cards.
 pub(crate) fn has_xen() -> bool {
     CONFINEMENT.get().is_none_or(|confinement| confinement.xen)
 }
 
-/// Whether this process is to be confined, so that nobody may be asked who may be a library's business.
+/// Whether this process is to be confined, so that no lookup through libraries is possible.
 pub(crate) fn is_prepared() -> bool {
     CONFINEMENT.get().is_some()
 }
 
-/// Sees that sockets can be given to owners and groups, or could not before.
+/// Checks that sockets can be given to owners and groups.
 ///
 /// # Errors
-/// The process began without any, and gave up the capability.
+/// The process started without any, and dropped the capability.
 pub(crate) fn sees_to_owners() -> Result<(), CannotGive> {
     match CONFINEMENT.get() {
         Some(Confinement { gives: false, could_give: true, .. }) => Err(CannotGive),
@@ -194,12 +195,12 @@ pub(crate) fn sees_to_owners() -> Result<(), CannotGive> {
     }
 }
 
-/// That no socket can be given away any more.
+/// No socket can be given to another user any more.
 #[derive(Debug, thiserror::Error)]
 #[error("this backend began without owners and groups of sockets and gave up CAP_CHOWN: restart it with such a policy")]
 pub(crate) struct CannotGive;
 
-/// Gives up all but system calls. What came of the rules for paths.
+/// Drops everything but system calls. Returns the result of the Landlock rules.
 fn give_up(rules: &Rules, kind: Kind, gives: bool) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {
     set_no_new_privs()?;
     capabilities::give_up(gives && kind.makes_sockets())?;
@@ -209,7 +210,7 @@ fn give_up(rules: &Rules, kind: Kind, gives: bool) -> Result<RestrictionStatus, 
 impl Confinement {
     fn enter(&self, kind: Kind) -> Result<(), Box<dyn Error + Send + Sync>> {
         give_up(&self.rules, kind, self.gives)?;
-        // Last, as what comes before takes system calls that no list has.
+        // Last, because the steps before it need system calls that are on no list.
         self.filters.as_ref().map_or(Ok(()), |filters| Ok(filters.enter(kind)?))
     }
 }

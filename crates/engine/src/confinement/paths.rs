@@ -1,5 +1,5 @@
-//! Paths, by Landlock: what a thread may still open, make and remove, a kind each. A path that is open already, or comes from a frontend as a
-//! descriptor, is nobody's business here.
+//! Paths, by Landlock: what each kind of thread may still open, create and remove. Landlock does not affect open files, or
+//! descriptors received from a frontend.
 //!
 //! | directories, with all below | main | control | worker | metrics, log | xen |
 //! |---|---|---|---|---|---|
@@ -9,7 +9,7 @@
 //! | of the policy file | read | | | | |
 //! | `/dev/xen`, where the policy has Xen's cards | | | | | devices |
 //!
-//! No thread may bind or connect a TCP socket: metrics listen by then.
+//! No thread may bind or connect a TCP socket: the metrics server listens by then.
 
 use super::Kind;
 use fairlane_policy::{Card, Policy};
@@ -22,7 +22,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
-/// What is ruled over: all that this version of Landlock knows. Older kernels rule over less of it.
+/// The rights that are restricted: all that this version of Landlock knows. Older kernels restrict fewer.
 const RULED: ABI = ABI::V5;
 
 const SOCKETS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile});
@@ -34,7 +34,7 @@ const DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFi
 /// Xen's devices.
 const XEN: &str = "/dev/xen";
 
-/// What somebody asked to have opened or made.
+/// What a client asked to open or create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// The socket of a vif.
@@ -51,10 +51,10 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Those for a policy that is in `file`. Directories that are not there have none.
+    /// The rules for a policy in `file`. Directories that do not exist get none.
     ///
     /// # Errors
-    /// What the system says.
+    /// A path cannot be opened.
     pub fn new(policy: &Policy, file: &Path, xen: bool) -> Result<Rules, RulesetError> {
         let control = directory(&policy.control);
         let sockets: BTreeSet<PathBuf> = policy
@@ -68,7 +68,7 @@ impl Rules {
         let given = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"].into_iter().filter_map(std::env::var_os);
         let given = given.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
         let files: BTreeSet<PathBuf> = given.chain([control.clone()]).collect();
-        // Where the file is a link, what it leads to is read.
+        // If the file is a symbolic link, its target is read.
         let policies = file.canonicalize().into_iter().chain([file.to_owned()]).map(|file| directory(&file)).collect();
         let kept = BTreeSet::from([control]);
         let devices = xen.then(|| XEN.into()).into_iter().collect();
@@ -91,17 +91,17 @@ impl Rules {
         Ok(Rules { kinds, sockets, files })
     }
 
-    /// Has this thread keep to the rules of a kind. What came of it.
+    /// Confines this thread to the rules of a kind. Returns the result.
     ///
     /// # Errors
-    /// What the system says. That it does not know Landlock is none.
+    /// The kernel refuses the rules. That it does not support Landlock is no error.
     pub fn enter(&self, kind: Kind) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {
         let rules = self.kinds.iter().find(|(known, _)| *known == kind);
         let (_, rules) = rules.ok_or("this kind of thread has no rules")?;
         Ok(rules.try_clone()?.restrict_self()?)
     }
 
-    /// What would be right where a wish was denied.
+    /// What would be right if a wish was denied.
     pub fn advice(&self, wish: Wish) -> String {
         match wish {
             Wish::Socket => format!(
@@ -115,7 +115,7 @@ impl Rules {
     }
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 fn directory(file: &Path) -> PathBuf {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }

@@ -1,4 +1,4 @@
-//! The asking side: what `fairlane ctl` and `fairlane top` are made of.
+//! The client of the control protocol, used by `fairlane ctl` and `fairlane top`.
 
 use super::protocol::{
     Call, CaptureReport, FlowsFile, PROTOCOL, Reload, Reply, Request, Set, StartCapture, StopCapture,
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A backend that does not answer for this long is given up.
+/// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to a running backend.
@@ -22,12 +22,12 @@ pub struct Client {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens.
+    /// No backend listens.
     #[error("no backend answers at {path}: {error}", path = .path.display())]
     NoBackend {
         /// The control socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The connection broke.
@@ -35,13 +35,13 @@ pub enum Error {
     Broken {
         /// The control socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// What came is not an answer.
+    /// The line received is not an answer.
     #[error("the answer is not understood: {0}")]
     Misread(#[from] serde_json::Error),
-    /// The backend's reason for not doing it.
+    /// The backend refused, for this reason.
     #[error("{0}")]
     Refused(String),
 }
@@ -65,7 +65,7 @@ impl Client {
     /// State and counters of everything.
     ///
     /// # Errors
-    /// See [`Error`]; so for all that follow.
+    /// See [`Error`]; the same for all further functions.
     pub fn show(&mut self) -> Result<Snapshot, Error> {
         self.request(Request::Show)
     }
@@ -79,7 +79,7 @@ impl Client {
         self.request(Request::Set(Set { target, key, value }))
     }
 
-    /// Replaces the policy by a file's text; `name` is what problems call the file. Returns the number of changes.
+    /// Replaces the policy by a file's text. Problems are reported with `name`. Returns the number of changes.
     ///
     /// # Errors
     /// See [`Error`].
@@ -87,7 +87,7 @@ impl Client {
         self.request(Request::Reload(Reload { name: name.to_owned(), text: text.to_owned() }))
     }
 
-    /// Records a vif's frames in a new file: `snap` bytes of each at most, and `limit` bytes of the file.
+    /// Captures a vif's frames in a new file: at most `snap` bytes of each, and `limit` bytes in all.
     ///
     /// # Errors
     /// See [`Error`].
@@ -109,7 +109,7 @@ impl Client {
         self.request(Request::StopCapture(StopCapture { vif: vif.to_owned() }))
     }
 
-    /// The flows that early ack knows.
+    /// The flows of early ack.
     ///
     /// # Errors
     /// See [`Error`].
@@ -117,7 +117,7 @@ impl Client {
         self.request(Request::Flows)
     }
 
-    /// Writes a vif's flows to a new file. Returns its bytes.
+    /// Writes a vif's flows to a new file. Returns its size in bytes.
     ///
     /// # Errors
     /// See [`Error`].
@@ -125,7 +125,7 @@ impl Client {
         self.request(Request::ExportFlows(FlowsFile { vif: vif.to_owned(), file: file.to_owned() }))
     }
 
-    /// Has a vif take over the flows in a file. Returns how many.
+    /// Imports a vif's flows from a file. Returns their number.
     ///
     /// # Errors
     /// See [`Error`].
@@ -146,7 +146,7 @@ impl Client {
         line.push(b'\n');
         let broken = |error| Error::Broken { path: self.path.clone(), error };
         match self.stream.get_mut().write_all(&line) {
-            // A backend that takes no more clients says so before it hangs up.
+            // A backend with too many clients sends the reason before it closes the connection.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(broken)?,
         }

@@ -1,6 +1,6 @@
-//! How a running backend is asked and told: lines of JSON over a Unix socket that only its owner may use.
+//! The control protocol: lines of JSON over a Unix socket that only its owner may use.
 //!
-//! `docs/reference/control-protocol.md` describes the protocol for those who speak it from elsewhere.
+//! `docs/reference/control-protocol.md` describes it for other clients.
 
 mod client;
 mod protocol;

@@ -1,12 +1,12 @@
-//! The words of the control protocol.
+//! The messages of the control protocol.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The protocol's version. A server refuses requests of another one.
+/// The protocol's version. A server refuses requests of another version.
 pub const PROTOCOL: u32 = 1;
 
-/// Bytes of a line at most; a longer one ends the connection.
+/// Longest line in bytes; a longer one ends the connection.
 pub const LINE: usize = 4 << 20;
 
 /// A request with the version it is written in: one line.
@@ -17,27 +17,27 @@ pub(crate) struct Call {
     pub request: Request,
 }
 
-/// What may be asked.
+/// The requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Answered with a [`crate::snapshot::Snapshot`].
+    /// Returns a [`crate::snapshot::Snapshot`].
     Show,
-    /// Changes one setting of a vif or link. Answered with null.
+    /// Changes one setting of a vif or link. Returns null.
     Set(Set),
-    /// Replaces the policy. Answered with the number of changes made.
+    /// Replaces the policy. Returns the number of changes.
     Reload(Reload),
-    /// Records a vif's frames in a file. Answered with null.
+    /// Captures a vif's frames in a file. Returns null.
     StartCapture(StartCapture),
-    /// Ends a capture. Answered with a [`CaptureReport`].
+    /// Ends a capture. Returns a [`CaptureReport`].
     StopCapture(StopCapture),
-    /// Answered with the flows that early ack knows: a list of [`crate::snapshot::FlowState`].
+    /// Returns the flows of early ack: a list of [`crate::snapshot::FlowState`].
     Flows,
-    /// Writes a vif's flows, with their copies, to a new file. Answered with its bytes.
+    /// Writes a vif's flows, with their copies, to a new file. Returns its size in bytes.
     ExportFlows(FlowsFile),
-    /// Takes over flows from a file. Answered with their number.
+    /// Imports flows from a file. Returns their number.
     ImportFlows(FlowsFile),
-    /// Ends the backend. Answered with null before it does.
+    /// Ends the backend. Null is returned before it ends.
     Stop,
 }
 
@@ -57,29 +57,29 @@ pub struct Set {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reload {
-    /// What problems call the file.
+    /// The file name for problems.
     pub name: String,
     /// Its text.
     pub text: String,
 }
 
-/// What to record.
+/// A capture to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartCapture {
     /// Name of the vif.
     pub vif: String,
-    /// Where to write, an absolute path. An existing file is not touched.
+    /// The file, an absolute path. An existing file is left unchanged.
     pub file: PathBuf,
-    /// Bytes recorded of a frame at most; all if absent.
+    /// Most bytes recorded of a frame; all if absent.
     #[serde(default)]
     pub snap: Option<u32>,
-    /// Bytes of the file at most, where the capture ends; 1 GiB if absent.
+    /// Size of the file in bytes at which the capture ends; 1 GiB if absent.
     #[serde(default)]
     pub limit: Option<u64>,
 }
 
-/// What to record no longer.
+/// A capture to stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopCapture {
@@ -93,18 +93,18 @@ pub struct StopCapture {
 pub struct FlowsFile {
     /// Name of the vif.
     pub vif: String,
-    /// The file, an absolute path. An export does not touch an existing one.
+    /// The file, an absolute path. An export leaves an existing one unchanged.
     pub file: PathBuf,
 }
 
-/// What a capture came to.
+/// The result of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaptureReport {
     /// Frames in the file.
     pub frames: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Frames that passed and are not in the file, as it could not be written as fast.
+    /// Frames that are not in the file, because it could not be written fast enough.
     pub left_out: u64,
     /// Why it ended before it was stopped (its limit, a full disk); none if it did not.
     pub ended: Option<String>,
@@ -114,19 +114,19 @@ pub struct CaptureReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply<T> {
-    /// Done; what it says depends on the request.
+    /// Success; the value depends on the request.
     Ok(T),
-    /// Not done, and why: a sentence.
+    /// Failure: the reason, as a sentence.
     Error(String),
 }
 
 impl Call {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The line is not a valid request.
     pub fn parse(line: &[u8]) -> Result<Request, Misread> {
-        // The version first: what else a later version says need not be understood.
+        // The version first: the rest of another version's request need not be valid.
         #[derive(Deserialize)]
         struct Version {
             protocol: u32,
@@ -140,16 +140,16 @@ impl Call {
     }
 }
 
-/// Why a line is no request.
+/// Why a line is not a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Misread {
-    /// It goes on past this many bytes.
+    /// It is longer than this many bytes.
     #[error("a request has at most {0} bytes")]
     Long(usize),
     /// It is in another version.
     #[error("the request is in protocol {0}, this backend speaks {PROTOCOL}")]
     Version(u32),
-    /// It is no JSON, or no request.
+    /// It is not JSON, or not a request.
     #[error(r#"the request is not understood: {0}; a request looks like {{"protocol":1,"request":"show"}}"#)]
     Text(serde_json::Error),
 }

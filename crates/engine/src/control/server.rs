@@ -1,4 +1,4 @@
-//! The listening side: one thread accepts, one thread a connection answers. None of them carries frames.
+//! The server: one thread accepts connections, and one thread per connection answers. None of them forwards frames.
 
 use super::protocol::{Call, LINE, Misread, Reply, Request};
 use crate::accept;
@@ -22,16 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections at a time; further ones are told so and closed.
+/// Most connections at a time; further ones get an error and are closed.
 const CONNECTIONS: usize = 16;
 
-/// A connection that says nothing, or takes no answer, for this long is closed.
+/// How long a connection may be silent, or not read its answer, before it is closed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Answers requests: a value, or a sentence that says why not.
+/// Answers requests with a value, or with a sentence why not.
 pub type Answer = Arc<dyn Fn(Request) -> Result<serde_json::Value, Error> + Send + Sync>;
 
-/// A control socket that is served until it is dropped.
+/// A control socket, served until it is dropped.
 pub struct Server {
     path: PathBuf,
     bell: Arc<EventFd>,
@@ -39,10 +39,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes the socket and serves it. A socket left behind by a process that ended is replaced.
+    /// Creates the socket and serves it. A socket left by a process that ended is replaced.
     ///
     /// # Errors
-    /// The path is in use, is something else, or cannot be made.
+    /// The path is in use, is something else, or cannot be created.
     pub fn start(path: &Path, answer: Answer) -> Result<Server, Error> {
         let said = |error: &dyn Display| Error::failed(format!("cannot make control socket {}", path.display()), error);
         directory_of(path).map_err(|error| said(&error))?;
@@ -62,15 +62,15 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let (Ok(_), Some(thread)) = (self.bell.write(1), self.thread.take()) {
-            // It only panics if there was a defect, and was reported then.
+            // It panics only because of a defect, which was reported then.
             let _ = thread.join();
         }
-        // Gone already, or not ours to complain about while ending.
+        // It may be gone already; at the end this does not matter.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Makes way for a socket, if only a stale one is in it.
+/// Removes a stale socket from the path.
 fn clear(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
@@ -101,7 +101,7 @@ fn listen_privately(path: &Path) -> Result<UnixListener, Errno> {
     Ok(UnixListener::from(fd))
 }
 
-/// Meets clients until the bell rings, and sends them away then.
+/// Accepts clients until the stop event, and disconnects them then.
 fn meet(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
     let clients = Clients::default();
     loop {
@@ -116,18 +116,18 @@ fn meet(listener: &UnixListener, bell: &EventFd, answer: &Answer) {
             && !accept::is_of_the_client(&error)
         {
             tracing::warn!(%error, "a control client could not be served");
-            // Rings at once, should it be time to end. An error of this poll is one of the next.
+            // Returns at once if the stop event is set. An error of this poll occurs again in the next.
             let mut bell = [PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut bell, PollTimeout::try_from(accept::PAUSE).unwrap_or(PollTimeout::ZERO));
         }
     }
     for stream in clients.open().values() {
-        // What was written is still delivered; one that left already is none to send away.
+        // Data already written are still delivered. A client that is gone needs no disconnect.
         let _ = stream.shutdown(Shutdown::Read);
     }
 }
 
-/// The clients that are connected now, by the descriptors of their connections.
+/// Connected clients, by the descriptors of their connections.
 #[derive(Clone, Default)]
 struct Clients(Arc<Mutex<HashMap<RawFd, Arc<UnixStream>>>>);
 
@@ -136,29 +136,29 @@ impl Clients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a thread serve a client until it leaves, if there is a place for it.
+    /// Starts a thread that serves a client until it disconnects, if a place is free.
     fn take_in(&self, stream: UnixStream, answer: &Answer) -> io::Result<()> {
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
         let (number, stream) = (stream.as_raw_fd(), Arc::new(stream));
         if self.open().len() == CONNECTIONS {
-            // It has room for a sentence, as nothing was written yet; one that left needs none.
+            // The socket buffer has room for a sentence, as nothing was written yet; a client that is gone needs none.
             let _ = reply(&stream, Err(format!("{CONNECTIONS} clients are connected already; try again later")));
             return Ok(());
         }
         self.open().insert(number, stream.clone());
         let (clients, answer) = (self.clone(), answer.clone());
         let spawned = std::thread::Builder::new().name("fairlane-control".to_owned()).spawn(move || {
-            // A client that leaves is nobody's error.
+            // A client that disconnects is not an error.
             let _ = converse(&stream, &answer);
-            // Its descriptor is open until then, and so nobody else's.
+            // Until then its descriptor is open, so no other connection has this number.
             clients.open().remove(&number);
         });
         spawned.map(drop).inspect_err(|_| drop(self.open().remove(&number)))
     }
 }
 
-/// Answers line after line.
+/// Answers line by line.
 fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();

@@ -1,7 +1,7 @@
-//! Answers `GET /metrics` over HTTP/1.1: one thread, a bounded number of connections, one request each.
+//! Answers `GET /metrics` over HTTP/1.1: one thread, a limited number of connections, one request each.
 //!
-//! Every local user may connect. So nobody is waited for: a client that says or reads nothing holds one of a few places for a few
-//! seconds, less if others want it, and the page is made anew once a second at most, however often it is asked for.
+//! Every local user may connect, so the server waits for no client: one that is silent or does not read occupies one of a few
+//! places for a few seconds, less if others need it. The page is made at most once a second, however often it is requested.
 
 use super::{Source, page};
 use crate::accept;
@@ -18,19 +18,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
+/// Most connections at a time.
 const PLACES: usize = 16;
 
-/// Bytes of a request's head at most.
+/// Longest head of a request in bytes.
 const HEAD: usize = 8 << 10;
 
-/// How long a client may take to say what it wants, and then to take another part of the answer.
+/// How long a client may take to send its request, and for each further part of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long nobody has to give way to others: longer than a request is behind its connection.
+/// How long a client keeps its place even if others wait: longer than a request takes to follow its connection.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// How old a page may be.
+/// Oldest age of a page.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The media type of OpenMetrics text.
@@ -44,10 +44,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a loopback address; port 0 takes a free one.
+    /// Listens on a loopback address; port 0 chooses a free one.
     ///
     /// # Errors
-    /// Not loopback, or in use.
+    /// The address is not loopback, or in use.
     pub fn start(address: SocketAddr, source: Source) -> Result<Server, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::Policy(format!(
@@ -67,7 +67,7 @@ impl Server {
         Ok(Server { address, bell, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -76,30 +76,30 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let (Ok(_), Some(thread)) = (self.bell.write(1), self.thread.take()) {
-            // It only panics if there was a defect, and was reported then.
+            // It panics only because of a defect, which was reported then.
             let _ = thread.join();
         }
     }
 }
 
-/// Where connections are met and answered.
+/// The accepting and answering loop.
 struct Desk {
     listener: TcpListener,
     connections: Vec<Connection>,
     pages: Pages,
-    /// When the system last refused a connection.
+    /// When the system last refused to accept.
     refused: Option<Instant>,
 }
 
 impl Desk {
-    /// Waits until something happens and deals with it. False once the bell rings.
+    /// Waits for events and handles them. Returns false once the stop event is set.
     fn turn(&mut self, bell: &EventFd) -> bool {
         let now = Instant::now();
         let meets = self.meets_from();
         let due =
             self.connections.iter().map(|connection| connection.since + PATIENCE).chain(meets.filter(|at| *at > now));
         let timeout = due.min().map_or(PollTimeout::NONE, |due| {
-            // Rounded up, or the last part of a millisecond would be spent in turns.
+            // Rounded up, or the last part of a millisecond would be a busy loop.
             PollTimeout::try_from(due.saturating_duration_since(now) + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::MAX)
         });
@@ -113,7 +113,7 @@ impl Desk {
         match poll(&mut ready, timeout) {
             Ok(_) => {}
             Err(Errno::EINTR) => return true,
-            // No memory, at most: as for who asks.
+            // Lack of memory, at most; handled like an error of accept.
             Err(_) => std::thread::sleep(accept::PAUSE),
         }
         let mut ready = ready.iter().map(|fd| fd.any() == Some(true)).collect::<Vec<_>>().into_iter();
@@ -131,16 +131,16 @@ impl Desk {
         true
     }
 
-    /// When the next client may be met, if not at any time: once the system was asked to spare a descriptor some time ago, and
-    /// somebody may be sent away for it.
+    /// When the next client may be accepted, if not at any time: a while after the system refused a descriptor, if another client
+    /// may be disconnected for it.
     fn meets_from(&self) -> Option<Instant> {
         let spared = self.refused.map(|refused| refused + accept::PAUSE);
         let free = self.first_to_go().map(|place| self.connections[place].since + GRACE);
         spared.max(free)
     }
 
-    /// Who gives way to the next client, where all places are taken: the one that has said nothing for the longest, or else has
-    /// read nothing.
+    /// The client to disconnect for the next one if all places are occupied: the one that has been silent the longest, or else has
+    /// not read the longest.
     fn first_to_go(&self) -> Option<usize> {
         let places = 0..self.connections.len();
         let first = places.min_by_key(|place| {
@@ -170,10 +170,10 @@ impl Desk {
     }
 }
 
-/// A client, from when it came to the end of its answer.
+/// A client, from its connection to the end of its answer.
 struct Connection {
     stream: TcpStream,
-    /// When it came, or last took a part of the answer.
+    /// When it connected, or last read a part of the answer.
     since: Instant,
     request: Vec<u8>,
     answer: Option<Answer>,
@@ -189,10 +189,10 @@ impl Connection {
         if self.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN }
     }
 
-    /// Reads and writes as much as there is. False when nothing is left to do.
+    /// Reads and writes as much as possible. Returns false when the client is finished.
     fn goes_on(&mut self, pages: &mut Pages) -> bool {
         let step = if self.answer.is_none() { self.hears(pages) } else { Ok(true) };
-        // A client that left is nobody's error.
+        // A client that disconnects is not an error.
         let answers = matches!(step, Ok(true)).then(|| self.answers());
         match (step, answers) {
             (_, Some(Ok(done))) => !done,
@@ -201,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Reads. True if there is an answer to be given.
+    /// Reads. Returns true if there is an answer to write.
     fn hears(&mut self, pages: &mut Pages) -> io::Result<bool> {
         let mut part = [0; HEAD];
         match self.stream.read(&mut part[self.request.len()..]) {
@@ -221,7 +221,7 @@ impl Connection {
         Ok(self.answer.is_some())
     }
 
-    /// Writes. True if all is written.
+    /// Writes. Returns true if everything is written.
     fn answers(&mut self) -> io::Result<bool> {
         let Some(answer) = &mut self.answer else { return Ok(false) };
         while let Some(part) = answer.rest() {
@@ -238,7 +238,7 @@ impl Connection {
     }
 }
 
-/// An answer on its way. Those that are given at one time share the page.
+/// An answer being written. Simultaneous answers share the page.
 struct Answer {
     head: String,
     body: Arc<str>,
@@ -259,7 +259,7 @@ impl Answer {
         Answer::new(status, "text/plain; charset=utf-8", sentence.into())
     }
 
-    /// What is to be written next.
+    /// The next part to write.
     fn rest(&self) -> Option<&[u8]> {
         let (head, body) = (self.head.as_bytes(), self.body.as_bytes());
         let rest = head.get(self.written..).filter(|rest| !rest.is_empty());
@@ -267,7 +267,7 @@ impl Answer {
     }
 }
 
-/// A page, or a sentence: why there is none.
+/// A page, or a sentence why there is none.
 type Page = Result<Arc<str>, Arc<str>>;
 
 /// The page, and when it was made.
@@ -291,8 +291,7 @@ impl Pages {
         }
     }
 
-    /// The page, made anew where it is too old. Why there is none is as good for as long: workers that do not answer are not asked
-    /// again at once.
+    /// The page, made again if it is too old. An error is kept as long: workers that do not respond are not asked again at once.
     fn page(&mut self) -> Page {
         match &self.last {
             Some((made, page)) if made.elapsed() < FRESH => page.clone(),
