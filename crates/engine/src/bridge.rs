@@ -9,7 +9,7 @@ mod settings;
 use crate::bill::Worked;
 use crate::clock::Clock;
 use crate::early::Offered;
-use crate::entry::{PortEntry, Toward, Turn};
+use crate::entry::{PortEntry, RxState, Turn};
 use crate::forward::{Fabric, Sending, UPLINK};
 use crate::receivers::Receivers;
 use crate::snapshot::{EarlyState, PortState, VifState};
@@ -53,7 +53,7 @@ pub struct Bridge {
     /// Guests' ports that senders wait for.
     contended: Vec<PortId>,
     /// Ports whose frontends' messages are not handled for a while.
-    unheard: Vec<PortId>,
+    muted: Vec<PortId>,
     /// Services that found the uplink full, in the scheduler's order.
     held: Vec<Service>,
     /// The same while they are resumed; kept for its memory.
@@ -95,7 +95,7 @@ impl Bridge {
             cursor: 0,
             accelerated: Vec::new(),
             contended: Vec::new(),
-            unheard: Vec::new(),
+            muted: Vec::new(),
             held: Vec::new(),
             resumed: Vec::new(),
             marked: Nanos(0),
@@ -110,19 +110,19 @@ impl Bridge {
         let mut round = Round { frames: 0, busy: true, next: Nanos::NEVER, end: now };
         self.worked.refresh(now, clock);
         self.fabric.receivers.new_waits = false;
-        let brought = self.fabric.bring(burst, &mut now, clock);
-        round.frames += brought.frames;
-        round.next = round.next.min(brought.next);
+        let delivered = self.fabric.deliver_queued(burst, &mut now, clock);
+        round.frames += delivered.frames;
+        round.next = round.next.min(delivered.next);
         if !self.contended.is_empty() {
-            round.next = round.next.min(self.call_senders(burst, &mut now, clock));
+            round.next = round.next.min(self.release_senders(burst, &mut now, clock));
         }
         if !self.accelerated.is_empty() {
-            round.next = round.next.min(self.tend_early(burst, now));
+            round.next = round.next.min(self.run_early_timeouts(burst, now));
         }
-        self.look_for_frames(now);
+        self.poll_idle(now);
         self.mark(now);
-        if !self.unheard.is_empty() {
-            round.next = round.next.min(self.hear_again(now));
+        if !self.muted.is_empty() {
+            round.next = round.next.min(self.unmute(now));
         }
         self.resume(burst, &mut round, &mut now, clock);
         let mut uplink = true;
@@ -139,13 +139,13 @@ impl Bridge {
                         now = clock.now();
                     }
                     let service = Service { port, budget, cost: Cost::default() };
-                    self.attend(service, burst, &mut round, &mut now, clock);
+                    self.carry_out(service, burst, &mut round, &mut now, clock);
                 }
                 idle if !uplink => {
                     if let Next::WaitUntil(time) = idle {
                         round.next = round.next.min(time);
                     }
-                    round.busy = brought.busy;
+                    round.busy = delivered.busy;
                     break;
                 }
                 Next::WaitUntil(_) | Next::Idle => {}
@@ -153,7 +153,7 @@ impl Bridge {
         }
         round.next = round.next.min(self.flush(now));
         if !self.accelerated.is_empty() {
-            round.next = round.next.min(self.watch_early(now));
+            round.next = round.next.min(self.check_early_rings(now));
         }
         if !self.held.is_empty() {
             round.next = round.next.min(self.uplink_room(now));
@@ -196,14 +196,14 @@ impl Bridge {
         for index in 0..self.resumed.len() {
             let service = self.resumed[index];
             if service.cost.frames > 0 {
-                self.attend(service, burst, round, now, clock);
+                self.carry_out(service, burst, round, now, clock);
             }
         }
         self.resumed.clear();
     }
 
     /// Carries out a service and charges the scheduler, unless the service has to wait for the uplink.
-    fn attend(
+    fn carry_out(
         &mut self,
         mut service: Service,
         burst: &mut Burst,
@@ -226,7 +226,7 @@ impl Bridge {
             });
             service.cost.nanos += end.since(served).0;
             if !matches!(left, Left::Waits(UPLINK)) {
-                service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.looked_at);
+                service.cost.nanos += entry.messages.charge() + std::mem::take(&mut entry.uncharged_look);
             }
         }
         *now = end;
@@ -251,7 +251,7 @@ impl Bridge {
         self.scheduler.charge(port, service.cost, after, end);
         match left {
             Left::Some => {}
-            Left::Nothing => self.rest(port),
+            Left::Nothing => self.set_idle(port),
             Left::Waits(on) => self.park(port, on, end),
         }
     }
@@ -262,8 +262,8 @@ impl Bridge {
         let Some(mut sender) = self.fabric.entries[from.index()].take() else { return Left::Nothing };
         let before = *cost;
         // Frames of the uplink are for many guests, so it never waits for one.
-        let mut may_wait = *from != UPLINK && !std::mem::take(&mut sender.hurries);
-        let ticket = sender.ticket.filter(|ticket| ticket.called);
+        let mut may_wait = *from != UPLINK && !std::mem::take(&mut sender.may_not_wait);
+        let ticket = sender.ticket.filter(|ticket| ticket.released);
         let taken = ticket.map_or(0, |ticket| self.fabric.received_bytes(ticket.on));
         let left = loop {
             let Offered { batch, suppressed } = match &mut sender.early {
@@ -280,13 +280,13 @@ impl Bridge {
                 judged_by_ip,
                 now,
                 may_wait,
-                called_by: ticket.map(|ticket| ticket.on),
+                turn_at: ticket.map(|ticket| ticket.on),
                 suppressed,
                 done: 0,
                 drops,
                 uplink_bytes: 0,
             };
-            let blocked = self.fabric.pass(&mut sending);
+            let blocked = self.fabric.forward(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
             let bytes = batch.bytes_of(0..done);
             match &mut sender.early {
@@ -300,7 +300,7 @@ impl Bridge {
             budget.frames = budget.frames.saturating_sub(done as u32);
             let spent = budget.bytes == 0 || budget.frames == 0;
             match blocked.filter(|_| !spent) {
-                Some(on) if on == UPLINK || self.fabric.only_for((*from, on), &mut sender, burst, now) => {
+                Some(on) if on == UPLINK || self.fabric.has_only_frames_for((*from, on), &mut sender, burst, now) => {
                     break Left::Waits(on);
                 }
                 Some(_) => {
@@ -334,7 +334,7 @@ impl Bridge {
     }
 
     /// Moves a port to the idle ones, which are polled.
-    fn rest(&mut self, port: PortId) {
+    fn set_idle(&mut self, port: PortId) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.turn = Turn::Idle;
             self.idle.push(port);
@@ -358,28 +358,29 @@ impl Bridge {
     /// Lets senders that wait for a guest send again: the one whose turn it is if the guest has room, and every one that may have
     /// frames for others, was overtaken by queued frames, or waited as long as a queued frame may. Returns when there is more to do
     /// without an event.
-    fn call_senders(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Nanos {
+    fn release_senders(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Nanos {
         let Bridge { fabric, contended, scheduler, .. } = self;
         let mut next = Nanos::NEVER;
         contended.retain(|&on| {
             let Some(guest) = fabric.entry(on) else { return false };
-            let (toward, room, up) = (guest.toward, guest.port.room(*now), guest.port.status() == Status::Up);
+            let (rx_state, room, up) = (guest.rx_state, guest.port.room(*now), guest.port.status() == Status::Up);
             let mut waiters = std::mem::take(&mut guest.waiters);
-            let (timeout, fed) = (guest.receive.timeout, guest.fed);
+            let (timeout, fed) = (guest.receive.timeout, guest.last_received);
             waiters.release(|port, since| {
                 let until = since.max(fed) + timeout;
                 next = next.min(until);
-                let passed = toward != Toward::Idle && !fabric.entry(on).is_some_and(|guest| guest.queue.is_of(port));
+                let passed =
+                    rx_state != RxState::Idle && !fabric.entry(on).is_some_and(|guest| guest.queue.is_of(port));
                 let expired = until <= *now;
-                let leaves = passed || expired || !up || fabric.has_more_than_for(port, on, burst, now, clock);
+                let leaves = passed || expired || !up || fabric.may_have_others_than_for(port, on, burst, now, clock);
                 if leaves && let Some(sender) = fabric.entry(port) {
-                    (sender.turn, sender.hurries) = (Turn::Active, expired);
+                    (sender.turn, sender.may_not_wait) = (Turn::Active, expired);
                     scheduler.activate(port, *now);
                 }
                 leaves
             });
             match room {
-                Room::Now if toward == Toward::Idle => {
+                Room::Now if rx_state == RxState::Idle => {
                     if let Some((port, ticket)) = waiters.call(on)
                         && let Some(sender) = fabric.entry(port)
                     {
@@ -414,7 +415,7 @@ impl Bridge {
     }
 
     /// Polls some of the idle ports for frames.
-    fn look_for_frames(&mut self, now: Nanos) {
+    fn poll_idle(&mut self, now: Nanos) {
         for _ in 0..POLLS.min(self.idle.len()) {
             if self.cursor >= self.idle.len() {
                 self.cursor = 0;
@@ -469,19 +470,21 @@ impl Bridge {
         let entries = &self.fabric.entries;
         let name = |port: PortId| entries[port.index()].as_ref().map(|entry| entry.name.clone());
         let vifs =
-            entries.iter().skip(1).flatten().map(|entry| (entry, entry.granted())).map(|(entry, share)| VifState {
-                name: entry.name.clone(),
-                link: self.name.clone(),
-                weight: share.weight,
-                min_rate: share.min_rate,
-                max_rate: share.max_rate,
-                burst: share.burst,
-                share: entry.measured_share,
-                waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
-                waiting: entry.waiting.clone(),
-                receive: entry.receive_state(),
-                early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
-                port: state(entry),
+            entries.iter().skip(1).flatten().map(|entry| (entry, entry.effective_share())).map(|(entry, share)| {
+                VifState {
+                    name: entry.name.clone(),
+                    link: self.name.clone(),
+                    weight: share.weight,
+                    min_rate: share.min_rate,
+                    max_rate: share.max_rate,
+                    burst: share.burst,
+                    share: entry.measured_share,
+                    waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
+                    waiting: entry.waiting.clone(),
+                    receive: entry.receive_state(),
+                    early_ack: entry.early.as_ref().map(|early| EarlyState::new(early.seen(now))),
+                    port: state(entry),
+                }
             });
         (entries[UPLINK.index()].as_deref().map(state), vifs.collect())
     }
@@ -498,22 +501,22 @@ impl Bridge {
         entry.port.event(number, poller, *now);
         *now = clock.now();
         entry.messages.count(self.worked.take(*now, clock), *now);
-        if entry.messages.again() > *now && !self.unheard.contains(&port) {
-            entry.port.hear(false);
-            self.unheard.push(port);
+        if entry.messages.again() > *now && !self.muted.contains(&port) {
+            entry.port.set_messages_enabled(false);
+            self.muted.push(port);
         }
-        self.heed_limit(port, *now);
+        self.apply_limit(port, *now);
     }
 
     /// Handles messages again that were put off until now. Returns when the next are.
-    fn hear_again(&mut self, now: Nanos) -> Nanos {
-        let Bridge { fabric, unheard, .. } = self;
+    fn unmute(&mut self, now: Nanos) -> Nanos {
+        let Bridge { fabric, muted, .. } = self;
         let mut next = Nanos::NEVER;
-        unheard.retain(|port| {
+        muted.retain(|port| {
             let Some(entry) = fabric.entry(*port) else { return false };
             let again = entry.messages.again();
             if again <= now {
-                entry.port.hear(true);
+                entry.port.set_messages_enabled(true);
                 return false;
             }
             next = next.min(again);
@@ -528,7 +531,7 @@ impl Bridge {
         for (index, entry) in self.fabric.entries.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
             let held = index == UPLINK.index() && !self.held.is_empty();
-            let room = held || !entry.waiters.is_empty() || entry.toward == Toward::Full;
+            let room = held || !entry.waiters.is_empty() || entry.rx_state == RxState::Full;
             ready |= entry.port.enable_notifications(Wanted { frames: entry.turn == Turn::Idle, room });
             ready |= match entry.turn {
                 Turn::Idle => entry.sends_for_guest(),

@@ -141,7 +141,7 @@ impl Early {
     pub fn consume(&mut self, port: &mut dyn Port, frames: usize) {
         if self.from_ring {
             port.consume(frames);
-            self.judged.pass(frames);
+            self.judged.consumed(frames);
         } else {
             self.acks.drain(..frames);
         }
@@ -310,7 +310,7 @@ impl Judged {
     }
 
     /// Removes the first frames, which were consumed.
-    fn pass(&mut self, frames: usize) {
+    fn consumed(&mut self, frames: usize) {
         self.left.start = (self.left.start + frames).min(self.left.end);
         self.suppressed = self.suppressed.checked_shr(frames as u32).unwrap_or(0);
     }

@@ -80,7 +80,7 @@ impl Engine {
             let heard = Arc::downgrade(&shared);
             ports::find(move |found| {
                 if let Some(shared) = heard.upgrade() {
-                    shared.hear(found);
+                    shared.card_changed(found);
                 }
             })?;
         }
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     /// Handles a Xen card that was found, changed or removed.
-    fn hear(&self, Found { guest, device, terms }: Found) {
+    fn card_changed(&self, Found { guest, device, terms }: Found) {
         let mut policy = self.policy();
         let mut newer = policy.clone();
         match terms {

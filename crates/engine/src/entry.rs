@@ -59,7 +59,7 @@ pub(crate) enum Turn {
 
 /// The state of a guest's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Toward {
+pub(crate) enum RxState {
     /// It is empty.
     Idle,
     /// The receivers' scheduler knows that it has frames.
@@ -119,15 +119,15 @@ pub(crate) struct PortEntry {
     pub receive: Receive,
     /// Frames that wait for room in its guest's ring.
     pub queue: RxQueue,
-    pub toward: Toward,
+    pub rx_state: RxState,
     /// How long frames for its guest waited in the queue; frames that were not queued count as zero.
-    pub waited: Waiting,
+    pub rx_waiting: Waiting,
     /// Senders that wait for room in its guest's ring.
     pub waiters: Waiters,
     /// When its guest last received a frame.
-    pub fed: Nanos,
+    pub last_received: Nanos,
     /// Whether it waited for a guest as long as allowed, and was not served since.
-    pub hurries: bool,
+    pub may_not_wait: bool,
     /// Its ticket for the guest that it last waited for.
     pub ticket: Option<Ticket>,
     /// For the uplink: whether it refused the last frame.
@@ -140,7 +140,7 @@ pub(crate) struct PortEntry {
     /// Average time of the worker per frame.
     pub frame_time: FrameTime,
     /// The worker's time to look into its ring while it waited, in nanoseconds, that was not charged yet.
-    pub looked_at: u64,
+    pub uncharged_look: u64,
     /// The worker's time for messages of its frontend.
     pub messages: Messages,
 }
@@ -161,17 +161,17 @@ impl PortEntry {
             since: Nanos(0),
             receive: Receive::with_weight(share.weight),
             queue: RxQueue::default(),
-            toward: Toward::Idle,
-            waited: Waiting::default(),
+            rx_state: RxState::Idle,
+            rx_waiting: Waiting::default(),
             waiters: Waiters::default(),
-            fed: Nanos(0),
-            hurries: false,
+            last_received: Nanos(0),
+            may_not_wait: false,
             ticket: None,
             refused: false,
             measured_share: 0.0,
             marked: 0,
             touched: false,
-            looked_at: 0,
+            uncharged_look: 0,
             frame_time: FrameTime::default(),
             messages: Messages::default(),
         }
@@ -180,7 +180,7 @@ impl PortEntry {
 
 impl PortEntry {
     /// Its share in the policy, with the other limit if the policy has no `max_rate`.
-    pub fn granted(&self) -> Share {
+    pub fn effective_share(&self) -> Share {
         match self.limit {
             Some(Limit { rate, burst }) if self.share.max_rate.is_none() => {
                 Share { max_rate: Some(rate), burst, ..self.share }
@@ -201,7 +201,7 @@ impl PortEntry {
             timeout: timeout.0,
             queued_frames: self.queue.len() as u64,
             queued_bytes: self.queue.bytes(),
-            waiting: self.waited.clone(),
+            waiting: self.rx_waiting.clone(),
             marked_frames: self.counters.marked_frames,
         }
     }

@@ -1,7 +1,7 @@
 //! Forwards a burst from its sender to its receivers: verdicts, runs of frames with equal verdicts, and delivery of a run.
 
 use crate::clock::Clock;
-use crate::entry::{PortEntry, Toward};
+use crate::entry::{PortEntry, RxState};
 use crate::receivers::Receivers;
 use fairlane_core::PortId;
 use fairlane_core::sched::Budget;
@@ -24,7 +24,7 @@ pub(crate) struct Sending<'a> {
     /// Whether the sender may wait for a guest. If not, frames that the guest's queue does not admit are dropped.
     pub may_wait: bool,
     /// The guest whose turn to send this sender has, ahead of others that wait for it.
-    pub called_by: Option<PortId>,
+    pub turn_at: Option<PortId>,
     /// A bit for each frame that early ack has dropped.
     pub suppressed: u32,
     /// Number of frames that were delivered, queued or dropped, from the first on.
@@ -55,7 +55,7 @@ impl Fabric {
     ///
     /// A ring with a whole burst of frames is assumed to have others: more frames may wait in the guest for the ring.
     #[cold]
-    pub fn only_for(
+    pub fn has_only_frames_for(
         &mut self,
         (from, to): (PortId, PortId),
         sender: &mut PortEntry,
@@ -72,7 +72,7 @@ impl Fabric {
 
     /// Whether a sender that waits for a guest may have frames for others, as new frames arrived in its ring. The time to look is
     /// charged to the sender, and `now` advanced by it.
-    pub fn has_more_than_for(
+    pub fn may_have_others_than_for(
         &mut self,
         from: PortId,
         to: PortId,
@@ -82,10 +82,10 @@ impl Fabric {
     ) -> bool {
         let Some(mut sender) = self.entries[from.index()].take() else { return true };
         let came = sender.sends_for_guest() || sender.port.more(false);
-        let has_more = came && !self.only_for((from, to), &mut sender, burst, *now);
+        let has_more = came && !self.has_only_frames_for((from, to), &mut sender, burst, *now);
         if came {
             let end = clock.now();
-            sender.looked_at += end.since(*now).0;
+            sender.uncharged_look += end.since(*now).0;
             *now = end;
         }
         self.entries[from.index()] = Some(sender);
@@ -99,7 +99,7 @@ impl Fabric {
     }
 
     /// Delivers the frames of a batch in order. Returns the port that the first undelivered frame waits for.
-    pub fn pass(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
+    pub fn forward(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let frames = sending.batch.len();
         let mut last = None;
         let mut next = self.judge(sending, 0, &mut last);
@@ -132,7 +132,7 @@ impl Fabric {
         let head = sending.batch.head(frame);
         let verdict = match last {
             Some(Judged { addresses, verdict }) if head.starts_with(*addresses) => *verdict,
-            _ => self.ask(sending, head, last),
+            _ => self.look_up(sending, head, last),
         };
         let suppressed = sending.suppressed & 1 << frame != 0;
         if suppressed { Verdict::Drop(DropReason::Suppressed) } else { verdict }
@@ -140,7 +140,7 @@ impl Fabric {
 
     /// Asks the switch, once for consecutive frames with the same addresses, if it looks at nothing else.
     #[inline(never)]
-    fn ask<'a>(&mut self, sending: &Sending<'a>, head: &'a [u8], last: &mut Option<Judged<'a>>) -> Verdict {
+    fn look_up<'a>(&mut self, sending: &Sending<'a>, head: &'a [u8], last: &mut Option<Judged<'a>>) -> Verdict {
         let verdict = self.switch.forward(sending.from, head, sending.now);
         let addresses = if sending.judged_by_ip { None } else { addresses(head) };
         *last = addresses.map(|addresses| Judged { addresses, verdict });
@@ -218,7 +218,7 @@ impl PortEntry {
             if put.accepted > 0 {
                 self.counters.received_frames += put.accepted as u64;
                 self.counters.received_bytes += sending.batch.bytes_of(next..next + put.accepted);
-                self.fed = sending.now;
+                self.last_received = sending.now;
                 self.touch(id, touched);
                 if let Some(early) = &mut self.early {
                     early.delivered(&sending.batch, next..next + put.accepted, sending.now);
@@ -247,11 +247,11 @@ impl PortEntry {
         receivers: &mut Receivers,
     ) {
         // Room that became free meanwhile belongs to the sender whose turn it is: a later one would overtake those that wait.
-        let promised = sending.may_wait && !self.waiters.is_empty() && sending.called_by != Some(id);
-        if self.toward == Toward::Idle && self.receive.share.max_rate.is_none() && !promised {
+        let promised = sending.may_wait && !self.waiters.is_empty() && sending.turn_at != Some(id);
+        if self.rx_state == RxState::Idle && self.receive.share.max_rate.is_none() && !promised {
             let next = self.take(sending, id, sending.done..end, touched);
             // These did not wait.
-            self.waited.buckets[0] += (next - sending.done) as u64;
+            self.rx_waiting.buckets[0] += (next - sending.done) as u64;
             sending.done = next;
         }
         if sending.done == end {
@@ -261,7 +261,7 @@ impl PortEntry {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         }
         // A guest with an `rx_max_rate` receives through its queue only.
-        let is_full = self.toward == Toward::Idle && self.receive.share.max_rate.is_none();
+        let is_full = self.rx_state == RxState::Idle && self.receive.share.max_rate.is_none();
         let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));
         if !waits {
             self.enqueue(sending, id, end, receivers);

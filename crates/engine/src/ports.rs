@@ -74,7 +74,7 @@ struct Named {
 /// Why a name has no number.
 #[derive(Debug, thiserror::Error)]
 enum Unknown {
-    #[error("{}: a confined backend knows no {}s but those it started with: give the number of `{name}`, or restart it", of.key, of.kind)]
+    #[error("{}: a confined backend can look up no new {}s: give the number of `{name}`, or restart it", of.key, of.kind)]
     New { of: Named, name: String },
     #[error("{}: the {} `{name}` cannot be looked up: {error}", of.key, of.kind)]
     Silent { of: Named, name: String, error: nix::Error },
@@ -136,8 +136,7 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error:
         Some(backend) => backend,
         _ if !confinement::has_xen() => {
             return Err(
-                "this backend began without Xen's cards and gave up the way to them: restart it with such a policy"
-                    .into(),
+                "this backend started without Xen cards and gave up access to them: restart it with this policy".into(),
             );
         }
         none => {

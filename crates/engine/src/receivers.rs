@@ -2,7 +2,7 @@
 
 use crate::bridge::SERVICES;
 use crate::clock::Clock;
-use crate::entry::{PortEntry, Toward};
+use crate::entry::{PortEntry, RxState};
 use crate::forward::Fabric;
 use crate::rx_queue::RxPool;
 use fairlane_core::PortId;
@@ -34,8 +34,8 @@ impl Receivers {
 
     /// Reports that frames are queued for a guest.
     pub fn queued(&mut self, port: PortId, entry: &mut PortEntry, now: Nanos) {
-        if entry.toward == Toward::Idle {
-            entry.toward = Toward::Ready;
+        if entry.rx_state == RxState::Idle {
+            entry.rx_state = RxState::Ready;
             self.scheduler.activate(port, now);
             self.new_waits = true;
         }
@@ -49,7 +49,7 @@ impl Receivers {
 }
 
 /// What a round delivered from queues.
-pub(crate) struct Brought {
+pub(crate) struct Delivered {
     pub frames: u64,
     /// Whether more can be delivered at once.
     pub busy: bool,
@@ -59,32 +59,32 @@ pub(crate) struct Brought {
 
 impl Fabric {
     /// Delivers queued frames, in at most [`SERVICES`] services. Advances `now` by the time this took.
-    pub fn bring(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Brought {
-        let mut brought = Brought { frames: 0, busy: true, next: self.look_for_room(*now) };
+    pub fn deliver_queued(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Delivered {
+        let mut delivered = Delivered { frames: 0, busy: true, next: self.check_full_rings(*now) };
         for _ in 0..SERVICES {
             match self.receivers.scheduler.next(*now) {
                 Next::Serve(port, budget) => {
-                    let (mut cost, after) = self.bring_to(port, budget, burst, *now);
+                    let (mut cost, after) = self.deliver_queued_to(port, budget, burst, *now);
                     let end = clock.now();
                     cost.nanos = end.since(*now).0;
                     *now = end;
-                    brought.frames += cost.frames;
+                    delivered.frames += cost.frames;
                     self.receivers.scheduler.charge(port, cost, after, end);
                 }
                 idle => {
                     if let Next::WaitUntil(time) = idle {
-                        brought.next = brought.next.min(time);
+                        delivered.next = delivered.next.min(time);
                     }
-                    brought.busy = false;
+                    delivered.busy = false;
                     break;
                 }
             }
         }
-        brought
+        delivered
     }
 
     /// Delivers queued frames into one guest's ring.
-    fn bring_to(&mut self, port: PortId, mut budget: Budget, burst: &mut Burst, now: Nanos) -> (Cost, After) {
+    fn deliver_queued_to(&mut self, port: PortId, mut budget: Budget, burst: &mut Burst, now: Nanos) -> (Cost, After) {
         let Fabric { entries, touched, receivers, .. } = self;
         let mut cost = Cost::default();
         let Some(entry) = entries[port.index()].as_deref_mut() else { return (cost, After::Empty) };
@@ -107,11 +107,11 @@ impl Fabric {
                 cost.bytes += bytes;
                 cost.uplink_bytes += if frame.from_uplink { bytes } else { 0 };
                 budget.bytes = budget.bytes.saturating_sub(bytes);
-                entry.waited.record(now.since(frame.since));
+                entry.rx_waiting.record(now.since(frame.since));
             }
             budget.frames -= put.accepted as u32;
             if put.accepted > 0 {
-                entry.fed = now;
+                entry.last_received = now;
                 entry.touch(port, touched);
             }
             match put.refusal {
@@ -126,10 +126,10 @@ impl Fabric {
         entry.counters.received_frames += cost.frames;
         entry.counters.received_bytes += cost.bytes;
         let after = if entry.queue.is_empty() {
-            entry.toward = Toward::Idle;
+            entry.rx_state = RxState::Idle;
             After::Empty
         } else if budget.frames > 0 && budget.bytes > 0 {
-            entry.toward = Toward::Full;
+            entry.rx_state = RxState::Full;
             receivers.full.push(port);
             receivers.new_waits = true;
             After::Blocked
@@ -140,7 +140,7 @@ impl Fabric {
     }
 
     /// Finds full rings that have room again, and drops frames that waited too long. Returns when to look again without an event.
-    fn look_for_room(&mut self, now: Nanos) -> Nanos {
+    fn check_full_rings(&mut self, now: Nanos) -> Nanos {
         let Fabric { entries, receivers, .. } = self;
         let mut next = Nanos::NEVER;
         let mut full = std::mem::take(&mut receivers.full);
@@ -151,12 +151,12 @@ impl Fabric {
             }
             entry.expire(receivers, now);
             if entry.queue.is_empty() {
-                entry.toward = Toward::Idle;
+                entry.rx_state = RxState::Idle;
                 return false;
             }
             match entry.port.room(now) {
                 Room::Now => {
-                    entry.toward = Toward::Ready;
+                    entry.rx_state = RxState::Ready;
                     receivers.scheduler.activate(*port, now);
                     return false;
                 }

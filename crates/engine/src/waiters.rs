@@ -32,7 +32,7 @@ pub(crate) struct Ticket {
     /// The start tag of its next service.
     start: u64,
     /// Whether it was released to be served, and has not been since.
-    pub called: bool,
+    pub released: bool,
 }
 
 impl Ticket {
@@ -40,7 +40,7 @@ impl Ticket {
     pub fn used(self, bytes: u64, weight: u32) -> Ticket {
         // With fractions of a byte: at weight 10,000 a frame of 60 bytes must still count.
         let grown = (bytes << 16) / u64::from(weight.max(1));
-        Ticket { start: self.start.wrapping_add(grown), called: false, ..self }
+        Ticket { start: self.start.wrapping_add(grown), released: false, ..self }
     }
 }
 
@@ -72,6 +72,6 @@ impl Waiters {
         let next = (0..self.waiting.len()).min_by_key(ahead)?;
         let Waiter { port, start, .. } = self.waiting.swap_remove(next);
         self.virtual_time = start;
-        Some((port, Ticket { on, start, called: true }))
+        Some((port, Ticket { on, start, released: true }))
     }
 }

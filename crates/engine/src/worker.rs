@@ -127,7 +127,7 @@ pub enum Gone {
     #[error("the worker of {0} has ended")]
     Ended(String),
     /// Its thread is blocked. It carries out the command if it continues.
-    #[error("the worker of {} has not answered for {} s; it may yet do what it was told", .0, ANSWER.as_secs())]
+    #[error("the worker of {} has not answered for {} s; it carries out the command if it continues", .0, ANSWER.as_secs())]
     Silent(String),
 }
 
@@ -195,7 +195,7 @@ impl Worker {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             match self.call(|work| work.stop = true) {
-                Err(silent @ Gone::Silent(_)) => tracing::error!("{silent}: it is not waited for"),
+                Err(silent @ Gone::Silent(_)) => tracing::error!("{silent}; the process ends without it"),
                 // A thread that panics ends the process, so there is no panic to report.
                 Ok(()) | Err(Gone::Ended(_)) => drop(thread.join()),
             }

@@ -132,7 +132,7 @@ pub trait Control {
     }
 
     /// Enables or suspends the handling of the peer's messages. Frames and room are signalled in either case.
-    fn hear(&mut self, _messages: bool) {}
+    fn set_messages_enabled(&mut self, _messages: bool) {}
 
     /// Whether the port can carry frames.
     fn status(&self) -> Status;

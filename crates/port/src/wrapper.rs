@@ -61,8 +61,8 @@ impl<W: Wrapper> Control for W {
         self.inner().is_message(number)
     }
 
-    fn hear(&mut self, messages: bool) {
-        self.inner_mut().hear(messages);
+    fn set_messages_enabled(&mut self, messages: bool) {
+        self.inner_mut().set_messages_enabled(messages);
     }
 
     fn status(&self) -> Status {

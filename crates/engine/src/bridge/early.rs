@@ -11,7 +11,7 @@ use std::path::Path;
 
 impl Bridge {
     /// Handles the timeouts of all guests with early ack. Returns when to call it again at the latest.
-    pub(super) fn tend_early(&mut self, burst: &mut Burst, now: Nanos) -> Nanos {
+    pub(super) fn run_early_timeouts(&mut self, burst: &mut Burst, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         let fabric = &mut self.fabric;
         self.accelerated.retain(|port| {
@@ -33,7 +33,7 @@ impl Bridge {
 
     /// Checks the rings of all guests with early ack after a round has filled them: a guest that is no longer watched must be
     /// marked so, as nothing else may wake the worker until the guest runs. Returns when to call it again at the latest.
-    pub(super) fn watch_early(&mut self, now: Nanos) -> Nanos {
+    pub(super) fn check_early_rings(&mut self, now: Nanos) -> Nanos {
         let mut next = Nanos::NEVER;
         for port in &self.accelerated {
             if let Some(entry) = self.fabric.entries[port.index()].as_deref_mut()

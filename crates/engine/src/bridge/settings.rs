@@ -78,7 +78,7 @@ impl Bridge {
         self.held.retain(|service| service.port != port);
         self.idle.retain(|idle| *idle != port);
         self.contended.retain(|on| *on != port);
-        self.unheard.retain(|unheard| *unheard != port);
+        self.muted.retain(|muted| *muted != port);
         self.accelerated.retain(|other| *other != port);
         self.scheduler.remove(port);
         Some(())
@@ -145,7 +145,7 @@ impl Bridge {
     pub fn set_share(&mut self, port: PortId, share: Share, now: Nanos) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.share = share;
-            self.scheduler.configure(port, entry.granted(), now);
+            self.scheduler.configure(port, entry.effective_share(), now);
         }
     }
 
@@ -163,12 +163,12 @@ impl Bridge {
     }
 
     /// Applies a port's limit, which one of its events may have changed.
-    pub fn heed_limit(&mut self, port: PortId, now: Nanos) {
+    pub fn apply_limit(&mut self, port: PortId, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
         let limit = entry.port.limit();
         if entry.limit != limit {
             entry.limit = limit;
-            self.scheduler.configure(port, entry.granted(), now);
+            self.scheduler.configure(port, entry.effective_share(), now);
         }
     }
 
@@ -212,7 +212,7 @@ impl Bridge {
         for (index, entry) in self.fabric.entries.iter().enumerate().skip(1) {
             let Some(entry) = entry else { continue };
             let port = PortId(index as u32);
-            self.scheduler.configure(port, entry.granted(), now);
+            self.scheduler.configure(port, entry.effective_share(), now);
             if entry.turn == Turn::Active {
                 self.scheduler.activate(port, now);
             }

@@ -197,7 +197,7 @@ pub(crate) fn sees_to_owners() -> Result<(), CannotGive> {
 
 /// No socket can be given to another user any more.
 #[derive(Debug, thiserror::Error)]
-#[error("this backend began without owners and groups of sockets and gave up CAP_CHOWN: restart it with such a policy")]
+#[error("this backend started without owners and groups of sockets and gave up CAP_CHOWN: restart it with this policy")]
 pub(crate) struct CannotGive;
 
 /// Drops everything but system calls. Returns the result of the Landlock rules.

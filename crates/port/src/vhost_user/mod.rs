@@ -379,7 +379,7 @@ impl Control for VhostUser {
         number < FIRST_KICK
     }
 
-    fn hear(&mut self, messages: bool) {
+    fn set_messages_enabled(&mut self, messages: bool) {
         let Some(watcher) = self.watcher.as_ref().filter(|_| self.messages_paused == messages) else { return };
         self.messages_paused = !messages;
         if !std::mem::replace(&mut self.pause_logged, true) {
