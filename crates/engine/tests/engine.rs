@@ -1,4 +1,4 @@
-//! A policy at work, asked and told through its sockets.
+//! A running policy, used through its sockets.
 
 use fairlane_core::ack::Mode;
 use fairlane_engine::Engine;
@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// A policy of two links joined by a wire, in a directory of its own.
+/// A policy of two links joined by a wire, in its own directory.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -76,7 +76,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
 }
 
 #[test]
-fn is_shown_set_and_stopped_over_its_socket() {
+fn the_socket_shows_sets_and_stops() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();
     let mode = place.control().metadata().unwrap().permissions().mode();
@@ -111,7 +111,7 @@ fn is_shown_set_and_stopped_over_its_socket() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_setting_and_changes_nothing() {
+fn a_wrong_setting_is_refused_and_changes_nothing() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();
     let mut client = Client::connect(&place.control()).unwrap();
@@ -130,11 +130,11 @@ fn says_what_is_wrong_with_a_setting_and_changes_nothing() {
 }
 
 #[test]
-fn goes_over_to_a_newer_policy() {
+fn a_newer_policy_is_applied() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();
     let mut client = Client::connect(&place.control()).unwrap();
-    // `batch` leaves, `web` and `log` exchange nothing but take over addresses and a socket.
+    // `batch` is removed; `web` and `log` swap nothing, but take over addresses and a socket.
     let newer = r#"
         [[vif]]
         name = "web"
@@ -172,7 +172,7 @@ fn a_bad_reload_leaves_the_running_policy_in_place() {
     assert!(sentence.contains("bad.toml:") && sentence.contains("weight"), "{sentence}");
     let moved = place.text(TWO).replace(r#"delay = "1ms""#, r#"delay = "2ms""#);
     assert!(refusal(client.reload("moved.toml", &moved)).contains("restart"));
-    // A socket that cannot be made: nothing of the rest is done either.
+    // A socket that cannot be created: no other change is applied either.
     let homeless = TWO.replace("weight = 200", "weight = 5").replace("DIR/batch.sock", "DIR/nowhere/batch.sock");
     let sentence = refusal(client.reload("homeless.toml", &place.text(&homeless)));
     assert!(sentence.contains("batch") && sentence.contains("nowhere"), "{sentence}");
@@ -181,13 +181,13 @@ fn a_bad_reload_leaves_the_running_policy_in_place() {
     assert_eq!((shown.vifs[0].weight, shown.vifs.len()), (200, 2));
 }
 
-/// What could not be done is not told as done, also not to who asks a second time.
+/// A failed change is not reported as done, also not to a second request.
 #[test]
-fn what_a_worker_could_not_do_can_be_asked_for_again() {
+fn a_failed_change_can_be_requested_again() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();
     let before = engine.policy();
-    // Something else is where what is kept for `web` is to be.
+    // Something else is in the place of the file for `web`.
     let file = place.path("control.sock.early-ack/web");
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&file).unwrap();
     for _ in 0..2 {
@@ -205,7 +205,7 @@ fn what_a_worker_could_not_do_can_be_asked_for_again() {
 }
 
 #[test]
-fn captures_into_a_new_file_only() {
+fn captures_write_to_new_files_only() {
     let place = Place::new();
     let _engine = Engine::start(place.policy(TWO)).unwrap();
     let mut client = Client::connect(&place.control()).unwrap();
@@ -224,7 +224,7 @@ fn captures_into_a_new_file_only() {
 }
 
 #[test]
-fn pipes_that_nobody_opens_at_their_other_end_hold_no_client() {
+fn pipes_without_an_other_end_block_no_client() {
     let place = Place::new();
     let _engine = Engine::start(place.policy(TWO)).unwrap();
     let mut client = Client::connect(&place.control()).unwrap();
@@ -236,7 +236,7 @@ fn pipes_that_nobody_opens_at_their_other_end_hold_no_client() {
 }
 
 #[test]
-fn a_request_that_is_none_gets_a_sentence() {
+fn an_invalid_request_gets_an_error() {
     let place = Place::new();
     let _engine = Engine::start(place.policy(TWO)).unwrap();
     let mut stream = BufReader::new(UnixStream::connect(place.control()).unwrap());
@@ -254,7 +254,7 @@ fn a_request_that_is_none_gets_a_sentence() {
         stream.read_line(&mut answer).unwrap();
         assert!(answer.starts_with(r#"{"error":""#) && answer.contains(word), "{line}: {answer}");
     }
-    // The connection still serves, and so do others while one says nothing.
+    // The connection still works, and so do others while one is silent.
     let _silent = UnixStream::connect(place.control()).unwrap();
     stream.get_mut().write_all(b"{\"protocol\":1,\"request\":\"show\"}\n").unwrap();
     let mut answer = String::new();
@@ -263,7 +263,7 @@ fn a_request_that_is_none_gets_a_sentence() {
 }
 
 #[test]
-fn more_clients_than_places_are_told_so() {
+fn excess_clients_get_an_error() {
     let place = Place::new();
     let _engine = Engine::start(place.policy(TWO)).unwrap();
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&place.control()).unwrap()).collect();
@@ -292,7 +292,7 @@ fn a_socket_path_in_use_is_refused_and_a_stale_one_replaced() {
 }
 
 #[test]
-fn serves_metrics_that_parse() {
+fn metrics_are_valid() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();
     let get = |path: &str| {
@@ -326,7 +326,7 @@ fn serves_metrics_that_parse() {
 }
 
 #[test]
-fn refuses_metrics_for_the_world() {
+fn metrics_are_served_on_loopback_only() {
     let place = Place::new();
     let mut policy = place.policy(TWO);
     policy.metrics = Some("0.0.0.0:0".parse().unwrap());
@@ -335,11 +335,11 @@ fn refuses_metrics_for_the_world() {
     assert!(!place.control().exists());
 }
 
-/// There is memory for the early ack of some vifs, and not of all: every one of them is served.
+/// There is enough memory for the early ack of some vifs only: every vif is served.
 #[test]
 fn a_vif_without_memory_for_early_ack_stops_no_other() {
     let place = Place::new();
-    // This thread's alone, and of those that it starts.
+    // For this thread only, and those that it starts.
     unshare(CloneFlags::CLONE_NEWNS).expect("the test may make a namespace of its own");
     let nothing = None::<&str>;
     mount(nothing, "/", nothing, MsFlags::MS_PRIVATE | MsFlags::MS_REC, nothing).unwrap();
@@ -357,9 +357,9 @@ fn a_vif_without_memory_for_early_ack_stops_no_other() {
 }
 
 #[test]
-fn sockets_are_their_owners_and_given_to_others_by_a_reload() {
+fn sockets_belong_to_their_owner_and_a_reload_changes_it() {
     if !nix::unistd::geteuid().is_root() {
-        // Past the test harness, which shows only what failed.
+        // Bypasses the test harness, which shows only what failed.
         let _ = writeln!(std::io::stderr(), "SKIPPED: this test needs root, to give sockets to others");
         return;
     }
@@ -373,7 +373,7 @@ fn sockets_are_their_owners_and_given_to_others_by_a_reload() {
     let nobody = nix::unistd::User::from_name("nobody").unwrap().expect("every host has nobody").uid.as_raw();
     let engine = Engine::start(with(&owner("owner = \"nobody\"\ngroup = \"root\""))).unwrap();
     assert_eq!(of("web.sock"), (nobody, 0, 0o600));
-    // The name and its number are the same; another owner takes the vif's socket over.
+    // Name and number mean the same account; another owner gets the vif's socket.
     assert_eq!(engine.reload(with(&owner(&format!("owner = {nobody}\ngroup = 0")))).unwrap(), 0);
     assert_eq!(engine.reload(with(&owner("owner = 64001"))).unwrap(), 2);
     assert_eq!(of("web.sock"), (64001, 0, 0o600));

@@ -1,4 +1,4 @@
-//! What guests are charged of the worker's time, whatever their frames cost, on a clock that runs as frames are carried.
+//! What guests are charged of the worker's time, whatever their frames cost, on a clock that advances as frames are forwarded.
 
 use crate::support::{Ledger, Link, Turns, frame, mac, weight};
 use fairlane_core::ack::Ring;
@@ -15,12 +15,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Time and the worker's part of it.
+/// The time and the worker's CPU time.
 #[derive(Clone, Default)]
 struct Busy(Arc<[AtomicU64; 2]>);
 
 impl Busy {
-    /// The worker works, or others have its core.
+    /// Advances both clocks, or the time alone while other threads use the core.
     fn spend(&self, work: u64, others: u64) {
         self.0[0].fetch_add(work + others, Relaxed);
         self.0[1].fetch_add(work, Relaxed);
@@ -36,7 +36,7 @@ impl Clock for Busy {
     }
 }
 
-/// An uplink that takes as long for each frame as the frame says: work first, then what others take.
+/// An uplink that takes as long for each frame as the frame says: CPU time first, then time of other threads.
 struct Slow {
     clock: Busy,
     drain: Drain,
@@ -90,7 +90,7 @@ impl Wrapper for Slow {
     }
 }
 
-/// Carries frames of a guest that cost so much work and take others' time, `burst` a service. Returns what the guest was charged.
+/// Forwards a guest's frames with these costs, `burst` per service. Returns what the guest was charged.
 fn charged(burst: u32, frames: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let (clock, charged) = (Busy::default(), Arc::new(AtomicU64::new(0)));
     let ledger = Ledger { turns: Turns::of(burst), charged: charged.clone() };
@@ -115,9 +115,9 @@ fn charged(burst: u32, frames: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     charged.load(Relaxed)
 }
 
-/// Frames of many cheap ones and a dear one, again and again: an average follows slowly.
+/// Many cheap frames and an expensive one, repeatedly: an average follows slowly.
 #[test]
-fn who_alternates_cheap_and_dear_frames_pays_for_both() {
+fn alternating_cheap_and_expensive_frames_are_all_charged() {
     for cheap in [1, 10, 100, 1000] {
         let frames: Vec<(u64, u64)> = (0..20_000).map(|at| (if at % cheap == 0 { 50_000 } else { 100 }, 0)).collect();
         let work = frames.iter().map(|(work, _)| work).sum::<u64>();
@@ -125,17 +125,17 @@ fn who_alternates_cheap_and_dear_frames_pays_for_both() {
     }
 }
 
-/// Three microseconds a frame, and each 30 ms another has the core for 4 ms.
+/// Frames take 3 us, and every 30 ms another thread uses the core for 4 ms.
 #[test]
-fn who_is_carried_when_the_worker_is_preempted_pays_little_for_it() {
+fn preemption_of_the_worker_is_hardly_charged() {
     let frames: Vec<(u64, u64)> =
         (0..100_000).map(|at| (3_000, if at % 10_000 == 5_000 { 4_000_000 } else { 0 })).collect();
     let charged = charged(1, frames);
-    // Ten times a millisecond at most, of forty.
+    // At most ten times 1 ms, of 40 ms.
     assert!((300_000_000..310_100_000).contains(&charged), "{charged}");
 }
 
-/// A frame's work: from nothing to ten milliseconds, in orders of magnitude.
+/// A frame's work: from nothing to 10 ms, in orders of magnitude.
 fn work() -> impl Strategy<Value = u64> {
     (0..8u32, 0..10u64).prop_map(|(order, digit)| digit * 10u64.pow(order))
 }
@@ -143,7 +143,7 @@ fn work() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// All work is charged, whatever its order and whoever else has the core meanwhile; and never more than the time that passed.
+    /// All work is charged, whatever its order and however often the worker is preempted, and never more than the elapsed time.
     #[test]
     fn no_order_of_frames_hides_work(
         pattern in prop::collection::vec((work(), prop_oneof![9 => Just(0), 1 => work()]), 1..40),

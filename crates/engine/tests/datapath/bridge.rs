@@ -1,4 +1,4 @@
-//! The way of frames through a bridge, in virtual time.
+//! Forwarding through a bridge, in virtual time.
 
 use crate::support::{BROADCAST, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
@@ -10,7 +10,7 @@ use fairlane_engine::clock::Clock;
 use proptest::prelude::*;
 
 #[test]
-fn frames_reach_whom_they_are_for_in_order() {
+fn frames_reach_their_destination_in_order() {
     let mut link = Link::new(Turns::of(4), 3, 1000);
     for number in 0..100 {
         link.send(1, 2, number);
@@ -25,7 +25,7 @@ fn frames_reach_whom_they_are_for_in_order() {
 }
 
 #[test]
-fn a_broadcast_reaches_everyone_else() {
+fn a_broadcast_reaches_all_other_ports() {
     let mut link = Link::new(Turns::of(32), 3, 1000);
     link.peers[2].send(&frame(BROADCAST, mac(2), 7, 60), Offload::default());
     link.settle();
@@ -33,7 +33,7 @@ fn a_broadcast_reaches_everyone_else() {
 }
 
 #[test]
-fn a_broadcast_waits_for_the_uplink_before_anyone_has_a_copy() {
+fn a_broadcast_waits_for_the_uplink_before_any_port_has_a_copy() {
     let mut link = Link::new(Turns::of(32), 2, 3);
     for number in 0..5 {
         link.peers[1].send(&frame(BROADCAST, mac(1), number, 60), Offload::default());
@@ -58,9 +58,9 @@ fn a_spoofed_source_is_dropped_and_counted_on_its_sender() {
 }
 
 #[test]
-fn frames_of_one_burst_are_judged_apart() {
+fn frames_of_one_burst_are_judged_separately() {
     let mut link = Link::new(Turns::of(32), 2, 100);
-    // Ethernet and IPv4 headers of an empty datagram from 10.0.0.`host`, all of whose Ethernet headers are the same.
+    // Ethernet and IPv4 headers of an empty datagram from 10.0.0.`host`; all have the same Ethernet header.
     let packet = |host: u8| {
         let mut packet = frame(mac(0), mac(1), 0, 42);
         packet[12..14].copy_from_slice(&[8, 0]);
@@ -73,7 +73,7 @@ fn frames_of_one_burst_are_judged_apart() {
     for host in [1, 1, 2, 1, 3, 1] {
         link.peers[1].send(&packet(host), Offload::default());
     }
-    // And guest 2's, which is bound to its MAC address alone.
+    // Guest 2 is pinned to its MAC address only.
     for source in [2, 2, 1, 2] {
         link.peers[2].send(&frame(mac(0), mac(source), 0, 60), Offload::default());
     }
@@ -107,7 +107,7 @@ fn backpressure_loses_nothing() {
 }
 
 #[test]
-fn removing_a_port_leaves_its_neighbours_alone() {
+fn removing_a_port_does_not_affect_its_neighbours() {
     let mut link = Link::new(Turns::of(8), 3, 5);
     for number in 0..20 {
         link.send(1, 3, number);
@@ -123,7 +123,7 @@ fn removing_a_port_leaves_its_neighbours_alone() {
         arrived.extend(link.received(0).into_iter().filter(|number| *number >= 100));
     }
     assert_eq!(arrived, (100..120).collect::<Vec<_>>());
-    // Frames for the port that left: flooded or dropped, never stuck.
+    // Frames for the removed port are flooded or dropped, but never stuck.
     assert_eq!(link.peers[1].unsent(), 0);
     assert_eq!(link.counters(1).sent_frames, 21);
     assert_eq!(link.bridge.find("guest3"), None);
@@ -151,7 +151,7 @@ fn a_new_scheduler_finds_the_ports_as_they_are() {
     assert_eq!((uplink, third), (all.clone(), all));
 }
 
-/// What happens in one step of a random life of a link.
+/// One step in the random life of a link.
 #[derive(Clone, Debug)]
 enum Step {
     Send { from: u32, to: u32, frames: u64 },
@@ -175,7 +175,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Every frame is in its sender's ring, at its receiver, or counted as dropped; none overtakes another of the same way.
+    /// Every frame is in its sender's ring, at its receiver, or counted as dropped; none overtakes another between the same ports.
     #[test]
     fn every_frame_is_accounted_for(steps in steps(), room in 1..20usize) {
         let mut link = Link::new(Turns::of(8), 3, room);
@@ -213,7 +213,7 @@ proptest! {
                 }
             }
         }
-        // Drain: nobody is stuck.
+        // Drain the link: no frame is stuck.
         for _ in 0..10_000 {
             link.clock.advance(Nanos::from_millis(1));
             let round = link.round();

@@ -1,4 +1,4 @@
-//! Early ack on a bridge: frames are shown once, ACKs sent for a guest are its frames, and nothing goes back.
+//! Early ack on a bridge: each frame is judged once, ACKs sent for a guest are its frames, and no ACK number goes back.
 
 use crate::support::{Link, Turns, mac};
 use fairlane_core::PortId;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 const OUTSIDE: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)), 4000);
 const INSIDE: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 80);
 
-/// Bytes of payload of a segment.
+/// Payload of a segment in bytes.
 const LEN: u32 = 1000;
 
-/// First numbers of both ends; the guest's are near the end of all numbers.
+/// First sequence numbers of both ends; the guest's is near the end of the number space.
 const THEIRS: u32 = 7_000;
 const OURS: u32 = 0xffff_ff00;
 
-/// A segment on a link, by what matters of it.
+/// The fields of a segment that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     sequence: u32,
@@ -29,7 +29,7 @@ struct Seen {
     payload: usize,
 }
 
-/// A link with one guest that has early ack, and an open connection to it. An uplink that holds `room` frames.
+/// A link with one guest with early ack and an open connection. The uplink has room for `room` frames.
 struct Stage {
     link: Link,
     directory: TempDir,
@@ -77,12 +77,12 @@ impl Stage {
         self.link.peers[from as usize].send(&frame, Offload::default());
     }
 
-    /// A data segment from outside, by its place in the stream.
+    /// A data segment from outside, by its index in the stream.
     fn data(&mut self, place: u32) {
         self.outside(THEIRS + 1 + place * LEN, OURS + 1, TcpFlags::ACK, LEN);
     }
 
-    /// An ACK of the guest, of so many segments, and with so many bytes of payload.
+    /// An ACK of the guest for this many segments, with a payload of this many bytes.
     fn ack(&mut self, sequence: u32, segments: u32, payload: u32) {
         self.guest(OURS.wrapping_add(1 + sequence), THEIRS + 1 + segments * LEN, TcpFlags::ACK, payload);
     }
@@ -93,7 +93,7 @@ impl Stage {
         }
     }
 
-    /// What reached the uplink since the last call, its room made again.
+    /// Frames that reached the uplink since the last call. Makes room for further ones.
     fn at_uplink(&mut self) -> Vec<Seen> {
         seen(std::iter::from_fn(|| self.link.peers[0].receive()).map(|(frame, _)| frame))
     }
@@ -121,26 +121,26 @@ fn ack_of(segments: u32) -> Seen {
 }
 
 #[test]
-fn data_are_acknowledged_for_the_guest_and_its_own_ack_says_nothing_new() {
+fn data_is_acknowledged_early_and_the_guests_own_ack_is_suppressed() {
     let mut stage = Stage::new(100);
     (0..3).for_each(|place| stage.data(place));
     stage.settle();
     assert_eq!(stage.at_guest().len(), 3);
     // They came in one burst.
     assert_eq!(stage.at_uplink(), [ack_of(3)]);
-    // It acknowledges nothing, and takes no more than it said.
+    // It acknowledges nothing new and advertises the same window.
     stage.ack(0, 0, 0);
     stage.settle();
     assert_eq!(stage.at_uplink(), []);
     let counters = stage.link.counters(1);
     assert_eq!(counters.drops.get(DropReason::Suppressed), 1);
-    // SYN and ACK, the early ACK, and the one that was dropped; the guest introduced itself with another frame.
+    // The SYN-ACK, the early ACK, and the dropped one; the guest sent another frame before.
     assert_eq!(counters.sent_frames, 4);
 }
 
-/// A frame waits for a guest without its CPU, and nothing else happens: no frame, no event, until the guest runs.
+/// A frame waits for a guest that waits for its CPU, and nothing else happens: no frame, no event, until the guest runs.
 #[test]
-fn the_bridge_looks_at_a_ring_that_is_left_alone_by_itself() {
+fn the_bridge_checks_an_unwatched_ring_without_an_event() {
     let mut stage = Stage { link: Link::new(Turns::of(32), 1, 100), directory: tempfile::tempdir().unwrap() };
     stage.accelerate(Mode::Auto);
     for _ in 0..2 {
@@ -157,12 +157,12 @@ fn the_bridge_looks_at_a_ring_that_is_left_alone_by_itself() {
 }
 
 #[test]
-fn what_waits_for_the_uplink_is_judged_once_and_no_ack_goes_back() {
+fn frames_that_wait_for_the_uplink_are_judged_once_and_no_ack_goes_back() {
     for room in 1..5 {
         let mut stage = Stage::new(room);
         let mut got = Vec::new();
         stage.data(0);
-        // The guest answers for the first, with data, before the rest comes.
+        // The guest responds to the first one with data before the rest arrives.
         (0..6).for_each(|number| stage.ack(number * 10, 0, 10));
         stage.link.settle();
         (1..5).for_each(|place| stage.data(place));
@@ -177,15 +177,15 @@ fn what_waits_for_the_uplink_is_judged_once_and_no_ack_goes_back() {
         assert_eq!(sent, (0..7).map(|number| OURS.wrapping_add(1 + number * 10)).collect::<Vec<_>>());
         assert!(got.iter().filter(|seen| seen.payload == 0).all(|seen| seen.ack > THEIRS + 1), "{got:?}");
         assert_eq!(got.last().unwrap().ack, THEIRS + 1 + 5 * LEN);
-        // Every frame is forwarded, or dropped and counted; two came before.
+        // Every frame is forwarded, or dropped and counted; two were before.
         let counters = stage.link.counters(1);
         assert_eq!(counters.sent_frames, 2 + got.len() as u64 + counters.drops.total());
     }
 }
 
-/// What a host's kernel hands over: one frame of many segments, whose checksum the last on the way completes.
+/// A frame as a host's kernel passes it: many segments in one, with a checksum to be completed.
 #[test]
-fn a_large_frame_with_a_partial_checksum_is_acknowledged_once_and_comes_again_complete() {
+fn a_large_frame_with_a_partial_checksum_is_acknowledged_once_and_retransmitted_complete() {
     let mut stage = Stage::new(100);
     let link = [mac(1).0, mac(0).0].concat();
     let mut frame = Vec::new();
@@ -218,7 +218,7 @@ fn a_large_frame_with_a_partial_checksum_is_acknowledged_once_and_comes_again_co
 }
 
 #[test]
-fn what_a_guest_does_not_take_comes_again_and_survives_its_bridge() {
+fn data_that_a_guest_does_not_take_is_retransmitted_also_by_another_bridge() {
     let mut stage = Stage::new(100);
     (0..2).for_each(|place| stage.data(place));
     stage.settle();
@@ -226,11 +226,11 @@ fn what_a_guest_does_not_take_comes_again_and_survives_its_bridge() {
     assert_eq!(first.len(), 2);
     stage.link.clock.advance(Nanos::from_millis(250));
     stage.settle();
-    // Its SYN named no segment size, so segments have 536 bytes.
+    // Its SYN had no MSS option, so segments have 536 bytes.
     let again = stage.at_guest();
     assert_eq!((again[0].sequence, again[0].payload), (first[0].sequence, 536));
 
-    // Another bridge goes on from the file.
+    // Another bridge resumes from the file.
     let mut next = Stage { link: Link::new(Turns::of(32), 1, 100), directory: stage.directory };
     drop(stage.link);
     next.accelerate(Mode::Always);

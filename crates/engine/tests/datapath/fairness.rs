@@ -12,7 +12,7 @@ use fairlane_port::paced::Paced;
 
 const RATE: u64 = 100_000_000;
 
-/// Guests that always have frames to send, of a size each, into an uplink of [`RATE`].
+/// Guests that always have frames of one size each to send into an uplink of [`RATE`].
 struct Flood {
     link: Link,
     sizes: Vec<usize>,
@@ -23,7 +23,7 @@ impl Flood {
         let scheduler = sched::build(kind, Some(RATE), Nanos::from_millis(100));
         let uplink = Box::new(Paced::new(Drain::new(), RATE, 32 << 10, true));
         let (_, nobody) = memory::pair(0);
-        // Isolated: frames for whom nobody knows go to the uplink alone.
+        // Isolated, so that frames for unknown addresses go to the uplink only.
         let mut link = Link::with_uplink(Config { isolate: true, seed: 1 }, scheduler, uplink, nobody);
         for (index, (share, _)) in guests.iter().enumerate() {
             link.add(index as u32 + 1, *share, 10);
@@ -31,7 +31,7 @@ impl Flood {
         Flood { link, sizes: guests.iter().map(|(_, size)| *size).collect() }
     }
 
-    /// Bits a second that each guest gets in the next second.
+    /// The rate in bits a second that each guest gets in the next second.
     fn second(&mut self) -> Vec<f64> {
         let end = self.link.clock.now() + Nanos(SECOND);
         let before = self.sent();
@@ -60,7 +60,7 @@ impl Flood {
     }
 }
 
-/// Each guest's part of all.
+/// Each guest's share.
 fn parts(rates: &[f64]) -> Vec<f64> {
     let total: f64 = rates.iter().sum();
     assert!((total - RATE as f64).abs() < 0.01 * RATE as f64, "the link is not full: {total}");
@@ -73,7 +73,7 @@ fn assert_near(found: &[f64], expected: &[f64], within: f64) {
 }
 
 #[test]
-fn shares_follow_weights_whatever_the_frames_sizes() {
+fn shares_follow_weights_for_all_frame_sizes() {
     let guests = [(weight(30), 60), (weight(1), 1514), (weight(9), 900)];
     let mut flood = Flood::new(SchedulerKind::Fair, &guests);
     for _ in 0..3 {
@@ -84,7 +84,7 @@ fn shares_follow_weights_whatever_the_frames_sizes() {
 }
 
 #[test]
-fn a_changed_weight_counts_from_the_next_whole_second_and_drops_nothing() {
+fn a_changed_weight_is_exact_from_the_next_second_and_drops_nothing() {
     for kind in [SchedulerKind::Fair, SchedulerKind::Wrr { prioritize: true }] {
         let mut flood = Flood::new(kind, &[(weight(30), 1514), (weight(1), 1514)]);
         for second in 0..4 {
@@ -105,7 +105,7 @@ fn min_rate_and_max_rate_are_kept() {
     let guaranteed = Share { min_rate: 20_000_000, ..weight(1) };
     let limited = Share { max_rate: Some(10_000_000), burst: 64 << 10, ..weight(100) };
     let mut flood = Flood::new(SchedulerKind::Fair, &[(guaranteed, 1514), (limited, 1514), (weight(100), 1514)]);
-    // The burst of the first second is the limited guest's by right.
+    // In the first second, the limited guest may send its burst in addition.
     flood.second();
     for _ in 0..3 {
         let rates = flood.second();
@@ -131,7 +131,7 @@ fn a_scheduler_is_swapped_under_load_without_a_drop() {
 }
 
 #[test]
-fn a_guest_that_others_flood_is_shared_by_weight() {
+fn a_flooded_guest_is_shared_by_weight() {
     let weights = [30, 9, 1];
     for (kind, room) in
         [(SchedulerKind::Fair, 1), (SchedulerKind::Fair, 20), (SchedulerKind::Wrr { prioritize: true }, 7)]
@@ -140,7 +140,7 @@ fn a_guest_that_others_flood_is_shared_by_weight() {
         for (guest, weight_of) in (1..).zip(weights) {
             link.add(guest, weight(weight_of), 100);
         }
-        // Not the last: it takes whatever the fourth has room for, and neither's flood holds it up.
+        // Guest 4 is not last: otherwise its room would always be taken by guest 5.
         link.add(4, weight(1), room);
         link.add(5, weight(1), 100);
         link.introduce();
@@ -149,7 +149,7 @@ fn a_guest_that_others_flood_is_shared_by_weight() {
         let mut before = sent(&mut link);
         let mut offered = before;
         for step in 0..100_000 {
-            // Less than a burst each: nobody waits with a ring of more, behind which may be frames for others.
+            // With less than a burst in each ring: a sender with a longer ring does not wait, as it may have frames for others.
             for (guest, taken) in (1..).zip(sent(&mut link)) {
                 while offered[guest - 1] - taken < 24 {
                     link.peers[guest].send(&frame(mac(4), mac(guest as u32), 0, 1514), Offload::default());
@@ -174,12 +174,12 @@ fn a_guest_that_others_flood_is_shared_by_weight() {
     }
 }
 
-/// Otherwise a worker that sleeps at once, as on a single CPU, would sleep on.
+/// Otherwise a worker that sleeps at once, as on a single CPU, would not wake up.
 #[test]
-fn a_round_that_only_finds_the_link_full_says_until_when() {
+fn a_round_that_finds_the_link_full_returns_until_when() {
     let mut flood = Flood::new(SchedulerKind::Fair, &[(weight(1), 1500)]);
     let send = |flood: &Flood| flood.link.peers[1].send(&frame(mac(0), mac(1), 0, 1500), Offload::default());
-    // What the link's queue has room for, and one more.
+    // The frames that the link's queue has room for, and one more.
     (0..21).for_each(|_| send(&flood));
     flood.link.settle();
     assert_eq!(flood.sent(), [21 * 1500]);

@@ -1,4 +1,5 @@
-//! Frontends that send messages without end, or come and go: what they take of the worker is theirs and bounded, in virtual time.
+//! Frontends that send messages or reconnect without end: their part of the worker's time is bounded and charged to them, in
+//! virtual time.
 
 use crate::frontend::{self, F_VERSION_1, Frontend, GUEST, MEMORY, NO_HEADER, RICH, SET_MEM_TABLE, USER};
 use crate::support::{Ledger, Link, Turns, weight};
@@ -17,16 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tempfile::TempDir;
 
-/// What handling a message takes.
+/// The time to handle a message.
 const MESSAGE: u64 = 300_000;
-/// From one look at descriptors to the next.
+/// The interval of polls of the descriptors.
 const ROUND: Nanos = Nanos::from_micros(200);
 /// Rounds in two seconds.
 const ROUNDS: u64 = 2 * SECOND / ROUND.0;
-/// What may be heard in them: 20 ms at once, and a hundredth of the time.
+/// Message time allowed in them: 20 ms at once, and a hundredth of the time.
 const HEARD: u64 = (20_000_000 + 2 * SECOND / 100) / MESSAGE;
 
-/// A clock that is set by hand, of a thread that has worked as long as a message takes whenever it is asked.
+/// A clock that is set by hand, whose thread has worked for a message's time at each reading.
 #[derive(Default)]
 struct Dear {
     now: Cell<Nanos>,
@@ -43,7 +44,7 @@ impl Clock for Dear {
     }
 }
 
-/// A link of two neighbours and a vhost-user card, as a worker would turn it.
+/// A link with two neighbours and a vhost-user card, driven as by a worker.
 struct Flooded {
     link: Link,
     clock: Dear,
@@ -52,7 +53,7 @@ struct Flooded {
     card: PortId,
     path: PathBuf,
     charged: Arc<AtomicU64>,
-    /// Events that the card was told of.
+    /// Number of events given to the card.
     heard: u64,
     /// Frames that a neighbour sent, and that the other received.
     sent: u64,
@@ -75,7 +76,7 @@ impl Flooded {
         Flooded { link, clock, burst, poller, card, path, charged, heard: 0, sent: 0, received: 0, _dir: dir }
     }
 
-    /// A look at descriptors and a round, in which a neighbour sends a frame. Answers when it wants to be called again, at the latest.
+    /// Polls descriptors and runs a round in which a neighbour sends a frame. Returns when it must be called again at the latest.
     fn turn(&mut self) -> Nanos {
         let mut ready = Vec::new();
         self.poller.wait(Nanos(0), &mut ready).unwrap();
@@ -105,10 +106,10 @@ impl Flooded {
 }
 
 #[test]
-fn who_floods_its_worker_with_tables_of_memory_pays_and_is_heard_later() {
+fn a_flood_of_memory_tables_is_charged_and_throttled() {
     let mut flooded = Flooded::new();
     let mut frontend = Frontend::connect(&flooded.path, 8);
-    // A machine that boots is heard at once: its coming, sixteen messages, and once that there is nothing more.
+    // A booting machine is served at once: its connection, sixteen messages, and the final empty read.
     frontend.set_up(RICH, 2);
     for _ in 0..20 {
         flooded.turn();
@@ -117,14 +118,14 @@ fn who_floods_its_worker_with_tables_of_memory_pays_and_is_heard_later() {
     flooded.clock.now.set(Nanos(10 * SECOND));
     (flooded.heard, flooded.sent, flooded.received) = (0, 0, 0);
 
-    // The memory it has, and 31 pages of it again at other addresses.
+    // Its memory, and 31 pages of it again at other addresses.
     let pages = (1..32u64).flat_map(|at| [GUEST + MEMORY + at * 4096, 4096, USER + MEMORY + at * 4096, at * 4096]);
     let table: Vec<u64> = [32, GUEST, MEMORY, USER, 0].into_iter().chain(pages).collect();
     let payload: Vec<u8> = table.iter().flat_map(|long| long.to_ne_bytes()).collect();
     frontend.stream.set_nonblocking(true).unwrap();
     let (mut answered, mut replies) = (0, [0; 4096]);
     for _ in 0..ROUNDS {
-        // With an answer wanted. What finds no room in the socket is not sent.
+        // With replies requested. Replies without room in the socket are not sent.
         frontend.send(SET_MEM_TABLE, 9, &payload, &[frontend.memory.as_raw_fd(); 32]);
         flooded.turn();
         answered += frontend.stream.read(&mut replies).map_or(0, |bytes| bytes / 20);
@@ -132,7 +133,7 @@ fn who_floods_its_worker_with_tables_of_memory_pays_and_is_heard_later() {
     flooded.assert_bounded();
     assert_eq!(answered as u64, flooded.heard, "each was carried out");
 
-    // Its next frame pays for all of them.
+    // Its next frame is charged for all of them.
     let before = flooded.charged.load(Relaxed);
     frontend.transmit(0, NO_HEADER, &frontend::frame(1, 60));
     flooded.turn();
@@ -142,11 +143,11 @@ fn who_floods_its_worker_with_tables_of_memory_pays_and_is_heard_later() {
 }
 
 #[test]
-fn who_comes_and_goes_without_end_is_met_later() {
+fn endless_reconnects_are_throttled() {
     let mut flooded = Flooded::new();
     let address = UnixAddr::new(&flooded.path).unwrap();
     for _ in 0..ROUNDS {
-        // It does not wait where there are as many as the socket holds.
+        // It does not block once the backlog is full.
         let caller: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
         let _ = connect(caller.as_raw_fd(), &address);
         drop(caller);
@@ -156,7 +157,7 @@ fn who_comes_and_goes_without_end_is_met_later() {
 }
 
 #[test]
-fn a_worker_that_sleeps_wakes_for_who_is_to_be_heard_again() {
+fn a_sleeping_worker_wakes_for_throttled_messages() {
     let mut flooded = Flooded::new();
     let frontend = Frontend::connect(&flooded.path, 8);
     let unheard = loop {
@@ -171,7 +172,7 @@ fn a_worker_that_sleeps_wakes_for_who_is_to_be_heard_again() {
     flooded.turn();
     assert_eq!(flooded.heard, heard);
     flooded.clock.now.set(unheard);
-    // The first round lets its socket be looked at, the second does.
+    // The first round enables its socket, the second handles it.
     flooded.turn();
     flooded.turn();
     assert_eq!(flooded.heard, heard + 1);

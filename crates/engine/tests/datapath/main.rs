@@ -1,4 +1,4 @@
-//! Frames on their way: through a bridge in virtual time, and through workers on real threads.
+//! The datapath: a bridge in virtual time, and workers on real threads.
 
 mod bill;
 mod bridge;

@@ -1,4 +1,5 @@
-//! What waits for a guest whose ring is full, where it waits, and who does not wait for it, in virtual time.
+//! Receive queues in virtual time: which frames wait for a guest whose ring is full, and where; and that no other port waits for
+//! it.
 
 use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, weight};
 use fairlane_core::PortId;
@@ -24,7 +25,7 @@ fn reasons(drops: Drops) -> Vec<(DropReason, u64)> {
     drops.iter().collect()
 }
 
-/// All frames that a peer gets as it makes room again and again.
+/// All frames that a peer receives as it makes room repeatedly.
 fn drain(link: &mut Link, at: u32) -> Vec<u64> {
     let mut all = Vec::new();
     loop {
@@ -38,7 +39,7 @@ fn drain(link: &mut Link, at: u32) -> Vec<u64> {
 }
 
 #[test]
-fn frames_from_the_uplink_for_a_guest_that_takes_nothing_are_queued_and_hold_nobody_up() {
+fn frames_from_the_uplink_for_a_stalled_guest_are_queued_and_delay_no_other() {
     let mut link = Link::new(Turns::of(8), 2, 10);
     for number in 0..200 {
         link.send(0, 1 + number as u32 % 2, number);
@@ -54,9 +55,9 @@ fn frames_from_the_uplink_for_a_guest_that_takes_nothing_are_queued_and_hold_nob
 }
 
 #[test]
-fn a_guest_that_is_off_its_cpu_for_a_while_loses_nothing() {
+fn a_guest_that_waits_for_its_cpu_loses_nothing() {
     let mut link = Link::new(Turns::of(8), 2, 10);
-    // It has the processor for a moment every 90 ms, as behind three slices of Xen's credit scheduler.
+    // It has its CPU for a moment every 90 ms, as after three slices of Xen's credit scheduler.
     for period in 0..10u64 {
         for number in 0..100 {
             link.send(if number % 2 == 0 { 0 } else { 2 }, 1, 100 * period + number);
@@ -90,7 +91,7 @@ fn a_sender_with_nothing_else_in_its_ring_waits_there() {
         link.send(1, 3, number);
     }
     link.settle();
-    // The first ten are in guest 3's ring, the others in guest 1's, where they take nobody's memory.
+    // The first ten are in guest 3's ring, the others in guest 1's, where they use no memory of the queues.
     assert_eq!(link.counters(1).sent_frames, 10 + 1);
     link.clock.advance(Nanos(receive::TIMEOUT.0 - 1));
     assert_eq!(drain(&mut link, 3), (0..30).collect::<Vec<_>>());
@@ -107,7 +108,7 @@ fn a_sender_waits_no_longer_than_a_queued_frame() {
     link.clock.advance(receive::TIMEOUT);
     link.settle();
     assert!(link.counters(1).sent_frames > 11);
-    // It gave eight to the queue, and waits again.
+    // Eight of them were queued, and it waits again.
     link.clock.advance(receive::TIMEOUT);
     link.settle();
     assert_eq!(link.counters(1).sent_frames, 1 + 20);
@@ -115,7 +116,7 @@ fn a_sender_waits_no_longer_than_a_queued_frame() {
 }
 
 #[test]
-fn what_a_sender_has_for_others_passes_by_what_waits() {
+fn a_waiting_senders_frames_for_others_are_not_delayed() {
     let mut link = Link::new(Turns::of(8), 3, 10);
     for number in 0..20 {
         link.send(1, 3, number);
@@ -131,7 +132,7 @@ fn what_a_sender_has_for_others_passes_by_what_waits() {
 }
 
 #[test]
-fn a_sleeping_worker_is_woken_by_the_frame_for_another_guest() {
+fn a_waiting_senders_frame_for_another_guest_wakes_the_worker() {
     let mut link = Link::new(Turns::of(8), 3, 10);
     for number in 0..20 {
         link.send(1, 3, number);
@@ -147,8 +148,7 @@ fn a_sleeping_worker_is_woken_by_the_frame_for_another_guest() {
     assert_eq!(link.received(0), [77]);
 }
 
-/// A ring with more frames than a burst shows: whatever is behind them, in the ring or in the guest that has no room in it, must not
-/// wait.
+/// A ring with more frames than a burst: frames after these, in the ring or still in the guest, must not wait.
 #[test]
 fn a_sender_with_a_long_ring_does_not_wait() {
     let mut link = Link::new(Turns::of(8), 3, 10);
@@ -162,7 +162,7 @@ fn a_sender_with_a_long_ring_does_not_wait() {
 }
 
 #[test]
-fn a_full_queue_drops_what_comes_and_says_so_at_the_guest() {
+fn a_full_queue_drops_frames_and_counts_them_at_the_guest() {
     let mut link = Link::new(Turns::of(8), 2, 10);
     terms(&mut link, 1, |receive| receive.queue = 20 * CHARGED);
     for number in 0..100 {
@@ -172,7 +172,7 @@ fn a_full_queue_drops_what_comes_and_says_so_at_the_guest() {
     assert_eq!(reasons(link.counters(1).receive_drops), [(DropReason::RxQueueFull, 70)]);
     assert_eq!(link.counters(0).drops.total(), 0);
     assert_eq!(drain(&mut link, 1), (0..30).collect::<Vec<_>>());
-    // What is taken makes room again.
+    // Delivered frames make room again.
     for number in 0..30 {
         link.send(0, 1, number);
     }
@@ -181,7 +181,7 @@ fn a_full_queue_drops_what_comes_and_says_so_at_the_guest() {
 }
 
 #[test]
-fn what_waits_too_long_is_dropped_without_an_event() {
+fn frames_that_wait_too_long_are_dropped_without_an_event() {
     let mut link = Link::new(Turns::of(8), 2, 10);
     for number in 0..30 {
         link.send(0, 1, number);
@@ -197,7 +197,7 @@ fn what_waits_too_long_is_dropped_without_an_event() {
     assert_eq!(drain(&mut link, 1), (0..10).chain(30..31).collect::<Vec<_>>());
 }
 
-/// Guests 1 and 3 fill the pool; guest 2, with two thirds of all weights, has its part of its second half all the same.
+/// Guests 1 and 3 fill the pool. Guest 2, with two thirds of all weights, still gets its part of the second half.
 #[test]
 fn a_short_pool_is_divided_by_weight() {
     let mut link = Link::new(Turns::of(8), 3, 1);
@@ -212,13 +212,13 @@ fn a_short_pool_is_divided_by_weight() {
         }
         link.settle();
     }
-    // One each is in the rings. The first has the half that is anybody's; its part of the other half is no more than that.
+    // One frame each is in the rings. Guest 1 has used the first half; its part of the other half is smaller than that.
     let waiting = [1, 2, 3].map(|guest| 500 - link.counters(guest).receive_drops.total() - 1);
     assert_eq!(waiting, [60, 40, 10]);
 }
 
 #[test]
-fn drops_of_room_hold_nobody_up() {
+fn a_guest_that_posts_room_byte_by_byte_delays_no_other() {
     let mut link = Link::new(Turns::of(8), 2, 100);
     let receiver = Dripping::default();
     link.add_receiver(3, Box::new(receiver.clone()));
@@ -250,7 +250,7 @@ fn a_guest_whose_frontend_leaves_keeps_no_memory() {
     assert_eq!(drain(&mut link, 2), [3, 4]);
 }
 
-/// Guests that take `each` frames a millisecond together, of those that the uplink floods all of them with.
+/// Guests that take `each` frames per millisecond together, of those with which the uplink floods all of them.
 fn receive_for_a_second(link: &mut Link, guests: u32, each: usize) -> Vec<u64> {
     let before: Vec<u64> = (1..=guests).map(|guest| link.counters(guest).received_bytes).collect();
     for _ in 0..1000 {
@@ -267,7 +267,7 @@ fn receive_for_a_second(link: &mut Link, guests: u32, each: usize) -> Vec<u64> {
 }
 
 #[test]
-fn what_a_guest_receives_is_bounded_by_its_rate() {
+fn rx_max_rate_limits_what_a_guest_receives() {
     let mut link = Link::new(sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100)), 2, 1000);
     terms(&mut link, 1, |receive| {
         receive.share = Share { weight: 1, min_rate: 0, max_rate: Some(8 * 60 * 10_000), burst: 1500 };
@@ -275,12 +275,12 @@ fn what_a_guest_receives_is_bounded_by_its_rate() {
     });
     receive_for_a_second(&mut link, 2, 30);
     let bytes = receive_for_a_second(&mut link, 2, 30);
-    // 10 frames a millisecond of 30.
+    // 10 of 30 frames per millisecond.
     assert!(bytes[0].abs_diff(600_000) <= 12_000, "{bytes:?}");
     assert_eq!(bytes[1], 30 * 60 * 1000);
 }
 
-/// Guest 1 takes one frame each millisecond, and the uplink has two for it. Returns its counters after ten seconds.
+/// Guest 1 takes one frame per millisecond, and the uplink has two for it. Returns its counters after ten seconds.
 fn congested(packet: &[u8]) -> Counters {
     let mut link = Link::new(Turns::of(8), 1, 1);
     for _ in 0..10_000 {
@@ -292,7 +292,7 @@ fn congested(packet: &[u8]) -> Counters {
     link.counters(1)
 }
 
-/// An IPv4 packet with these two bits of ECN. Its length is more than half a large frame's, so that one behind it is a queue.
+/// An IPv4 packet with these ECN bits. It is longer than half the largest frame, so that a second one is a standing queue.
 fn packet(ecn: u8) -> Vec<u8> {
     let mut packet = frame(mac(1), mac(0), 0, 1514);
     packet[12..14].copy_from_slice(&[8, 0]);
@@ -301,7 +301,7 @@ fn packet(ecn: u8) -> Vec<u8> {
 }
 
 #[test]
-fn senders_to_a_guest_that_is_too_slow_are_told() {
+fn packets_for_a_slow_guest_are_marked_or_dropped() {
     let unmarkable = congested(&packet(0));
     assert!(unmarkable.receive_drops.get(DropReason::RxCongested) > 50, "{unmarkable:?}");
     assert_eq!(unmarkable.marked_frames, 0);
@@ -311,9 +311,9 @@ fn senders_to_a_guest_that_is_too_slow_are_told() {
 }
 
 #[test]
-fn a_guest_that_is_away_is_no_congestion() {
+fn a_guest_that_waits_for_its_cpu_is_no_congestion() {
     let mut link = Link::new(Turns::of(8), 1, 1);
-    // It takes all that waits in the one millisecond of each 90 in which it runs.
+    // It takes all waiting frames in the one millisecond of each 90 in which it runs.
     for millisecond in 0..10_000 {
         link.peers[0].send(&packet(2), Offload::default());
         if millisecond % 90 == 89 {
@@ -326,7 +326,7 @@ fn a_guest_that_is_away_is_no_congestion() {
     assert_eq!((counters.marked_frames, counters.receive_drops.total()), (0, 0));
 }
 
-/// What happens in one step of a random life.
+/// One step in a random life.
 #[derive(Clone, Debug)]
 enum Step {
     Send { from: u32, to: u32, frames: u64, len: usize },
@@ -352,9 +352,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Every frame arrives whole, once and in the order of its sender, or is counted; nobody is stuck.
+    /// Every frame arrives whole, once and in its sender's order, or is counted; none is stuck.
     #[test]
-    fn every_frame_toward_guests_is_accounted_for(steps in steps(), room in 1..20usize, pool in 1..200_000u64) {
+    fn every_frame_for_guests_is_accounted_for(steps in steps(), room in 1..20usize, pool in 1..200_000u64) {
         let mut link = Link::new(Turns::of(8), 3, room);
         link.bridge.set_receive_pool(pool);
         let before: u64 = (0..4).map(|port| link.counters(port).received_frames).sum();
@@ -390,7 +390,7 @@ proptest! {
                 }),
             }
         }
-        // Rates end, rings are drained, and frames that wait are brought or too old.
+        // Limits end, rings are drained, and queued frames are delivered or expire.
         (1..4).for_each(|guest| terms(&mut link, guest, |_| {}));
         for _ in 0..1000 {
             link.clock.advance(Nanos::from_millis(1));
@@ -407,7 +407,7 @@ proptest! {
     }
 }
 
-/// The weights of guests decide who gets the worker where frames wait for all of them.
+/// If frames wait for all guests, their weights decide who gets the worker's time.
 #[test]
 fn queues_are_emptied_by_weight() {
     let mut link = Link::new(Turns::of(8), 2, 1_000_000);

@@ -1,4 +1,4 @@
-//! What the bridge's tests share: a link on memory ports, a clock set by hand, a plain scheduler.
+//! Shared by the bridge's tests: a link of memory ports, a clock set by hand, a simple scheduler.
 
 use fairlane_core::PortId;
 use fairlane_core::ack::Ring;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Serves active ports in turn, some frames each.
+/// Serves active ports in turn, a fixed number of frames each.
 pub struct Turns {
     queue: VecDeque<PortId>,
     frames: u32,
@@ -56,7 +56,7 @@ impl Scheduler for Turns {
     }
 }
 
-/// Adds up what it is told that services take.
+/// Adds up the charged time of services.
 pub struct Ledger {
     pub turns: Box<dyn Scheduler>,
     /// Nanoseconds.
@@ -85,18 +85,18 @@ impl Scheduler for Ledger {
     }
 }
 
-/// A share of some weight and nothing else.
+/// A share with this weight and nothing else.
 pub fn weight(weight: u32) -> Share {
     Share { weight, min_rate: 0, max_rate: None, burst: 100_000 }
 }
 
-/// The MAC address of the guest with some number; 0 is a host behind the uplink.
+/// The MAC address of a guest by number; 0 is a host behind the uplink.
 pub fn mac(number: u32) -> Mac {
     let [_, a, b, c] = number.to_be_bytes();
     Mac([0x52, 0x54, 0, a, b, c])
 }
 
-/// A frame of `len` bytes that carries a number, from one to another.
+/// A frame of `len` bytes with a number, from one station to another.
 pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
     let mut frame = vec![0; len];
     frame[..6].copy_from_slice(&to.0);
@@ -106,19 +106,19 @@ pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Every station.
+/// The broadcast address.
 pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-/// A guest that sends nothing and lends room by the byte. Any more than there was at its last refusal is room, as in a ring.
+/// A guest that sends nothing and posts room byte by byte. As in a ring, any more than at its last refusal counts as room.
 #[derive(Clone, Default)]
 pub struct Dripping {
     lent: Arc<AtomicU64>,
-    /// What was lent and was not enough.
+    /// The posted room that was not enough.
     short: u64,
 }
 
 impl Dripping {
-    /// Lends more.
+    /// Posts more room.
     pub fn lend(&self, bytes: u64) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -175,7 +175,7 @@ impl Control for Dripping {
     }
 }
 
-/// A link whose guests 1.. and uplink (0) are memory ports; all are known to the switch.
+/// A link whose guests (from 1) and uplink (0) are memory ports. The switch knows all addresses.
 pub struct Link {
     pub bridge: Bridge,
     pub clock: Manual,
@@ -184,7 +184,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link with a memory port as uplink; every port holds `room` received frames.
+    /// A link with a memory port as uplink; every port has room for `room` frames.
     pub fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
         let (port, peer) = memory::pair(room);
         let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(port), peer);
@@ -202,7 +202,7 @@ impl Link {
         Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] }
     }
 
-    /// Adds a guest that must use its own MAC address.
+    /// Adds a guest that is pinned to its MAC address.
     pub fn add(&mut self, number: u32, share: Share, room: usize) {
         let (port, peer) = memory::pair(room);
         let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
@@ -211,14 +211,14 @@ impl Link {
         self.peers.push(peer);
     }
 
-    /// Adds a guest that only receives, at this port.
+    /// Adds a guest with this port, which only receives.
     pub fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
         let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
         let id = self.bridge.add(&format!("guest{number}"), port, weight(1), anti_spoofing, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
     }
 
-    /// Lets the switch hear everyone once, and forgets that.
+    /// Lets the switch learn all addresses, and resets counters.
     pub fn introduce(&mut self) {
         for number in 0..self.peers.len() {
             self.peers[number].send(&frame(BROADCAST, mac(number as u32), 0, 60), Offload::default());
@@ -241,7 +241,7 @@ impl Link {
             .collect()
     }
 
-    /// One round.
+    /// Runs a round.
     pub fn round(&mut self) -> Round {
         self.bridge.round(&mut self.burst, self.clock.now(), &self.clock)
     }
@@ -256,7 +256,7 @@ impl Link {
         }
     }
 
-    /// What the bridge counted at a port.
+    /// The counters of a port.
     pub fn counters(&mut self, port: u32) -> fairlane_core::stats::Counters {
         self.bridge.counters(PortId(port)).expect("the port is there")
     }

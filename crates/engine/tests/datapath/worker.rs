@@ -22,7 +22,7 @@ fn worker(name: &str, number: u32, uplink: Box<dyn Port>, clock: Monotonic) -> (
     (Worker::start(vec![bridge], clock, None).unwrap(), peer)
 }
 
-/// A worker whose link leads nowhere.
+/// A worker whose link has only one guest.
 fn alone(name: &str) -> (Worker, Peer) {
     let options = wire::Options { rate: None, delay: Nanos(0), queue: 1 << 20, backpressure: true };
     worker(name, 1, Box::new(wire::pair(options).unwrap().1), Monotonic::new())
@@ -38,7 +38,7 @@ fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
     for number in 0..2000 {
         sender.send(&frame(mac(2), mac(1), number, 60), Offload::default());
         if number % 100 == 0 {
-            // A memory port has no bell of its own; an order is one.
+            // A memory port cannot wake the worker, but a command does.
             near.call(|_| ()).unwrap();
         }
     }
@@ -57,13 +57,13 @@ fn a_frame_wakes_the_worker_at_the_far_end_of_a_wire() {
 }
 
 #[test]
-fn a_core_that_is_not_there_is_an_error() {
+fn a_missing_core_is_an_error() {
     let bridge = Bridge::new("lan", Config::default(), Turns::of(32));
     let error = Worker::start(vec![bridge], Monotonic::new(), Some(1000)).err().unwrap().to_string();
     assert!(error.contains("cpu 1000"), "{error}");
 }
 
-/// Runs this test program again for one test, which finds `variable` set, and answers what it ended with.
+/// Runs this test program again for one test, with `variable` set, and returns its exit status.
 fn again(test: &str, variable: &str) -> Option<i32> {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test]).env(variable, "1").stdout(Stdio::null()).stderr(Stdio::null());
@@ -79,19 +79,19 @@ fn a_worker_that_panics_ends_the_process() {
     }
     let (worker, _peer) = alone("near");
     let outcome = worker.call(|_| panic!("on purpose"));
-    // The process ends between the panic and here, or while this waits.
+    // The process ends before this line, or during the sleep.
     std::thread::sleep(Duration::from_secs(60));
     unreachable!("the process lives, and the answer was {outcome:?}");
 }
 
 #[test]
-fn a_worker_that_is_held_holds_nobody_who_asks() {
+fn a_blocked_worker_blocks_no_client() {
     let (worker, _peer) = alone("held");
     let (let_go, held) = std::sync::mpsc::channel::<()>();
     let silent = worker.call(move |_| held.recv()).unwrap_err();
     assert_eq!(silent, Gone::Silent("held".to_owned()));
     assert!(silent.to_string().contains("the worker of held has not answered for 10 s"), "{silent}");
-    // It goes on with what it was told meanwhile.
+    // It continues, and has carried out the command.
     let_go.send(()).unwrap();
     assert_eq!(worker.call(|_| 7), Ok(7));
     worker.end();

@@ -166,7 +166,7 @@ fn without_socket_owners_no_capability_is_kept() {
         let held = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"].map(|set| capabilities(set, &status));
         assert_eq!(held, [0; 4], "{name}");
     }
-    let error = "vif `batch`: this backend began without owners and groups of sockets and gave up CAP_CHOWN: restart it with such \
+    let error = "vif `batch`: this backend started without owners and groups of sockets and gave up CAP_CHOWN: restart it with this \
                    a policy\n";
     match workspace.ctl("reload DIR/more.toml") {
         refused if can_chown => assert_refused(&refused, 1, error),
@@ -201,7 +201,7 @@ fn a_confined_backend_changes_the_owners_of_sockets() {
     backend.read_log_until("policy.toml reloaded: 2 changes");
     assert_eq!(owner_and_mode(), (0, 0o600));
     workspace.write("other.toml", &owned("\"nobody\""));
-    let unknown = "vif `batch`: owner: a confined backend knows no users but those it started with: give the number of `nobody`, or \
+    let unknown = "vif `batch`: owner: a confined backend can look up no new users: give the number of `nobody`, or \
                    restart it\n";
     assert_refused(&workspace.ctl("reload DIR/other.toml"), 1, unknown);
     backend.signal(Signal::SIGTERM);
