@@ -1,4 +1,4 @@
-//! What a bridge costs a frame: rounds of frames from ports that only fill the burst into ones that only count.
+//! The cost of a bridge per frame: rounds with ports that only fill the burst, or only count.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fairlane_core::PortId;
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
-/// Offers the same frames for ever, and takes everything.
+/// Always offers the same frames, and accepts everything.
 struct Endless {
     frames: Vec<Vec<u8>>,
     next: usize,
@@ -124,7 +124,7 @@ fn segment(inward: bool, flags: TcpFlags, sequence: u32, acknowledgment: u32, pa
     frame
 }
 
-/// Leaves a connection in a file, for a bridge that goes on from there.
+/// Leaves a connection in a file, from which a bridge resumes.
 fn connect(file: &Path) {
     let (uplink, outside) = memory::pair(8);
     let (port, inside) = memory::pair(8);

@@ -1,9 +1,9 @@
-//! A backend under the soak: the engine's own bridge and changes in virtual time, beside its books.
+//! A simulated backend: the engine's own bridge and policy changes in virtual time, checked against a ledger.
 
-use crate::books::{Books, Terms, UPLINK};
 use crate::card::{self, Backplane, Card, Driver, Entry, Killed, Shared, rings};
 use crate::contest::Contest;
 use crate::frame::{self, Number, Station};
+use crate::ledger::{Ledger, Terms, UPLINK};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::sched::{SchedulerKind, Share};
@@ -21,24 +21,24 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use tempfile::TempDir;
 
-/// Hosts outside.
+/// Number of hosts behind the uplink.
 pub const HOSTS: u32 = 8;
 
-/// Frames that the uplink holds in front of a network that takes nothing.
+/// Frames that the uplink holds while the network accepts none.
 const JAM: usize = 300;
 
-/// What a reading of the clock takes.
+/// The time that a reading of the clock takes.
 const READING: Nanos = Nanos(50);
 
-/// Rounds that a backend may make at one time and move nothing: it asks all of its idle ports in some of them.
+/// Most rounds of a backend at one time that move nothing: some of them poll all idle ports.
 const IDLE_ROUNDS: u64 = 10_000;
 
-/// Virtual time. It passes while a backend works, and from event to event.
+/// Virtual time. It advances while a backend works, and from event to event.
 #[derive(Clone, Default)]
 pub struct Virtual(Rc<Cell<Nanos>>);
 
 impl Virtual {
-    /// Without reading it.
+    /// The time, without the cost of a reading.
     pub fn look(&self) -> Nanos {
         self.0.get()
     }
@@ -59,25 +59,25 @@ impl Clock for Virtual {
     }
 }
 
-/// A host with a link, guests, and a network behind the uplink.
+/// A machine with a link, guests, and a network behind the uplink.
 pub struct Backend {
     pub policy: Policy,
     work: Option<Work<Virtual>>,
-    pub books: Books,
+    pub ledger: Ledger,
     clock: Virtual,
     plane: Backplane,
     pub uplink: Shared,
     pub jammed: bool,
-    /// Until when it does not run, although it is there.
+    /// Until when it is blocked.
     pub held: Nanos,
-    /// When it has something to do by itself.
+    /// When it has something to do without an event.
     pub wake: Nanos,
     pub is_dirty: bool,
     pub contest: Option<Contest>,
     burst: Box<Burst>,
     journal: Vec<Entry>,
     idle_rounds: (Nanos, u64),
-    /// Frames of each host so far.
+    /// Number of frames sent by each host.
     sent: [u64; HOSTS as usize],
     _directory: TempDir,
 }
@@ -100,7 +100,7 @@ impl Backend {
         let mut backend = Backend {
             policy: Policy { control, metrics: None, links: vec![link], vifs: Vec::new() },
             work: None,
-            books: Books::default(),
+            ledger: Ledger::default(),
             clock: clock.clone(),
             plane: Backplane::default(),
             uplink: rings(JAM),
@@ -127,12 +127,12 @@ impl Backend {
         self.work.is_some()
     }
 
-    /// When it has its next turn. What came while it was held is there when it goes on, whenever it would have woken by itself.
+    /// When it runs next. Events that arrived while it was blocked are handled when it continues, whenever it would have woken up.
     pub fn turn(&self) -> Nanos {
         if self.is_dirty { self.held } else { self.wake.max(self.held) }
     }
 
-    /// Opens all that the policy names, at the rings of whom it is for.
+    /// Opens everything that the policy names, with the guests' rings.
     pub fn start(&mut self, mut guest: impl FnMut(usize) -> (Shared, Station)) {
         card::lock(&self.uplink).reset(Driver::Runs);
         let now = self.clock.look();
@@ -150,15 +150,15 @@ impl Backend {
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         let kind = link.scheduler;
         let nobody = Station::Host(u32::MAX);
-        self.books.open(UPLINK, fairlane_engine::UPLINK, nobody, Terms { share, early: false, kind }, now);
+        self.ledger.open(UPLINK, fairlane_engine::UPLINK, nobody, Terms { share, early: false, kind }, now);
         for vif in &self.policy.vifs {
             let place = place_of(&vif.name);
             let port = work.bridges[0].find(&vif.name).expect("it was opened");
             let file = self.early_file(&vif.name);
             let terms = Terms { share: vif.share, early: vif.early_ack != Mode::Off || file.exists(), kind };
-            self.books.open(place, port, guest(place).1, terms, now);
+            self.ledger.open(place, port, guest(place).1, terms, now);
         }
-        self.books.excuse(now);
+        self.ledger.excuse(now);
         self.work = Some(work);
         self.announce();
     }
@@ -174,7 +174,7 @@ impl Backend {
         self.work = None;
         let mut journal = Vec::new();
         self.plane.exchange(&mut journal);
-        self.books.end();
+        self.ledger.end();
         self.wake = Nanos::NEVER;
         self.plane.kill_after(i64::MAX);
     }
@@ -184,7 +184,7 @@ impl Backend {
         self.plane.kill_after(calls);
     }
 
-    /// Every host says where it is.
+    /// Every host announces its address.
     pub fn announce(&mut self) {
         for host in 0..HOSTS {
             self.host_sends(host, Mac::BROADCAST, 60);
@@ -200,7 +200,7 @@ impl Backend {
         self.arrives(frame::write(to, sender.mac(), number, len));
     }
 
-    /// A frame comes to the uplink. It is lost if that is down or full.
+    /// A frame arrives at the uplink. It is lost if the uplink is down or full.
     pub fn arrives(&mut self, frame: card::Frame) {
         let mut uplink = card::lock(&self.uplink);
         if uplink.driver == Driver::Runs {
@@ -209,7 +209,7 @@ impl Backend {
         self.is_dirty = true;
     }
 
-    /// Goes over to a newer policy. `cards` has the rings of new vifs, by name.
+    /// Applies a newer policy. `cards` has the rings of new vifs, by name.
     pub fn advance(&mut self, newer: Policy, cards: &[(String, Shared, Station)]) {
         let now = self.clock.look();
         let changes = self.policy.changes(&newer).expect("it changes nothing that is fixed");
@@ -218,21 +218,21 @@ impl Backend {
         let mut reschedules = false;
         for change in &changes {
             match change {
-                Change::RemoveVif { vif } => self.books.close(place_of(vif), &work.bridges[0]),
-                Change::Share { vif, share, .. } => self.books.limit(place_of(vif), *share, kind, now),
+                Change::RemoveVif { vif } => self.ledger.close(place_of(vif), &work.bridges[0]),
+                Change::Share { vif, share, .. } => self.ledger.limit(place_of(vif), *share, kind, now),
                 Change::Rate { .. } | Change::Scheduler { .. } | Change::IdleTimeout { .. } => reschedules = true,
-                Change::Isolate { isolate, .. } => self.books.isolate = *isolate,
+                Change::Isolate { isolate, .. } => self.ledger.isolate = *isolate,
                 Change::EarlyAck { vif, mode } if *mode != Mode::Off => {
-                    self.books.at_mut(place_of(vif)).expect("it is attached").early = true;
+                    self.ledger.at_mut(place_of(vif)).expect("it is attached").early = true;
                 }
                 Change::EarlyAck { .. } | Change::AntiSpoofing { .. } | Change::RxPool { .. } | Change::AddVif(_) => {}
             }
             if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
-                self.books.excuse(now);
+                self.ledger.excuse(now);
             }
         }
         if reschedules {
-            self.books.reschedule(kind, now);
+            self.ledger.reschedule(kind, now);
         }
         let opened: HashMap<String, Box<dyn Port>> = cards
             .iter()
@@ -249,12 +249,12 @@ impl Backend {
             let early = vif.early_ack != Mode::Off || self.early_file(name).exists();
             let terms = Terms { share: vif.share, early, kind };
             let port = self.work.as_ref().expect("it runs").bridges[0].find(name).expect("it was added");
-            self.books.open(place_of(name), port, *station, terms, now);
+            self.ledger.open(place_of(name), port, *station, terms, now);
         }
         self.is_dirty = true;
     }
 
-    /// Changes one key as `ctl set` does. Nothing happens where the policy's rules are against it.
+    /// Changes one key as `ctl set` does. Nothing happens if the policy's rules refuse it.
     pub fn set(&mut self, target: &str, key: &str, value: &str) {
         let mut newer = self.policy.clone();
         let setting = Setting::parse(key, value).expect("it is a setting");
@@ -263,14 +263,14 @@ impl Backend {
         }
     }
 
-    /// The flows of a vif, as they go to another backend. None if it has no early ack.
+    /// Exports the flows of a vif. None if it has no early ack.
     pub fn export(&mut self, vif: &str) -> Option<Vec<u8>> {
         let bridge = &mut self.work.as_mut()?.bridges[0];
         let port = bridge.find(vif)?;
         bridge.export_flows(port)
     }
 
-    /// Takes them over.
+    /// Imports them.
     pub fn import(&mut self, vif: &str, flows: &[u8]) {
         let now = self.clock.look();
         let bridge = &mut self.work.as_mut().expect("it runs").bridges[0];
@@ -279,7 +279,8 @@ impl Backend {
         imported.expect("an export is read");
     }
 
-    /// Rounds until there is nothing to do now. Adds the places that something was put in to `fed`. False if it was killed.
+    /// Runs rounds until there is nothing to do now. Adds the ports that received something to `fed`. Returns false if it was
+    /// killed.
     pub fn settle(&mut self, fed: &mut Vec<usize>) -> bool {
         self.is_dirty = false;
         let Some(mut work) = self.work.take() else { return true };
@@ -302,7 +303,7 @@ impl Backend {
             self.plane.exchange(&mut journal);
             let moved = !journal.is_empty();
             if moved || round.frames > 0 {
-                self.journal = self.books.judge(bridge, kind, journal, fed);
+                self.journal = self.ledger.judge(bridge, kind, journal, fed);
                 self.idle_rounds = (now, 0);
                 quiet = 0;
             } else {
@@ -330,35 +331,35 @@ impl Backend {
         true
     }
 
-    /// What of all is seen from outside adds up.
+    /// Checks that what is visible from outside adds up.
     pub fn look(&mut self) {
         let Some(work) = &mut self.work else { return };
-        self.books.check_copies(&work.bridges[0]);
+        self.ledger.check_copies(&work.bridges[0]);
         let (_, vifs) = work.bridges[0].snapshot(self.clock.look());
         let shares: f64 = vifs.iter().map(|vif| vif.share).sum();
-        // Less where a vif of the last second is gone.
+        // Less if a vif of the last second was removed.
         assert!(shares < 1.0 + 1e-6, "parts of the link come to {shares}");
         let policy = &self.policy;
         assert!(vifs.len() == policy.vifs.len(), "{} vifs are shown of {}", vifs.len(), policy.vifs.len());
     }
 
-    /// Gives back what memory is not needed.
+    /// Frees memory that is not needed.
     pub fn shrink(&mut self) {
         self.journal = Vec::new();
         let mut journal = Vec::new();
         self.plane.exchange(&mut journal);
-        self.books.shrink();
+        self.ledger.shrink();
         card::lock(&self.uplink).reset(Driver::Runs);
         self.policy.vifs.shrink_to_fit();
     }
 }
 
-/// The place of a vif, by its name.
+/// The port number of a vif, by its name.
 pub fn place_of(vif: &str) -> usize {
     vif[1..].parse().expect("vifs are named by their places")
 }
 
-/// The name of the vif at a place.
+/// The name of the vif with a port number.
 pub fn name_of(place: usize) -> String {
     format!("v{place}")
 }

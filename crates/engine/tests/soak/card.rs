@@ -1,7 +1,7 @@
-//! A guest's rings as a port. They are the guest's: a backend that ends leaves in them what it did not publish, and the next one finds it
-//! there.
+//! A guest's rings as a port. The rings belong to the guest: a backend that ends leaves what it did not publish, and the next one
+//! finds it.
 
-use crate::books::UPLINK;
+use crate::ledger::UPLINK;
 use fairlane_core::ack;
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
@@ -13,13 +13,13 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A frame's bytes.
+/// The bytes of a frame.
 pub type Frame = Arc<[u8]>;
 
-/// Frames that a guest's driver has under way at most: more than a turn of the largest weight.
+/// Most frames that a guest's driver has in flight: more than a turn of the largest weight.
 pub const SLOTS: usize = 1024;
 
-/// Whether a guest's driver is there.
+/// State of a guest's driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
     #[default]
@@ -32,29 +32,29 @@ pub enum Driver {
 #[derive(Default)]
 pub struct Ring {
     pub driver: Driver,
-    /// Frames of the guest, of which the first `taken` were taken and are not published.
+    /// Frames of the guest, of which the first `taken` were taken but not published.
     sent: VecDeque<Frame>,
     taken: usize,
-    /// Frames for the guest; then those that were put and are not published.
+    /// Frames for the guest, and then those that were put but not published.
     received: VecDeque<Frame>,
     put: Vec<Frame>,
-    /// Frames that it has buffers for.
+    /// Number of frames that it has buffers for.
     pub room: usize,
-    /// Bytes that it lends besides; none for as many as its buffers have. And what it lent when that was not enough.
+    /// Bytes that it posts in addition; none if unlimited. And the bytes posted when that was not enough.
     pub lent: Option<u64>,
     short: u64,
     drained: u32,
 }
 
-/// The rings of a guest, and of whoever serves it.
+/// The rings of a guest, shared with its backend.
 pub type Shared = Arc<Mutex<Ring>>;
 
-/// Rings with buffers for some frames.
+/// Rings with buffers for this many frames.
 pub fn rings(room: usize) -> Shared {
     Arc::new(Mutex::new(Ring { room, ..Ring::default() }))
 }
 
-/// Locked. Nobody panics with it, but a backend that is killed does so elsewhere.
+/// Locks the rings. No holder panics, but a backend that is killed panics elsewhere.
 pub fn lock(ring: &Shared) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,12 +76,12 @@ impl Ring {
         Some(frame)
     }
 
-    /// Frames sent that nobody has taken.
+    /// Number of sent frames that were not taken.
     pub fn unsent(&self) -> usize {
         self.sent.len() - self.taken
     }
 
-    /// The driver begins anew: what was in the rings is no more.
+    /// The driver restarts: the rings are empty.
     pub fn reset(&mut self, driver: Driver) {
         (self.driver, self.taken) = (driver, 0);
         self.sent.clear();
@@ -109,10 +109,10 @@ impl Ring {
     }
 }
 
-/// What a backend did at one of its ports.
+/// What a backend did at a port.
 pub struct Entry {
     pub at: Nanos,
-    /// Whose card it is.
+    /// The port's number.
     pub place: usize,
     pub what: What,
     pub frame: Frame,
@@ -122,18 +122,18 @@ pub struct Entry {
 pub enum What {
     /// Took a frame of the guest.
     Took,
-    /// Put a frame in for the guest.
+    /// Put a frame for the guest.
     Put,
 }
 
-/// What the ports of a backend share: a journal of what it does, and how many calls of it are left until it is killed.
+/// Shared by the ports of a backend: a journal of its actions, and the number of calls until it is killed.
 #[derive(Clone)]
 pub struct Backplane {
     journal: Arc<Mutex<Vec<Entry>>>,
     fuse: Arc<AtomicI64>,
 }
 
-/// What a backend that is killed unwinds with.
+/// The panic payload of a killed backend.
 pub struct Killed;
 
 impl Default for Backplane {
@@ -143,12 +143,12 @@ impl Default for Backplane {
 }
 
 impl Backplane {
-    /// Has the backend killed at a call from now on.
+    /// Kills the backend at a call from now on.
     pub fn kill_after(&self, calls: i64) {
         self.fuse.store(calls, Ordering::Relaxed);
     }
 
-    /// What was done since the last call, first to last, in exchange for an empty list.
+    /// The actions since the last call, in order, in exchange for an empty list.
     pub fn exchange(&self, entries: &mut Vec<Entry>) {
         std::mem::swap(&mut *self.journal.lock().expect("no holder panics"), entries);
     }
@@ -165,18 +165,18 @@ impl Backplane {
     }
 }
 
-/// The port of a backend at a guest's rings.
+/// A backend's port at a guest's rings.
 pub struct Card {
     ring: Shared,
     place: usize,
     plane: Backplane,
-    /// Frames as they are shown.
+    /// Frames as they are offered.
     shown: Vec<Frame>,
     now: Nanos,
 }
 
 impl Card {
-    /// Opens it. What an earlier backend did and did not publish was not done.
+    /// Opens it. What an earlier backend did not publish did not happen.
     pub fn open(ring: &Shared, place: usize, plane: &Backplane) -> Card {
         let mut rings = lock(ring);
         rings.taken = 0;
@@ -266,7 +266,7 @@ impl Sink for Card {
 
 impl Control for Card {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
-        // An uplink, as taps and cards do, says nothing of room: whoever waits for it asks at the time that its rate gives.
+        // An uplink does not notify of room, as taps and cards do not: senders ask again at the time that its rate gives.
         let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();
         (wanted.frames && self.waiting(Nanos(0))) || room
     }

@@ -1,15 +1,16 @@
-//! Guests that always have frames for the uplink, and what each gets of it: weights, guarantees, and no moment of the link's lost.
+//! Guests that always have frames for the uplink, and what each gets of it: shares by weight, guarantees, and no idle time of the
+//! link.
 
-use crate::books::Books;
 use crate::frame::Station;
+use crate::ledger::Ledger;
 use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_policy::{Link, uplink_queue};
 
-/// Bytes of the dearest service: a budget, and a frame of the largest size. See `sched::fair`.
+/// Bytes of the most expensive service: a budget, and a frame of the largest size. See `sched::fair`.
 const SERVICE: f64 = 16_384.0 + 65_550.0;
 
-/// How many of these a port is ahead or behind at most, both together: "at most 1.25 L ahead of the fluid and 3.25 L behind it".
+/// How many of these a port is ahead or behind at most, in sum: "at most 1.25 L ahead of the fluid and 3.25 L behind it".
 const LAG: f64 = 4.5;
 
 /// Frames of a turn of netback's.
@@ -21,7 +22,7 @@ pub struct Member {
     /// Bytes of its frames.
     pub len: usize,
     pub to: Station,
-    /// What it had sent to the uplink when the window began: frames, and bytes.
+    /// Frames and bytes that it had sent to the uplink when the window began.
     before: (u64, u64),
 }
 
@@ -29,45 +30,45 @@ pub struct Member {
 pub struct Contest {
     pub members: Vec<Member>,
     pub end: Nanos,
-    /// Since when nothing was changed, and what the uplink had got then.
+    /// Since when nothing changed, and what the uplink had received then.
     since: Nanos,
     before: (u64, u64),
 }
 
 impl Contest {
-    pub fn new(members: Vec<(usize, usize, Station)>, end: Nanos, books: &Books, now: Nanos) -> Contest {
+    pub fn new(members: Vec<(usize, usize, Station)>, end: Nanos, ledger: &Ledger, now: Nanos) -> Contest {
         let member = |(place, len, to)| Member { place, len, to, before: (0, 0) };
         let mut contest =
             Contest { members: members.into_iter().map(member).collect(), end, since: now, before: (0, 0) };
-        contest.begin_window(books, now);
+        contest.begin_window(ledger, now);
         contest
     }
 
-    /// Counts from now on.
-    fn begin_window(&mut self, books: &Books, now: Nanos) {
+    /// Starts to count.
+    fn begin_window(&mut self, ledger: &Ledger, now: Nanos) {
         self.since = now;
-        self.before = books.uplink();
-        self.members.retain(|member| books.at(member.place).is_some());
+        self.before = ledger.uplink();
+        self.members.retain(|member| ledger.at(member.place).is_some());
         for member in &mut self.members {
-            member.before = books.at(member.place).expect("it is attached").up;
+            member.before = ledger.at(member.place).expect("it is attached").up;
         }
     }
 
-    /// Judges what each got, unless something else was in their way since `excused`. Returns whether it judged.
-    pub fn judge(&mut self, books: &Books, link: &Link, now: Nanos) -> bool {
-        if books.excused >= self.since || self.members.iter().any(|member| books.at(member.place).is_none()) {
-            self.begin_window(books, now);
+    /// Checks what each guest got, unless something else was in the way since `excused`. Returns whether it checked.
+    pub fn judge(&mut self, ledger: &Ledger, link: &Link, now: Nanos) -> bool {
+        if ledger.excused >= self.since || self.members.iter().any(|member| ledger.at(member.place).is_none()) {
+            self.begin_window(ledger, now);
             return false;
         }
         let seconds = now.since(self.since).0 as f64 / SECOND as f64;
         let Some(rate) = link.rate else { return false };
         let possible = rate as f64 / 8.0 * seconds;
-        let (_, passed) = books.uplink();
+        let (_, passed) = ledger.uplink();
         let passed = (passed - self.before.1) as f64;
         let queue = uplink_queue(link.rate) as f64 + 1514.0;
         assert!(passed <= possible + queue, "{passed} bytes passed an uplink that passes {possible} in {seconds} s");
         let shares = self.members.iter().map(|member| {
-            let account = books.at(member.place).expect("it is attached");
+            let account = ledger.at(member.place).expect("it is attached");
             let (frames, bytes) = (account.up.0 - member.before.0, account.up.1 - member.before.1);
             (member.place, account.share, frames as f64, bytes as f64)
         });

@@ -1,16 +1,16 @@
-//! Frames that say who sent them, when, and as which of its frames; and the addresses of guests and of hosts outside.
+//! Numbered frames with their sender, time and number; and the addresses of guests and hosts.
 
 use crate::card::Frame;
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 
-/// The EtherType of numbered frames, which is for experiments (IEEE 802.1Q).
+/// The EtherType of numbered frames: for local experiments (IEEE 802.1Q).
 const NUMBERED: [u8; 2] = [0x88, 0xb5];
 
-/// Bytes of the shortest of them.
+/// The shortest one in bytes.
 pub const SHORTEST: usize = 60;
 
-/// Someone who sends: a guest in one of its lives, or a host outside.
+/// A sender: a guest in one of its lives, or a host behind the uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Station {
     Guest(u32),
@@ -27,7 +27,7 @@ impl Station {
         Mac([kind, 0x54, a, b, c, d])
     }
 
-    /// Whose address it is; none of a group.
+    /// The owner of an address; none for a group address.
     pub fn of(mac: &[u8]) -> Option<Station> {
         let number = u32::from_be_bytes(mac[2..6].try_into().expect("four bytes"));
         match mac[0] {
@@ -38,10 +38,10 @@ impl Station {
     }
 }
 
-/// What a numbered frame says.
+/// The contents of a numbered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// Who sent it, whatever its source address says.
+    /// Its sender, whatever its source address.
     pub sender: Station,
     /// Its number among that sender's frames.
     pub number: u64,
@@ -61,10 +61,10 @@ pub fn write(to: Mac, from: Mac, Number { sender, number, sent }: Number, len: u
     frame.into()
 }
 
-/// Reads a numbered frame; none if it is another one.
+/// Parses a numbered frame; none for other frames.
 ///
 /// # Panics
-/// If it is not as it was written.
+/// The frame was changed.
 pub fn read(frame: &[u8]) -> Option<Number> {
     if frame.len() < SHORTEST || frame[12..14] != NUMBERED {
         return None;
@@ -77,7 +77,7 @@ pub fn read(frame: &[u8]) -> Option<Number> {
         sent: Nanos(number(28)),
     };
     assert!(len as usize == frame.len(), "{read:?} had {len} bytes and has {}", frame.len());
-    // All of them at once, rather than up to the first: so the compiler has many compared by an instruction.
+    // All bytes rather than up to the first difference: so the compiler compares many at a time.
     let differing = frame[40..].iter().fold(0, |all, byte| all | (byte ^ read.number as u8));
     assert!(differing == 0, "bytes of {read:?} are another frame's");
     Some(read)

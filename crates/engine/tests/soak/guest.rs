@@ -5,26 +5,26 @@ use crate::frame::{self, Number, Station};
 use fairlane_core::packet::Mac;
 use fairlane_core::time::Nanos;
 
-/// Frames that a guest has buffers for.
+/// Number of frames that a guest has buffers for.
 const ROOM: usize = 64;
 
-/// How it takes what it got.
+/// How it takes received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     /// At once.
     Calm,
     /// Not at all.
     Stalled,
-    /// A frame each such time.
+    /// One frame per this time.
     Slow { every: Nanos },
-    /// At once, and it lends some bytes each such time.
+    /// At once, and it posts some bytes per this time.
     Dripping { every: Nanos, bytes: u64 },
 }
 
 /// A guest.
 pub struct Guest {
     pub station: Station,
-    /// The backend that serves it.
+    /// Its backend.
     pub at: usize,
     pub ring: Shared,
     /// Whether its vif is in the policy.
@@ -41,7 +41,7 @@ impl Guest {
         Guest { station, at, ring: rings(ROOM), is_here: false, mood: Mood::Calm, until: Nanos(0), number: 0 }
     }
 
-    /// Whether nothing is up with it.
+    /// Whether it does nothing unusual.
     pub fn is_idle(&self) -> bool {
         self.is_here && self.mood == Mood::Calm && card::lock(&self.ring).driver == card::Driver::Runs
     }
@@ -51,7 +51,7 @@ impl Guest {
         self.is_here && self.mood != Mood::Stalled && card::lock(&self.ring).driver == card::Driver::Runs
     }
 
-    /// Sends a frame, as itself or as someone else; false if its ring is full.
+    /// Sends a frame with its own or another source address; false if its ring is full.
     pub fn send_as(&mut self, from: Mac, to: Mac, len: usize, now: Nanos) -> bool {
         self.number += 1;
         let number = Number { sender: self.station, number: self.number, sent: now };

@@ -1,15 +1,15 @@
-//! `max_rate`, counted beside the scheduler: what passed is never more than the rate gives, and the burst.
+//! `max_rate`, counted independently of the scheduler: never more than the rate and the burst may pass.
 
 use fairlane_core::sched::{SchedulerKind, Share};
 use fairlane_core::time::{Nanos, SECOND};
 
-/// Bits times 10^9 that let a byte pass.
+/// Bits times 10^9 for a byte.
 const BYTE: i128 = 8 * SECOND as i128;
 
-/// What the scheduler may be ahead of this, in bytes: it reads the clock at other moments.
+/// How far the scheduler may be ahead of this, in bytes: it reads the clock at other times.
 const SLACK: i128 = 256;
 
-/// What netback lets pass at once at least, in bytes.
+/// The least that netback lets pass at once, in bytes.
 const NETBACK_BURST: u64 = 128 << 10;
 
 /// A count of what may pass.
@@ -21,7 +21,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Of a share that has a `max_rate`, under a scheduler. Netback gives its credit interval by interval.
+    /// The limit of a share with a `max_rate`, for a scheduler. Netback grants its credit interval by interval.
     pub fn of(share: &Share, kind: SchedulerKind, now: Nanos) -> Option<Limit> {
         let rate = share.max_rate?;
         let burst = match kind {
@@ -33,7 +33,7 @@ impl Limit {
         Some(Limit { rate, burst, left: burst, at: now })
     }
 
-    /// In place of an earlier one.
+    /// Replaces an earlier one.
     pub fn after(mut self, old: Option<Limit>, now: Nanos) -> Limit {
         if let Some(mut old) = old {
             old.fill(now);
@@ -42,7 +42,7 @@ impl Limit {
         self
     }
 
-    /// Counts a frame: it passes only while something is left, whatever its size.
+    /// Counts a frame: it may pass while something is left, whatever its size.
     pub fn take(&mut self, bytes: u64, kind: SchedulerKind, now: Nanos) {
         self.fill(now);
         let left = self.left / BYTE;

@@ -1,18 +1,18 @@
-//! The soak: the engine's own bridges, schedulers, switch, early ack and live changes in virtual time, among guests who come, go, wait and
-//! attack, under policies that change, uplinks that fail and backends that are killed, with all that they do checked against books.
+//! The soak: the engine's own bridges, schedulers, switch, early ack and policy changes in virtual time. Guests start, stop, stall
+//! and attack, policies change, uplinks fail and backends are killed, and everything they do is checked against a ledger.
 //!
-//! A minute of it by default. `FAIRLANE_SOAK_HOURS`, `FAIRLANE_SOAK_VIFS` and `FAIRLANE_SOAK_SEED` in the environment make more of it, or
-//! another. The same seed is the same run, to the digit: a failure says its seed and step, and comes again.
+//! By default it simulates a minute. `FAIRLANE_SOAK_HOURS`, `FAIRLANE_SOAK_VIFS` and `FAIRLANE_SOAK_SEED` in the environment change
+//! it. The same seed gives exactly the same run; a failure reports its seed and step.
 
+mod actions;
 mod backend;
-mod books;
 mod card;
 mod contest;
-mod deeds;
 #[path = "../../../core/tests/ack/ends.rs"]
 mod ends;
 mod frame;
 mod guest;
+mod ledger;
 mod limit;
 mod memory;
 mod scenario;
@@ -21,9 +21,9 @@ mod transfer;
 mod wire;
 mod world;
 
-use books::Totals;
 use fairlane_core::time::{Nanos, SECOND};
 use indicatif::{ProgressBar, ProgressStyle};
+use ledger::Totals;
 use libtest_mimic::{Arguments, Trial};
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,7 +36,7 @@ const MINUTE: Nanos = Nanos(60 * SECOND);
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Memory is the process's.
+    // Memory is measured for the whole process.
     arguments.test_threads = Some(1);
     let number = |name: &str| env::var(format!("FAIRLANE_SOAK_{name}")).ok().map(|text| text.parse().expect(name));
     let (hours, vifs, seed) = (number("HOURS"), number("VIFS").unwrap_or(1000), number("SEED").unwrap_or(1));
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// Runs so many spans, with all guests gone between two of them.
+/// Runs this many spans, without guests between two of them.
 fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
     let began = Instant::now();
     let bar = ProgressBar::new(spans.len() as u64);
@@ -68,8 +68,8 @@ fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run(*time))) {
             let at = world.clock.look().as_secs_f64();
             eprintln!("seed {seed}, {vifs} vifs, step {}, at {at} s; again: FAIRLANE_SOAK_SEED={seed}", world.steps);
-            for (time, backend, deed) in &world.deeds {
-                eprintln!("  {:.6} s, backend {backend}: {deed:?}", time.as_secs_f64());
+            for (time, backend, action) in &world.actions {
+                eprintln!("  {:.6} s, backend {backend}: {action:?}", time.as_secs_f64());
             }
             resume_unwind(panic);
         }
@@ -83,7 +83,7 @@ fn soak(seed: u64, vifs: usize, spans: &[Nanos]) -> Totals {
     world.totals()
 }
 
-/// What was done so far.
+/// A summary of what was done.
 fn account(world: &World) -> String {
     let World { steps, done, .. } = world;
     let Transfers { begun, done: whole, given_up, .. } = world.transfers;

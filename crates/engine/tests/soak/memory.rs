@@ -1,4 +1,4 @@
-//! What the process holds: bytes that were allocated and not given back, and descriptors.
+//! Resources of the process: allocated bytes and descriptors.
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
@@ -7,10 +7,10 @@ use std::fs;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that may be more than at the beginning: tables keep the room that they once needed, those of both schedulers of each backend too.
+/// Allowed growth in bytes: tables keep their largest size, those of both schedulers of each backend too.
 const MORE: u64 = 512 << 10;
 
-/// What is held at one time.
+/// Resources in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! TCP from hosts outside to guests: what was acknowledged reaches its guest, both streams are what was sent, and there is an end.
+//! TCP from hosts to guests: acknowledged data reaches its guest, both streams are intact, and each transfer ends.
 
 use crate::card::Frame;
 use crate::ends::{self, Guest, Manners, Sender};
@@ -9,19 +9,19 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::random::Random;
 use std::collections::BTreeMap;
 
-/// How long a transfer may stand still, of the time when nothing is in its way: a guest that takes nothing is given up after 111 s, and
-/// a copy sent again every 30 s at least.
+/// How long a transfer may make no progress while nothing is in its way: early ack gives up a guest after 111 s, and retransmits
+/// every 30 s at least.
 const STILL: Nanos = Nanos(300 * SECOND);
 
-/// How often an end of it is looked at that runs, and that waits.
+/// How often an end is checked while it runs, and while it waits.
 const TURN: Nanos = Nanos::from_millis(5);
 const LAZY: Nanos = Nanos::from_millis(200);
 
 /// A transfer.
 pub struct Transfer {
-    /// The guest's place.
+    /// The guest's port number.
     pub place: usize,
-    /// The guest it is to, and the host it is from.
+    /// The guest and the host.
     guest: Station,
     host: Station,
     port: u16,
@@ -29,7 +29,7 @@ pub struct Transfer {
     answer: usize,
     sender: Sender,
     receiver: Guest,
-    /// How far it is, for how long it has been no further while nothing was in its way, and when that was looked at.
+    /// Its progress, how long it has made none while nothing was in its way, and when this was checked.
     far: usize,
     still: Nanos,
     looked: Nanos,
@@ -54,7 +54,7 @@ impl Transfer {
         Transfer { place, guest, host, port, len, answer, sender, receiver, far: 0, still: Nanos(0), looked: now }
     }
 
-    /// A segment of the sender's as a frame.
+    /// A segment of the sender as a frame.
     fn inward(&self, packet: &Packet) -> Frame {
         addressed(packet.inward(self.link()), self.guest.mac(), self.host.mac())
     }
@@ -67,21 +67,21 @@ impl Transfer {
         Place { port: self.port, ..Place::default() }
     }
 
-    /// What the sender does of itself. Returns frames for the guest.
+    /// The sender's timers. Returns frames for the guest.
     pub fn sender_turn(&mut self, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.sender.turn(now, &mut out);
         out.iter().map(|packet| self.inward(packet)).collect()
     }
 
-    /// What the guest does of itself. Returns frames for the sender.
+    /// The guest's timers. Returns frames for the sender.
     pub fn guest_turn(&mut self, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.receiver.turn(now, &mut out);
         out.iter().map(|packet| self.outward(packet)).collect()
     }
 
-    /// The sender takes a frame.
+    /// The sender receives a frame.
     pub fn at_sender(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.sender.take(&self.arrived(frame), now, &mut out);
@@ -89,17 +89,17 @@ impl Transfer {
         out.iter().map(|packet| self.inward(packet)).collect()
     }
 
-    /// The guest takes a frame.
+    /// The guest receives a frame.
     pub fn at_guest(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.receiver.take(&self.arrived(frame), now, &mut out);
         out.iter().map(|packet| self.outward(packet)).collect()
     }
 
-    /// What came at an end.
+    /// Handles what an end received.
     ///
     /// # Panics
-    /// If it is a reset: no guest takes nothing for so long that it may be given up.
+    /// It was a reset: no guest stalls long enough to be given up.
     fn arrived(&self, frame: &Frame) -> Packet {
         let packet = Packet::read(frame);
         let (guest, port, most) = (self.guest, self.port, self.sender.most);
@@ -110,10 +110,10 @@ impl Transfer {
         packet
     }
 
-    /// When it is to be looked at next; none if it is done. `is_free` says that nothing is in its way.
+    /// When to check it next; none if it is complete. `is_free` says that nothing is in its way.
     ///
     /// # Panics
-    /// If what arrived is not what was sent, or nothing moves for long.
+    /// The received data differ from those sent, or it makes no progress.
     pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Option<Nanos> {
         let (sender, receiver) = (&self.sender, &self.receiver);
         let (guest, port) = (self.guest, self.port);
@@ -146,21 +146,21 @@ impl Transfer {
     }
 }
 
-/// A frame with other addresses than those it was written with.
+/// A frame with other addresses.
 fn addressed(mut frame: Vec<u8>, to: Mac, from: Mac) -> Frame {
     frame[..6].copy_from_slice(&to.0);
     frame[6..12].copy_from_slice(&from.0);
     frame.into()
 }
 
-/// The port outside of a TCP frame; none of another frame.
+/// The host's port of a TCP frame; none for other frames.
 pub fn port(frame: &[u8], from_outside: bool) -> Option<u16> {
     let at = if from_outside { 34 } else { 36 };
     let is_tcp = frame.len() >= 54 && frame[12..14] == [8, 0];
     is_tcp.then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
 }
 
-/// All transfers, by the port outside.
+/// All transfers, by the host's port.
 #[derive(Default)]
 pub struct Transfers {
     pub under_way: BTreeMap<u16, Transfer>,
@@ -171,7 +171,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Begins one. Returns its port.
+    /// Starts one. Returns its port.
     pub fn begin(&mut self, place: usize, guest: Station, host: Station, random: &mut Random, now: Nanos) -> u16 {
         loop {
             self.last = if self.last < 1024 { 1024 } else { self.last.wrapping_add(1) };
@@ -191,7 +191,7 @@ impl Transfers {
         self.given_up += (before - self.under_way.len()) as u64;
     }
 
-    /// Ends one that is done.
+    /// Ends a complete one.
     pub fn end(&mut self, port: u16) {
         self.under_way.remove(&port);
         self.done += 1;

@@ -1,12 +1,12 @@
-//! All backends, guests and hosts, and what happens among them, event by event in virtual time.
+//! All backends, guests and hosts, event by event in virtual time.
 
 use crate::backend::{Backend, HOSTS, Virtual, name_of};
-use crate::books::{Totals, UPLINK};
 use crate::card::{self, Driver, Frame, Shared};
 use crate::frame::Station;
 use crate::guest::{Guest, Mood};
+use crate::ledger::{Totals, UPLINK};
 use crate::memory::Held;
-use crate::scenario::{self, Deed};
+use crate::scenario::{self, Action};
 use crate::transfer::{self, Transfers};
 use fairlane_core::ack::Mode;
 use fairlane_core::sched::Share;
@@ -15,30 +15,30 @@ use fairlane_policy::{Card, Policy, Rx, Vif};
 use fairlane_port::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Half of a round trip outside.
+/// Half of a round trip behind the uplink.
 const OUTSIDE: Nanos = Nanos::from_millis(1);
 
-/// How often hosts say where they are: more often than a switch forgets it.
+/// How often hosts announce their addresses: more often than a switch forgets them.
 const ANNOUNCE: Nanos = Nanos(100 * SECOND);
 
-/// Deeds that are remembered, to be told of a failure.
+/// Number of actions that a failure reports.
 const REMEMBERED: usize = 20;
 
 pub enum Event {
-    Deed(usize),
-    /// A guest's turn.
+    Action(usize),
+    /// A guest runs.
     Turn(usize),
-    /// A transfer's turn, by its port.
+    /// A transfer's timer, by its port.
     Flow(u16),
-    /// Frames come back to a guest's backend.
+    /// Frames return to a guest's backend.
     Arrive(usize, Vec<Frame>),
     Announce,
     Start(usize),
     Restore(usize),
     Contest(usize),
     Reconnect(usize),
-    /// What comes in the way of a transfer to a guest, in this life of it.
-    Strike(Station, usize, Deed),
+    /// What disturbs a transfer to a guest in its present life.
+    Strike(Station, usize, Action),
     Look,
 }
 
@@ -46,23 +46,23 @@ pub struct World {
     pub clock: Virtual,
     pub random: Random,
     pub backends: Vec<Backend>,
-    /// By place; nobody is at the uplink's.
+    /// By port number; none at the uplink's.
     pub guests: Vec<Guest>,
     pub transfers: Transfers,
     events: BTreeMap<(Nanos, u64), Event>,
     tie: u64,
     pub steps: u64,
-    /// Guests so far.
+    /// Number of guests so far.
     lives: u32,
-    pub deeds: VecDeque<(Nanos, usize, Deed)>,
+    pub actions: VecDeque<(Nanos, usize, Action)>,
     pub done: BTreeMap<&'static str, u64>,
-    /// What was held without guests at first, and last.
+    /// Resources without guests, at the start and last.
     empty: Option<Held>,
     pub held: Option<Held>,
 }
 
 impl World {
-    /// Two backends, and guests at each.
+    /// Two backends with guests.
     pub fn new(seed: u64, vifs: usize) -> World {
         let clock = Virtual::default();
         clock.advance_to(Nanos(SECOND));
@@ -76,25 +76,25 @@ impl World {
             tie: 0,
             steps: 0,
             lives: 0,
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             done: BTreeMap::new(),
             empty: None,
             held: None,
         };
-        // Once, so that all tables have the size that they need.
+        // Once, so that all tables have their final size.
         world.fill();
         world.empty();
         world
     }
 
-    /// Lets time pass, with all that happens in it.
+    /// Advances the time, with all events in it.
     pub fn run(&mut self, span: Nanos) {
         let end = self.clock.look() + span;
         self.fill();
         for backend in 0..self.backends.len() {
-            // However short the time is.
-            self.perform(backend, Deed::Contest);
-            self.later(Nanos(0), Event::Deed(backend));
+            // At least one event, however short the time.
+            self.perform(backend, Action::Contest);
+            self.later(Nanos(0), Event::Action(backend));
         }
         self.later(ANNOUNCE, Event::Announce);
         self.later(Nanos(SECOND), Event::Look);
@@ -122,7 +122,7 @@ impl World {
         self.settle();
     }
 
-    /// Has every backend that runs do all that there is to do now.
+    /// Every backend that runs does all there is to do now.
     pub fn settle(&mut self) {
         for at in 0..self.backends.len() {
             loop {
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Takes what was put in at a place, if whoever is there runs.
+    /// Receives what was put at a port, if its guest runs.
     pub fn drain(&mut self, at: usize, place: usize) {
         if place == UPLINK {
             while !self.backends[at].jammed
@@ -155,7 +155,7 @@ impl World {
             {
                 self.leaves(&frame);
             }
-            // Room is made.
+            // This makes room.
             self.backends[at].is_dirty = true;
             return;
         }
@@ -167,7 +167,7 @@ impl World {
         self.take(place, often);
     }
 
-    /// A guest takes frames.
+    /// A guest receives frames.
     pub fn take(&mut self, place: usize, most: usize) {
         let now = self.clock.look();
         for _ in 0..most {
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// A frame goes out by an uplink.
+    /// A frame leaves through an uplink.
     fn leaves(&mut self, frame: &Frame) {
         let now = self.clock.look();
         let Some(port) = transfer::port(frame, false) else { return };
@@ -203,16 +203,16 @@ impl World {
     fn happens(&mut self, event: Event) {
         let now = self.clock.look();
         match event {
-            Event::Deed(at) => {
-                let (deed, pause) = scenario::next(&mut self.random);
-                if self.deeds.len() == REMEMBERED {
-                    self.deeds.pop_front();
+            Event::Action(at) => {
+                let (action, pause) = scenario::next(&mut self.random);
+                if self.actions.len() == REMEMBERED {
+                    self.actions.pop_front();
                 }
-                if deed != Deed::Chat {
-                    self.deeds.push_back((now, at, deed));
+                if action != Action::Chat {
+                    self.actions.push_back((now, at, action));
                 }
-                self.perform(at, deed);
-                self.later(pause, Event::Deed(at));
+                self.perform(at, action);
+                self.later(pause, Event::Action(at));
             }
             Event::Turn(place) => self.turn(place),
             Event::Flow(port) => self.flow(port),
@@ -232,7 +232,7 @@ impl World {
                 card::lock(&guest.ring).driver = Driver::Runs;
                 self.backends[guest.at].is_dirty = true;
             }
-            Event::Strike(guest, place, deed) => self.strike(guest, place, deed),
+            Event::Strike(guest, place, action) => self.strike(guest, place, action),
             Event::Look => {
                 self.backends.iter_mut().for_each(Backend::look);
                 self.later(Nanos(10 * SECOND), Event::Look);
@@ -240,12 +240,12 @@ impl World {
         }
     }
 
-    /// The uplink is as it should be again.
+    /// The uplink works again.
     fn restore(&mut self, at: usize) {
         let backend = &mut self.backends[at];
         card::lock(&backend.uplink).driver = Driver::Runs;
         backend.jammed = false;
-        backend.books.excuse(self.clock.look());
+        backend.ledger.excuse(self.clock.look());
         backend.is_dirty = true;
         self.drain(at, UPLINK);
     }
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// What a guest does that is not calm.
+    /// What an unusual guest does.
     fn turn(&mut self, place: usize) {
         let now = self.clock.look();
         let guest = &mut self.guests[place];
@@ -307,7 +307,7 @@ impl World {
     fn top_up(&mut self, at: usize) {
         let now = self.clock.look();
         if card::lock(&self.backends[at].uplink).driver != Driver::Runs {
-            // Whatever they send is dropped at once.
+            // Everything they send is dropped at once.
             return;
         }
         let Some(contest) = self.backends[at].contest.take() else { return };
@@ -322,7 +322,7 @@ impl World {
         self.backends[at].contest = Some(contest);
     }
 
-    /// Begins to keep count of a contest again, or ends it.
+    /// Starts to count a contest again, or ends it.
     fn judge_contest(&mut self, at: usize) {
         let now = self.clock.look();
         let guests = &self.guests;
@@ -332,10 +332,10 @@ impl World {
             return;
         }
         if !backend.runs() || backend.jammed || card::lock(&backend.uplink).driver != Driver::Runs {
-            backend.books.excuse(now);
+            backend.ledger.excuse(now);
         }
         let link = backend.policy.links[0].clone();
-        if contest.judge(&backend.books, &link, now) {
+        if contest.judge(&backend.ledger, &link, now) {
             self.count("contests judged");
         }
         if now < contest.end {
@@ -354,7 +354,7 @@ impl World {
         self.guests[place] = Guest::new(self.lives, at);
     }
 
-    /// A guest's vif as a policy has it.
+    /// A guest's vif in a policy.
     pub fn vif(&mut self, place: usize) -> Vif {
         let early_ack = match comes_with_early_ack(place) {
             true if self.random.chance(0.5) => Mode::Always,
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// Changes the policy of a backend, whose new vifs have these guests.
+    /// Changes the policy of a backend, with these guests of new vifs.
     pub fn advance(&mut self, at: usize, newer: Policy, new: &[usize]) {
         let cards: Vec<(String, Shared, Station)> = new
             .iter()
@@ -386,7 +386,7 @@ impl World {
         new.iter().for_each(|place| self.guests[*place].is_here = true);
     }
 
-    /// All guests come.
+    /// All guests start.
     fn fill(&mut self) {
         for at in 0..self.backends.len() {
             let mut newer = self.backends[at].policy.clone();
@@ -400,7 +400,7 @@ impl World {
         self.settle();
     }
 
-    /// All guests go, and nothing is left of them.
+    /// All guests stop, and nothing of them remains.
     fn empty(&mut self) {
         self.events.clear();
         let (begun, moved) = (self.transfers.under_way.len() as u64, &mut self.transfers);
@@ -422,7 +422,7 @@ impl World {
             *guest = Guest::new(0, guest.at);
         }
         self.events = BTreeMap::new();
-        self.deeds.shrink_to_fit();
+        self.actions.shrink_to_fit();
         let held = Held::now();
         match &self.empty {
             Some(before) => held.is_flat(before),
@@ -431,10 +431,10 @@ impl World {
         self.held = Some(held);
     }
 
-    /// What was done by all backends.
+    /// What all backends did.
     pub fn totals(&self) -> Totals {
         self.backends.iter().fold(Totals::default(), |all, backend| {
-            let one = backend.books.totals;
+            let one = backend.ledger.totals;
             Totals {
                 taken: all.taken + one.taken,
                 put: all.put + one.put,
@@ -449,14 +449,14 @@ impl World {
         Station::Host(self.random.below(HOSTS.into()) as u32)
     }
 
-    /// Whether nothing is up with a guest.
+    /// Whether nothing disturbs a guest.
     pub fn is_calm(&self, place: usize) -> bool {
         let guest = &self.guests[place];
         let contest = self.backends[guest.at].contest.as_ref();
         guest.is_idle() && !contest.is_some_and(|c| c.members.iter().any(|member| member.place == place))
     }
 
-    /// A guest of a backend that nothing is up with, if one is found.
+    /// A guest of a backend that nothing disturbs, if one is found.
     pub fn pick(&mut self, at: usize) -> Option<usize> {
         (0..8).find_map(|_| {
             let place = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
@@ -465,7 +465,7 @@ impl World {
     }
 }
 
-/// Whether the guest at a place has early ack from the first: some of each backend's, which have every other place.
+/// Whether a guest starts with early ack: some of each backend, which have every other port number.
 pub fn comes_with_early_ack(place: usize) -> bool {
     place > 1 && (place / 2).is_multiple_of(8)
 }

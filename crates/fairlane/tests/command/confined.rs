@@ -166,8 +166,8 @@ fn without_socket_owners_no_capability_is_kept() {
         let held = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"].map(|set| capabilities(set, &status));
         assert_eq!(held, [0; 4], "{name}");
     }
-    let error = "vif `batch`: this backend started without owners and groups of sockets and gave up CAP_CHOWN: restart it with this \
-                   a policy\n";
+    let error = "vif `batch`: this backend started without owners and groups of sockets and gave up CAP_CHOWN: restart it with \
+                   this policy\n";
     match workspace.ctl("reload DIR/more.toml") {
         refused if can_chown => assert_refused(&refused, 1, error),
         done => assert_done(&done, "4 changes\n"),

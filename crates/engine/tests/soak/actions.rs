@@ -1,11 +1,11 @@
-//! How each deed of the scenario is done.
+//! Carries out the scenario's actions.
 
 use crate::backend::name_of;
 use crate::card::{self, Driver};
 use crate::contest::Contest;
 use crate::frame::{SHORTEST, Station};
 use crate::guest::Mood;
-use crate::scenario::Deed;
+use crate::scenario::Action;
 use crate::world::{Event, World, comes_with_early_ack};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
@@ -14,22 +14,22 @@ use fairlane_core::time::{Nanos, SECOND};
 use fairlane_policy::{Card, Link, Policy};
 
 impl World {
-    /// Does a deed at a backend, if there is a guest that will do.
-    pub fn perform(&mut self, at: usize, deed: Deed) {
+    /// Carries out an action at a backend, if a suitable guest exists.
+    pub fn perform(&mut self, at: usize, action: Action) {
         let now = self.clock.look();
-        if !self.backends[at].runs() && !matches!(deed, Deed::Chat) {
+        if !self.backends[at].runs() && !matches!(action, Action::Chat) {
             return;
         }
-        match deed {
-            Deed::Chat => self.chat(at),
-            Deed::Come => self.come(at),
-            Deed::Down | Deed::Jam => {
+        match action {
+            Action::Chat => self.chat(at),
+            Action::Come => self.come(at),
+            Action::Down | Action::Jam => {
                 let backend = &mut self.backends[at];
                 if backend.jammed || card::lock(&backend.uplink).driver != Driver::Runs {
                     return;
                 }
-                backend.books.excuse(now);
-                if deed == Deed::Down {
+                backend.ledger.excuse(now);
+                if action == Action::Down {
                     card::lock(&backend.uplink).reset(Driver::Gone);
                 } else {
                     backend.jammed = true;
@@ -38,54 +38,54 @@ impl World {
                 let pause = self.random.below(4 * SECOND);
                 self.later(Nanos(pause), Event::Restore(at));
             }
-            Deed::Kill => {
+            Action::Kill => {
                 let calls = 1 + self.random.below(400) as i64;
                 self.backends[at].kill_after(calls);
             }
-            Deed::Upgrade => {
+            Action::Upgrade => {
                 self.backends[at].end();
                 self.start(at);
             }
-            Deed::Hold => {
+            Action::Hold => {
                 let until = now + Nanos(self.random.below(3 * SECOND));
                 self.backends[at].held = until;
-                self.backends[at].books.excuse(until);
+                self.backends[at].ledger.excuse(until);
             }
-            Deed::SetLink => self.set_link(at),
-            Deed::Reschedule => self.reschedule(at),
-            Deed::Contest => self.contest(at),
-            Deed::Transfer => self.transfer(at),
+            Action::SetLink => self.set_link(at),
+            Action::Reschedule => self.reschedule(at),
+            Action::Contest => self.contest(at),
+            Action::Transfer => self.transfer(at),
             _ => {
                 let Some(place) = self.pick(at) else { return };
-                self.perform_at(at, place, deed);
+                self.perform_at(at, place, action);
             }
         }
-        self.count(name(deed));
+        self.count(name(action));
     }
 
-    /// Does a deed of a guest's.
-    fn perform_at(&mut self, at: usize, place: usize, deed: Deed) {
+    /// Carries out an action of a guest.
+    fn perform_at(&mut self, at: usize, place: usize, action: Action) {
         let now = self.clock.look();
-        match deed {
-            Deed::Leave => {
+        match action {
+            Action::Leave => {
                 let vifs = self.backends[at].policy.vifs.iter().filter(|vif| vif.name != name_of(place));
                 let newer = Policy { vifs: vifs.cloned().collect(), ..self.backends[at].policy.clone() };
                 self.advance(at, newer, &[]);
                 self.transfers.give_up(place);
                 self.born(place, at);
             }
-            Deed::Stall => {
+            Action::Stall => {
                 let until = Nanos(self.random.below(4 * SECOND));
                 self.moody(place, Mood::Stalled, until);
                 self.besiege(at, place);
             }
-            Deed::Slow => {
+            Action::Slow => {
                 let every = Nanos::from_millis(1 + self.random.below(300));
                 self.moody(place, Mood::Slow { every }, Nanos(3 * SECOND));
                 self.later(every, Event::Turn(place));
                 self.besiege(at, place);
             }
-            Deed::Drip => {
+            Action::Drip => {
                 let every = Nanos::from_millis(1 + self.random.below(200));
                 let bytes = 1 + self.random.below(700);
                 card::lock(&self.guests[place].ring).lent = Some(0);
@@ -93,7 +93,7 @@ impl World {
                 self.later(every, Event::Turn(place));
                 self.besiege(at, place);
             }
-            Deed::Forge => {
+            Action::Forge => {
                 let other = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
                 let (victim, host) = (self.guests[other].station, self.host());
                 for from in [victim.mac(), host.mac(), Mac([2, 9, 9, 9, 9, 9])] {
@@ -104,28 +104,28 @@ impl World {
                 card::lock(&self.guests[place].ring).send(vec![7; 1 + self.random.below(13) as usize].into());
                 self.backends[at].is_dirty = true;
             }
-            Deed::Break | Deed::Disconnect => {
-                let driver = if deed == Deed::Break { Driver::BrokeARule } else { Driver::Gone };
+            Action::Break | Action::Disconnect => {
+                let driver = if action == Action::Break { Driver::BrokeARule } else { Driver::Gone };
                 card::lock(&self.guests[place].ring).reset(driver);
                 self.backends[at].is_dirty = true;
                 let away = self.random.below(3 * SECOND);
                 self.later(Nanos(away), Event::Reconnect(place));
             }
-            Deed::SetVif => {
-                // Half of them are of one in a contest while there is one: what it is granted it also uses.
+            Action::SetVif => {
+                // During a contest, half of them are about one of its guests: that one uses what it is granted.
                 let contest = self.backends[at].contest.as_ref().filter(|_| self.random.chance(0.5));
                 let place = contest.and_then(|contest| contest.members.last()).map_or(place, |member| member.place);
                 self.set_vif(at, place);
             }
-            Deed::Reopen => {
+            Action::Reopen => {
                 let mut newer = self.backends[at].policy.clone();
                 let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(place)).expect("it is here");
                 let Card::VhostUser { connect, .. } = &mut vif.card else { unreachable!("all are") };
                 *connect = !*connect;
                 self.advance(at, newer, &[place]);
             }
-            Deed::Migrate => self.migrate(at, place),
-            _ => unreachable!("{deed:?} is no deed of a guest's"),
+            Action::Migrate => self.migrate(at, place),
+            _ => unreachable!("{action:?} is no action of a guest's"),
         }
     }
 
@@ -135,7 +135,7 @@ impl World {
         self.later(how_long, Event::Turn(place));
     }
 
-    /// Others send more to a guest than it has room for, and to others behind that.
+    /// Other guests send more to a guest than it has room for, and after that to others.
     fn besiege(&mut self, at: usize, victim: usize) {
         let now = self.clock.look();
         let to = self.guests[victim].station.mac();
@@ -222,7 +222,7 @@ impl World {
         self.backends[at].set("lan", key, &value);
     }
 
-    /// Another scheduler, by a newer file, as guarantees are for one of them alone.
+    /// Another scheduler, by a newer file, as only one of them supports guarantees.
     fn reschedule(&mut self, at: usize) {
         let kind = ["fair", "fair", "wrr", "netback"][self.random.below(4) as usize];
         let mut newer = self.backends[at].policy.clone();
@@ -246,7 +246,7 @@ impl World {
         let mut vif = there.vifs.remove(index);
         self.advance(at, there, &[]);
         if flows.is_some() && vif.early_ack == Mode::Off {
-            // It drained, and drains no more.
+            // It was draining and is not any more.
             vif.early_ack = Mode::Auto;
         }
         (vif.share.min_rate, vif.rx.min_rate) = (0, 0);
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// To a guest that came with early ack, whatever its mood.
+    /// A transfer to a guest that started with early ack, whatever its state.
     fn transfer(&mut self, at: usize) {
         let is_meant = |place: &usize| {
             let guest = &self.guests[*place];
@@ -274,27 +274,28 @@ impl World {
         let port = self.transfers.begin(place, guest, host, &mut self.random, now);
         self.later(Nanos(0), Event::Flow(port));
         if self.random.chance(0.1) {
-            let deed = [Deed::Kill, Deed::Upgrade, Deed::Reopen, Deed::Migrate][self.random.below(4) as usize];
+            let action =
+                [Action::Kill, Action::Upgrade, Action::Reopen, Action::Migrate][self.random.below(4) as usize];
             let after = self.random.below(2 * SECOND);
-            self.later(Nanos(after), Event::Strike(guest, place, deed));
+            self.later(Nanos(after), Event::Strike(guest, place, action));
         }
     }
 
-    /// A deed that finds a transfer under way, which one at random seldom does.
-    pub fn strike(&mut self, station: Station, place: usize, deed: Deed) {
+    /// An action that meets a transfer, which a random one rarely does.
+    pub fn strike(&mut self, station: Station, place: usize, action: Action) {
         let at = self.guests[place].at;
         if self.guests[place].station != station || !self.is_calm(place) || !self.backends[at].runs() {
             return;
         }
-        match deed {
-            Deed::Reopen | Deed::Migrate => self.perform_at(at, place, deed),
-            _ => self.perform(at, deed),
+        match action {
+            Action::Reopen | Action::Migrate => self.perform_at(at, place, action),
+            _ => self.perform(at, action),
         }
         self.count("transfers struck");
     }
 
-    /// The first of those in a contest is owed much more than its weight gives it, and the last may have less than that, at times. What
-    /// was owed to those of earlier ones is not any more: all together it is a part of the link.
+    /// At times, the first guest of a contest is guaranteed much more than its weight gives it, and the last limited to less. The
+    /// guarantees of earlier guests are removed: all together must fit the link.
     fn set_terms(&mut self, at: usize, members: &[(usize, usize, Station)]) {
         let mut newer = self.backends[at].policy.clone();
         let Link { rate, scheduler, .. } = newer.links[0];
@@ -322,7 +323,7 @@ impl World {
         let mut members: Vec<(usize, usize, Station)> = Vec::new();
         for _ in 0..2 + self.random.below(4) {
             let Some(place) = self.pick(at) else { continue };
-            // What it had in its ring before may be for a guest that takes it drop by drop.
+            // Older frames in its ring may be for a guest that posts few buffers.
             let is_fit = card::lock(&self.guests[place].ring).unsent() == 0;
             if is_fit && members.iter().all(|(other, ..)| *other != place) {
                 let len = [SHORTEST, 400, 1514][self.random.below(3) as usize];
@@ -333,38 +334,38 @@ impl World {
             return;
         }
         self.set_terms(at, &members);
-        // The first second is not judged: who was served before has its turn in it.
-        self.backends[at].books.excuse(now);
+        // The first second is not checked: guests that were served before finish their turn in it.
+        self.backends[at].ledger.excuse(now);
         let end = now + Nanos((2 + self.random.below(4)) * SECOND);
-        let contest = Contest::new(members, end, &self.backends[at].books, now);
+        let contest = Contest::new(members, end, &self.backends[at].ledger, now);
         self.backends[at].contest = Some(contest);
         self.backends[at].is_dirty = true;
         self.later(Nanos(SECOND), Event::Contest(at));
     }
 }
 
-fn name(deed: Deed) -> &'static str {
-    match deed {
-        Deed::Chat => "chats",
-        Deed::Come => "comes",
-        Deed::Leave => "leaves",
-        Deed::Stall => "stalls",
-        Deed::Slow => "slow",
-        Deed::Drip => "drips",
-        Deed::Forge => "forged",
-        Deed::Break => "broken rings",
-        Deed::Disconnect => "disconnects",
-        Deed::SetVif => "vifs set",
-        Deed::SetLink => "links set",
-        Deed::Reschedule => "schedulers",
-        Deed::Reopen => "reopened",
-        Deed::Down => "uplinks down",
-        Deed::Jam => "uplinks jammed",
-        Deed::Kill => "fuses lit",
-        Deed::Upgrade => "upgrades",
-        Deed::Hold => "held",
-        Deed::Migrate => "migrations",
-        Deed::Transfer => "transfers",
-        Deed::Contest => "contests",
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Chat => "chats",
+        Action::Come => "comes",
+        Action::Leave => "leaves",
+        Action::Stall => "stalls",
+        Action::Slow => "slow",
+        Action::Drip => "drips",
+        Action::Forge => "forged",
+        Action::Break => "broken rings",
+        Action::Disconnect => "disconnects",
+        Action::SetVif => "vifs set",
+        Action::SetLink => "links set",
+        Action::Reschedule => "schedulers",
+        Action::Reopen => "reopened",
+        Action::Down => "uplinks down",
+        Action::Jam => "uplinks jammed",
+        Action::Kill => "fuses lit",
+        Action::Upgrade => "upgrades",
+        Action::Hold => "held",
+        Action::Migrate => "migrations",
+        Action::Transfer => "transfers",
+        Action::Contest => "contests",
     }
 }

@@ -1,7 +1,7 @@
-//! What a backend does, entry by entry, beside what it may do.
+//! Compares what a backend does, entry by entry, with what it may do.
 //!
-//! Each frame that it takes is as many copies as its destination asks for, by a model of the switch, and each copy is found again: put in
-//! where it may be, whole, once and in order, dropped under a reason, or queued for a guest. The backend's counters say the same as the
+//! A model of the switch determines the copies of each frame that the backend takes. Each copy is found again: delivered where it
+//! may be, complete, once and in order, dropped with a reason, or queued for a guest. The backend's counters must agree with the
 //! journal.
 
 use crate::card::{Entry, Frame, What};
@@ -14,41 +14,41 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use std::collections::{HashMap, HashSet};
 
-/// The uplink's place. Guests' begin behind it.
+/// The uplink's number. Guests' numbers follow.
 pub const UPLINK: usize = 0;
 
-/// What a wait may be longer than it is bounded by: rounds take time.
+/// How much longer than its bound a wait may be: rounds take time.
 const SLACK: Nanos = Nanos::from_millis(5);
 
-/// Judgements between two at which all copies are looked for.
+/// Checks between two complete counts of all copies.
 const ALL: u64 = 64;
 
-/// What is known of a card that is attached.
+/// The account of an attached card.
 pub struct Account {
     pub port: PortId,
     pub station: Station,
     pub share: Share,
-    /// Whether it has had early ack since its counters began: then some of its frames are not from its ring, and some that it got
-    /// came twice.
+    /// Whether it has had early ack since its counters were reset: then some of its frames are not from its ring, and some frames
+    /// arrived twice.
     pub early: bool,
-    /// Frames taken from its ring, their bytes, and the copies that they ask for.
+    /// Frames taken from its ring, their bytes, and the number of copies they must have.
     taken: u64,
     taken_bytes: u64,
     asked: u64,
-    /// Copies of its frames that were put in somewhere.
+    /// Copies of its frames that were delivered.
     passed: u64,
-    /// Frames put in for it, and their bytes.
+    /// Frames delivered to it, and their bytes.
     put: u64,
     put_bytes: u64,
-    /// Frames of those that early ack had sent again, as far as they were counted.
+    /// Frames retransmitted by early ack, as far as counted.
     resent: u64,
-    /// The last number of each sender that it got.
+    /// The last number received from each sender.
     heard: HashMap<Station, u64>,
     last_taken: Nanos,
-    /// When it was put in something last by another guest.
+    /// When it last received something from another guest.
     fed: Nanos,
     limit: Option<Limit>,
-    /// Frames and bytes of it that went to the uplink.
+    /// Its frames and bytes that went to the uplink.
     pub up: (u64, u64),
     is_touched: bool,
 }
@@ -68,30 +68,30 @@ pub struct Totals {
     pub put: u64,
     pub bytes: u64,
     pub resent: u64,
-    /// Of all entries, in order: two runs that have the same were the same.
+    /// A checksum of all entries in order: two runs with the same checksum were the same.
     pub sum: u64,
 }
 
-/// The books of a backend.
+/// The ledger of a backend.
 #[derive(Default)]
-pub struct Books {
+pub struct Ledger {
     accounts: Vec<Option<Account>>,
     places: HashMap<Station, usize>,
     hosts: HashSet<u32>,
     guests: u64,
     pub isolate: bool,
-    /// Waits that began before are not judged: something was changed, or stood still, by the scenario's doing.
+    /// Waits that began before this time are not checked: the scenario changed or stopped something.
     pub excused: Nanos,
-    /// Copies that vifs which are detached by now asked for, less those of them that were found and those that were lost in front of
-    /// them or queued for them.
+    /// Copies of frames of vifs that were removed since, less those that were found, lost in front of these vifs, or queued for
+    /// them.
     detached: i64,
     judgements: u64,
     touched: Vec<usize>,
     pub totals: Totals,
 }
 
-impl Books {
-    /// The account at a place.
+impl Ledger {
+    /// The account of a port.
     pub fn at(&self, place: usize) -> Option<&Account> {
         self.accounts.get(place)?.as_ref()
     }
@@ -100,7 +100,7 @@ impl Books {
         self.accounts.get_mut(place)?.as_mut()
     }
 
-    /// Judges no wait that begins before a time.
+    /// Checks no wait that began before this time.
     pub fn excuse(&mut self, until: Nanos) {
         self.excused = self.excused.max(until);
     }
@@ -135,7 +135,7 @@ impl Books {
         self.guests = self.accounts.iter().skip(1).flatten().count() as u64;
     }
 
-    /// A guest's card is about to be detached; its counters were right.
+    /// A guest's card is about to be detached; checks its counters.
     pub fn close(&mut self, place: usize, bridge: &Bridge) {
         let account = self.accounts[place].take().expect("it was attached");
         self.detached += account.missing(bridge);
@@ -146,7 +146,7 @@ impl Books {
         }
     }
 
-    /// The backend was ended: what it did since the last check is not known, and it counts anew.
+    /// The backend ended: what it did since the last check is unknown, and its counters restart.
     pub fn end(&mut self) {
         self.hosts.clear();
         self.detached = 0;
@@ -163,14 +163,14 @@ impl Books {
         }
     }
 
-    /// The scheduler is another, which knows nothing of what was passed before.
+    /// The scheduler was replaced by one without memory.
     pub fn reschedule(&mut self, kind: SchedulerKind, now: Nanos) {
         for account in self.accounts.iter_mut().skip(1).flatten() {
             account.limit = Limit::of(&account.share, kind, now);
         }
     }
 
-    /// Judges what was done since the last call. Adds the places that something was put in to `fed`.
+    /// Checks what was done since the last call. Adds the ports that received something to `fed`.
     pub fn judge(
         &mut self,
         bridge: &Bridge,
@@ -214,7 +214,7 @@ impl Books {
         }
     }
 
-    /// Copies that a frame asks for, each of which is put in or dropped; one for a frame that nobody may have.
+    /// Number of copies of a frame, each of which is delivered or dropped; one if no port may receive it.
     fn copies(&mut self, place: usize, frame: &Frame) -> u64 {
         let sender = self.at(place).expect("only what is attached is served").station;
         let all = if place == UPLINK || !self.isolate { self.guests } else { 1 };
@@ -234,7 +234,7 @@ impl Books {
         }
     }
 
-    /// Whether a frame waited no longer than it may, at the head of its ring, for whom it is for.
+    /// Whether a frame waited at the head of its ring no longer than allowed for its destination.
     fn judge_wait(&mut self, at: Nanos, place: usize, frame: &Frame) {
         let Some(number) = frame::read(frame) else { return };
         let Some(account) = self.at(place) else { return };
@@ -254,7 +254,7 @@ impl Books {
     fn put(&mut self, Entry { at, place, frame, .. }: &Entry) {
         self.totals.put += 1;
         let source = Station::of(&frame[6..12]).expect("only stations send");
-        // None of a guest that is detached: the frame was queued before.
+        // A removed guest has none: the frame was queued before.
         let from = match source {
             Station::Host(_) => Some(UPLINK),
             guest => self.places.get(&guest).copied(),
@@ -305,7 +305,7 @@ impl Books {
         }
     }
 
-    /// Whether the backend counted what it did.
+    /// Whether the backend's counters agree with its actions.
     fn check(&mut self, bridge: &Bridge) {
         let mut resent = 0;
         for place in self.touched.iter().filter(|place| **place != UPLINK) {
@@ -333,18 +333,18 @@ impl Books {
         }
     }
 
-    /// Whether every copy that was asked for is found.
+    /// Whether every copy is found.
     pub fn check_copies(&self, bridge: &Bridge) {
         let missing: i64 = self.accounts.iter().flatten().map(|account| account.missing(bridge)).sum();
         assert!(missing + self.detached == 0, "{} copies are not found", missing + self.detached);
     }
 
-    /// Frames and bytes that went to the uplink, of all.
+    /// Frames and bytes of all cards that went to the uplink.
     pub fn uplink(&self) -> (u64, u64) {
         self.at(UPLINK).map_or((0, 0), |uplink| (uplink.put, uplink.put_bytes))
     }
 
-    /// Gives back what memory is not needed.
+    /// Frees memory that is not needed.
     pub fn shrink(&mut self) {
         if let Some(uplink) = self.at_mut(UPLINK) {
             uplink.heard = HashMap::new();
@@ -355,8 +355,7 @@ impl Books {
 }
 
 impl Account {
-    /// Copies that its frames asked for, less those that were put in somewhere or dropped, those that were lost in front of its own
-    /// ring, and those that wait there.
+    /// Copies of its frames, less those that were delivered or dropped, lost in front of its own ring, or wait there.
     fn missing(&self, bridge: &Bridge) -> i64 {
         let counters = bridge.counters(self.port).expect("what is attached is counted");
         let asked = self.asked + (counters.sent_frames - self.taken);
