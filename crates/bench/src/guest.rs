@@ -5,9 +5,9 @@
 use crate::backend::{Backend, Uplink};
 use crate::machine::{self, Missing};
 use crate::rounds::{Contestant, compete};
-use crate::{Bound, Run, interrupt, process};
+use crate::{Bound, Run, process};
 use anyhow::{Context, Result, bail};
-use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic, Outcome, Tools};
+use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic, Outcome, Tools, interrupt};
 use fairlane_load::{ReceiveSpec, tcp};
 use fairlane_report::Figure;
 use nix::sched::{CloneFlags, unshare};

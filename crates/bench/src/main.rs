@@ -10,7 +10,6 @@ mod backend;
 mod decision;
 mod forward;
 mod guest;
-mod interrupt;
 mod machine;
 mod ovs;
 mod process;
@@ -21,6 +20,7 @@ mod testpmd;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use fairlane_lab::interrupt;
 use fairlane_report::{About, Claim, ResultFile, quantity, text};
 use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
 use machine::{Machine, Missing};
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
     match run(Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) if error.is::<interrupt::Interrupted>() => {
+        Err(error) if is_interrupt(&error) => {
             eprintln!("fairlane-bench: interrupted; nothing is written");
             ExitCode::from(130)
         }
@@ -151,6 +151,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Whether the run was ended by a signal.
+fn is_interrupt(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(fairlane_lab::Error::Interrupted))
 }
 
 /// Runs the parts. Returns whether all of them succeeded and all claims hold.
@@ -185,7 +190,7 @@ fn run(options: Options) -> Result<bool> {
         };
         match outcome {
             Ok(()) => {}
-            Err(error) if error.is::<interrupt::Interrupted>() => return Err(error),
+            Err(error) if is_interrupt(&error) => return Err(error),
             Err(error) if error.is::<Missing>() => run.skip(&format!("part {name}: {error}")),
             Err(error) => {
                 run.print(&format!("FAILED part {name}: {error:#}"));

@@ -1,7 +1,7 @@
 //! A program in its own process group: its output is read, and the group is killed at the end.
 
-use crate::interrupt;
 use anyhow::{Context, Result, bail};
+use fairlane_lab::interrupt;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Number of last lines that an error shows.
 const TAIL: usize = 12;
+
+/// How often [`Process::ready`] checks its condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running program. It is killed with its group on drop, and by the kernel if this process is killed.
 pub struct Process {
@@ -73,12 +76,16 @@ impl Process {
     /// # Errors
     /// The program ended, or is not ready in time, or the run was interrupted.
     pub fn ready(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
-        let mut ended = false;
-        let child = &mut self.child;
-        let is_ready = interrupt::wait(limit, || {
-            ended = !matches!(child.try_wait(), Ok(None));
-            ended || ready()
-        })?;
+        let deadline = Instant::now() + limit;
+        let (mut ended, mut is_ready) = (false, false);
+        while !ended && !is_ready && Instant::now() < deadline {
+            interrupt::check()?;
+            ended = !matches!(self.child.try_wait(), Ok(None));
+            is_ready = ready();
+            if !is_ready {
+                thread::sleep(POLL_INTERVAL);
+            }
+        }
         if ended || !is_ready {
             self.tail.extend(self.lines.try_iter());
             self.tail.drain(..self.tail.len().saturating_sub(TAIL));

@@ -1,7 +1,8 @@
 //! Runs contestants alternately, round by round.
 
-use crate::{Run, interrupt};
+use crate::Run;
 use anyhow::{Context, Result};
+use fairlane_lab::interrupt;
 use fairlane_report::{Axis, Series};
 
 /// A contestant: a name, and a function that measures one figure.
