@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use nix::sys::stat::{major, minor};
 
 /// Handles `action` for the device that the environment names. Actions other than `online` and `add` are ignored.
-pub fn hotplug(action: &str) -> anyhow::Result<()> {
+pub(crate) fn hotplug(action: &str) -> anyhow::Result<()> {
     if !["online", "add"].contains(&action) {
         return Ok(());
     }

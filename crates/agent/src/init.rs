@@ -41,7 +41,7 @@ const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 const SCRIPT: &str = "/script";
 
 /// Prepares the guest, serves requests, and powers the guest off. Does not return if that succeeds.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     if let Err(error) = prepare_and_serve() {
         eprintln!("fairlane-agent: {error:#}");
     }

@@ -22,7 +22,7 @@ use nix::{
 /// Runs `command` with this process's standard input, the console's socket. When the socket's other end is shut down or closed,
 /// the command's whole process group is killed; when the command ends by itself, the rest of the group. Then `home`, the directory
 /// of the command's own files, is removed.
-pub fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
+pub(crate) fn keep(home: &OsStr, command: &[OsString]) -> ExitCode {
     let code = run(command);
     // Another program may have changed the directory; that is no reason to fail.
     let _ = fs::remove_dir_all(home);

@@ -14,7 +14,7 @@ use netlink_packet_route::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// Sets the interface's MAC address, if given, and brings it up.
-pub fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
+pub(crate) fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.header.flags = LinkFlags::Up;
@@ -24,7 +24,7 @@ pub fn bring_up(index: u32, mac: Option<[u8; 6]>) -> anyhow::Result<()> {
 }
 
 /// Adds an address to the interface, and with it the route to its network.
-pub fn add_address(index: u32, address: Ipv4Addr, prefix: u8) -> anyhow::Result<()> {
+pub(crate) fn add_address(index: u32, address: Ipv4Addr, prefix: u8) -> anyhow::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = prefix;

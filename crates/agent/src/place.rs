@@ -33,7 +33,7 @@ enum Network {
 
 /// Executes `command` in place of this program, in a network namespace (`new`, `beside=PID`, `inside=PID` or `named=NAME`) and on
 /// CPUs (`0,2`, or `any`). Returns only if that fails.
-pub fn place(network: &str, cpus: &str, command: &[OsString]) -> ExitCode {
+pub(crate) fn place(network: &str, cpus: &str, command: &[OsString]) -> ExitCode {
     let Err(error) = place_and_execute(network, cpus, command);
     eprintln!("{error:#}");
     ExitCode::FAILURE

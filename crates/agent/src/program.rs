@@ -17,7 +17,7 @@ use crate::Outcome;
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts a program with a socket as its standard input; returns the other end.
-pub fn spawn(argv: &[String]) -> io::Result<File> {
+pub(crate) fn spawn(argv: &[String]) -> io::Result<File> {
     let (program, arguments) = words(argv)?;
     let (ours, theirs) = UnixStream::pair()?;
     let child = process::Command::new(program).args(arguments).stdin(OwnedFd::from(theirs)).spawn();
@@ -33,7 +33,7 @@ fn words(argv: &[String]) -> io::Result<(&String, &[String])> {
 }
 
 /// Runs a program until it exits.
-pub fn run(argv: &[String]) -> io::Result<Outcome> {
+pub(crate) fn run(argv: &[String]) -> io::Result<Outcome> {
     let (program, arguments) = words(argv)?;
     let output = process::Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(about(program))?;
@@ -42,7 +42,7 @@ pub fn run(argv: &[String]) -> io::Result<Outcome> {
 }
 
 /// Runs a program again and again until it succeeds and its output contains `text`.
-pub fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
+pub(crate) fn run_until(argv: &[String], text: &str, seconds: f64) -> io::Result<Outcome> {
     let start = Instant::now();
     loop {
         match run(argv)? {

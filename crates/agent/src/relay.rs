@@ -15,7 +15,7 @@ const LAST: usize = 12;
 
 /// The attached guests, by name. Clones share them.
 #[derive(Clone, Default)]
-pub struct Relay {
+pub(crate) struct Relay {
     guests: Arc<Mutex<HashMap<String, Guest>>>,
 }
 
@@ -28,7 +28,7 @@ struct Guest {
 impl Relay {
     /// Reads a guest's console in a thread. The guest's message that it is ready answers the request `id`. Lines that are no
     /// messages are printed on this host's own console, with the guest's name before them.
-    pub fn attach(
+    pub(crate) fn attach(
         &self,
         id: u64,
         name: &str,
@@ -53,7 +53,7 @@ impl Relay {
     }
 
     /// Forwards a request to a guest.
-    pub fn forward(&self, name: &str, request: Request) -> io::Result<()> {
+    pub(crate) fn forward(&self, name: &str, request: Request) -> io::Result<()> {
         let mut guests = self.guests.lock().expect("no thread panics while it forwards");
         let guest = guests.get_mut(name).ok_or_else(|| io::Error::other(format!("no guest {name} is attached")))?;
         guest.waiting.insert(request.id);

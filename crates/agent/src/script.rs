@@ -37,18 +37,18 @@ pub fn read_script(text: impl BufRead) -> io::Result<Vec<Step>> {
 
 /// The number of sent events of each request, less those waited for. Clones share the counts.
 #[derive(Clone, Default)]
-pub struct EventCounts(Arc<(Mutex<HashMap<u64, usize>>, Condvar)>);
+pub(crate) struct EventCounts(Arc<(Mutex<HashMap<u64, usize>>, Condvar)>);
 
 impl EventCounts {
     /// Counts an event of a request.
-    pub fn add(&self, id: u64) {
+    pub(crate) fn add(&self, id: u64) {
         let (counts, added) = &*self.0;
         *counts.lock().expect("no thread panics while it counts").entry(id).or_default() += 1;
         added.notify_all();
     }
 
     /// Waits until as many events have been sent, and subtracts them.
-    pub fn wait_for(&self, events: &BTreeMap<u64, usize>) {
+    pub(crate) fn wait_for(&self, events: &BTreeMap<u64, usize>) {
         let (counts, added) = &*self.0;
         let mut counts = counts.lock().expect("no thread panics while it counts");
         for (id, count) in events {

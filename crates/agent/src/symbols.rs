@@ -26,7 +26,7 @@ pub struct Function {
 ///
 /// # Errors
 /// If the file cannot be read or is no symbol table.
-pub fn of(table: &Path, addresses: &[u64]) -> io::Result<Vec<Function>> {
+pub(crate) fn of(table: &Path, addresses: &[u64]) -> io::Result<Vec<Function>> {
     let text = fs::read_to_string(table)?;
     let functions = functions(&text)?;
     let function = |address: &u64| {

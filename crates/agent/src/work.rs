@@ -15,7 +15,7 @@ use crate::{Command, Counters, Event, Outcome, doctor, mark::mark, mpi, program,
 ///
 /// # Errors
 /// Those of the program that runs it, including invalid parameters.
-pub fn run(command: Command, send: impl Fn(Event)) -> io::Result<Outcome> {
+pub(crate) fn run(command: Command, send: impl Fn(Event)) -> io::Result<Outcome> {
     let progress = |progress| match progress {
         Progress::Started(_) => send(Event::Started),
         Progress::Sample(sample) => send(Event::Sample(sample)),
@@ -57,7 +57,7 @@ pub fn run(command: Command, send: impl Fn(Event)) -> io::Result<Outcome> {
 }
 
 /// The kernel's release and clock, and the agent's process id.
-pub fn hello() -> io::Result<Outcome> {
+pub(crate) fn hello() -> io::Result<Outcome> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().to_owned();
     let clock = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(Outcome::Hello { kernel, clock: Duration::from(clock).as_secs_f64(), pid: process::id() })

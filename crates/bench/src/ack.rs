@@ -33,7 +33,7 @@ const TITLE: &str = "Time of early ack per frame";
 ///
 /// # Errors
 /// The run was interrupted.
-pub fn measure(run: &mut Run) -> Result<()> {
+pub(crate) fn measure(run: &mut Run) -> Result<()> {
     for (case, flows) in FLOWS.into_iter().enumerate() {
         let mut drained = Flows::new(flows, Mode::Auto, BURST);
         let mut watched = Flows::new(flows, Mode::Auto, BURST).watched();

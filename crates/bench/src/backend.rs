@@ -19,11 +19,11 @@ use std::path::PathBuf;
 const DELAY: Nanos = Nanos::from_millis(10);
 
 /// A running backend.
-pub struct Backend(Worker);
+pub(crate) struct Backend(Worker);
 
 /// The destinations of guests' frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Uplink {
+pub(crate) enum Uplink {
     /// No uplink: guests send to each other.
     None,
     /// A sink, which copies each frame once. Guests send to nobody else.
@@ -35,7 +35,7 @@ impl Backend {
     ///
     /// # Errors
     /// A socket or thread cannot be created.
-    pub fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
+    pub(crate) fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
         let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
         let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
         let mut bridge = Bridge::new("bench", switch, scheduler);
@@ -56,7 +56,7 @@ impl Backend {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn make_real_time(&self) -> Result<()> {
+    pub(crate) fn make_real_time(&self) -> Result<()> {
         let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
         let [chrt, policy, priority] = REAL_TIME;
         process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
@@ -66,7 +66,7 @@ impl Backend {
     ///
     /// # Errors
     /// Frames were dropped.
-    pub fn check_drops(&self) -> Result<()> {
+    pub(crate) fn check_drops(&self) -> Result<()> {
         let drops = self.0.call(|work| {
             let bridge = &mut work.bridges[0];
             let ports = bridge.ports().into_iter();

@@ -16,7 +16,7 @@ const TITLE: &str = "64-byte frames from guest to guest";
 ///
 /// # Errors
 /// Missing programs, or contestants that do not run.
-pub fn measure(run: &mut Run) -> Result<()> {
+pub(crate) fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
     let (seconds, real_time) = (run.seconds, run.machine.real_time);

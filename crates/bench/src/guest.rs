@@ -23,7 +23,7 @@ const PORT: u16 = 5001;
 ///
 /// # Errors
 /// Missing programs or permissions, or guests that do not run.
-pub fn measure(run: &mut Run) -> Result<()> {
+pub(crate) fn measure(run: &mut Run) -> Result<()> {
     if !run.machine.root {
         return Err(Missing("only root can create a bridge and taps".to_owned()).into());
     }

@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 /// Real-time scheduling with round robin, since two spinning threads on one core must alternate.
-pub const REAL_TIME: [&str; 3] = ["chrt", "--rr", "50"];
+pub(crate) const REAL_TIME: [&str; 3] = ["chrt", "--rr", "50"];
 
 impl Machine {
     /// Probes the machine.
@@ -53,7 +53,7 @@ impl Machine {
 ///
 /// # Errors
 /// [`Missing`], naming the Debian package it comes with.
-pub fn find(program: &str, package: &str) -> Result<PathBuf, Missing> {
+pub(crate) fn find(program: &str, package: &str) -> Result<PathBuf, Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .map(|directory| directory.join(program))
@@ -62,7 +62,7 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, Missing> {
 }
 
 /// The packages of the peers that are installed, with their versions.
-pub fn versions() -> Vec<(&'static str, String)> {
+pub(crate) fn versions() -> Vec<(&'static str, String)> {
     let version = |package| {
         let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output().ok()?;
         query.status.success().then(|| (package, String::from_utf8_lossy(&query.stdout).into_owned()))

@@ -18,7 +18,7 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running switch, with its database.
-pub struct OpenVSwitch {
+pub(crate) struct OpenVSwitch {
     _switch: Process,
     _database: Process,
 }
@@ -28,7 +28,7 @@ impl OpenVSwitch {
     ///
     /// # Errors
     /// Missing programs or permissions, or a switch that does not start.
-    pub fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
+    pub(crate) fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Missing("Open vSwitch creates taps, which needs root".to_owned()).into());
         }

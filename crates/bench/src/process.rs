@@ -20,7 +20,7 @@ const TAIL: usize = 12;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running program. It is killed with its group on drop, and by the kernel if this process is killed.
-pub struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
     lines: Receiver<String>,
@@ -32,7 +32,7 @@ impl Process {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start<W: AsRef<OsStr>>(words: &[W], environment: &[(&str, &OsStr)]) -> Result<Process> {
+    pub(crate) fn start<W: AsRef<OsStr>>(words: &[W], environment: &[(&str, &OsStr)]) -> Result<Process> {
         let name = words[0].as_ref().to_string_lossy().into_owned();
         let (output, input) = std::io::pipe()?;
         let mut command = Command::new("setpriv");
@@ -53,7 +53,7 @@ impl Process {
     ///
     /// # Errors
     /// The program ended, or printed nothing until `deadline`, or the run was interrupted.
-    pub fn line(&mut self, deadline: Instant) -> Result<String> {
+    pub(crate) fn line(&mut self, deadline: Instant) -> Result<String> {
         loop {
             interrupt::check()?;
             match self.lines.recv_timeout(Duration::from_millis(50)) {
@@ -75,7 +75,7 @@ impl Process {
     ///
     /// # Errors
     /// The program ended, or is not ready in time, or the run was interrupted.
-    pub fn ready(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
+    pub(crate) fn ready(&mut self, what: &str, limit: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
         let deadline = Instant::now() + limit;
         let (mut ended, mut is_ready) = (false, false);
         while !ended && !is_ready && Instant::now() < deadline {
@@ -113,7 +113,7 @@ impl Drop for Process {
 ///
 /// # Errors
 /// It cannot be started, or fails. The message has its standard error.
-pub fn output<W: AsRef<OsStr>>(words: &[W]) -> Result<String> {
+pub(crate) fn output<W: AsRef<OsStr>>(words: &[W]) -> Result<String> {
     let line = || words.iter().map(|word| word.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut command = Command::new(&words[0]);
     let output = command.args(&words[1..]).stdin(Stdio::null()).output().with_context(line)?;

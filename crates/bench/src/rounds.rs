@@ -6,7 +6,7 @@ use fairlane_lab::interrupt;
 use fairlane_report::{Axis, Series};
 
 /// A contestant: a name, and a function that measures one figure.
-pub struct Contestant<'a> {
+pub(crate) struct Contestant<'a> {
     /// The name in the result.
     pub name: &'a str,
     /// Runs once and returns the figure.
@@ -15,19 +15,19 @@ pub struct Contestant<'a> {
 
 impl<'a> Contestant<'a> {
     /// Creates a contestant.
-    pub fn new(name: &'a str, run: impl FnMut() -> Result<f64> + 'a) -> Contestant<'a> {
+    pub(crate) fn new(name: &'a str, run: impl FnMut() -> Result<f64> + 'a) -> Contestant<'a> {
         Contestant { name, run: Box::new(run) }
     }
 }
 
 /// The figures of each contestant, one per round.
-pub struct Figures(Vec<(String, Vec<f64>)>);
+pub(crate) struct Figures(Vec<(String, Vec<f64>)>);
 
 /// Runs every contestant once per round. The first one changes from round to round, so that the order does not always favour one.
 ///
 /// # Errors
 /// The error of a contestant.
-pub fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec<Contestant<'_>>) -> Result<Figures> {
+pub(crate) fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec<Contestant<'_>>) -> Result<Figures> {
     let mut figures: Vec<_> = contestants.iter().map(|one| (one.name.to_owned(), Vec::new())).collect();
     run.show(format!("{what}: {rounds} rounds of {} contestants", contestants.len()));
     for round in 0..rounds {
@@ -44,14 +44,14 @@ pub fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec<Contes
 
 impl Figures {
     /// The first contestant's figures divided by another's, per round.
-    pub fn ratios(&self, other: &str) -> Vec<f64> {
+    pub(crate) fn ratios(&self, other: &str) -> Vec<f64> {
         let theirs = self.0.iter().find(|(name, _)| name == other).map_or(&[][..], |(_, figures)| figures);
         self.0[0].1.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
     }
 
     /// Adds each contestant's figures as a metric, and as samples of case `case` of a bar chart. There is one series per chart and
     /// contestant.
-    pub fn add_to(&self, run: &mut Run, chart: &str, case: usize, unit: &str, metric: impl Fn(&str) -> String) {
+    pub(crate) fn add_to(&self, run: &mut Run, chart: &str, case: usize, unit: &str, metric: impl Fn(&str) -> String) {
         for (name, figures) in &self.0 {
             run.result.metric(&metric(name), figures, unit);
             let points = figures.iter().map(|figure| [case as f64, *figure]);

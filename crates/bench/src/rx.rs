@@ -16,7 +16,7 @@ const TITLE: &str = "64-byte frames from guests into the backend";
 ///
 /// # Errors
 /// Missing programs, or contestants that do not run.
-pub fn measure(run: &mut Run) -> Result<()> {
+pub(crate) fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
     for (case, ports) in PORTS.into_iter().enumerate() {

@@ -20,7 +20,7 @@ const TITLE: &str = "Time of a scheduling decision";
 ///
 /// # Errors
 /// The run was interrupted.
-pub fn measure(run: &mut Run) -> Result<()> {
+pub(crate) fn measure(run: &mut Run) -> Result<()> {
     for (case, ports) in PORTS.into_iter().enumerate() {
         let contestants = SCHEDULERS.iter().map(|(name, build)| {
             let mut backlogged = Backlogged::new(build(), ports);

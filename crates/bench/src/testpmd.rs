@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The core of backends and the core of guests.
-pub const BACKEND: usize = 0;
+pub(crate) const BACKEND: usize = 0;
 const GUESTS: usize = 1;
 
 /// How long to wait until a program is ready and frames move.
@@ -22,23 +22,23 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// [`Missing`].
-pub fn find() -> Result<PathBuf, Missing> {
+pub(crate) fn find() -> Result<PathBuf, Missing> {
     machine::find("dpdk-testpmd", "dpdk-dev")
 }
 
 /// The MAC address of a guest, counted from 0.
-pub fn mac(guest: usize) -> [u8; 6] {
+pub(crate) fn mac(guest: usize) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, guest as u8 + 1]
 }
 
 /// The sockets of some guests in a directory.
-pub fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
+pub(crate) fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
     (0..guests).map(|guest| home.join(format!("vhost{guest}"))).collect()
 }
 
 /// What the guests do.
 #[derive(Clone, Copy)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// Every guest sends, and receives nothing.
     Send,
     /// The two guests send to each other.
@@ -49,7 +49,7 @@ pub enum Traffic {
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: bool) -> Result<Guests> {
+pub(crate) fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: bool) -> Result<Guests> {
     let mut devices = Vec::new();
     let mut options = vec!["--single-file-segments".to_owned(), "--".to_owned()];
     for (guest, socket) in sockets.iter().enumerate() {
@@ -75,7 +75,7 @@ pub fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_time: boo
 ///
 /// # Errors
 /// It does not start.
-pub fn backend(home: &Path, sockets: &[PathBuf], mode: &str, real_time: bool) -> Result<Process> {
+pub(crate) fn backend(home: &Path, sockets: &[PathBuf], mode: &str, real_time: bool) -> Result<Process> {
     let device = |(port, socket): (usize, &PathBuf)| format!("net_vhost{port},iface={}", socket.display());
     let devices = sockets.iter().enumerate().map(device).collect();
     let options = vec!["--".to_owned(), format!("--forward-mode={mode}")];
@@ -110,7 +110,7 @@ fn start(
 }
 
 /// Running guests.
-pub struct Guests {
+pub(crate) struct Guests {
     process: Process,
     count: usize,
     traffic: Traffic,
@@ -121,7 +121,7 @@ impl Guests {
     ///
     /// # Errors
     /// Nothing moves, or the program ended.
-    pub fn rate(&mut self, seconds: u32) -> Result<f64> {
+    pub(crate) fn rate(&mut self, seconds: u32) -> Result<f64> {
         let start = Instant::now();
         while self.period(start + STARTUP_TIMEOUT)? == 0.0 {
             ensure!(start.elapsed() < STARTUP_TIMEOUT, "no frame moved within {} s", STARTUP_TIMEOUT.as_secs());

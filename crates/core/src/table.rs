@@ -14,7 +14,7 @@ struct Slot<V> {
 }
 
 /// Values by key; a key is never 0.
-pub struct Table<V> {
+pub(crate) struct Table<V> {
     /// A power of two, at least twice the number of entries.
     slots: Box<[Slot<V>]>,
     used: usize,
@@ -23,12 +23,12 @@ pub struct Table<V> {
 
 impl<V: Copy + Default> Table<V> {
     /// An empty table. Someone who knows the seed can make it slow.
-    pub fn new(seed: u64) -> Table<V> {
+    pub(crate) fn new(seed: u64) -> Table<V> {
         Table { slots: vec![Slot::default(); 16].into(), used: 0, secrets: Secrets::new(seed) }
     }
 
     /// Makes room for `entries` in total.
-    pub fn reserve(&mut self, entries: usize) {
+    pub(crate) fn reserve(&mut self, entries: usize) {
         let size = (2 * entries).next_power_of_two();
         if size > self.slots.len() {
             let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size].into());
@@ -41,14 +41,14 @@ impl<V: Copy + Default> Table<V> {
 
     /// The value of a key.
     #[inline]
-    pub fn get(&self, key: u64) -> Option<V> {
+    pub(crate) fn get(&self, key: u64) -> Option<V> {
         let slot = &self.slots[self.probe(key)];
         (slot.key == key).then_some(slot.value)
     }
 
     /// The value of a key, mutable.
     #[inline]
-    pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
         let at = self.probe(key);
         let slot = &mut self.slots[at];
         (slot.key == key).then_some(&mut slot.value)
@@ -58,7 +58,7 @@ impl<V: Copy + Default> Table<V> {
     ///
     /// # Panics
     /// If the key is new and no room was reserved for it.
-    pub fn insert(&mut self, key: u64, value: V) {
+    pub(crate) fn insert(&mut self, key: u64, value: V) {
         let at = self.probe(key);
         if self.slots[at].key == NONE {
             assert!(2 * (self.used + 1) <= self.slots.len(), "room must be reserved before an insertion");
@@ -68,7 +68,7 @@ impl<V: Copy + Default> Table<V> {
     }
 
     /// Removes a key.
-    pub fn remove(&mut self, key: u64) {
+    pub(crate) fn remove(&mut self, key: u64) {
         let mut hole = self.probe(key);
         if self.slots[hole].key != key {
             return;
@@ -92,14 +92,14 @@ impl<V: Copy + Default> Table<V> {
     }
 
     /// Removes every key for which `which` returns true.
-    pub fn remove_where(&mut self, which: impl Fn(u64) -> bool) {
+    pub(crate) fn remove_where(&mut self, which: impl Fn(u64) -> bool) {
         let keys: Vec<u64> = self.slots.iter().map(|slot| slot.key).filter(|key| *key != NONE && which(*key)).collect();
         keys.into_iter().for_each(|key| self.remove(key));
     }
 
     /// The number of entries.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.used
     }
 
@@ -124,11 +124,11 @@ impl<V: Copy + Default> Table<V> {
 
 /// The secrets of a keyed hash: one for each factor.
 #[derive(Clone, Copy)]
-pub struct Secrets<const COUNT: usize>(pub [u64; COUNT]);
+pub(crate) struct Secrets<const COUNT: usize>(pub [u64; COUNT]);
 
 impl<const COUNT: usize> Secrets<COUNT> {
     /// Derives all from one seed by SplitMix64 (Steele, Lea, Flood, OOPSLA'14). They are odd, so none is zero.
-    pub fn new(seed: u64) -> Secrets<COUNT> {
+    pub(crate) fn new(seed: u64) -> Secrets<COUNT> {
         let mut state = seed;
         Secrets(std::array::from_fn(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -142,7 +142,7 @@ impl<const COUNT: usize> Secrets<COUNT> {
 /// The exclusive or of both halves of a 128-bit product, as in wyhash. With a single round, regular keys get regular
 /// slots.
 #[inline]
-pub fn fold(a: u64, b: u64) -> u64 {
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }

@@ -30,7 +30,7 @@ impl FrameTime {
     /// The part of the `nanos` of a service that was the port's own work. `worked` returns an upper bound, the thread's CPU time;
     /// it is called only if the service took unusually long.
     #[inline]
-    pub fn own(&mut self, nanos: u64, frames: u64, worked: impl FnOnce() -> u64) -> u64 {
+    pub(crate) fn own(&mut self, nanos: u64, frames: u64, worked: impl FnOnce() -> u64) -> u64 {
         let frames = frames.max(1);
         let usual = frames * if self.0 == 0 { FIRST_FRAME } else { self.0 * SURPRISE };
         let own = if nanos <= usual { nanos } else { nanos.min(usual.max(worked())) };
@@ -49,7 +49,7 @@ pub(crate) struct Worked {
 impl Worked {
     /// Reads the CPU time again if the last reading is old. Called between services.
     #[inline]
-    pub fn refresh(&mut self, now: Nanos, clock: &impl Clock) {
+    pub(crate) fn refresh(&mut self, now: Nanos, clock: &impl Clock) {
         if now.since(self.at) >= FRESH {
             self.take(now, clock);
         }
@@ -57,7 +57,7 @@ impl Worked {
 
     /// The CPU time since the last reading, in nanoseconds.
     #[cold]
-    pub fn take(&mut self, now: Nanos, clock: &impl Clock) -> u64 {
+    pub(crate) fn take(&mut self, now: Nanos, clock: &impl Clock) -> u64 {
         let before = self.work;
         *self = Worked { at: now, work: clock.worked() };
         self.work.since(before).0

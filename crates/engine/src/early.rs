@@ -64,7 +64,7 @@ impl Early {
     ///
     /// # Errors
     /// The file cannot be opened or mapped.
-    pub fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Early> {
+    pub(crate) fn open(path: &Path, mode: Mode, now: Nanos) -> io::Result<Early> {
         Ok(Early {
             kept: PersistentState::open(path, mode, now)?,
             mode,
@@ -76,30 +76,30 @@ impl Early {
     }
 
     /// Changes the mode.
-    pub fn set(&mut self, mode: Mode) {
+    pub(crate) fn set(&mut self, mode: Mode) {
         self.mode = mode;
         self.kept.with(|early| early.set_mode(mode));
     }
 
     /// Whether it is turned off and owes the guest nothing.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.mode == Mode::Off && self.kept.look(|early| early.retained()) == 0
     }
 
     /// Forgets all flows.
-    pub fn discard(self) {
+    pub(crate) fn discard(self) {
         self.kept.discard();
     }
 
     /// Whether frames of early ack wait to be sent.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(crate) fn waiting(&self) -> bool {
         !self.acks.is_empty() || self.kept.look(|early| early.has_acks())
     }
 
     /// Offers the next frames to forward: first frames of the ring that were judged already, then ACKs, then further frames of the
     /// ring.
-    pub fn offer<'a>(
+    pub(crate) fn offer<'a>(
         &'a mut self,
         port: &'a mut dyn Port,
         burst: &'a mut Burst,
@@ -138,7 +138,7 @@ impl Early {
     }
 
     /// Consumes the first frames of the last offer.
-    pub fn consume(&mut self, port: &mut dyn Port, frames: usize) {
+    pub(crate) fn consume(&mut self, port: &mut dyn Port, frames: usize) {
         if self.from_ring {
             port.consume(frames);
             self.judged.consumed(frames);
@@ -148,7 +148,7 @@ impl Early {
     }
 
     /// Records frames that were put into the guest's ring.
-    pub fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
+    pub(crate) fn delivered(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) {
         let Early { kept, sights, .. } = self;
         kept.with(|early| {
             if !early.look_up(sights, Direction::In, shown(batch, frames.clone()), now) {
@@ -163,7 +163,7 @@ impl Early {
 
     /// Records the state of the ring, and retransmits what is due. Returns whether something was put into the ring, and when to
     /// call it again at the latest.
-    pub fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
+    pub(crate) fn tend(&mut self, port: &mut dyn Port, burst: &mut Burst, now: Nanos) -> (bool, Nanos) {
         self.kept.with(|early| {
             early.observe(port.ring(), now);
             let mut put = false;
@@ -183,12 +183,12 @@ impl Early {
     }
 
     /// Records the state of the ring after a round. Returns when to call it again at the latest.
-    pub fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
+    pub(crate) fn watch(&mut self, port: &dyn Port, now: Nanos) -> Nanos {
         self.kept.with(|early| early.observe(port.ring(), now))
     }
 
     /// Exports the flows with their copies, for another backend. Nothing is acknowledged here from then on.
-    pub fn export(&mut self) -> Vec<u8> {
+    pub(crate) fn export(&mut self) -> Vec<u8> {
         self.kept.with(|early| early.export())
     }
 
@@ -196,17 +196,17 @@ impl Early {
     ///
     /// # Errors
     /// The bytes are not a valid export.
-    pub fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
+    pub(crate) fn import(&mut self, export: &[u8], now: Nanos) -> Result<u32, ImportError> {
         self.kept.import(export, now)
     }
 
     /// All known flows.
-    pub fn flows(&self) -> Vec<FlowView> {
+    pub(crate) fn flows(&self) -> Vec<FlowView> {
         self.kept.look(|early| early.flows().collect())
     }
 
     /// Its state for a snapshot.
-    pub fn seen(&self, now: Nanos) -> Seen {
+    pub(crate) fn seen(&self, now: Nanos) -> Seen {
         let mode = self.mode;
         self.kept.look(|early| Seen {
             mode,

@@ -146,7 +146,7 @@ pub(crate) struct PortEntry {
 }
 
 impl PortEntry {
-    pub fn new(name: String, port: Box<dyn Port>, share: Share) -> PortEntry {
+    pub(crate) fn new(name: String, port: Box<dyn Port>, share: Share) -> PortEntry {
         PortEntry {
             name,
             port: Attached::Plain(port),
@@ -180,7 +180,7 @@ impl PortEntry {
 
 impl PortEntry {
     /// Its share in the policy, with the other limit if the policy has no `max_rate`.
-    pub fn effective_share(&self) -> Share {
+    pub(crate) fn effective_share(&self) -> Share {
         match self.limit {
             Some(Limit { rate, burst }) if self.share.max_rate.is_none() => {
                 Share { max_rate: Some(rate), burst, ..self.share }
@@ -190,7 +190,7 @@ impl PortEntry {
     }
 
     /// The receiving direction for a snapshot.
-    pub fn receive_state(&self) -> ReceiveState {
+    pub(crate) fn receive_state(&self) -> ReceiveState {
         let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = self.receive;
         ReceiveState {
             weight,
@@ -208,13 +208,13 @@ impl PortEntry {
 
     /// Whether frames wait in its ring, or early ack has frames to send for its guest.
     #[inline]
-    pub fn has_frames(&mut self, now: Nanos) -> bool {
+    pub(crate) fn has_frames(&mut self, now: Nanos) -> bool {
         self.sends_for_guest() || self.port.waiting(now)
     }
 
     /// Whether early ack has frames to send for its guest.
     #[inline]
-    pub fn sends_for_guest(&self) -> bool {
+    pub(crate) fn sends_for_guest(&self) -> bool {
         self.early.as_ref().is_some_and(|early| early.waiting())
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// A port, if it exists.
     #[inline]
-    pub fn entry(&mut self, port: PortId) -> Option<&mut PortEntry> {
+    pub(crate) fn entry(&mut self, port: PortId) -> Option<&mut PortEntry> {
         self.entries.get_mut(port.index())?.as_deref_mut()
     }
 
@@ -55,7 +55,7 @@ impl Fabric {
     ///
     /// A ring with a whole burst of frames is assumed to have others: more frames may wait in the guest for the ring.
     #[cold]
-    pub fn has_only_frames_for(
+    pub(crate) fn has_only_frames_for(
         &mut self,
         (from, to): (PortId, PortId),
         sender: &mut PortEntry,
@@ -72,7 +72,7 @@ impl Fabric {
 
     /// Whether a sender that waits for a guest may have frames for others, as new frames arrived in its ring. The time to look is
     /// charged to the sender, and `now` advanced by it.
-    pub fn may_have_others_than_for(
+    pub(crate) fn may_have_others_than_for(
         &mut self,
         from: PortId,
         to: PortId,
@@ -93,13 +93,13 @@ impl Fabric {
     }
 
     /// Bytes that a guest received; 0 if it is gone.
-    pub fn received_bytes(&self, guest: PortId) -> u64 {
+    pub(crate) fn received_bytes(&self, guest: PortId) -> u64 {
         let entry = self.entries.get(guest.index()).and_then(Option::as_ref);
         entry.map_or(0, |entry| entry.counters.received_bytes)
     }
 
     /// Delivers the frames of a batch in order. Returns the port that the first undelivered frame waits for.
-    pub fn forward(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
+    pub(crate) fn forward(&mut self, sending: &mut Sending<'_>) -> Option<PortId> {
         let frames = sending.batch.len();
         let mut last = None;
         let mut next = self.judge(sending, 0, &mut last);
@@ -286,7 +286,7 @@ impl PortEntry {
     }
 
     /// Adds the port to those flushed at the end of the round.
-    pub fn touch(&mut self, id: PortId, touched: &mut Vec<PortId>) {
+    pub(crate) fn touch(&mut self, id: PortId, touched: &mut Vec<PortId>) {
         if !self.touched {
             self.touched = true;
             touched.push(id);

@@ -29,7 +29,7 @@ pub(crate) struct Messages {
 
 impl Messages {
     /// Counts nanoseconds of work.
-    pub fn count(&mut self, work: u64, now: Nanos) {
+    pub(crate) fn count(&mut self, work: u64, now: Nanos) {
         let passed = now.since(self.at).0 / PART;
         self.level = (self.level.saturating_sub(passed) + work).min(AT_ONCE + OVER);
         self.at = now;
@@ -37,13 +37,13 @@ impl Messages {
     }
 
     /// When further messages are handled.
-    pub fn again(&self) -> Nanos {
+    pub(crate) fn again(&self) -> Nanos {
         self.at + Nanos(self.level.saturating_sub(AT_ONCE) * PART)
     }
 
     /// Work to charge now, in nanoseconds.
     #[inline]
-    pub fn charge(&mut self) -> u64 {
+    pub(crate) fn charge(&mut self) -> u64 {
         std::mem::take(&mut self.owed)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// # Errors
 /// The socket's path is in use or cannot be created, or this is no Xen driver domain.
-pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
+pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     let said = |error: &dyn Display| Error::failed(format!("vif `{}`", vif.name), error);
     match &vif.card {
         Card::VhostUser { socket, connect, access } => {
@@ -44,7 +44,7 @@ pub fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
 ///
 /// # Errors
 /// The first vif with an unknown name.
-pub fn look_up(policy: &mut Policy) -> Result<(), Error> {
+pub(crate) fn look_up(policy: &mut Policy) -> Result<(), Error> {
     for vif in &mut policy.vifs {
         let Card::VhostUser { access, .. } = &mut vif.card else { continue };
         let said = |why: &dyn Display| Error::failed(format!("vif `{}`", vif.name), why);
@@ -122,7 +122,7 @@ fn number(
 ///
 /// # Errors
 /// This is no Xen driver domain.
-pub fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Error> {
+pub(crate) fn find(found: impl FnMut(Found) + Send + 'static) -> Result<(), Error> {
     xen(|backend| backend.find(found)).map_err(|why| Error::failed("cannot look for cards of Xen's guests", why))
 }
 
@@ -155,7 +155,7 @@ fn xen<R>(with: impl FnOnce(&mut Backend) -> R) -> Result<R, Box<dyn std::error:
 ///
 /// # Errors
 /// A tap or card does not exist, or a wire is too long.
-pub fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, Error> {
+pub(crate) fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, Error> {
     let mut uplinks: HashMap<String, Box<dyn Port>> = HashMap::new();
     for link in links {
         let said = |error: &dyn Display| Error::failed(format!("uplink of link `{}`", link.name), error);
@@ -187,7 +187,7 @@ fn paced(port: impl Port + 'static, link: &Link) -> Box<dyn Port> {
 }
 
 /// The rate of a link's uplink: its own, or that of the wire that ends there.
-pub fn rate(links: &[Link], link: &Link) -> Option<u64> {
+pub(crate) fn rate(links: &[Link], link: &Link) -> Option<u64> {
     link.rate.or_else(|| {
         let leads_here = |other: &&Link| matches!(&other.uplink, Uplink::Wire { to, .. } if *to == link.name);
         links.iter().find(leads_here)?.rate

@@ -27,13 +27,13 @@ pub(crate) struct Receivers {
 
 impl Receivers {
     /// For a link without guests. `rate` is the uplink's, in bits a second.
-    pub fn new(rate: Option<u64>, pool: u64) -> Receivers {
+    pub(crate) fn new(rate: Option<u64>, pool: u64) -> Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
         Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new(), new_waits: false }
     }
 
     /// Reports that frames are queued for a guest.
-    pub fn queued(&mut self, port: PortId, entry: &mut PortEntry, now: Nanos) {
+    pub(crate) fn queued(&mut self, port: PortId, entry: &mut PortEntry, now: Nanos) {
         if entry.rx_state == RxState::Idle {
             entry.rx_state = RxState::Ready;
             self.scheduler.activate(port, now);
@@ -42,7 +42,7 @@ impl Receivers {
     }
 
     /// Removes a port.
-    pub fn remove(&mut self, port: PortId) {
+    pub(crate) fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);
         self.full.retain(|other| *other != port);
     }
@@ -59,7 +59,7 @@ pub(crate) struct Delivered {
 
 impl Fabric {
     /// Delivers queued frames, in at most [`SERVICES`] services. Advances `now` by the time this took.
-    pub fn deliver_queued(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Delivered {
+    pub(crate) fn deliver_queued(&mut self, burst: &mut Burst, now: &mut Nanos, clock: &impl Clock) -> Delivered {
         let mut delivered = Delivered { frames: 0, busy: true, next: self.check_full_rings(*now) };
         for _ in 0..SERVICES {
             match self.receivers.scheduler.next(*now) {
@@ -186,7 +186,7 @@ impl PortEntry {
     }
 
     /// Drops all queued frames.
-    pub fn drop_queue(&mut self, receivers: &mut Receivers, reason: DropReason) {
+    pub(crate) fn drop_queue(&mut self, receivers: &mut Receivers, reason: DropReason) {
         while self.queue.pop(&mut receivers.pool).is_some() {
             self.counters.receive_drops.add(reason, 1);
         }

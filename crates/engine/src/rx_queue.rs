@@ -68,33 +68,33 @@ pub(crate) struct Queued {
 impl RxQueue {
     /// Whether no frame is queued.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
     /// Number of queued frames.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Bytes charged for its frames.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.charged
     }
 
     /// The oldest frame.
-    pub fn front(&self) -> Option<&Queued> {
+    pub(crate) fn front(&self) -> Option<&Queued> {
         self.frames.front()
     }
 
     /// Whether every frame is from this sender.
-    pub fn is_of(&self, sender: PortId) -> bool {
+    pub(crate) fn is_of(&self, sender: PortId) -> bool {
         self.owner == Some(sender)
     }
 
     /// Appends a copy of a frame that the pool [admits](RxPool::admits). Returns false if its bytes in the sender's memory can no
     /// longer be read.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         pool: &mut RxPool,
         from: (PortId, bool),
@@ -124,7 +124,7 @@ impl RxQueue {
     }
 
     /// CoDel (RFC 8289) judges the frames that may be offered next, and marks or drops some. Called while the guest takes frames.
-    pub fn judge(&mut self, pool: &mut RxPool, now: Nanos) -> Judged {
+    pub(crate) fn judge(&mut self, pool: &mut RxPool, now: Nanos) -> Judged {
         let mut done = Judged::default();
         let clock = self.running.advance(now);
         loop {
@@ -170,7 +170,7 @@ impl RxQueue {
     }
 
     /// The oldest judged frames within the budget, at most [`BURST`].
-    pub fn offer<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
+    pub(crate) fn offer<'a>(&'a self, burst: &'a mut Burst, budget: Budget) -> Batch<'a> {
         let (mut chunk, mut start) = (0, self.start);
         let frames = self.frames.iter().take(self.judged).map(|frame| {
             if start == self.chunks[chunk].len() {
@@ -186,7 +186,7 @@ impl RxQueue {
     }
 
     /// Removes the oldest frame.
-    pub fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
+    pub(crate) fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
         let frame = self.frames.pop_front()?;
         if self.judged > 0 {
             self.judged -= 1;
@@ -240,22 +240,22 @@ pub(crate) struct RxPool {
 
 impl RxPool {
     /// A pool of `limit` bytes, without ports.
-    pub fn new(limit: u64) -> RxPool {
+    pub(crate) fn new(limit: u64) -> RxPool {
         RxPool { limit, used: 0, weights: 0, spare: Vec::new() }
     }
 
     /// Changes the limit. Queued frames stay.
-    pub fn set_limit(&mut self, limit: u64) {
+    pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
     /// Changes a port's weight; `before` is 0 for a new port, `after` for a removed one.
-    pub fn reweigh(&mut self, before: u32, after: u32) {
+    pub(crate) fn reweigh(&mut self, before: u32, after: u32) {
         self.weights = self.weights - u64::from(before) + u64::from(after);
     }
 
     /// Whether a frame of `bytes` may be queued, for a port of this weight whose queue is limited to `bound` bytes.
-    pub fn admits(&self, queue: &RxQueue, bytes: u64, bound: u64, weight: u32) -> bool {
+    pub(crate) fn admits(&self, queue: &RxQueue, bytes: u64, bound: u64, weight: u32) -> bool {
         let bytes = cost(bytes);
         let (queued, used) = (queue.charged + bytes, self.used + bytes);
         let part = u128::from(self.limit / 2) * u128::from(weight) / u128::from(self.weights.max(1));

@@ -37,7 +37,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// The ticket after a service of some bytes to the guest.
-    pub fn used(self, bytes: u64, weight: u32) -> Ticket {
+    pub(crate) fn used(self, bytes: u64, weight: u32) -> Ticket {
         // With fractions of a byte: at weight 10,000 a frame of 60 bytes must still count.
         let grown = (bytes << 16) / u64::from(weight.max(1));
         Ticket { start: self.start.wrapping_add(grown), released: false, ..self }
@@ -47,24 +47,24 @@ impl Ticket {
 impl Waiters {
     /// Whether no sender waits.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Adds a sender. Its last ticket for this guest says how far ahead of others it is.
-    pub fn add(&mut self, port: PortId, ticket: Option<Ticket>, since: Nanos) {
+    pub(crate) fn add(&mut self, port: PortId, ticket: Option<Ticket>, since: Nanos) {
         let ahead = ticket.map_or(0, |ticket| ticket.start.wrapping_sub(self.virtual_time) as i64).max(0);
         let start = self.virtual_time.wrapping_add(ahead as u64);
         self.waiting.push(Waiter { port, start, since });
     }
 
     /// Removes the senders for which `leaves` returns true. It gets the time since which they wait.
-    pub fn release(&mut self, mut leaves: impl FnMut(PortId, Nanos) -> bool) {
+    pub(crate) fn release(&mut self, mut leaves: impl FnMut(PortId, Nanos) -> bool) {
         self.waiting.retain(|waiter| !leaves(waiter.port, waiter.since));
     }
 
     /// Removes the sender whose turn it is, and returns it with a ticket for the guest `on`.
-    pub fn call(&mut self, on: PortId) -> Option<(PortId, Ticket)> {
+    pub(crate) fn call(&mut self, on: PortId) -> Option<(PortId, Ticket)> {
         let ahead = |index: &usize| {
             let Waiter { port, start, .. } = self.waiting[*index];
             (start.wrapping_sub(self.virtual_time) as i64, port)

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// The option that names a backend.
 #[derive(clap::Args)]
-pub struct Backend {
+pub(crate) struct Backend {
     /// The backend's control socket
     #[arg(long, global = true, value_name = "PATH", default_value = CONTROL)]
     pub control: PathBuf,
@@ -19,7 +19,7 @@ impl Backend {
     ///
     /// # Errors
     /// The connection failed. The message says what the user can do.
-    pub fn connect(&self) -> anyhow::Result<Client> {
+    pub(crate) fn connect(&self) -> anyhow::Result<Client> {
         Client::connect(&self.control).map_err(|error| match &error {
             Error::NoBackend { error: cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
                 anyhow!("{error}; only root and the user it runs as may connect")

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Report every problem of a policy file, or summarize a correct one
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The policy file
     policy: PathBuf,
     /// Print the findings as JSON
@@ -47,7 +47,7 @@ struct Summary {
 }
 
 /// Prints the problems, or the summary.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let read = policy_file::read(&args.policy);
     if args.json {
         out::print_json(&findings(&read))?;

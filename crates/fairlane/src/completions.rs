@@ -8,13 +8,13 @@ use clap_complete::Shell;
 ///
 /// For bash: fairlane completions bash > /etc/bash_completion.d/fairlane
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The shell
     shell: Shell,
 }
 
 /// Prints the completions.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "fairlane", &mut script);
     out::print(&String::from_utf8_lossy(&script))

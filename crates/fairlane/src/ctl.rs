@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Show and change a running backend
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     backend: Backend,
     /// Print the answer as the control protocol's JSON
@@ -106,7 +106,7 @@ fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 /// Sends the command and prints the answer.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut client = args.backend.connect()?;
     let json = args.json;
     match args.command {

@@ -3,22 +3,22 @@
 use fairlane_engine::Waiting;
 
 /// Formats a measured rate, in bits per second: `99.8Mbit/s`.
-pub fn rate(bits_per_second: f64) -> String {
+pub(crate) fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
 /// Formats a number of bytes: `1.5GiB`.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
 /// Formats a time in nanoseconds: `131.1us`.
-pub fn time(nanos: u64) -> String {
+pub(crate) fn time(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
 /// Formats a number of things: `1 vif`, `2 vifs`.
-pub fn count(number: usize, thing: &str) -> String {
+pub(crate) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -38,7 +38,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
 
 /// The quantile (0 to 1) of the waits, in nanoseconds, rounded up to the bound of its bucket; none if there were no waits.
 /// The true quantile is at least half of it. For the last bucket, which has no bound, its lower end.
-pub fn wait_quantile(waiting: &Waiting, quantile: f64) -> Option<u64> {
+pub(crate) fn wait_quantile(waiting: &Waiting, quantile: f64) -> Option<u64> {
     let all: u64 = waiting.buckets.iter().sum();
     let last = waiting.buckets.len().checked_sub(2)?;
     let needed = (all as f64 * quantile).ceil().max(1.0);

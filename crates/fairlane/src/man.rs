@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 /// Print the manual page, or write the pages of all subcommands
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// An existing directory for one page per subcommand; without it, the page of fairlane itself is printed
     directory: Option<PathBuf>,
 }
 
 /// Prints or writes the pages.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.directory {
         Some(directory) => clap_mangen::generate_to(Cli::command(), &directory)
             .with_context(|| format!("cannot write manual pages to {}", directory.display())),

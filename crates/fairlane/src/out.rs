@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 ///
 /// # Errors
 /// The write failed, most often because the disk is full.
-pub fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
@@ -20,6 +20,6 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`print`].
-pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a policy file cannot be used. Displays one line per problem: `policy.toml:12: weight must be 1 to 10000, not 0`.
 #[derive(Debug, thiserror::Error)]
-pub enum PolicyError {
+pub(crate) enum PolicyError {
     /// The file cannot be read.
     #[error("cannot read policy {}: {error}", path.display())]
     Unreadable {
@@ -25,7 +25,7 @@ pub enum PolicyError {
 ///
 /// # Errors
 /// See [`PolicyError`].
-pub fn read(path: &Path) -> Result<Policy, PolicyError> {
+pub(crate) fn read(path: &Path) -> Result<Policy, PolicyError> {
     let text =
         std::fs::read_to_string(path).map_err(|error| PolicyError::Unreadable { path: path.to_owned(), error })?;
     let name = path.display().to_string();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Combine results into one HTML page
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Result files, or directories that contain a result.json at any depth
     #[arg(required = true, value_name = "DIR")]
     results: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 /// Reads all results, then writes the page. Reports every result that cannot be read.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let read = find(&args.results).and_then(|files| {
         let (results, errors): (Vec<_>, Vec<_>) =
             files.iter().map(|file| ResultFile::read(file)).partition(Result::is_ok);

@@ -20,7 +20,7 @@ use tracing_subscriber::EnvFilter;
 ///
 /// SIGHUP reads the policy file again; if it has any error, the running policy is kept.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The policy file
     policy: PathBuf,
     /// What to log, in the syntax of RUST_LOG, which it overrides: error, warn, info, debug, or fairlane_engine=debug,info
@@ -37,7 +37,7 @@ fn filter(text: &str) -> Result<String, String> {
 }
 
 /// Runs the policy.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let filter = log_filter(args.log)?;
     let policy = policy_file::read(&args.policy)?;
     if !args.unconfined {

@@ -52,7 +52,7 @@ impl Guest {
 ///
 /// # Errors
 /// [`Error::Missing`] if something that this kind of guest needs is not installed, [`Error::Spec`] if the spec is impossible.
-pub fn launch(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
+pub(crate) fn launch(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     spec.check()?;
     match spec.kind {
         Kind::Uml => uml::machine(spec, agent),

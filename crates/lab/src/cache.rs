@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The cache's directory, created if missing: `$XDG_CACHE_HOME/fairlane`, else `~/.cache/fairlane`.
-pub fn directory() -> Result<PathBuf, Error> {
+pub(crate) fn directory() -> Result<PathBuf, Error> {
     let base = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
@@ -27,7 +27,7 @@ pub fn directory() -> Result<PathBuf, Error> {
 const UNUSED: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether a file is in the cache. If so, it counts as used now.
-pub fn holds(path: &Path) -> bool {
+pub(crate) fn holds(path: &Path) -> bool {
     let there = path.is_file();
     if there {
         // If the time cannot be set, the file is removed early and made again.
@@ -40,7 +40,7 @@ pub fn holds(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`Error::Io`] if the directory cannot be read or a file not removed.
-pub fn tidy(directory: &Path) -> Result<(), Error> {
+pub(crate) fn tidy(directory: &Path) -> Result<(), Error> {
     for path in entries(directory)? {
         let describe = || path.display().to_string();
         // Another process may have removed it.
@@ -55,7 +55,7 @@ pub fn tidy(directory: &Path) -> Result<(), Error> {
 
 /// Stores `contents` in `directory` under `prefix` and their hash; returns the path. An existing file is reused if its
 /// contents are intact. The file appears under its name only when it is complete.
-pub fn keep(directory: &Path, prefix: &str, contents: &[u8]) -> Result<PathBuf, Error> {
+pub(crate) fn keep(directory: &Path, prefix: &str, contents: &[u8]) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{prefix}-{}", &hash(contents)[..16]));
     if !(holds(&path) && fs::read(&path).is_ok_and(|kept| kept == contents)) {
         let describe = || path.display().to_string();

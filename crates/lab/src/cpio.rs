@@ -9,7 +9,7 @@ const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 
 /// An archive in memory.
-pub struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
     directories: BTreeSet<String>,
@@ -17,12 +17,12 @@ pub struct Archive {
 
 impl Archive {
     /// An empty archive.
-    pub fn new() -> Archive {
+    pub(crate) fn new() -> Archive {
         Archive { bytes: Vec::new(), entries: 0, directories: BTreeSet::new() }
     }
 
     /// Adds a directory and its missing parents. Each directory comes before its entries.
-    pub fn directory(&mut self, name: &str) {
+    pub(crate) fn directory(&mut self, name: &str) {
         if self.directories.insert(name.to_owned()) {
             self.parents(name);
             self.entry(name, DIRECTORY, &[]);
@@ -30,13 +30,13 @@ impl Archive {
     }
 
     /// Adds a file that everyone may read and execute, and its missing parents.
-    pub fn file(&mut self, name: &str, contents: &[u8]) {
+    pub(crate) fn file(&mut self, name: &str, contents: &[u8]) {
         self.parents(name);
         self.entry(name, PROGRAM, contents);
     }
 
     /// Adds a symbolic link.
-    pub fn link(&mut self, name: &str, to: &str) {
+    pub(crate) fn link(&mut self, name: &str, to: &str) {
         self.parents(name);
         self.entry(name, LINK, to.as_bytes());
     }
@@ -48,7 +48,7 @@ impl Archive {
     }
 
     /// The archive's bytes, with the trailer.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }

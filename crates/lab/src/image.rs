@@ -25,7 +25,7 @@ const INSTALLED: &str = "../lib/fairlane/fairlane-agent";
 ///
 /// # Errors
 /// [`Error::Missing`], with how to build it.
-pub fn agent() -> Result<PathBuf, Error> {
+pub(crate) fn agent() -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os("FAIRLANE_AGENT") {
         return std::path::absolute(&path).doing(|| path.display().to_string());
     }
@@ -41,7 +41,7 @@ pub fn agent() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Missing`], with how to build it.
-pub fn plugin() -> Result<PathBuf, Error> {
+pub(crate) fn plugin() -> Result<PathBuf, Error> {
     beside_agent("path-length.so", "which counts instructions: run `make plugin`")
 }
 
@@ -49,7 +49,7 @@ pub fn plugin() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Missing`], with how to build it.
-pub fn fairlane() -> Result<PathBuf, Error> {
+pub(crate) fn fairlane() -> Result<PathBuf, Error> {
     beside_agent("fairlane", "to serve Xen's guests: run `make agent`")
 }
 
@@ -57,7 +57,7 @@ pub fn fairlane() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Missing`], with how to build it.
-pub fn hostile() -> Result<PathBuf, Error> {
+pub(crate) fn hostile() -> Result<PathBuf, Error> {
     beside_agent("hostile", "the hostile frontend of tests: run `make agent`")
 }
 
@@ -65,7 +65,7 @@ pub fn hostile() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Missing`], with how to build it.
-pub fn all_to_all() -> Result<PathBuf, Error> {
+pub(crate) fn all_to_all() -> Result<PathBuf, Error> {
     beside_agent("all-to-all", "the MPI program of the all-to-all exchange: run `make mpi`")
 }
 
@@ -78,7 +78,7 @@ fn beside_agent(name: &str, purpose: &str) -> Result<PathBuf, Error> {
 }
 
 /// An initramfs under construction.
-pub struct Image {
+pub(crate) struct Image {
     archive: Archive,
     /// The names of the modules to load, one per line.
     order: String,
@@ -86,7 +86,7 @@ pub struct Image {
 
 impl Image {
     /// An image with the agent as `/init` and the modules it loads, in order.
-    pub fn new(agent: &Path, modules: &[PathBuf]) -> Result<Image, Error> {
+    pub(crate) fn new(agent: &Path, modules: &[PathBuf]) -> Result<Image, Error> {
         let mut image = Image { archive: Archive::new(), order: String::new() };
         for name in ["proc", "sys", "dev", "modules"] {
             image.directory(name);
@@ -101,28 +101,28 @@ impl Image {
     }
 
     /// Adds an empty directory.
-    pub fn directory(&mut self, name: &str) {
+    pub(crate) fn directory(&mut self, name: &str) {
         self.archive.directory(name);
     }
 
     /// Adds a copy of a file of the host.
-    pub fn file(&mut self, name: &str, from: &Path) -> Result<(), Error> {
+    pub(crate) fn file(&mut self, name: &str, from: &Path) -> Result<(), Error> {
         self.bytes(name, &fs::read(from).doing(|| from.display().to_string())?);
         Ok(())
     }
 
     /// Adds a file with these contents.
-    pub fn bytes(&mut self, name: &str, contents: &[u8]) {
+    pub(crate) fn bytes(&mut self, name: &str, contents: &[u8]) {
         self.archive.file(name, contents);
     }
 
     /// Adds a symbolic link.
-    pub fn link(&mut self, name: &str, to: &str) {
+    pub(crate) fn link(&mut self, name: &str, to: &str) {
         self.archive.link(name, to);
     }
 
     /// Adds programs under their paths in the image, and the libraries they load.
-    pub fn programs(&mut self, programs: &[(String, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
+    pub(crate) fn programs(&mut self, programs: &[(String, PathBuf)], libraries: &Libraries) -> Result<(), Error> {
         let files: Vec<PathBuf> = programs.iter().map(|(_, file)| file.clone()).collect();
         for (name, file) in programs {
             self.file(name, file)?;
@@ -136,13 +136,13 @@ impl Image {
     }
 
     /// The finished archive.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.archive.file("modules/order", self.order.as_bytes());
         self.archive.finish()
     }
 
     /// Stores the finished archive in the cache, unless it is there; returns its path.
-    pub fn keep(self) -> Result<PathBuf, Error> {
+    pub(crate) fn keep(self) -> Result<PathBuf, Error> {
         cache::keep(&cache::directory()?, "initramfs", &self.finish())
     }
 }

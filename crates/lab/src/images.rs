@@ -145,7 +145,7 @@ impl XenImages {
     ///
     /// # Errors
     /// [`Error::Missing`] if a package was not fetched.
-    pub fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<XenImages, Error> {
+    pub(crate) fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<XenImages, Error> {
         let kernel = Kernel::find()?;
         let hypervisor = packages::files("xen-hypervisor-4.17-amd64")?.join("boot/xen-4.17-amd64.gz");
         let hypervisor = cache::keep(&cache::directory()?, "xen", &unzip(&hypervisor)?)?;
@@ -228,7 +228,7 @@ pub(crate) struct BareImages {
 
 impl BareImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path, tools: Tools) -> Result<BareImages, Error> {
+    pub(crate) fn build(agent: &Path, tools: Tools) -> Result<BareImages, Error> {
         let kernel = Kernel::find()?;
         let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &BARE_MODULES)?)?;
         // The names of network namespaces are there.
@@ -251,7 +251,7 @@ pub(crate) struct KvmImages {
 
 impl KvmImages {
     /// Builds them; as [`XenImages::build`].
-    pub fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<KvmImages, Error> {
+    pub(crate) fn build(agent: &Path, backend: Backend, tools: Tools) -> Result<KvmImages, Error> {
         let kernel = Kernel::find()?;
         let unpacked = kernel.unpacked()?;
         let mut guest = Image::new(agent, &modules::resolve(&kernel.modules, &KVM_GUEST_MODULES)?)?;

@@ -41,20 +41,20 @@ pub(crate) struct Answer {
 }
 
 impl Switchboard {
-    pub fn unused_id(&mut self) -> u64 {
+    pub(crate) fn unused_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
     /// Queues events that may arrive before [`Switchboard::connect`].
-    pub fn expect(&mut self, id: u64) {
+    pub(crate) fn expect(&mut self, id: u64) {
         let (sender, events) = channel();
         self.jobs.insert(id, sender);
         self.expected.insert(id, events);
     }
 
     /// Opens the channel of a job's events. It is closed at once if the guest has ended.
-    pub fn connect(&mut self, id: u64) -> Answer {
+    pub(crate) fn connect(&mut self, id: u64) -> Answer {
         let events = self.expected.remove(&id).unwrap_or_else(|| {
             let (sender, events) = channel();
             if !self.closed {
@@ -66,11 +66,11 @@ impl Switchboard {
     }
 
     /// The number of events received for each request since the last call.
-    pub fn received(&self) -> BTreeMap<u64, usize> {
+    pub(crate) fn received(&self) -> BTreeMap<u64, usize> {
         mem::take(&mut self.received.lock().expect("no thread panics while it counts"))
     }
 
-    pub fn dispatch(&mut self, id: u64, event: Event) {
+    pub(crate) fn dispatch(&mut self, id: u64, event: Event) {
         let last = event.ends();
         if let Some(job) = self.jobs.get(&id) {
             // The job may have been dropped.
@@ -82,7 +82,7 @@ impl Switchboard {
     }
 
     /// Ends all jobs: the guest has ended.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
         self.jobs.clear();
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A kernel and its modules.
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The compressed kernel (vmlinuz).
     pub image: PathBuf,
     /// The tree of its modules.
@@ -29,7 +29,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::Missing`] if none was fetched.
-    pub fn find() -> Result<Kernel, Error> {
+    pub(crate) fn find() -> Result<Kernel, Error> {
         let files = packages::files(packages::KERNEL)?;
         let trees = files.join("lib/modules");
         let modules = entries(&trees)?
@@ -43,7 +43,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::Missing`] if the kernel is not compressed by xz.
-    pub fn unpacked(&self) -> Result<PathBuf, Error> {
+    pub(crate) fn unpacked(&self) -> Result<PathBuf, Error> {
         let image = fs::read(&self.image).doing(|| self.image.display().to_string())?;
         let directory = cache::directory()?;
         let path = directory.join(format!("vmlinux-{}", &hash(&image)[..16]));
@@ -57,7 +57,7 @@ impl Kernel {
     }
 
     /// Finds the kernel, and fetches it if necessary.
-    pub fn find_or_fetch() -> Result<Kernel, Error> {
+    pub(crate) fn find_or_fetch() -> Result<Kernel, Error> {
         Kernel::find().or_else(|_| {
             packages::fetch(&[packages::KERNEL], &|_| ())?;
             Kernel::find()

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// A command that starts a machine, and what is known about it.
-pub struct Launch {
+pub(crate) struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     /// The emulator or the like that runs it, in words, with its version.
@@ -18,11 +18,11 @@ pub struct Launch {
 }
 
 /// The description of a machine that is a process of this host.
-pub const PROCESS: &str = "a process of this host, in a network namespace";
+pub(crate) const PROCESS: &str = "a process of this host, in a network namespace";
 
 impl Launch {
     /// An agent as a process of this host; in a network namespace once it is [placed](Launch::placed).
-    pub fn process(agent: &Path) -> Launch {
+    pub(crate) fn process(agent: &Path) -> Launch {
         Launch {
             program: agent.to_owned(),
             arguments: vec!["serve".to_owned()],
@@ -34,7 +34,7 @@ impl Launch {
 
     /// The same in a network namespace of the host (`new`, `beside=PID`, `inside=PID`) and on the given CPUs; on any CPU if the list
     /// is empty. See `fairlane-agent place`.
-    pub fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
+    pub(crate) fn placed(self, agent: &Path, network: &str, cpus: &[usize]) -> Launch {
         let cpus = match cpus {
             [] => "any".to_owned(),
             cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(","),

@@ -21,11 +21,11 @@ use crate::{
 const DIRECTORIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 
 /// The libraries of several directory trees, by name.
-pub struct Libraries(BTreeMap<String, PathBuf>);
+pub(crate) struct Libraries(BTreeMap<String, PathBuf>);
 
 impl Libraries {
     /// Lists the libraries of the trees.
-    pub fn list(trees: &[PathBuf]) -> Result<Libraries, Error> {
+    pub(crate) fn list(trees: &[PathBuf]) -> Result<Libraries, Error> {
         let directories = trees.iter().flat_map(|tree| DIRECTORIES.map(|directory| tree.join(directory)));
         let mut found = BTreeMap::new();
         for directory in directories.filter(|directory| directory.is_dir()) {
@@ -40,7 +40,7 @@ impl Libraries {
     ///
     /// # Errors
     /// [`Error::Missing`] if a library is in none of the trees.
-    pub fn of(&self, programs: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, Error> {
+    pub(crate) fn of(&self, programs: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, Error> {
         let mut all = BTreeMap::new();
         let mut unread: Vec<PathBuf> = programs.to_vec();
         while let Some(path) = unread.pop() {

@@ -10,7 +10,7 @@ use crate::error::{Error, IoContext};
 
 /// Finds the modules `wanted` and their dependencies under `tree`, each after its own dependencies. A module without a file there
 /// is built into the kernel or not needed.
-pub fn resolve(tree: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn resolve(tree: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let mut files = BTreeMap::new();
     collect(tree, &mut files)?;
     let mut order = Vec::new();

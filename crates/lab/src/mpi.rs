@@ -59,7 +59,7 @@ const NAMES: [&str; 34] = [
 ///
 /// # Errors
 /// [`Error::Missing`] if a package was not fetched, or the program is not built.
-pub fn add(guest: &mut Image) -> Result<Vec<(String, PathBuf)>, Error> {
+pub(crate) fn add(guest: &mut Image) -> Result<Vec<(String, PathBuf)>, Error> {
     // mpirun needs its user's home and shell, and a temporary directory.
     guest.bytes("etc/passwd", b"root:x:0:0:root:/:/bin/bash\n");
     guest.directory("tmp");

@@ -19,11 +19,11 @@ use crate::{
 
 /// The kernel of every guest and host that is not User-Mode Linux. This package depends on the newest kernel's package, which is
 /// fetched in its place.
-pub const KERNEL: &str = "linux-image-amd64";
+pub(crate) const KERNEL: &str = "linux-image-amd64";
 
 /// Xen, its tools, Python to read each domain's CPU time, which no tool does, `ip`, `tc` and `ethtool`, and the libraries of all
 /// these.
-pub const XEN: [&str; 39] = [
+pub(crate) const XEN: [&str; 39] = [
     "ethtool",
     "iproute2",
     "libbpf1",
@@ -66,7 +66,7 @@ pub const XEN: [&str; 39] = [
 ];
 
 /// HAProxy, for a guest that is a load balancer, and its libraries that no other list has.
-pub const PROXY: [&str; 10] = [
+pub(crate) const PROXY: [&str; 10] = [
     "haproxy",
     "libcrypt1",
     "libgcrypt20",
@@ -80,7 +80,7 @@ pub const PROXY: [&str; 10] = [
 ];
 
 /// Open MPI, for a guest that takes part in a parallel computation, and its libraries that no other list has.
-pub const MPI: [&str; 8] = [
+pub(crate) const MPI: [&str; 8] = [
     "libevent-core-2.1-7",
     "libevent-pthreads-2.1-7",
     "libhwloc15",
@@ -92,11 +92,11 @@ pub const MPI: [&str; 8] = [
 ];
 
 /// The libraries of `ss`, which the doctor runs, that no other list has.
-pub const DOCTOR: [&str; 7] =
+pub(crate) const DOCTOR: [&str; 7] =
     ["libcom-err2", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "libtirpc3"];
 
 /// QEMU for a KVM host, its firmware, and its libraries that no other list has.
-pub const KVM: [&str; 38] = [
+pub(crate) const KVM: [&str; 38] = [
     "libaio1",
     "libblkid1",
     "libcapstone4",
@@ -146,7 +146,7 @@ const FILES: &str = "files";
 ///
 /// # Errors
 /// [`Error::Missing`] if it was not fetched.
-pub fn files(package: &str) -> Result<PathBuf, Error> {
+pub(crate) fn files(package: &str) -> Result<PathBuf, Error> {
     let place = place(package)?;
     if place.join(HASH).is_file() {
         return Ok(place.join(FILES));
@@ -158,7 +158,7 @@ pub fn files(package: &str) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Missing`] if APT does not know a package or has no network, [`Error::Io`] if the cache cannot be written.
-pub fn fetch(packages: &[&str], progress: Progress) -> Result<(), Error> {
+pub(crate) fn fetch(packages: &[&str], progress: Progress) -> Result<(), Error> {
     let known = Known::query(packages)?;
     let mut wanted = BTreeMap::new();
     for package in packages {

@@ -12,7 +12,7 @@ use crate::error::{Error, IoContext};
 ///
 /// # Errors
 /// [`Error::Missing`], with the Debian package that has it.
-pub fn find(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> {
+pub(crate) fn find(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file()).ok_or_else(|| {
         let advice = format!("install it with `apt-get install {package}`");
@@ -24,7 +24,7 @@ pub fn find(program: &str, what: &str, package: &str) -> Result<PathBuf, Error> 
 ///
 /// # Errors
 /// As [`find`].
-pub fn find_qemu() -> Result<PathBuf, Error> {
+pub(crate) fn find_qemu() -> Result<PathBuf, Error> {
     find("qemu-system-x86_64", "QEMU", "qemu-system-x86")
 }
 
@@ -32,7 +32,7 @@ pub fn find_qemu() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::Io`] with its standard error if it fails.
-pub fn output(program: &mut Command) -> Result<String, Error> {
+pub(crate) fn output(program: &mut Command) -> Result<String, Error> {
     let output = program.stdin(Stdio::null()).output();
     let output = output.doing(|| format!("{program:?}"))?;
     if !output.status.success() {

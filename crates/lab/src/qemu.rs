@@ -25,7 +25,7 @@ use crate::{
 const DRIVERS: [&str; 4] = ["virtio_pci", "virtio_net", "e1000", "tcp_diag"];
 
 /// The command that starts a QEMU guest. The first serial line is the console, the second is the agent's.
-pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
+pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let program = program::find_qemu()?;
     let kernel = Kernel::find_or_fetch()?;
     let mut image = Image::new(agent, &modules::resolve(&kernel.modules, &DRIVERS)?)?;
@@ -164,6 +164,6 @@ fn on(yes: bool) -> &'static str {
 }
 
 /// A path as part of an option's value, where a comma is written twice.
-pub fn comma_doubled(path: &Path) -> String {
+pub(crate) fn comma_doubled(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

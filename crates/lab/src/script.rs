@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How requests reach an agent.
-pub enum Transport {
+pub(crate) enum Transport {
     /// Sent over the console.
     Live(UnixStream),
     /// Sent over the console and recorded. The script is written to the file with the last request, which powers the machine
@@ -34,7 +34,7 @@ pub enum Transport {
 
 impl Transport {
     /// The transport of a machine that replays a recorded script.
-    pub fn replay(script: &Path) -> Result<Transport, Error> {
+    pub(crate) fn replay(script: &Path) -> Result<Transport, Error> {
         let describe = || script.display().to_string();
         let file = File::open(script).doing(describe)?;
         let steps = read_script(BufReader::new(file)).doing(describe)?;
@@ -42,7 +42,7 @@ impl Transport {
     }
 
     /// The ids of the requests that the machine executes without being sent them.
-    pub fn ids(&self) -> Vec<u64> {
+    pub(crate) fn ids(&self) -> Vec<u64> {
         match self {
             Transport::Live(_) | Transport::Record(..) => Vec::new(),
             Transport::Replay(steps) => steps.lock().expect(NOT_POISONED).iter().map(|step| step.request.id).collect(),
@@ -50,7 +50,7 @@ impl Transport {
     }
 
     /// The factor on all time limits: recording and replaying run in slow emulation.
-    pub fn time_factor(&self) -> u32 {
+    pub(crate) fn time_factor(&self) -> u32 {
         match self {
             Transport::Live(_) => 1,
             Transport::Record(..) => 4,
@@ -62,7 +62,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`Error::Gone`] if the machine has ended, [`Error::Script`] if the request differs from the recorded one.
-    pub fn send(&self, name: &str, after: BTreeMap<u64, usize>, request: Request) -> Result<(), Error> {
+    pub(crate) fn send(&self, name: &str, after: BTreeMap<u64, usize>, request: Request) -> Result<(), Error> {
         let gone = |_| Error::gone(name);
         match self {
             Transport::Live(console) => {
@@ -114,7 +114,7 @@ fn write_script(path: &Path, steps: &[Step]) -> Result<(), Error> {
 }
 
 /// Writes a copy of an initramfs with a script in it to `path`. The kernel unpacks concatenated archives one after the other.
-pub fn append_script(initramfs: &Path, script: &Path, path: &Path) -> Result<(), Error> {
+pub(crate) fn append_script(initramfs: &Path, script: &Path, path: &Path) -> Result<(), Error> {
     let describe = || path.display().to_string();
     let mut archive = Archive::new();
     archive.file("script", &fs::read(script).doing(|| script.display().to_string())?);
@@ -124,7 +124,7 @@ pub fn append_script(initramfs: &Path, script: &Path, path: &Path) -> Result<(),
 }
 
 /// Reads a file that a machine appends to, until the machine ends.
-pub struct Follow {
+pub(crate) struct Follow {
     /// The file, which only grows.
     pub file: File,
     /// A socket whose other end the machine holds: it closes when the machine ends.

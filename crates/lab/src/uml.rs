@@ -19,7 +19,7 @@ use crate::{
 const MODULES: &str = "/usr/lib/uml/modules";
 
 /// The command that starts a User-Mode Linux guest. Standard output is its console, standard input its agent's line.
-pub fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
+pub(crate) fn machine(spec: &GuestSpec, agent: &Path) -> Result<Launch, Error> {
     let kernel = program::find("linux.uml", "User-Mode Linux", "user-mode-linux")?;
     let version = output(Command::new(&kernel).arg("--version"))?;
     let tree = PathBuf::from(MODULES).join(version.trim());

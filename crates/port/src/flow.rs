@@ -36,25 +36,25 @@ pub(crate) struct Turn {
 impl Turn {
     /// The queue to offer from, of `queues`: the first for which `waiting` is true.
     #[inline]
-    pub fn next(&self, queues: usize, mut waiting: impl FnMut(usize) -> bool) -> Option<usize> {
+    pub(crate) fn next(&self, queues: usize, mut waiting: impl FnMut(usize) -> bool) -> Option<usize> {
         let first = self.queue + usize::from(self.left == 0);
         (0..queues).map(|step| (first + step) % queues).find(|queue| waiting(*queue))
     }
 
     /// Notes an offer of `frames` frames.
     #[inline]
-    pub fn offered(&mut self, queue: usize, frames: usize) {
+    pub(crate) fn offered(&mut self, queue: usize, frames: usize) {
         *self = Turn { queue, left: frames };
     }
 
     /// The queue of the last offer, and its frames that were offered and not taken.
-    pub fn shown(&self) -> (usize, usize) {
+    pub(crate) fn shown(&self) -> (usize, usize) {
         (self.queue, self.left)
     }
 
     /// Notes that frames of the last offer were consumed. Returns their queue.
     #[inline]
-    pub fn taken(&mut self, frames: usize) -> usize {
+    pub(crate) fn taken(&mut self, frames: usize) -> usize {
         self.left -= frames;
         self.queue
     }

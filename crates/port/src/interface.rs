@@ -52,7 +52,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// The error of `socket`.
-    pub fn open() -> io::Result<Interfaces> {
+    pub(crate) fn open() -> io::Result<Interfaces> {
         socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Interfaces)
     }
 
@@ -66,7 +66,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// ENODEV if there is none.
-    pub fn index(&self, mut request: libc::ifreq) -> io::Result<libc::c_int> {
+    pub(crate) fn index(&self, mut request: libc::ifreq) -> io::Result<libc::c_int> {
         self.call(libc::SIOCGIFINDEX, &mut request)?;
         // SAFETY: the call wrote a number there.
         Ok(unsafe { request.ifr_ifru.ifru_ifindex })
@@ -76,7 +76,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// ENODEV if there is none.
-    pub fn is_ethernet(&self, mut request: libc::ifreq) -> io::Result<bool> {
+    pub(crate) fn is_ethernet(&self, mut request: libc::ifreq) -> io::Result<bool> {
         self.call(libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: the call wrote an address there, whose family is the hardware type.
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER)
@@ -92,7 +92,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// EPERM if that needs CAP_NET_ADMIN.
-    pub fn set_up(&self, mut request: libc::ifreq) -> io::Result<()> {
+    pub(crate) fn set_up(&self, mut request: libc::ifreq) -> io::Result<()> {
         let flags = self.flags(request)?;
         let up = libc::IFF_UP as libc::c_short;
         if flags & up != 0 {
@@ -106,7 +106,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// ENODEV if it is gone.
-    pub fn state(&self, index: libc::c_int) -> io::Result<State> {
+    pub(crate) fn state(&self, index: libc::c_int) -> io::Result<State> {
         let mut request = blank();
         request.ifr_ifru.ifru_ifindex = index;
         self.call(libc::SIOCGIFNAME, &mut request)?;
@@ -126,7 +126,7 @@ impl Changes {
     ///
     /// # Errors
     /// The system's error.
-    pub fn open() -> io::Result<Changes> {
+    pub(crate) fn open() -> io::Result<Changes> {
         let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         // SAFETY: a sockaddr_nl consists of numbers, for which zero is a value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -139,7 +139,7 @@ impl Changes {
     }
 
     /// Discards all messages. [`Interfaces`] has the state.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let mut message = [0u8; 256];
         // SAFETY: `message` has so many bytes of space; the rest of a longer message is dropped. If the system had no
         // room for messages (ENOBUFS) there are none to read.

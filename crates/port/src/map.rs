@@ -18,7 +18,7 @@ impl Map {
     ///
     /// # Errors
     /// The error of `mmap`.
-    pub fn of(file: impl AsFd, len: usize) -> io::Result<Map> {
+    pub(crate) fn of(file: impl AsFd, len: usize) -> io::Result<Map> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
@@ -34,7 +34,7 @@ impl Map {
 
     /// Anonymous memory.
     #[cfg(test)]
-    pub fn anonymous(len: usize) -> Map {
+    pub(crate) fn anonymous(len: usize) -> Map {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: as above.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
@@ -43,7 +43,7 @@ impl Map {
     }
 
     /// The first byte, at the start of a page. Valid while `self` lives.
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.cast()
     }
 }

@@ -58,7 +58,7 @@ impl Notifier {
     ///
     /// # Errors
     /// It is not an eventfd, a pipe or a socket.
-    pub fn new(what: &str, file: File) -> Result<Notifier, Error> {
+    pub(crate) fn new(what: &str, file: File) -> Result<Notifier, Error> {
         let what = || what.to_owned();
         let kind = match descriptor::kind(&file).map_err(|error| Error::Unknown { what: what(), error })? {
             libc::S_IFIFO => Kind::Pipe,
@@ -73,7 +73,7 @@ impl Notifier {
 
     /// Notifies the peer. May be lost if there is no room: then an earlier notification is still unread, which has the
     /// same effect.
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let fd = self.file.as_raw_fd();
         match self.kind {
             Kind::Event => signal(fd),
@@ -92,7 +92,7 @@ impl Notifier {
 
     /// Discards notifications received so far where they would fill up a buffer. An eventfd needs none: edge-triggered
     /// polling reports each write once.
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         let (fd, mut bytes_read) = (self.file.as_raw_fd(), [0u8; 512]);
         match self.kind {
             Kind::Event => {}

@@ -114,7 +114,7 @@ impl Watcher {
     ///
     /// # Errors
     /// The error of `epoll_ctl`.
-    pub fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
+    pub(crate) fn add(&self, fd: impl AsFd, number: u32) -> io::Result<()> {
         self.watch(fd, number, Interest::Read)
     }
 
@@ -122,13 +122,13 @@ impl Watcher {
     ///
     /// # Errors
     /// The error of `epoll_ctl`.
-    pub fn watch(&self, fd: impl AsFd, number: u32, interest: Interest) -> io::Result<()> {
+    pub(crate) fn watch(&self, fd: impl AsFd, number: u32, interest: Interest) -> io::Result<()> {
         self.poller.add(fd.as_fd(), self.key, number, interest)
     }
 
     /// Stops watching a descriptor. Needed before it is closed if a peer holds it too: the set would go on reporting
     /// it.
-    pub fn remove(&self, fd: impl AsFd) {
+    pub(crate) fn remove(&self, fd: impl AsFd) {
         self.poller.remove(fd.as_fd());
     }
 }

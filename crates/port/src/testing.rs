@@ -12,10 +12,10 @@ use std::sync::mpsc;
 use std::thread;
 
 /// As much as a burst holds.
-pub const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
+pub(crate) const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 
 /// Runs a test in a new network namespace; if it cannot, prints that past the test harness.
-pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     thread::spawn(|| match nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
         Ok(()) => test(),
         Err(error) => {
@@ -27,13 +27,13 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs iproute2 in the namespace of this thread.
-pub fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let done = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
     assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// A datagram from 10.9.0.2 to 10.9.0.1 with a partial checksum.
-pub fn datagram(port: u16, payload: &[u8]) -> (Vec<u8>, Offload) {
+pub(crate) fn datagram(port: u16, payload: &[u8]) -> (Vec<u8>, Offload) {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let length = (8 + payload.len()) as u16;
     let mut header = vec![0x45, 0];
@@ -58,7 +58,7 @@ fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// Puts one frame into a port.
-pub fn put(port: &mut impl Port, frame: &[u8], offload: Offload) -> Put {
+pub(crate) fn put(port: &mut impl Port, frame: &[u8], offload: Offload) -> Put {
     let mut burst = Burst::new();
     let mut filler = burst.fill();
     filler.push(frame, offload);
@@ -83,7 +83,7 @@ fn host<P: Port + 'static>(
 
 /// TCP between two hosts joined by two ports, each opened for the address of its host: large frames pass whole,
 /// sleeping workers are woken, and every byte arrives. Returns the ports, unless namespaces are not available.
-pub fn tcp_passes<P: Port + 'static>(open: fn(&str) -> P) -> Option<[P; 2]> {
+pub(crate) fn tcp_passes<P: Port + 'static>(open: fn(&str) -> P) -> Option<[P; 2]> {
     const BYTES: usize = 20_000_000;
     let (ready, bound) = mpsc::channel();
     let server = host(open, "10.9.0.1", move || {

@@ -20,7 +20,7 @@ const SERVICES: usize = 4096;
 type Build = fn() -> Box<dyn Scheduler>;
 
 /// The measured schedulers: name and constructor.
-pub const SCHEDULERS: [(&str, Build); 4] = [
+pub(crate) const SCHEDULERS: [(&str, Build); 4] = [
     ("fair", || build(SchedulerKind::Fair, Some(LINK_RATE), Nanos::from_millis(10))),
     ("wrr", || build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), Nanos::from_millis(10))),
     ("netback", || {
@@ -30,7 +30,7 @@ pub const SCHEDULERS: [(&str, Build); 4] = [
 ];
 
 /// A scheduler whose ports are all backlogged.
-pub struct Backlogged {
+pub(crate) struct Backlogged {
     scheduler: Box<dyn Scheduler>,
     services: Box<[Cost; SERVICES]>,
     turn: usize,
@@ -39,7 +39,7 @@ pub struct Backlogged {
 
 impl Backlogged {
     /// Adds the ports and makes 20 decisions per port.
-    pub fn new(mut scheduler: Box<dyn Scheduler>, ports: u32) -> Backlogged {
+    pub(crate) fn new(mut scheduler: Box<dyn Scheduler>, ports: u32) -> Backlogged {
         let mut random = StdRng::seed_from_u64(u64::from(ports));
         for port in (0..ports).map(PortId) {
             let weight = random.random_range(1..=10_000);
@@ -52,7 +52,7 @@ impl Backlogged {
     }
 
     /// One decision: `next` and `charge`.
-    pub fn decide(&mut self) {
+    pub(crate) fn decide(&mut self) {
         let Next::Serve(port, budget) = self.scheduler.next(self.now) else { unreachable!("all ports are backlogged") };
         black_box(budget);
         let cost = self.services[self.turn % SERVICES];

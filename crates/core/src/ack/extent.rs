@@ -17,25 +17,25 @@ impl Extent {
 }
 
 /// The first part of a slice, which is in use.
-pub struct InUse<'m, T> {
+pub(super) struct InUse<'m, T> {
     all: &'m mut [T],
     len: usize,
 }
 
 impl<'m, T> InUse<'m, T> {
     /// Uses the first `len` elements, or all if there are fewer.
-    pub fn new(all: &'m mut [T], len: usize) -> InUse<'m, T> {
+    pub(super) fn new(all: &'m mut [T], len: usize) -> InUse<'m, T> {
         let len = len.min(all.len());
         InUse { all, len }
     }
 
     /// The number of elements that can be put into use.
-    pub fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.all.len()
     }
 
     /// Puts more elements into use, up to `len` in total. Returns the number before.
-    pub fn grow(&mut self, len: usize) -> usize {
+    pub(super) fn grow(&mut self, len: usize) -> usize {
         let before = self.len;
         self.len = len.clamp(before, self.all.len());
         before

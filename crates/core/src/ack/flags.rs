@@ -3,88 +3,88 @@
 /// A set of flags. Every bit pattern is valid, as it is read from memory that outlives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Flags(u16);
+pub(super) struct Flags(u16);
 
 impl Flags {
     /// The guest sent its SYN, with or without ACK.
-    pub const GUEST_SYN: Flags = Flags(1 << 0);
+    pub(super) const GUEST_SYN: Flags = Flags(1 << 0);
     /// The sender outside sent its SYN, with or without ACK.
-    pub const SENDER_SYN: Flags = Flags(1 << 1);
+    pub(super) const SENDER_SYN: Flags = Flags(1 << 1);
     /// The guest's SYN had a window scale.
-    pub const GUEST_SCALES: Flags = Flags(1 << 2);
+    pub(super) const GUEST_SCALES: Flags = Flags(1 << 2);
     /// The sender's SYN had a window scale.
-    pub const SENDER_SCALES: Flags = Flags(1 << 3);
+    pub(super) const SENDER_SCALES: Flags = Flags(1 << 3);
     /// The guest's SYN had timestamps.
-    pub const GUEST_STAMPS: Flags = Flags(1 << 4);
+    pub(super) const GUEST_STAMPS: Flags = Flags(1 << 4);
     /// The sender's SYN had timestamps.
-    pub const SENDER_STAMPS: Flags = Flags(1 << 5);
+    pub(super) const SENDER_STAMPS: Flags = Flags(1 << 5);
     /// The guest's SYN permitted SACK.
-    pub const GUEST_SACKS: Flags = Flags(1 << 6);
+    pub(super) const GUEST_SACKS: Flags = Flags(1 << 6);
     /// Both ends are being reset because the guest did not accept the sender's data.
-    pub const RESET: Flags = Flags(1 << 7);
+    pub(super) const RESET: Flags = Flags(1 << 7);
     /// The sender's FIN was seen.
-    pub const FIN: Flags = Flags(1 << 8);
+    pub(super) const FIN: Flags = Flags(1 << 8);
     /// The sender's SYN permitted SACK.
-    pub const SENDER_SACKS: Flags = Flags(1 << 9);
+    pub(super) const SENDER_SACKS: Flags = Flags(1 << 9);
     /// The guest acknowledged the sender's SYN.
-    pub const BEGUN: Flags = Flags(1 << 10);
+    pub(super) const BEGUN: Flags = Flags(1 << 10);
     /// The flow's numbers are being [learned again](super::watch).
-    pub const LEARNS: Flags = Flags(1 << 11);
+    pub(super) const LEARNS: Flags = Flags(1 << 11);
     /// A segment from outside was noted since learning started.
-    pub const MARKED: Flags = Flags(1 << 12);
+    pub(super) const MARKED: Flags = Flags(1 << 12);
     /// An early ACK or a reset for outside [waits](super::EarlyAck::next_ack).
-    pub const PENDING: Flags = Flags(1 << 13);
+    pub(super) const PENDING: Flags = Flags(1 << 13);
     /// The sender expects an answer that it did not get yet.
-    pub const ASKED: Flags = Flags(1 << 14);
+    pub(super) const ASKED: Flags = Flags(1 << 14);
     /// The flow was exported, and the guest has not run here since.
-    pub const FROZEN: Flags = Flags(1 << 15);
+    pub(super) const FROZEN: Flags = Flags(1 << 15);
 
     /// Both ends sent their SYN.
-    pub const SYNS: Flags = Flags::GUEST_SYN.with(Flags::SENDER_SYN);
+    pub(super) const SYNS: Flags = Flags::GUEST_SYN.with(Flags::SENDER_SYN);
     /// Both ends agreed on window scales (RFC 7323, 2.2).
-    pub const SCALES: Flags = Flags::GUEST_SCALES.with(Flags::SENDER_SCALES);
+    pub(super) const SCALES: Flags = Flags::GUEST_SCALES.with(Flags::SENDER_SCALES);
     /// Both ends agreed on timestamps (RFC 7323, 3.2).
-    pub const STAMPS: Flags = Flags::GUEST_STAMPS.with(Flags::SENDER_STAMPS);
+    pub(super) const STAMPS: Flags = Flags::GUEST_STAMPS.with(Flags::SENDER_STAMPS);
     /// Both ends permitted SACK (RFC 2018, 2).
-    pub const SACKS: Flags = Flags::GUEST_SACKS.with(Flags::SENDER_SACKS);
+    pub(super) const SACKS: Flags = Flags::GUEST_SACKS.with(Flags::SENDER_SACKS);
     /// Flags that a resumed or imported flow loses.
-    pub const TRANSIENT: Flags = Flags::MARKED.with(Flags::PENDING).with(Flags::ASKED);
+    pub(super) const TRANSIENT: Flags = Flags::MARKED.with(Flags::PENDING).with(Flags::ASKED);
 
     /// Flags from the bits of an export.
-    pub fn from_bits(bits: u16) -> Flags {
+    pub(super) fn from_bits(bits: u16) -> Flags {
         Flags(bits)
     }
 
     /// The bits, for an export.
-    pub fn bits(self) -> u16 {
+    pub(super) fn bits(self) -> u16 {
         self.0
     }
 
     /// Whether all of `flags` are set.
     #[inline]
-    pub fn contains(self, flags: Flags) -> bool {
+    pub(super) fn contains(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
     /// The union with `flags`.
-    pub const fn with(self, flags: Flags) -> Flags {
+    pub(super) const fn with(self, flags: Flags) -> Flags {
         Flags(self.0 | flags.0)
     }
 
     /// The set without `flags`.
-    pub const fn without(self, flags: Flags) -> Flags {
+    pub(super) const fn without(self, flags: Flags) -> Flags {
         Flags(self.0 & !flags.0)
     }
 
     /// Sets all of `flags`.
     #[inline]
-    pub fn set(&mut self, flags: Flags) {
+    pub(super) fn set(&mut self, flags: Flags) {
         *self = self.with(flags);
     }
 
     /// Clears all of `flags`.
     #[inline]
-    pub fn clear(&mut self, flags: Flags) {
+    pub(super) fn clear(&mut self, flags: Flags) {
         *self = self.without(flags);
     }
 }

@@ -51,7 +51,7 @@ pub struct Ring {
 
 /// The state of a guest.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Guest {
+pub(super) struct Guest {
     pub mode: Mode,
     /// Flows in the table.
     pub flows: u32,
@@ -77,14 +77,14 @@ pub struct Guest {
 
 impl Guest {
     /// A guest whose ring is not yet known.
-    pub fn new(mode: Mode) -> Guest {
+    pub(super) fn new(mode: Mode) -> Guest {
         Guest { mode, ..Guest::default() }
     }
 
     /// Whether all segments of a burst must be noted: early ack is engaged, data is retained, a flow opens or closes,
     /// or the burst is a sample, which keeps live flows from ageing.
     #[inline]
-    pub fn watch(&mut self, now: Nanos) -> bool {
+    pub(super) fn watch(&mut self, now: Nanos) -> bool {
         self.bursts = self.bursts.wrapping_add(1);
         let is_sample = self.bursts.is_multiple_of(SAMPLE);
         let watched = self.is_engaged(now) || self.retained > 0 || self.unsettled > 0 || is_sample;
@@ -96,18 +96,18 @@ impl Guest {
     }
 
     /// Notes that the flows are exported now.
-    pub fn freeze(&mut self) {
+    pub(super) fn freeze(&mut self) {
         (self.frozen, self.frozen_at) = (true, None);
     }
 
     /// Whether the guest consumed frames since its flows were exported, so that it still runs here. After it left, its
     /// ring looks like a new one.
-    pub fn is_alive(&mut self, ring: Ring) -> bool {
+    pub(super) fn is_alive(&mut self, ring: Ring) -> bool {
         self.frozen && ring != Ring::default() && self.frozen_at.get_or_insert(ring).taken != ring.taken
     }
 
     /// Notes the present state of the ring. Returns the latest time to check it again.
-    pub fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
+    pub(super) fn observe(&mut self, ring: Ring, now: Nanos) -> Nanos {
         if ring.waiting == 0 || ring.taken != self.ring.taken || self.ring.waiting == 0 {
             self.last_progress = now;
         }
@@ -125,13 +125,13 @@ impl Guest {
 
     /// Whether frames wait and the guest has consumed none for [`STALL`].
     #[inline]
-    pub fn stalls(&self, now: Nanos) -> bool {
+    pub(super) fn stalls(&self, now: Nanos) -> bool {
         self.ring.waiting > 0 && now.since(self.last_progress) >= STALL
     }
 
     /// Whether data is acknowledged early now.
     #[inline]
-    pub fn is_engaged(&self, now: Nanos) -> bool {
+    pub(super) fn is_engaged(&self, now: Nanos) -> bool {
         match self.mode {
             _ if self.frozen => false,
             Mode::Off => false,

@@ -5,22 +5,22 @@
 //! would take twice the memory and hash the hash again.
 
 /// No flow.
-pub const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// A flow's hash and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub(super) struct Slot {
     hash: u32,
     flow: u32,
 }
 
 impl Slot {
     /// An empty slot.
-    pub const EMPTY: Slot = Slot { hash: 0, flow: NONE };
+    pub(super) const EMPTY: Slot = Slot { hash: 0, flow: NONE };
 }
 
 /// The numbers of all flows, by hash.
-pub struct Index {
+pub(super) struct Index {
     /// A power of two, at least twice the number of flows.
     slots: Box<[Slot]>,
     /// The bits of a hash that select its slot.
@@ -29,13 +29,13 @@ pub struct Index {
 
 impl Index {
     /// An empty index with room for `flows` flows.
-    pub fn new(flows: usize) -> Index {
+    pub(super) fn new(flows: usize) -> Index {
         let slots = vec![Slot::EMPTY; (2 * flows).next_power_of_two()];
         Index { mask: (slots.len() - 1) as u32, slots: slots.into() }
     }
 
     /// Makes room for `flows` flows in total.
-    pub fn grow(&mut self, flows: usize) {
+    pub(super) fn grow(&mut self, flows: usize) {
         let larger = Index::new(flows);
         if larger.slots.len() > self.slots.len() {
             let old = std::mem::replace(self, larger);
@@ -47,19 +47,19 @@ impl Index {
 
     /// The home slot of a hash: the first slot where its flow can be.
     #[inline]
-    pub fn first(&self, hash: u32) -> Slot {
+    pub(super) fn first(&self, hash: u32) -> Slot {
         self.slots[self.home(hash)]
     }
 
     /// The flow with this hash for which `is` returns true, if there is one.
     #[inline]
-    pub fn find(&self, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn find(&self, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
         self.find_from(self.first(hash), hash, is)
     }
 
     /// The same as [`Index::find`], if the [first](Index::first) slot was already read.
     #[inline]
-    pub fn find_from(&self, first: Slot, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn find_from(&self, first: Slot, hash: u32, is: impl Fn(usize) -> bool) -> Option<usize> {
         let (mut slot, mut at) = (first, self.home(hash));
         while slot.flow != NONE {
             if slot.hash == hash && is(slot.flow as usize) {
@@ -72,7 +72,7 @@ impl Index {
     }
 
     /// Adds a flow that is not in the index. The caller reserved room for it.
-    pub fn insert(&mut self, hash: u32, flow: usize) {
+    pub(super) fn insert(&mut self, hash: u32, flow: usize) {
         let mut at = self.home(hash);
         while self.slots[at].flow != NONE {
             at = self.next(at);
@@ -81,7 +81,7 @@ impl Index {
     }
 
     /// Removes a flow that is in the index. Later flows move back, so no tombstone lengthens a search.
-    pub fn remove(&mut self, hash: u32, flow: usize) {
+    pub(super) fn remove(&mut self, hash: u32, flow: usize) {
         let mut hole = self.home(hash);
         while self.slots[hole].flow != flow as u32 {
             hole = self.next(hole);

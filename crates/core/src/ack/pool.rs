@@ -12,7 +12,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 pub const BLOCK: usize = 2032;
 
 /// No block.
-pub const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// A block of the pool, 2 KiB. Every bit pattern is a block, though perhaps not a consistent one.
 #[derive(Clone, Copy)]
@@ -42,14 +42,14 @@ impl Block {
 /// The first and last block of a flow; both are [`NONE`] or neither is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Chain {
+pub(super) struct Chain {
     first: u32,
     last: u32,
 }
 
 impl Chain {
     /// A chain without blocks.
-    pub const EMPTY: Chain = Chain { first: NONE, last: NONE };
+    pub(super) const EMPTY: Chain = Chain { first: NONE, last: NONE };
 }
 
 impl Default for Chain {
@@ -59,7 +59,7 @@ impl Default for Chain {
 }
 
 /// All blocks.
-pub struct Pool<'m> {
+pub(super) struct Pool<'m> {
     blocks: InUse<'m, Block>,
     /// Head of the free list.
     free: u32,
@@ -70,12 +70,12 @@ pub struct Pool<'m> {
 impl<'m> Pool<'m> {
     /// A pool with an empty free list, whatever the blocks hold. The caller [joins](Pool::join) the blocks to keep,
     /// then [frees](Pool::sweep) the rest.
-    pub fn new(blocks: &'m mut [Block], usable: usize) -> Pool<'m> {
+    pub(super) fn new(blocks: &'m mut [Block], usable: usize) -> Pool<'m> {
         Pool { blocks: InUse::new(blocks, usable.min(NONE as usize)), free: NONE, count: 0 }
     }
 
     /// Puts more blocks into use, up to `usable` in total.
-    pub fn grow(&mut self, usable: usize) {
+    pub(super) fn grow(&mut self, usable: usize) {
         let before = self.blocks.grow(usable.min(NONE as usize));
         for index in (before..self.blocks.len()).rev() {
             self.put_free(index as u32);
@@ -84,12 +84,12 @@ impl<'m> Pool<'m> {
 
     /// The number of free blocks.
     #[inline]
-    pub fn free_blocks(&self) -> usize {
+    pub(super) fn free_blocks(&self) -> usize {
         self.count
     }
 
     /// Frees every block that is not marked in `kept`.
-    pub fn sweep(&mut self, kept: &[bool]) {
+    pub(super) fn sweep(&mut self, kept: &[bool]) {
         for index in (0..self.blocks.len()).rev() {
             if !kept.get(index).is_some_and(|kept| *kept) {
                 self.put_free(index as u32);
@@ -98,7 +98,7 @@ impl<'m> Pool<'m> {
     }
 
     /// The number of blocks in use or free.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
@@ -113,7 +113,7 @@ impl<'m> Pool<'m> {
 
     /// Appends bytes that start at `seq`, which is the end of the chain if it is not empty. Returns false and changes
     /// nothing if the pool has no room for all of them.
-    pub fn append(&mut self, owner: u32, chain: &mut Chain, seq: Seq, mut bytes: &[u8]) -> bool {
+    pub(super) fn append(&mut self, owner: u32, chain: &mut Chain, seq: Seq, mut bytes: &[u8]) -> bool {
         let room = if chain.last == NONE { 0 } else { BLOCK - self.blocks[chain.last as usize].len as usize };
         if bytes.len().saturating_sub(room).div_ceil(BLOCK) > self.count {
             return false;
@@ -157,7 +157,7 @@ impl<'m> Pool<'m> {
     }
 
     /// The rest of a chain without the leading blocks that end at or before `seq`.
-    pub fn rest_after(&self, chain: Chain, seq: Seq) -> Chain {
+    pub(super) fn rest_after(&self, chain: Chain, seq: Seq) -> Chain {
         let mut first = chain.first;
         while first != NONE {
             let block = &self.blocks[first as usize];
@@ -171,7 +171,7 @@ impl<'m> Pool<'m> {
 
     /// Frees the blocks of a chain before those of `kept`, which the flow has stored as its chain already: a process
     /// that ends in between leaves no flow with a freed block.
-    pub fn free(&mut self, chain: Chain, kept: Chain) {
+    pub(super) fn free(&mut self, chain: Chain, kept: Chain) {
         compiler_fence(Ordering::Release);
         let mut index = chain.first;
         while index != NONE && index != kept.first {
@@ -182,7 +182,7 @@ impl<'m> Pool<'m> {
     }
 
     /// Appends up to `len` bytes of a chain, starting at `from`, to `out`.
-    pub fn copy(&self, chain: Chain, from: Seq, len: usize, out: &mut Vec<u8>) {
+    pub(super) fn copy(&self, chain: Chain, from: Seq, len: usize, out: &mut Vec<u8>) {
         let mut left = len;
         let mut index = chain.first;
         while index != NONE && left > 0 {
@@ -199,7 +199,7 @@ impl<'m> Pool<'m> {
     }
 
     /// The blocks in memory that have an owner, as sorted pairs of owner and block.
-    pub fn owned(&self) -> Vec<(u32, u32)> {
+    pub(super) fn owned(&self) -> Vec<(u32, u32)> {
         let owner = |(index, block): (usize, &Block)| (block.owner != NONE).then_some((block.owner, index as u32));
         let mut owned: Vec<_> = self.blocks.iter().enumerate().filter_map(owner).collect();
         owned.sort_unstable();
@@ -208,7 +208,7 @@ impl<'m> Pool<'m> {
 
     /// Rebuilds a chain from a flow's blocks in memory: the first block with bytes after `from`, and the contiguous
     /// blocks that follow. Returns the chain and the sequence numbers of its start and end.
-    pub fn join(&mut self, owned: &[(u32, u32)], from: Seq) -> Option<(Chain, Seq, Seq)> {
+    pub(super) fn join(&mut self, owned: &[(u32, u32)], from: Seq) -> Option<(Chain, Seq, Seq)> {
         let block = |&(_, index): &(u32, u32)| (&self.blocks[index as usize], index);
         let is_valid = |(block, _): &(&Block, u32)| (1..=BLOCK as u32).contains(&block.len) && block.end().after(from);
         let mut found: Vec<(Seq, Seq, u32)> = owned
@@ -232,7 +232,7 @@ impl<'m> Pool<'m> {
     }
 
     /// Marks the blocks of a chain in `kept`.
-    pub fn keep(&self, chain: Chain, kept: &mut [bool]) {
+    pub(super) fn keep(&self, chain: Chain, kept: &mut [bool]) {
         let mut index = chain.first;
         while index != NONE {
             kept[index as usize] = true;

@@ -30,7 +30,7 @@ const RESET_AGAIN: Nanos = Nanos::from_millis(1_000);
 
 /// The state of a flow before its last retransmission.
 #[derive(Clone, Copy)]
-pub struct Attempt {
+pub(super) struct Attempt {
     at: u32,
     resend: Seq,
     recover: Seq,

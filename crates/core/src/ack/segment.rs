@@ -22,7 +22,7 @@ pub enum Direction {
 /// that outlives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Key {
+pub(super) struct Key {
     /// Address outside; IPv4 addresses are mapped as in RFC 4291, 2.5.5.2.
     pub outside: [u8; 16],
     /// Address of the guest.
@@ -37,22 +37,22 @@ pub struct Key {
 
 impl Key {
     /// Whether the flow is IPv6.
-    pub fn is_v6(&self) -> bool {
+    pub(super) fn is_v6(&self) -> bool {
         self.link >> 31 != 0
     }
 
     /// The outer VLAN; 0 if there is none.
-    pub fn vlan(&self) -> u16 {
+    pub(super) fn vlan(&self) -> u16 {
         (self.link >> 12 & 0xfff) as u16
     }
 
     /// Address and port outside.
-    pub fn outside(&self) -> (IpAddr, u16) {
+    pub(super) fn outside(&self) -> (IpAddr, u16) {
         (self.address(self.outside), self.outside_port)
     }
 
     /// Address and port of the guest.
-    pub fn inside(&self) -> (IpAddr, u16) {
+    pub(super) fn inside(&self) -> (IpAddr, u16) {
         (self.address(self.inside), self.inside_port)
     }
 
@@ -65,7 +65,7 @@ impl Key {
     /// factor zero could create flows with equal hashes. With known secrets that is possible, but flows are still
     /// compared by key.
     #[inline]
-    pub fn hash(&self, secrets: &Secrets<6>) -> u32 {
+    pub(super) fn hash(&self, secrets: &Secrets<6>) -> u32 {
         let [a, b, c, d, e, f] = secrets.0;
         let half = |bytes: &[u8; 16], at: usize| u64::from_le_bytes(array(bytes, at));
         let ports = u64::from(self.outside_port) << 16 | u64::from(self.inside_port);
@@ -92,7 +92,7 @@ impl Key {
 /// The Ethernet addresses and tags of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Link {
+pub(super) struct Link {
     /// Only the first `len` bytes are valid.
     bytes: [u8; LINK],
     len: u32,
@@ -100,7 +100,7 @@ pub struct Link {
 
 impl Link {
     /// The bytes before the ethertype of a frame whose Ethernet header has `header` bytes.
-    pub fn new(head: &[u8], header: usize) -> Link {
+    pub(super) fn new(head: &[u8], header: usize) -> Link {
         let len = (header - 2).min(LINK);
         let mut link = Link { bytes: [0; LINK], len: len as u32 };
         link.bytes[..len].copy_from_slice(&head[..len]);
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// Addresses and tags, without the ethertype.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(LINK)]
     }
 }
@@ -133,7 +133,7 @@ const SAME_V6: [[u8; 8]; 8] =
 
 /// A TCP segment in a frame. It is small, as a whole burst of them is kept.
 #[derive(Clone, Copy)]
-pub struct Segment {
+pub(super) struct Segment {
     pub key: Key,
     pub seq: Seq,
     pub ack: Seq,
@@ -159,7 +159,7 @@ pub struct Segment {
 }
 
 /// The fields that differ between consecutive segments of a flow.
-pub struct Numbers {
+pub(super) struct Numbers {
     seq: Seq,
     ack: Seq,
     payload: u32,
@@ -177,7 +177,7 @@ impl Segment {
     /// The result stays in registers until it is written once, to its final place: reading bytes in another size than
     /// they were just written in stalls the processor (failed store forwarding) for longer than all of this takes.
     #[inline(always)]
-    pub fn read(direction: Direction, head: &[u8], len: usize) -> Option<Segment> {
+    pub(super) fn read(direction: Direction, head: &[u8], len: usize) -> Option<Segment> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
@@ -220,7 +220,7 @@ impl Segment {
 
     /// The key of the flow of a guest's fragment, if it is the first fragment, which has the ports.
     #[cold]
-    pub fn fragment(head: &[u8]) -> Option<Key> {
+    pub(super) fn fragment(head: &[u8]) -> Option<Key> {
         let frame = Ethernet::new_checked(head).ok()?;
         let ip = Ip::of(&frame).ok()??;
         let upper = ip.upper().ok()?;
@@ -240,7 +240,7 @@ impl Segment {
     /// The numbers of the frame after this one, whose head was `before`, if it has the same flow and header layout.
     /// `None` means nothing: use [`Segment::read`].
     #[inline(always)]
-    pub fn read_next(&self, before: &[u8], head: &[u8], len: usize) -> Option<Numbers> {
+    pub(super) fn read_next(&self, before: &[u8], head: &[u8], len: usize) -> Option<Numbers> {
         let (is_same, (length, before_length)) = match self.transport {
             TRANSPORT_V4 => (is_same(before, head, &SAME_V4), LENGTH_V4),
             TRANSPORT_V6 => (is_same(before, head, &SAME_V6), LENGTH_V6),
@@ -270,7 +270,7 @@ impl Segment {
 
     /// Replaces the numbers by those of the next segment, alone or merged with this one.
     #[inline(always)]
-    pub fn set_numbers(&mut self, next: Numbers, is_merged: bool) {
+    pub(super) fn set_numbers(&mut self, next: Numbers, is_merged: bool) {
         let Numbers { seq, ack, payload, value, echo, window, flags, data } = next;
         (self.seq, self.ack, self.payload) = (seq, ack, payload);
         (self.value, self.echo, self.has_stamps, self.is_sound) = (value, echo, true, true);
@@ -279,7 +279,7 @@ impl Segment {
 
     /// Whether the next segment is in order and has all the information of this one except its data.
     #[inline(always)]
-    pub fn is_covered_by(&self, next: &Numbers) -> bool {
+    pub(super) fn is_covered_by(&self, next: &Numbers) -> bool {
         let is_plain = |flags: TcpFlags| flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         is_plain(self.flags)
             && is_plain(next.flags)
@@ -291,37 +291,37 @@ impl Segment {
 
     /// The sequence number after its payload, SYN and FIN.
     #[inline]
-    pub fn end(&self) -> Seq {
+    pub(super) fn end(&self) -> Seq {
         let controls = u32::from(self.flags.contains(TcpFlags::SYN)) + u32::from(self.flags.contains(TcpFlags::FIN));
         self.seq.plus(self.payload).plus(controls)
     }
 
     /// Timestamp value and echo reply.
     #[inline]
-    pub fn timestamps(&self) -> Option<(u32, u32)> {
+    pub(super) fn timestamps(&self) -> Option<(u32, u32)> {
         self.has_stamps.then_some((self.value, self.echo))
     }
 
     /// The options, parsed again from the `head` of its frame; needed only in a handshake. `None` if malformed.
-    pub fn options(&self, head: &[u8]) -> Option<TcpOptions> {
+    pub(super) fn options(&self, head: &[u8]) -> Option<TcpOptions> {
         Tcp::new_checked(&head[self.header()]).and_then(|header| header.options()).ok()
     }
 
     /// The position of the TCP header in its frame.
     #[inline]
-    pub fn header(&self) -> Range<usize> {
+    pub(super) fn header(&self) -> Range<usize> {
         self.transport.into()..self.data.into()
     }
 
     /// The position of the payload in its frame.
     #[inline]
-    pub fn body(&self) -> Range<usize> {
+    pub(super) fn body(&self) -> Range<usize> {
         let data = usize::from(self.data);
         data..data + self.payload as usize
     }
 
     /// Whether it is marked as having met congestion (CE: RFC 3168, 5).
-    pub fn is_marked(&self, head: &[u8]) -> bool {
+    pub(super) fn is_marked(&self, head: &[u8]) -> bool {
         let ip = usize::from(self.network);
         let class = if self.key.is_v6() { head[ip + 1] >> 4 } else { head[ip + 1] };
         class & 3 == 3
@@ -329,28 +329,28 @@ impl Segment {
 
     /// Whether a SYN negotiates what early ACKs cannot carry: such options, or accurate ECN by its flag (RFC 9768,
     /// 3.1).
-    pub fn needs_end_to_end(&self, head: &[u8]) -> bool {
+    pub(super) fn needs_end_to_end(&self, head: &[u8]) -> bool {
         let accurate = head[usize::from(self.transport) + 12] & 1 != 0;
         accurate || self.options(head).is_some_and(|options| options.needs_end_to_end)
     }
 
     /// Whether it has only data and an ACK. Anything else is rare, and trusted only if verified.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         let congestion = TcpFlags::ECE.with(TcpFlags::CWR);
         self.is_sound && self.flags.without(congestion.with(TcpFlags::PSH)) == TcpFlags::ACK
     }
 
     /// The Ethernet addresses and tags of its frame.
     #[inline]
-    pub fn link(&self, head: &[u8]) -> Link {
+    pub(super) fn link(&self, head: &[u8]) -> Link {
         Link::new(head, self.network.into())
     }
 
     /// Stores them in `noted` if they changed, which is rare: a process that ends during the store leaves a mix of
     /// both.
     #[inline]
-    pub fn note_link(&self, head: &[u8], noted: &mut Link) {
+    pub(super) fn note_link(&self, head: &[u8], noted: &mut Link) {
         let link = self.link(head);
         if *noted != link {
             *noted = link;
@@ -361,7 +361,7 @@ impl Segment {
 /// A quick check for a segment with only data and an ACK: untagged, without IP options, no fragment, and of the TCP
 /// flags only ACK and perhaps PSH. False means nothing.
 #[inline(always)]
-pub fn is_plain_data(head: &[u8]) -> bool {
+pub(super) fn is_plain_data(head: &[u8]) -> bool {
     let is_plain = |flags: u8| TcpFlags(flags).without(TcpFlags::PSH) == TcpFlags::ACK;
     match head {
         [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, 0x45, ip @ ..] if ip.len() > 32 => {

@@ -3,42 +3,42 @@
 /// A sequence number (RFC 9293, 3.4). A number is later than another if it is less than 2^31 ahead of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Seq(pub u32);
+pub(super) struct Seq(pub u32);
 
 impl Seq {
     /// The number `bytes` later.
     #[inline]
-    pub fn plus(self, bytes: u32) -> Seq {
+    pub(super) fn plus(self, bytes: u32) -> Seq {
         Seq(self.0.wrapping_add(bytes))
     }
 
     /// Bytes from `earlier` to here, modulo 2^32.
     #[inline]
-    pub fn since(self, earlier: Seq) -> u32 {
+    pub(super) fn since(self, earlier: Seq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
     /// Bytes from here to `edge`; 0 if `edge` is earlier.
     #[inline]
-    pub fn room(self, edge: Seq) -> u32 {
+    pub(super) fn room(self, edge: Seq) -> u32 {
         if edge.after(self) { edge.since(self) } else { 0 }
     }
 
     /// Whether this comes before `other`.
     #[inline]
-    pub fn before(self, other: Seq) -> bool {
+    pub(super) fn before(self, other: Seq) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
     /// Whether this comes after `other`.
     #[inline]
-    pub fn after(self, other: Seq) -> bool {
+    pub(super) fn after(self, other: Seq) -> bool {
         other.before(self)
     }
 
     /// The later of both.
     #[inline]
-    pub fn latest(self, other: Seq) -> Seq {
+    pub(super) fn latest(self, other: Seq) -> Seq {
         if other.after(self) { other } else { self }
     }
 }

@@ -17,7 +17,7 @@ impl Headers {
     ///
     /// # Errors
     /// The headers are not of `gso`'s kind or not complete, or a segment would be larger than an IP packet can be.
-    pub fn new_checked(head: &[u8], gso: Gso, len: usize) -> Result<Headers, Error> {
+    pub(super) fn new_checked(head: &[u8], gso: Gso, len: usize) -> Result<Headers, Error> {
         let frame = Ethernet::new_checked(head)?;
         let ip = match (Ip::of(&frame)?, gso.kind) {
             (Some(ip @ Ip::V4(_)), GsoKind::Tcp4) | (Some(ip @ Ip::V6(_)), GsoKind::Tcp6) => ip,

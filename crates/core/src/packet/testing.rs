@@ -5,7 +5,7 @@ use super::{Mac, TcpFlags, ethertype, protocol, put16, put32};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A frame; `tags` are VLANs, outermost first.
-pub fn ethernet(destination: Mac, source: Mac, tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ethernet(destination: Mac, source: Mac, tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [destination.0, source.0].concat();
     for tag in tags {
         frame.extend(ethertype::VLAN.to_be_bytes());
@@ -17,7 +17,7 @@ pub fn ethernet(destination: Mac, source: Mac, tags: &[u16], ethertype: u16, pay
 }
 
 /// An ARP request.
-pub fn arp(mac: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn arp(mac: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
     packet.extend(mac.0);
     packet.extend(sender.octets());
@@ -27,7 +27,7 @@ pub fn arp(mac: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
 }
 
 /// An IPv4 packet without options, with a valid header checksum.
-pub fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     packet.extend(source.octets());
     packet.extend(destination.octets());
@@ -39,7 +39,7 @@ pub fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: &[u8
 }
 
 /// An IPv6 packet.
-pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, 64];
     packet.extend(source.octets());
     packet.extend(destination.octets());
@@ -49,7 +49,7 @@ pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, next: u8, payload: &[u8]) -
 }
 
 /// A TCP segment from port 1000 to 2000, with acknowledgment number 7 and a checksum of 0. Options are whole words.
-pub fn tcp(flags: TcpFlags, sequence: u32, options: &[u8], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn tcp(flags: TcpFlags, sequence: u32, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut segment = vec![0; 20];
     put16(&mut segment, 0, 1000);
     put16(&mut segment, 2, 2000);
@@ -64,7 +64,7 @@ pub fn tcp(flags: TcpFlags, sequence: u32, options: &[u8], payload: &[u8]) -> Ve
 }
 
 /// A UDP datagram with a checksum of 0.
-pub fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let mut datagram = vec![0; 8];
     put16(&mut datagram, 0, source);
     put16(&mut datagram, 2, destination);
@@ -74,7 +74,7 @@ pub fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A frame with a TCP segment over IPv4 or IPv6.
-pub fn tcp_frame(v6: bool, tags: &[u16], segment: &[u8]) -> Vec<u8> {
+pub(crate) fn tcp_frame(v6: bool, tags: &[u16], segment: &[u8]) -> Vec<u8> {
     let (source, destination) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
     if v6 {
         let packet = ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::from(0xfd00 << 112), protocol::TCP, segment);

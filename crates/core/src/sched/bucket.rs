@@ -15,7 +15,7 @@ const BYTE: i128 = 8 * SECOND as i128;
 const PACE: u64 = SECOND / 1000;
 
 /// A bucket for `rate` bits a second, and `burst` bytes at once after an idle time.
-pub struct Bucket {
+pub(super) struct Bucket {
     rate: u64,
     burst: i128,
     quantum: i128,
@@ -27,7 +27,7 @@ pub struct Bucket {
 impl Bucket {
     /// A full bucket for the share's `max_rate`, if it has one. A throttled port is served again when it has tokens for
     /// `budget` bytes, for a millisecond of its rate or for its burst, whichever is least: the quantum.
-    pub fn new(share: &Share, budget: u64, now: Nanos) -> Option<Bucket> {
+    pub(super) fn new(share: &Share, budget: u64, now: Nanos) -> Option<Bucket> {
         let rate = share.max_rate?;
         let burst = i128::from(share.burst.max(1)) * BYTE;
         let quantum = (i128::from(rate) * i128::from(PACE)).min(i128::from(budget) * BYTE).clamp(BYTE, burst);
@@ -35,25 +35,25 @@ impl Bucket {
     }
 
     /// Takes over the tokens or the debt of the port's previous bucket.
-    pub fn inherit(&mut self, mut old: Bucket, now: Nanos) {
+    pub(super) fn inherit(&mut self, mut old: Bucket, now: Nanos) {
         old.fill(now);
         self.tokens = old.tokens.min(self.burst);
     }
 
     /// Bytes that may be sent now; zero while there is less than the quantum.
-    pub fn room(&mut self, now: Nanos) -> u64 {
+    pub(super) fn room(&mut self, now: Nanos) -> u64 {
         self.fill(now);
         if self.tokens < self.quantum { 0 } else { (self.tokens / BYTE) as u64 }
     }
 
     /// Takes tokens for bytes that were sent.
-    pub fn take(&mut self, bytes: u64, now: Nanos) {
+    pub(super) fn take(&mut self, bytes: u64, now: Nanos) {
         self.fill(now);
         self.tokens -= i128::from(bytes) * BYTE;
     }
 
     /// When [`Bucket::room`] is above zero again; never if the rate is zero.
-    pub fn ready_at(&self) -> Nanos {
+    pub(super) fn ready_at(&self) -> Nanos {
         let missing = (self.quantum - self.tokens).max(0);
         if missing == 0 {
             return self.at;

@@ -8,7 +8,7 @@ use crate::time::Nanos;
 
 /// Ports by time, earliest first.
 #[derive(Default)]
-pub struct Heap {
+pub(crate) struct Heap {
     items: Vec<(Nanos, u32)>,
     /// Where each port is in `items`.
     places: Vec<u32>,
@@ -16,7 +16,7 @@ pub struct Heap {
 
 impl Heap {
     /// Makes room for ports below `ports`.
-    pub fn grow(&mut self, ports: usize) {
+    pub(crate) fn grow(&mut self, ports: usize) {
         if self.places.len() < ports {
             self.places.resize(ports, NONE);
             self.items.reserve(ports - self.items.len());
@@ -24,31 +24,31 @@ impl Heap {
     }
 
     /// The number of ports in the heap.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
     /// The earliest port.
     #[inline]
-    pub fn peek(&self) -> Option<(Nanos, u32)> {
+    pub(crate) fn peek(&self) -> Option<(Nanos, u32)> {
         self.items.first().copied()
     }
 
     /// The time of a port, if it is in the heap.
     #[inline]
-    pub fn time_of(&self, port: u32) -> Option<Nanos> {
+    pub(crate) fn time_of(&self, port: u32) -> Option<Nanos> {
         let place = self.places[port as usize];
         (place != NONE).then(|| self.items[place as usize].0)
     }
 
     /// Adds a port that is not in the heap.
-    pub fn push(&mut self, port: u32, at: Nanos) {
+    pub(crate) fn push(&mut self, port: u32, at: Nanos) {
         self.items.push((at, port));
         self.rise(self.items.len() - 1);
     }
 
     /// Removes a port. Returns whether it was in the heap.
-    pub fn remove(&mut self, port: u32) -> bool {
+    pub(crate) fn remove(&mut self, port: u32) -> bool {
         let place = std::mem::replace(&mut self.places[port as usize], NONE);
         if place == NONE {
             return false;
@@ -62,7 +62,7 @@ impl Heap {
     }
 
     /// Removes the earliest port if its time is not after `now`.
-    pub fn pop_until(&mut self, now: Nanos) -> Option<(Nanos, u32)> {
+    pub(crate) fn pop_until(&mut self, now: Nanos) -> Option<(Nanos, u32)> {
         let first = self.peek().filter(|(at, _)| *at <= now)?;
         self.remove(first.1);
         Some(first)

@@ -4,7 +4,7 @@
 //! and allocates nothing. A list is circular: the head's predecessor is the tail.
 
 /// No port.
-pub const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -14,27 +14,27 @@ struct Link {
 
 /// The links of all ports, for all lists.
 #[derive(Default)]
-pub struct Links(Vec<Link>);
+pub(super) struct Links(Vec<Link>);
 
 /// A list: its first port.
 #[derive(Clone, Copy)]
-pub struct List {
+pub(super) struct List {
     head: u32,
 }
 
 impl List {
-    pub const EMPTY: List = List { head: NONE };
+    pub(super) const EMPTY: List = List { head: NONE };
 
     /// The first port.
     #[inline]
-    pub fn head(self) -> Option<u32> {
+    pub(super) fn head(self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 }
 
 impl Links {
     /// Makes room for ports below `ports`.
-    pub fn grow(&mut self, ports: usize) {
+    pub(super) fn grow(&mut self, ports: usize) {
         if self.0.len() < ports {
             self.0.resize(ports, Link { next: NONE, prev: NONE });
         }
@@ -42,7 +42,7 @@ impl Links {
 
     /// Appends a port that is in no list.
     #[inline]
-    pub fn push_back(&mut self, list: &mut List, port: u32) {
+    pub(super) fn push_back(&mut self, list: &mut List, port: u32) {
         if list.head == NONE {
             self.0[port as usize] = Link { next: port, prev: port };
             list.head = port;
@@ -56,14 +56,14 @@ impl Links {
 
     /// Prepends a port that is in no list.
     #[inline]
-    pub fn push_front(&mut self, list: &mut List, port: u32) {
+    pub(super) fn push_front(&mut self, list: &mut List, port: u32) {
         self.push_back(list, port);
         list.head = port;
     }
 
     /// Removes a port that is in this list.
     #[inline]
-    pub fn remove(&mut self, list: &mut List, port: u32) {
+    pub(super) fn remove(&mut self, list: &mut List, port: u32) {
         let Link { next, prev } = self.0[port as usize];
         if next == port {
             list.head = NONE;

@@ -20,7 +20,7 @@ const TURN: u32 = 64;
 const LEAST_BURST: i64 = 131_072;
 
 /// Round robin with netback's credit.
-pub struct Netback {
+pub(super) struct Netback {
     refill: Nanos,
     vifs: Vec<Vif>,
     links: Links,
@@ -58,7 +58,7 @@ impl Credit {
 
 impl Netback {
     /// A scheduler without ports that adds credit every `refill`.
-    pub fn new(refill: Nanos) -> Netback {
+    pub(super) fn new(refill: Nanos) -> Netback {
         let refill = refill.max(Nanos(1));
         Netback { refill, vifs: Vec::new(), links: Links::default(), round: List::EMPTY, waiting: Heap::default() }
     }

@@ -14,7 +14,7 @@ use crate::PortId;
 use crate::time::Nanos;
 
 /// Weighted round robin, counted in frames.
-pub struct Wrr {
+pub(super) struct Wrr {
     prioritize: bool,
     idle_timeout: Nanos,
     vifs: Vec<Vif>,
@@ -37,7 +37,7 @@ struct Vif {
 impl Wrr {
     /// A scheduler without ports. Without `prioritize` every weight counts as 1. An idle vif keeps its place for
     /// `idle_timeout`.
-    pub fn new(prioritize: bool, idle_timeout: Nanos) -> Wrr {
+    pub(super) fn new(prioritize: bool, idle_timeout: Nanos) -> Wrr {
         Wrr {
             prioritize,
             idle_timeout,

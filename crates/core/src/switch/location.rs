@@ -9,18 +9,18 @@ const MAC: u64 = (1 << 48) - 1;
 
 /// The table key of a MAC address in a VLAN.
 #[inline]
-pub fn key(mac: Mac, vlan: u16) -> u64 {
+pub(super) fn key(mac: Mac, vlan: u16) -> u64 {
     USED | u64::from(vlan & 0xfff) << 48 | u64::from(mac)
 }
 
 /// Whether a key belongs to this address, in any VLAN.
-pub fn is_of(key: u64, mac: Mac) -> bool {
+pub(super) fn is_of(key: u64, mac: Mac) -> bool {
     key & MAC == mac.into()
 }
 
 /// Where an address is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Location {
+pub(super) struct Location {
     pub port: PortId,
     /// When a frame from the address was last seen; [`Nanos::NEVER`] for a pinned address, which does not age.
     pub seen: Nanos,
@@ -29,12 +29,12 @@ pub struct Location {
 impl Location {
     /// The location of a port's pinned address. Its key has VLAN 0, which most frames look up first; it is valid in all
     /// VLANs.
-    pub fn pinned(port: PortId) -> Location {
+    pub(super) fn pinned(port: PortId) -> Location {
         Location { port, seen: Nanos::NEVER }
     }
 
     #[inline]
-    pub fn is_pinned(&self) -> bool {
+    pub(super) fn is_pinned(&self) -> bool {
         self.seen == Nanos::NEVER
     }
 }

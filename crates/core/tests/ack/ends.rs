@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 
-pub const MSS: usize = 1000;
+pub(crate) const MSS: usize = 1000;
 const SCALE: u8 = 3;
 const RTO: Nanos = Nanos::from_millis(200);
 const LONGEST: Nanos = Nanos::from_millis(5_000);
@@ -18,8 +18,8 @@ fn byte(at: usize) -> u8 {
 }
 
 /// The initial sequence numbers of sender and guest; the sender's wraps soon.
-pub const SENDER: u32 = u32::MAX - 20_000;
-pub const GUEST: u32 = u32::MAX - 100;
+pub(crate) const SENDER: u32 = u32::MAX - 20_000;
+pub(crate) const GUEST: u32 = u32::MAX - 100;
 
 fn millis(now: Nanos) -> u32 {
     // Timestamps wrap, too.
@@ -27,7 +27,7 @@ fn millis(now: Nanos) -> u32 {
 }
 
 /// The sender.
-pub struct Sender {
+pub(crate) struct Sender {
     pub random: StdRng,
     pub open: bool,
     pub reset: bool,
@@ -48,7 +48,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(seed: u64, len: usize, burst: usize) -> Sender {
+    pub(crate) fn new(seed: u64, len: usize, burst: usize) -> Sender {
         Sender {
             random: StdRng::seed_from_u64(seed),
             open: false,
@@ -68,7 +68,7 @@ impl Sender {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.una == self.len + 1
     }
 
@@ -87,7 +87,7 @@ impl Sender {
     }
 
     /// Sends what is due now.
-    pub fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
+    pub(crate) fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
         if now >= self.deadline && !self.is_done() {
             self.deadline = now + self.rto;
             self.rto = LONGEST.min(Nanos(self.rto.0 * 2));
@@ -126,7 +126,7 @@ impl Sender {
     }
 
     /// Receives a segment from the guest, and answers.
-    pub fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
+    pub(crate) fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
         if packet.flags.contains(TcpFlags::RST) {
             self.reset = true;
             return;
@@ -187,7 +187,7 @@ impl Sender {
 
 /// How a guest behaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
+pub(crate) struct Manners {
     /// Bytes its receive buffer holds.
     pub room: usize,
     /// How many of 100 acceptable segments are dropped.
@@ -203,7 +203,7 @@ pub struct Manners {
 }
 
 /// The guest.
-pub struct Guest {
+pub(crate) struct Guest {
     pub random: StdRng,
     manners: Manners,
     pub open: bool,
@@ -222,7 +222,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn new(seed: u64, manners: Manners, answer: usize) -> Guest {
+    pub(crate) fn new(seed: u64, manners: Manners, answer: usize) -> Guest {
         Guest {
             random: StdRng::seed_from_u64(seed),
             manners,
@@ -241,7 +241,7 @@ impl Guest {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.finished && self.unread.is_empty() && self.answered == self.answer
     }
 
@@ -279,7 +279,7 @@ impl Guest {
     }
 
     /// Lets its application read, and sends what is due.
-    pub fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
+    pub(crate) fn turn(&mut self, now: Nanos, out: &mut Vec<Packet>) {
         if !self.open {
             return;
         }
@@ -301,7 +301,7 @@ impl Guest {
     }
 
     /// Receives a segment from the ring, and answers.
-    pub fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
+    pub(crate) fn take(&mut self, packet: &Packet, now: Nanos, out: &mut Vec<Packet>) {
         if packet.flags.contains(TcpFlags::SYN) {
             if self.deadline != Nanos::NEVER {
                 out.push(self.packet(now));
@@ -375,12 +375,12 @@ impl Guest {
     }
 
     /// Whether it has received exactly the stream.
-    pub fn has(&self, len: usize) -> bool {
+    pub(crate) fn has(&self, len: usize) -> bool {
         self.read.len() == len && self.read.iter().enumerate().all(|(at, got)| *got == byte(at))
     }
 }
 
 /// Whether these bytes are what the guest sent.
-pub fn is_answer(bytes: &[u8]) -> bool {
+pub(crate) fn is_answer(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, got)| *got == byte(at))
 }

@@ -7,27 +7,32 @@ use fairlane_core::time::Nanos;
 use std::iter;
 
 /// The sequence number of the first payload byte in each direction.
-pub const FROM_OUTSIDE: u32 = 0xffff_ff00;
-pub const FROM_GUEST: u32 = 5000;
+pub(crate) const FROM_OUTSIDE: u32 = 0xffff_ff00;
+pub(crate) const FROM_GUEST: u32 = 5000;
 
 /// The guest's window scale.
-pub const SCALE: u8 = 2;
+pub(crate) const SCALE: u8 = 2;
 
 /// The window in the guest's SYN, which is not scaled.
-pub const WINDOW: u32 = 20_000;
+pub(crate) const WINDOW: u32 = 20_000;
 
-pub fn memory(flows: usize, blocks: usize) -> (Vec<Flow>, Vec<Block>) {
+pub(crate) fn memory(flows: usize, blocks: usize) -> (Vec<Flow>, Vec<Block>) {
     (vec![Flow::default(); flows], vec![Block::FREE; blocks])
 }
 
 /// Memory that is never freed.
-pub fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
+pub(crate) fn leaked(flows: usize, blocks: usize) -> Memory<'static> {
     let (flows, blocks) = memory(flows, blocks);
     Memory { flows: flows.leak(), blocks: blocks.leak() }
 }
 
 /// Reports a single frame that was put into the guest's ring. Returns the ACK for outside.
-pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checksum, now: Nanos) -> Option<&'e [u8]> {
+pub(crate) fn delivered<'e>(
+    early: &'e mut EarlyAck<'_>,
+    frame: &[u8],
+    checksum: Checksum,
+    now: Nanos,
+) -> Option<&'e [u8]> {
     let mut lookups = Vec::new();
     early.look_up(&mut lookups, Direction::In, iter::once((frame, frame.len())), now);
     early.delivered(&lookups[0], frame, checksum, now);
@@ -35,13 +40,13 @@ pub fn delivered<'e>(early: &'e mut EarlyAck<'_>, frame: &[u8], checksum: Checks
 }
 
 /// Reports a single frame that the guest sends.
-pub fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
+pub(crate) fn from_guest(early: &mut EarlyAck<'_>, frame: &mut [u8], now: Nanos) -> Verdict {
     let mut lookups = Vec::new();
     early.look_up(&mut lookups, Direction::Out, iter::once((&*frame, frame.len())), now);
     early.from_guest(&lookups[0], frame, Checksum::Present, now)
 }
 
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub early: EarlyAck<'static>,
     pub place: Place,
     pub now: Nanos,
@@ -49,28 +54,28 @@ pub struct Fixture {
 
 impl Fixture {
     /// A guest with early ack always engaged and an open connection.
-    pub fn open() -> Fixture {
+    pub(crate) fn open() -> Fixture {
         let mut fixture = Fixture::new(Place { port: 4000, ..Place::default() });
         fixture.connect();
         fixture
     }
 
-    pub fn new(place: Place) -> Fixture {
+    pub(crate) fn new(place: Place) -> Fixture {
         Fixture::with(place, Mode::Always, Config::default(), leaked(8, 64))
     }
 
-    pub fn with(place: Place, mode: Mode, config: Config, memory: Memory<'static>) -> Fixture {
+    pub(crate) fn with(place: Place, mode: Mode, config: Config, memory: Memory<'static>) -> Fixture {
         let early = EarlyAck::new(memory, config, mode);
         Fixture { early, place, now: Nanos::from_millis(1000) }
     }
 
     /// Reports the state of the guest's ring.
-    pub fn observe(&mut self, waiting: u32, taken: u32) -> Nanos {
+    pub(crate) fn observe(&mut self, waiting: u32, taken: u32) -> Nanos {
         self.early.observe(Ring { waiting, taken }, self.now)
     }
 
     /// Runs the handshake of a connection that the guest accepts.
-    pub fn connect(&mut self) {
+    pub(crate) fn connect(&mut self) {
         let syn = Packet {
             seq: FROM_OUTSIDE - 1,
             flags: TcpFlags::SYN,
@@ -96,7 +101,7 @@ impl Fixture {
     }
 
     /// A segment from outside with the data at `offset`.
-    pub fn data(&self, offset: u32, len: usize) -> Packet {
+    pub(crate) fn data(&self, offset: u32, len: usize) -> Packet {
         Packet {
             seq: FROM_OUTSIDE.wrapping_add(offset),
             ack: FROM_GUEST,
@@ -109,7 +114,7 @@ impl Fixture {
     }
 
     /// The guest's ACK of `bytes` bytes with a window of `room` bytes.
-    pub fn ack(&self, bytes: u32, room: u32) -> Packet {
+    pub(crate) fn ack(&self, bytes: u32, room: u32) -> Packet {
         Packet {
             seq: FROM_GUEST,
             ack: FROM_OUTSIDE.wrapping_add(bytes),
@@ -121,16 +126,16 @@ impl Fixture {
     }
 
     /// Puts a segment into the guest's ring. Returns the ACK for outside.
-    pub fn deliver(&mut self, packet: &Packet) -> Option<Packet> {
+    pub(crate) fn deliver(&mut self, packet: &Packet) -> Option<Packet> {
         self.deliver_frame(&packet.inward(self.place), Checksum::Present)
     }
 
-    pub fn deliver_frame(&mut self, frame: &[u8], checksum: Checksum) -> Option<Packet> {
+    pub(crate) fn deliver_frame(&mut self, frame: &[u8], checksum: Checksum) -> Option<Packet> {
         delivered(&mut self.early, frame, checksum, self.now).map(Packet::read)
     }
 
     /// Lets the guest send a segment. Returns the segment that is forwarded, if any.
-    pub fn guest(&mut self, packet: &Packet) -> Option<Packet> {
+    pub(crate) fn guest(&mut self, packet: &Packet) -> Option<Packet> {
         let mut frame = packet.outward(self.place);
         match from_guest(&mut self.early, &mut frame, self.now) {
             Verdict::Pass => Some(Packet::read(&frame)),
@@ -139,7 +144,7 @@ impl Fixture {
     }
 
     /// Advances the time to the next timer. Returns the segments sent then, and whether each is for the guest.
-    pub fn timeout(&mut self) -> Vec<(bool, Packet)> {
+    pub(crate) fn timeout(&mut self) -> Vec<(bool, Packet)> {
         self.now = self.now.max(self.early.poll_timeout());
         let mut sent = Vec::new();
         while let Some(frame) = self.early.on_timeout(self.now) {
@@ -152,21 +157,21 @@ impl Fixture {
     }
 
     /// The one flow.
-    pub fn flow(&self) -> FlowView {
+    pub(crate) fn flow(&self) -> FlowView {
         self.early.flows().next().expect("the table has a flow")
     }
 
-    pub fn fallbacks(&self, reason: Fallback) -> u64 {
+    pub(crate) fn fallbacks(&self, reason: Fallback) -> u64 {
         self.early.stats().fallbacks(reason)
     }
 }
 
 /// The byte at an offset of the stream from outside.
-pub fn byte(at: usize) -> u8 {
+pub(crate) fn byte(at: usize) -> u8 {
     (at % 251) as u8 ^ (at >> 9) as u8
 }
 
 /// The acknowledgment number for this many bytes.
-pub fn acks(bytes: u32) -> u32 {
+pub(crate) fn acks(bytes: u32) -> u32 {
     FROM_OUTSIDE.wrapping_add(bytes)
 }

@@ -25,7 +25,7 @@ const BURST: usize = 32;
 
 /// The parameters of a transfer.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     pub seed: u64,
     /// Bytes to send.
     pub len: usize,
@@ -42,17 +42,17 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         Config { flow_bytes: self.flow_bytes, ..Config::default() }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         if self.always { Mode::Always } else { Mode::Auto }
     }
 }
 
 /// Any case.
-pub fn case() -> impl Strategy<Value = Case> {
+pub(crate) fn case() -> impl Strategy<Value = Case> {
     let manners = (1usize..40, prop_oneof![Just(0u32), 0u32..20], any::<[bool; 2]>(), any::<u8>(), 500usize..20_000)
         .prop_map(|(room, refuses, [shrinks, reneges], lies, reads)| Manners {
             room: room * MSS,
@@ -175,7 +175,7 @@ impl Observer {
 }
 
 /// A backend's work in one step.
-pub enum Work {
+pub(crate) enum Work {
     /// Frames were put into the guest's ring.
     Deliver(Vec<Vec<u8>>),
     /// The guest sends frames.
@@ -185,7 +185,7 @@ pub enum Work {
 }
 
 /// A result of the work.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// An ACK sent for the guest.
     Ack(Vec<u8>),
     /// The guest's next frame as forwarded.
@@ -198,7 +198,7 @@ pub enum Outcome {
 
 impl Work {
     /// Performs the work, and reports each outcome at once.
-    pub fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, report: &mut dyn FnMut(Outcome)) {
+    pub(crate) fn perform(&self, early: &mut EarlyAck<'_>, now: Nanos, report: &mut dyn FnMut(Outcome)) {
         let mut lookups = Vec::new();
         match self {
             Work::Deliver(frames) => {
@@ -235,7 +235,7 @@ impl Work {
     }
 }
 
-pub struct Model {
+pub(crate) struct Model {
     case: Case,
     pub now: Nanos,
     sender: Sender,
@@ -256,7 +256,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(case: Case) -> Model {
+    pub(crate) fn new(case: Case) -> Model {
         Model {
             now: Nanos::from_millis(5_000),
             sender: Sender::new(case.seed, case.len, case.burst),
@@ -282,7 +282,7 @@ impl Model {
     }
 
     /// Whether both ends are done; then checks that each has received exactly what the other sent.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         let done = self.sender.is_done() && self.guest.is_done() && self.sender.answer.len() == self.case.answer;
         if done {
             assert!(self.guest.has(self.case.len), "the stream is not what was sent");
@@ -292,7 +292,7 @@ impl Model {
     }
 
     /// Runs until both ends are done or `until` steps were made. Returns whether they are done.
-    pub fn run(&mut self, early: &mut EarlyAck<'_>, until: usize) -> bool {
+    pub(crate) fn run(&mut self, early: &mut EarlyAck<'_>, until: usize) -> bool {
         while self.steps < until {
             if self.is_done() {
                 return true;
@@ -308,7 +308,7 @@ impl Model {
     }
 
     /// Makes the next step. Returns the work it causes, if any.
-    pub fn step(&mut self, early: &EarlyAck<'_>) -> Option<Work> {
+    pub(crate) fn step(&mut self, early: &EarlyAck<'_>) -> Option<Work> {
         assert!(!self.sender.reset, "the guest accepts everything in the end");
         self.steps += 1;
         self.fresh = 0;
@@ -370,7 +370,7 @@ impl Model {
     }
 
     /// Notes the outcomes of work that was performed in full or in part.
-    pub fn done(&mut self, work: &Work, outcomes: Vec<Outcome>) {
+    pub(crate) fn done(&mut self, work: &Work, outcomes: Vec<Outcome>) {
         let taken = if matches!(work, Work::Send(_)) { outcomes.len() } else { 0 };
         self.unsent.drain(..taken);
         for outcome in outcomes {
@@ -399,17 +399,17 @@ impl Model {
     }
 
     /// Removes the frames added last from the guest's ring: a process ended before it published them.
-    pub fn unpublish(&mut self) {
+    pub(crate) fn unpublish(&mut self) {
         self.ring.truncate(self.ring.len() - self.fresh);
     }
 
     /// Reports the state of the ring to early ack, and checks that there is a copy of everything owed to the guest.
-    pub fn observe(&self, early: &mut EarlyAck<'_>) {
+    pub(crate) fn observe(&self, early: &mut EarlyAck<'_>) {
         early.observe(Ring { waiting: self.ring.len() as u32, taken: self.taken }, self.now);
         self.check(early);
     }
 
-    pub fn check(&self, early: &EarlyAck<'_>) {
+    pub(crate) fn check(&self, early: &EarlyAck<'_>) {
         let owed = self.observer.out - self.observer.guest_ack;
         let Some(flow) = early.flows().next() else {
             assert!(owed <= 0, "{owed} bytes are owed and the flow is gone");

@@ -5,7 +5,7 @@ use fairlane_core::packet::{Ethernet, Ip, Tcp, TcpFlags, ethertype, protocol};
 
 /// The addresses of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub(crate) struct Place {
     pub v6: bool,
     /// VLAN tags, outermost first; 0 is none.
     pub vlans: [u16; 2],
@@ -15,7 +15,7 @@ pub struct Place {
 
 /// A segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
+pub(crate) struct Packet {
     pub seq: u32,
     pub ack: u32,
     pub flags: TcpFlags,
@@ -33,12 +33,12 @@ const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 impl Packet {
     /// The segment as a frame from outside.
-    pub fn inward(&self, place: Place) -> Vec<u8> {
+    pub(crate) fn inward(&self, place: Place) -> Vec<u8> {
         self.frame(place, true)
     }
 
     /// The segment as a frame from the guest.
-    pub fn outward(&self, place: Place) -> Vec<u8> {
+    pub(crate) fn outward(&self, place: Place) -> Vec<u8> {
         self.frame(place, false)
     }
 
@@ -117,7 +117,7 @@ impl Packet {
     }
 
     /// Parses a frame, and checks its checksums.
-    pub fn read(frame: &[u8]) -> Packet {
+    pub(crate) fn read(frame: &[u8]) -> Packet {
         assert_eq!(checksum::verify(frame), Ok(true), "{frame:x?}");
         let ethernet = Ethernet::new_checked(frame).unwrap();
         let ip = Ip::of(&ethernet).unwrap().unwrap();

@@ -7,25 +7,25 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::collections::VecDeque;
 
 /// Proptest settings with this many cases, the same in every run.
-pub fn cases(cases: u32) -> ProptestConfig {
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default() }
 }
 
 /// A link rate at which a byte takes 80 ns.
-pub const LINK: u64 = 100_000_000;
+pub(crate) const LINK: u64 = 100_000_000;
 
 /// Bytes of the largest regular service: a budget of 16 KiB and one frame of the largest size.
-pub const MOST: u64 = 16_384 + 65_550;
+pub(crate) const MOST: u64 = 16_384 + 65_550;
 
-pub const IDLE_TIMEOUT: Nanos = Nanos::from_millis(10);
+pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(10);
 
-pub fn share(weight: u32) -> Share {
+pub(crate) fn share(weight: u32) -> Share {
     Share { weight, min_rate: 0, max_rate: None, burst: 0 }
 }
 
 /// The frames that a port's guest sends.
 #[derive(Clone, Debug)]
-pub enum Load {
+pub(crate) enum Load {
     /// Frames of these sizes over and over, without end.
     Endless(Vec<u64>),
     /// The frames in the queue, and no more.
@@ -33,7 +33,7 @@ pub enum Load {
 }
 
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub(crate) struct Guest {
     pub load: Load,
     pub bytes: u64,
     pub frames: u64,
@@ -52,7 +52,7 @@ impl Guest {
 
 /// One service.
 #[derive(Clone, Copy, Debug)]
-pub struct Service {
+pub(crate) struct Service {
     pub port: usize,
     pub start: Nanos,
     pub end: Nanos,
@@ -61,13 +61,13 @@ pub struct Service {
 
 /// The outcome of one decision.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Served(Service),
     Waits(Nanos),
     Idle,
 }
 
-pub struct Sim {
+pub(crate) struct Sim {
     pub scheduler: Box<dyn Scheduler>,
     pub now: Nanos,
     pub guests: Vec<Guest>,
@@ -78,16 +78,16 @@ pub struct Sim {
 }
 
 impl Sim {
-    pub fn new(kind: SchedulerKind, rate: u64) -> Sim {
+    pub(crate) fn new(kind: SchedulerKind, rate: u64) -> Sim {
         let scheduler = build(kind, Some(rate), IDLE_TIMEOUT);
         Sim { scheduler, now: Nanos(0), guests: Vec::new(), rate, frame_nanos: 0 }
     }
 
-    pub fn fair() -> Sim {
+    pub(crate) fn fair() -> Sim {
         Sim::new(SchedulerKind::Fair, LINK)
     }
 
-    pub fn add(&mut self, share: Share, load: Load) -> usize {
+    pub(crate) fn add(&mut self, share: Share, load: Load) -> usize {
         let port = self.guests.len();
         self.guests.push(Guest { load, bytes: 0, frames: 0, time: 0 });
         self.configure(port, share);
@@ -98,23 +98,23 @@ impl Sim {
     }
 
     /// Adds a port that always has frames of this size.
-    pub fn flood(&mut self, share: Share, size: u64) -> usize {
+    pub(crate) fn flood(&mut self, share: Share, size: u64) -> usize {
         self.add(share, Load::Endless(vec![size]))
     }
 
-    pub fn configure(&mut self, port: usize, share: Share) {
+    pub(crate) fn configure(&mut self, port: usize, share: Share) {
         self.scheduler.configure(PortId(port as u32), share, self.now);
     }
 
     /// Puts frames into a finite port's ring.
-    pub fn send(&mut self, port: usize, frames: impl IntoIterator<Item = u64>) {
+    pub(crate) fn send(&mut self, port: usize, frames: impl IntoIterator<Item = u64>) {
         let Load::Finite(ring) = &mut self.guests[port].load else { panic!("an endless port sends by itself") };
         ring.extend(frames);
         self.scheduler.activate(PortId(port as u32), self.now);
     }
 
     /// Asks the scheduler once and serves the port it chooses.
-    pub fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> Step {
         let (port, budget) = match self.scheduler.next(self.now) {
             Next::Serve(port, budget) => (port, budget),
             Next::WaitUntil(at) => return Step::Waits(at),
@@ -144,7 +144,7 @@ impl Sim {
     }
 
     /// Runs until a time, waiting when the scheduler tells it to. Returns the services.
-    pub fn run_until(&mut self, end: Nanos) -> Vec<Service> {
+    pub(crate) fn run_until(&mut self, end: Nanos) -> Vec<Service> {
         let mut services = Vec::new();
         while self.now < end {
             match self.step() {
@@ -160,7 +160,7 @@ impl Sim {
     }
 
     /// Runs for this time. Returns the bytes that each port was served.
-    pub fn run_for(&mut self, time: Nanos) -> Vec<u64> {
+    pub(crate) fn run_for(&mut self, time: Nanos) -> Vec<u64> {
         let before: Vec<u64> = self.guests.iter().map(|guest| guest.bytes).collect();
         let end = self.now + time;
         self.run_until(end);
@@ -169,20 +169,20 @@ impl Sim {
 }
 
 /// Generalized processor sharing (Parekh and Gallager 1993): a fluid link, in nanoseconds of link time.
-pub struct Fluid {
+pub(crate) struct Fluid {
     weights: Vec<f64>,
     pub backlog: Vec<f64>,
     pub served: Vec<f64>,
 }
 
 impl Fluid {
-    pub fn new(weights: &[u32]) -> Fluid {
+    pub(crate) fn new(weights: &[u32]) -> Fluid {
         let weights: Vec<f64> = weights.iter().map(|weight| f64::from(*weight)).collect();
         Fluid { backlog: vec![0.0; weights.len()], served: vec![0.0; weights.len()], weights }
     }
 
     /// Shares a period among the backlogged ports.
-    pub fn pass(&mut self, mut time: f64) {
+    pub(crate) fn pass(&mut self, mut time: f64) {
         loop {
             let busy: Vec<usize> = (0..self.weights.len()).filter(|port| self.backlog[*port] > 0.0).collect();
             let sum: f64 = busy.iter().map(|port| self.weights[*port]).sum();
@@ -205,7 +205,7 @@ impl Fluid {
 }
 
 /// The most bytes by which any window of a port's services exceeds `rate` (bits a second) times its length.
-pub fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
+pub(crate) fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
     let mut least: f64 = f64::INFINITY;
     let (mut sum, mut worst) = (0.0, f64::NEG_INFINITY);
     for service in services.iter().filter(|service| service.port == port) {
@@ -218,7 +218,7 @@ pub fn worst_excess(services: &[Service], port: usize, rate: u64) -> f64 {
 }
 
 /// The most bytes by which any window between `from` and `to` falls short of `rate` times its length.
-pub fn worst_shortfall(services: &[Service], port: usize, rate: u64, from: Nanos, to: Nanos) -> f64 {
+pub(crate) fn worst_shortfall(services: &[Service], port: usize, rate: u64, from: Nanos, to: Nanos) -> f64 {
     let due = |at: Nanos| rate as f64 * at.as_secs_f64() / 8.0;
     let (mut sum, mut worst) = (0.0, 0.0_f64);
     let mut most = -due(from);

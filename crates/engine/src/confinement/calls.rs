@@ -67,7 +67,7 @@ impl Filters {
     ///
     /// # Errors
     /// This architecture has no lists.
-    pub fn new() -> Result<Filters, Unfiltered> {
+    pub(super) fn new() -> Result<Filters, Unfiltered> {
         if std::env::consts::ARCH != ARCHITECTURE {
             return Err(Unfiltered::Architecture);
         }
@@ -83,7 +83,7 @@ impl Filters {
     ///
     /// # Errors
     /// The kernel has no filters.
-    pub fn tried(self) -> Result<Filters, Unfiltered> {
+    pub(super) fn tried(self) -> Result<Filters, Unfiltered> {
         refused::end_with_error().map_err(Unfiltered::Signal)?;
         match self.enter(Kind::Metrics) {
             Ok(()) => Ok(self),
@@ -95,7 +95,7 @@ impl Filters {
     ///
     /// # Errors
     /// The kernel refuses the filter.
-    pub fn enter(&self, kind: Kind) -> Result<(), seccompiler::Error> {
+    pub(super) fn enter(&self, kind: Kind) -> Result<(), seccompiler::Error> {
         apply_filter(&self.0[kind.list().0])
     }
 }

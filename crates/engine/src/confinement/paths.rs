@@ -55,7 +55,7 @@ impl Rules {
     ///
     /// # Errors
     /// A path cannot be opened.
-    pub fn new(policy: &Policy, file: &Path, xen: bool) -> Result<Rules, RulesetError> {
+    pub(super) fn new(policy: &Policy, file: &Path, xen: bool) -> Result<Rules, RulesetError> {
         let control = directory(&policy.control);
         let sockets: BTreeSet<PathBuf> = policy
             .vifs
@@ -95,14 +95,14 @@ impl Rules {
     ///
     /// # Errors
     /// The kernel refuses the rules. That it does not support Landlock is no error.
-    pub fn enter(&self, kind: Kind) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {
+    pub(super) fn enter(&self, kind: Kind) -> Result<RestrictionStatus, Box<dyn Error + Send + Sync>> {
         let rules = self.kinds.iter().find(|(known, _)| *known == kind);
         let (_, rules) = rules.ok_or("this kind of thread has no rules")?;
         Ok(rules.try_clone()?.restrict_self()?)
     }
 
     /// What would be right if a wish was denied.
-    pub fn advice(&self, wish: Wish) -> String {
+    pub(super) fn advice(&self, wish: Wish) -> String {
         match wish {
             Wish::Socket => format!(
                 "this backend may make sockets in directories only that it knew when it started ({}): name one there, or restart it",

@@ -125,7 +125,7 @@ impl Call {
     ///
     /// # Errors
     /// The line is not a valid request.
-    pub fn parse(line: &[u8]) -> Result<Request, Misread> {
+    pub(super) fn parse(line: &[u8]) -> Result<Request, Misread> {
         // The version first: the rest of another version's request need not be valid.
         #[derive(Deserialize)]
         struct Version {
@@ -142,7 +142,7 @@ impl Call {
 
 /// Why a line is not a request.
 #[derive(Debug, thiserror::Error)]
-pub enum Misread {
+pub(super) enum Misread {
     /// It is longer than this many bytes.
     #[error("a request has at most {0} bytes")]
     Long(usize),

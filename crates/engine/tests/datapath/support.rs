@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Serves active ports in turn, a fixed number of frames each.
-pub struct Turns {
+pub(crate) struct Turns {
     queue: VecDeque<PortId>,
     frames: u32,
 }
 
 impl Turns {
-    pub fn of(frames: u32) -> Box<dyn Scheduler> {
+    pub(crate) fn of(frames: u32) -> Box<dyn Scheduler> {
         Box::new(Turns { queue: VecDeque::new(), frames })
     }
 }
@@ -57,7 +57,7 @@ impl Scheduler for Turns {
 }
 
 /// Adds up the charged time of services.
-pub struct Ledger {
+pub(crate) struct Ledger {
     pub turns: Box<dyn Scheduler>,
     /// Nanoseconds.
     pub charged: Arc<AtomicU64>,
@@ -86,18 +86,18 @@ impl Scheduler for Ledger {
 }
 
 /// A share with this weight and nothing else.
-pub fn weight(weight: u32) -> Share {
+pub(crate) fn weight(weight: u32) -> Share {
     Share { weight, min_rate: 0, max_rate: None, burst: 100_000 }
 }
 
 /// The MAC address of a guest by number; 0 is a host behind the uplink.
-pub fn mac(number: u32) -> Mac {
+pub(crate) fn mac(number: u32) -> Mac {
     let [_, a, b, c] = number.to_be_bytes();
     Mac([0x52, 0x54, 0, a, b, c])
 }
 
 /// A frame of `len` bytes with a number, from one station to another.
-pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
+pub(crate) fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
     let mut frame = vec![0; len];
     frame[..6].copy_from_slice(&to.0);
     frame[6..12].copy_from_slice(&from.0);
@@ -107,11 +107,11 @@ pub fn frame(to: Mac, from: Mac, number: u64, len: usize) -> Vec<u8> {
 }
 
 /// The broadcast address.
-pub const BROADCAST: Mac = Mac([0xff; 6]);
+pub(crate) const BROADCAST: Mac = Mac([0xff; 6]);
 
 /// A guest that sends nothing and posts room byte by byte. As in a ring, any more than at its last refusal counts as room.
 #[derive(Clone, Default)]
-pub struct Dripping {
+pub(crate) struct Dripping {
     lent: Arc<AtomicU64>,
     /// The posted room that was not enough.
     short: u64,
@@ -119,7 +119,7 @@ pub struct Dripping {
 
 impl Dripping {
     /// Posts more room.
-    pub fn lend(&self, bytes: u64) {
+    pub(crate) fn lend(&self, bytes: u64) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -176,7 +176,7 @@ impl Control for Dripping {
 }
 
 /// A link whose guests (from 1) and uplink (0) are memory ports. The switch knows all addresses.
-pub struct Link {
+pub(crate) struct Link {
     pub bridge: Bridge,
     pub clock: Manual,
     burst: Box<Burst>,
@@ -185,7 +185,7 @@ pub struct Link {
 
 impl Link {
     /// A link with a memory port as uplink; every port has room for `room` frames.
-    pub fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
+    pub(crate) fn new(scheduler: Box<dyn Scheduler>, guests: u32, room: usize) -> Link {
         let (port, peer) = memory::pair(room);
         let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(port), peer);
         for number in 1..=guests {
@@ -196,14 +196,19 @@ impl Link {
     }
 
     /// A link without guests.
-    pub fn with_uplink(config: Config, scheduler: Box<dyn Scheduler>, uplink: Box<dyn Port>, peer: Peer) -> Link {
+    pub(crate) fn with_uplink(
+        config: Config,
+        scheduler: Box<dyn Scheduler>,
+        uplink: Box<dyn Port>,
+        peer: Peer,
+    ) -> Link {
         let mut bridge = Bridge::new("lan", config, scheduler);
         bridge.set_uplink(uplink);
         Link { bridge, clock: Manual::default(), burst: Burst::new(), peers: vec![peer] }
     }
 
     /// Adds a guest that is pinned to its MAC address.
-    pub fn add(&mut self, number: u32, share: Share, room: usize) {
+    pub(crate) fn add(&mut self, number: u32, share: Share, room: usize) {
         let (port, peer) = memory::pair(room);
         let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
         let id = self.bridge.add(&format!("guest{number}"), Box::new(port), share, anti_spoofing, Nanos(0));
@@ -212,14 +217,14 @@ impl Link {
     }
 
     /// Adds a guest with this port, which only receives.
-    pub fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
+    pub(crate) fn add_receiver(&mut self, number: u32, port: Box<dyn Port>) {
         let anti_spoofing = AntiSpoofing { mac: Some(mac(number)), addresses: Vec::new() };
         let id = self.bridge.add(&format!("guest{number}"), port, weight(1), anti_spoofing, Nanos(0));
         assert_eq!(id, Ok(PortId(number)));
     }
 
     /// Lets the switch learn all addresses, and resets counters.
-    pub fn introduce(&mut self) {
+    pub(crate) fn introduce(&mut self) {
         for number in 0..self.peers.len() {
             self.peers[number].send(&frame(BROADCAST, mac(number as u32), 0, 60), Offload::default());
             self.settle();
@@ -230,24 +235,24 @@ impl Link {
     }
 
     /// Sends a numbered frame of 60 bytes.
-    pub fn send(&self, from: u32, to: u32, number: u64) {
+    pub(crate) fn send(&self, from: u32, to: u32, number: u64) {
         self.peers[from as usize].send(&frame(mac(to), mac(from), number, 60), Offload::default());
     }
 
     /// Numbers of the frames that a peer received.
-    pub fn received(&self, at: u32) -> Vec<u64> {
+    pub(crate) fn received(&self, at: u32) -> Vec<u64> {
         std::iter::from_fn(|| self.peers[at as usize].receive())
             .map(|(frame, _)| u64::from_be_bytes(frame[14..22].try_into().unwrap()))
             .collect()
     }
 
     /// Runs a round.
-    pub fn round(&mut self) -> Round {
+    pub(crate) fn round(&mut self) -> Round {
         self.bridge.round(&mut self.burst, self.clock.now(), &self.clock)
     }
 
     /// Rounds until the worker would sleep. Returns the time at which it would wake up without an event.
-    pub fn settle(&mut self) -> Nanos {
+    pub(crate) fn settle(&mut self) -> Nanos {
         loop {
             let round = self.round();
             if !round.busy && !self.bridge.enable_notifications() {
@@ -257,7 +262,7 @@ impl Link {
     }
 
     /// The counters of a port.
-    pub fn counters(&mut self, port: u32) -> fairlane_core::stats::Counters {
+    pub(crate) fn counters(&mut self, port: u32) -> fairlane_core::stats::Counters {
         self.bridge.counters(PortId(port)).expect("the port is there")
     }
 }

@@ -15,7 +15,7 @@ use fairlane_policy::{Card, Link, Policy};
 
 impl World {
     /// Carries out an action at a backend, if a suitable guest exists.
-    pub fn perform(&mut self, at: usize, action: Action) {
+    pub(crate) fn perform(&mut self, at: usize, action: Action) {
         let now = self.clock.look();
         if !self.backends[at].runs() && !matches!(action, Action::Chat) {
             return;
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// An action that meets a transfer, which a random one rarely does.
-    pub fn strike(&mut self, station: Station, place: usize, action: Action) {
+    pub(crate) fn strike(&mut self, station: Station, place: usize, action: Action) {
         let at = self.guests[place].at;
         if self.guests[place].station != station || !self.is_calm(place) || !self.backends[at].runs() {
             return;

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use tempfile::TempDir;
 
 /// Number of hosts behind the uplink.
-pub const HOSTS: u32 = 8;
+pub(crate) const HOSTS: u32 = 8;
 
 /// Frames that the uplink holds while the network accepts none.
 const JAM: usize = 300;
@@ -35,15 +35,15 @@ const IDLE_ROUNDS: u64 = 10_000;
 
 /// Virtual time. It advances while a backend works, and from event to event.
 #[derive(Clone, Default)]
-pub struct Virtual(Rc<Cell<Nanos>>);
+pub(crate) struct Virtual(Rc<Cell<Nanos>>);
 
 impl Virtual {
     /// The time, without the cost of a reading.
-    pub fn look(&self) -> Nanos {
+    pub(crate) fn look(&self) -> Nanos {
         self.0.get()
     }
 
-    pub fn advance_to(&self, time: Nanos) {
+    pub(crate) fn advance_to(&self, time: Nanos) {
         self.0.set(self.0.get().max(time));
     }
 }
@@ -60,7 +60,7 @@ impl Clock for Virtual {
 }
 
 /// A machine with a link, guests, and a network behind the uplink.
-pub struct Backend {
+pub(crate) struct Backend {
     pub policy: Policy,
     work: Option<Work<Virtual>>,
     pub ledger: Ledger,
@@ -83,7 +83,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub fn new(clock: &Virtual) -> Backend {
+    pub(crate) fn new(clock: &Virtual) -> Backend {
         let directory = tempfile::tempdir().expect("there is a place for files");
         let link = Link {
             name: "lan".to_owned(),
@@ -119,21 +119,21 @@ impl Backend {
         backend
     }
 
-    pub fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &Link {
         &self.policy.links[0]
     }
 
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.work.is_some()
     }
 
     /// When it runs next. Events that arrived while it was blocked are handled when it continues, whenever it would have woken up.
-    pub fn turn(&self) -> Nanos {
+    pub(crate) fn turn(&self) -> Nanos {
         if self.is_dirty { self.held } else { self.wake.max(self.held) }
     }
 
     /// Opens everything that the policy names, with the guests' rings.
-    pub fn start(&mut self, mut guest: impl FnMut(usize) -> (Shared, Station)) {
+    pub(crate) fn start(&mut self, mut guest: impl FnMut(usize) -> (Shared, Station)) {
         card::lock(&self.uplink).reset(Driver::Runs);
         let now = self.clock.look();
         let uplink = Card::open(&self.uplink, UPLINK, &self.plane);
@@ -170,7 +170,7 @@ impl Backend {
     }
 
     /// Ends it between two rounds.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.work = None;
         let mut journal = Vec::new();
         self.plane.exchange(&mut journal);
@@ -180,19 +180,19 @@ impl Backend {
     }
 
     /// Kills it at a call of a port from now on.
-    pub fn kill_after(&mut self, calls: i64) {
+    pub(crate) fn kill_after(&mut self, calls: i64) {
         self.plane.kill_after(calls);
     }
 
     /// Every host announces its address.
-    pub fn announce(&mut self) {
+    pub(crate) fn announce(&mut self) {
         for host in 0..HOSTS {
             self.host_sends(host, Mac::BROADCAST, 60);
         }
     }
 
     /// A host sends a frame to the uplink.
-    pub fn host_sends(&mut self, host: u32, to: Mac, len: usize) {
+    pub(crate) fn host_sends(&mut self, host: u32, to: Mac, len: usize) {
         let sender = Station::Host(host);
         let sent = &mut self.sent[host as usize];
         *sent += 1;
@@ -201,7 +201,7 @@ impl Backend {
     }
 
     /// A frame arrives at the uplink. It is lost if the uplink is down or full.
-    pub fn arrives(&mut self, frame: card::Frame) {
+    pub(crate) fn arrives(&mut self, frame: card::Frame) {
         let mut uplink = card::lock(&self.uplink);
         if uplink.driver == Driver::Runs {
             uplink.send(frame);
@@ -210,7 +210,7 @@ impl Backend {
     }
 
     /// Applies a newer policy. `cards` has the rings of new vifs, by name.
-    pub fn advance(&mut self, newer: Policy, cards: &[(String, Shared, Station)]) {
+    pub(crate) fn advance(&mut self, newer: Policy, cards: &[(String, Shared, Station)]) {
         let now = self.clock.look();
         let changes = self.policy.changes(&newer).expect("it changes nothing that is fixed");
         let work = self.work.as_mut().expect("it runs");
@@ -255,7 +255,7 @@ impl Backend {
     }
 
     /// Changes one key as `ctl set` does. Nothing happens if the policy's rules refuse it.
-    pub fn set(&mut self, target: &str, key: &str, value: &str) {
+    pub(crate) fn set(&mut self, target: &str, key: &str, value: &str) {
         let mut newer = self.policy.clone();
         let setting = Setting::parse(key, value).expect("it is a setting");
         if newer.apply(target, setting).is_ok() {
@@ -264,14 +264,14 @@ impl Backend {
     }
 
     /// Exports the flows of a vif. None if it has no early ack.
-    pub fn export(&mut self, vif: &str) -> Option<Vec<u8>> {
+    pub(crate) fn export(&mut self, vif: &str) -> Option<Vec<u8>> {
         let bridge = &mut self.work.as_mut()?.bridges[0];
         let port = bridge.find(vif)?;
         bridge.export_flows(port)
     }
 
     /// Imports them.
-    pub fn import(&mut self, vif: &str, flows: &[u8]) {
+    pub(crate) fn import(&mut self, vif: &str, flows: &[u8]) {
         let now = self.clock.look();
         let bridge = &mut self.work.as_mut().expect("it runs").bridges[0];
         let port = bridge.find(vif).expect("it was added");
@@ -281,7 +281,7 @@ impl Backend {
 
     /// Runs rounds until there is nothing to do now. Adds the ports that received something to `fed`. Returns false if it was
     /// killed.
-    pub fn settle(&mut self, fed: &mut Vec<usize>) -> bool {
+    pub(crate) fn settle(&mut self, fed: &mut Vec<usize>) -> bool {
         self.is_dirty = false;
         let Some(mut work) = self.work.take() else { return true };
         let kind = self.link().scheduler;
@@ -332,7 +332,7 @@ impl Backend {
     }
 
     /// Checks that what is visible from outside adds up.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let Some(work) = &mut self.work else { return };
         self.ledger.check_copies(&work.bridges[0]);
         let (_, vifs) = work.bridges[0].snapshot(self.clock.look());
@@ -344,7 +344,7 @@ impl Backend {
     }
 
     /// Frees memory that is not needed.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.journal = Vec::new();
         let mut journal = Vec::new();
         self.plane.exchange(&mut journal);
@@ -355,11 +355,11 @@ impl Backend {
 }
 
 /// The port number of a vif, by its name.
-pub fn place_of(vif: &str) -> usize {
+pub(crate) fn place_of(vif: &str) -> usize {
     vif[1..].parse().expect("vifs are named by their places")
 }
 
 /// The name of the vif with a port number.
-pub fn name_of(place: usize) -> String {
+pub(crate) fn name_of(place: usize) -> String {
     format!("v{place}")
 }

@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bytes of a frame.
-pub type Frame = Arc<[u8]>;
+pub(crate) type Frame = Arc<[u8]>;
 
 /// Most frames that a guest's driver has in flight: more than a turn of the largest weight.
-pub const SLOTS: usize = 1024;
+pub(crate) const SLOTS: usize = 1024;
 
 /// State of a guest's driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
+pub(crate) enum Driver {
     #[default]
     Runs,
     Gone,
@@ -30,7 +30,7 @@ pub enum Driver {
 
 /// What a guest and its backend share.
 #[derive(Default)]
-pub struct Ring {
+pub(crate) struct Ring {
     pub driver: Driver,
     /// Frames of the guest, of which the first `taken` were taken but not published.
     sent: VecDeque<Frame>,
@@ -47,21 +47,21 @@ pub struct Ring {
 }
 
 /// The rings of a guest, shared with its backend.
-pub type Shared = Arc<Mutex<Ring>>;
+pub(crate) type Shared = Arc<Mutex<Ring>>;
 
 /// Rings with buffers for this many frames.
-pub fn rings(room: usize) -> Shared {
+pub(crate) fn rings(room: usize) -> Shared {
     Arc::new(Mutex::new(Ring { room, ..Ring::default() }))
 }
 
 /// Locks the rings. No holder panics, but a backend that is killed panics elsewhere.
-pub fn lock(ring: &Shared) -> MutexGuard<'_, Ring> {
+pub(crate) fn lock(ring: &Shared) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ring {
     /// Transmits a frame; false if the ring is full.
-    pub fn send(&mut self, frame: Frame) -> bool {
+    pub(crate) fn send(&mut self, frame: Frame) -> bool {
         let has_room = self.sent.len() < SLOTS;
         if has_room {
             self.sent.push_back(frame);
@@ -70,19 +70,19 @@ impl Ring {
     }
 
     /// Takes a received frame.
-    pub fn receive(&mut self) -> Option<Frame> {
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
         let frame = self.received.pop_front()?;
         self.drained = self.drained.wrapping_add(1);
         Some(frame)
     }
 
     /// Number of sent frames that were not taken.
-    pub fn unsent(&self) -> usize {
+    pub(crate) fn unsent(&self) -> usize {
         self.sent.len() - self.taken
     }
 
     /// The driver restarts: the rings are empty.
-    pub fn reset(&mut self, driver: Driver) {
+    pub(crate) fn reset(&mut self, driver: Driver) {
         (self.driver, self.taken) = (driver, 0);
         self.sent.clear();
         self.received.clear();
@@ -110,7 +110,7 @@ impl Ring {
 }
 
 /// What a backend did at a port.
-pub struct Entry {
+pub(crate) struct Entry {
     pub at: Nanos,
     /// The port's number.
     pub place: usize,
@@ -119,7 +119,7 @@ pub struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Took a frame of the guest.
     Took,
     /// Put a frame for the guest.
@@ -128,13 +128,13 @@ pub enum What {
 
 /// Shared by the ports of a backend: a journal of its actions, and the number of calls until it is killed.
 #[derive(Clone)]
-pub struct Backplane {
+pub(crate) struct Backplane {
     journal: Arc<Mutex<Vec<Entry>>>,
     fuse: Arc<AtomicI64>,
 }
 
 /// The panic payload of a killed backend.
-pub struct Killed;
+pub(crate) struct Killed;
 
 impl Default for Backplane {
     fn default() -> Backplane {
@@ -144,12 +144,12 @@ impl Default for Backplane {
 
 impl Backplane {
     /// Kills the backend at a call from now on.
-    pub fn kill_after(&self, calls: i64) {
+    pub(crate) fn kill_after(&self, calls: i64) {
         self.fuse.store(calls, Ordering::Relaxed);
     }
 
     /// The actions since the last call, in order, in exchange for an empty list.
-    pub fn exchange(&self, entries: &mut Vec<Entry>) {
+    pub(crate) fn exchange(&self, entries: &mut Vec<Entry>) {
         std::mem::swap(&mut *self.journal.lock().expect("no holder panics"), entries);
     }
 
@@ -166,7 +166,7 @@ impl Backplane {
 }
 
 /// A backend's port at a guest's rings.
-pub struct Card {
+pub(crate) struct Card {
     ring: Shared,
     place: usize,
     plane: Backplane,
@@ -177,7 +177,7 @@ pub struct Card {
 
 impl Card {
     /// Opens it. What an earlier backend did not publish did not happen.
-    pub fn open(ring: &Shared, place: usize, plane: &Backplane) -> Card {
+    pub(crate) fn open(ring: &Shared, place: usize, plane: &Backplane) -> Card {
         let mut rings = lock(ring);
         rings.taken = 0;
         rings.put.clear();

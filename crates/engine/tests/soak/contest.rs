@@ -17,7 +17,7 @@ const LAG: f64 = 4.5;
 const NETBACK_TURN: f64 = 64.0;
 
 /// A guest in a contest.
-pub struct Member {
+pub(crate) struct Member {
     pub place: usize,
     /// Bytes of its frames.
     pub len: usize,
@@ -27,7 +27,7 @@ pub struct Member {
 }
 
 /// A contest.
-pub struct Contest {
+pub(crate) struct Contest {
     pub members: Vec<Member>,
     pub end: Nanos,
     /// Since when nothing changed, and what the uplink had received then.
@@ -36,7 +36,7 @@ pub struct Contest {
 }
 
 impl Contest {
-    pub fn new(members: Vec<(usize, usize, Station)>, end: Nanos, ledger: &Ledger, now: Nanos) -> Contest {
+    pub(crate) fn new(members: Vec<(usize, usize, Station)>, end: Nanos, ledger: &Ledger, now: Nanos) -> Contest {
         let member = |(place, len, to)| Member { place, len, to, before: (0, 0) };
         let mut contest =
             Contest { members: members.into_iter().map(member).collect(), end, since: now, before: (0, 0) };
@@ -55,7 +55,7 @@ impl Contest {
     }
 
     /// Checks what each guest got, unless something else was in the way since `excused`. Returns whether it checked.
-    pub fn judge(&mut self, ledger: &Ledger, link: &Link, now: Nanos) -> bool {
+    pub(crate) fn judge(&mut self, ledger: &Ledger, link: &Link, now: Nanos) -> bool {
         if ledger.excused >= self.since || self.members.iter().any(|member| ledger.at(member.place).is_none()) {
             self.begin_window(ledger, now);
             return false;

@@ -8,17 +8,17 @@ use fairlane_core::time::Nanos;
 const NUMBERED: [u8; 2] = [0x88, 0xb5];
 
 /// The shortest one in bytes.
-pub const SHORTEST: usize = 60;
+pub(crate) const SHORTEST: usize = 60;
 
 /// A sender: a guest in one of its lives, or a host behind the uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Station {
+pub(crate) enum Station {
     Guest(u32),
     Host(u32),
 }
 
 impl Station {
-    pub fn mac(self) -> Mac {
+    pub(crate) fn mac(self) -> Mac {
         let (kind, number) = match self {
             Station::Guest(number) => (0x52, number),
             Station::Host(number) => (0x56, number),
@@ -28,7 +28,7 @@ impl Station {
     }
 
     /// The owner of an address; none for a group address.
-    pub fn of(mac: &[u8]) -> Option<Station> {
+    pub(crate) fn of(mac: &[u8]) -> Option<Station> {
         let number = u32::from_be_bytes(mac[2..6].try_into().expect("four bytes"));
         match mac[0] {
             0x52 => Some(Station::Guest(number)),
@@ -40,7 +40,7 @@ impl Station {
 
 /// The contents of a numbered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
+pub(crate) struct Number {
     /// Its sender, whatever its source address.
     pub sender: Station,
     /// Its number among that sender's frames.
@@ -49,7 +49,7 @@ pub struct Number {
 }
 
 /// A frame of at least [`SHORTEST`] bytes.
-pub fn write(to: Mac, from: Mac, Number { sender, number, sent }: Number, len: usize) -> Frame {
+pub(crate) fn write(to: Mac, from: Mac, Number { sender, number, sent }: Number, len: usize) -> Frame {
     let mut frame = vec![number as u8; len];
     frame[..6].copy_from_slice(&to.0);
     frame[6..12].copy_from_slice(&from.0);
@@ -65,7 +65,7 @@ pub fn write(to: Mac, from: Mac, Number { sender, number, sent }: Number, len: u
 ///
 /// # Panics
 /// The frame was changed.
-pub fn read(frame: &[u8]) -> Option<Number> {
+pub(crate) fn read(frame: &[u8]) -> Option<Number> {
     if frame.len() < SHORTEST || frame[12..14] != NUMBERED {
         return None;
     }

@@ -10,7 +10,7 @@ const ROOM: usize = 64;
 
 /// How it takes received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub(crate) enum Mood {
     /// At once.
     Calm,
     /// Not at all.
@@ -22,7 +22,7 @@ pub enum Mood {
 }
 
 /// A guest.
-pub struct Guest {
+pub(crate) struct Guest {
     pub station: Station,
     /// Its backend.
     pub at: usize,
@@ -36,29 +36,29 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn new(number: u32, at: usize) -> Guest {
+    pub(crate) fn new(number: u32, at: usize) -> Guest {
         let station = Station::Guest(number);
         Guest { station, at, ring: rings(ROOM), is_here: false, mood: Mood::Calm, until: Nanos(0), number: 0 }
     }
 
     /// Whether it does nothing unusual.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.is_here && self.mood == Mood::Calm && card::lock(&self.ring).driver == card::Driver::Runs
     }
 
     /// Whether its CPU runs.
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.is_here && self.mood != Mood::Stalled && card::lock(&self.ring).driver == card::Driver::Runs
     }
 
     /// Sends a frame with its own or another source address; false if its ring is full.
-    pub fn send_as(&mut self, from: Mac, to: Mac, len: usize, now: Nanos) -> bool {
+    pub(crate) fn send_as(&mut self, from: Mac, to: Mac, len: usize, now: Nanos) -> bool {
         self.number += 1;
         let number = Number { sender: self.station, number: self.number, sent: now };
         card::lock(&self.ring).send(frame::write(to, from, number, len))
     }
 
-    pub fn send(&mut self, to: Mac, len: usize, now: Nanos) -> bool {
+    pub(crate) fn send(&mut self, to: Mac, len: usize, now: Nanos) -> bool {
         self.send_as(self.station.mac(), to, len, now)
     }
 }

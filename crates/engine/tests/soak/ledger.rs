@@ -15,7 +15,7 @@ use fairlane_engine::Bridge;
 use std::collections::{HashMap, HashSet};
 
 /// The uplink's number. Guests' numbers follow.
-pub const UPLINK: usize = 0;
+pub(crate) const UPLINK: usize = 0;
 
 /// How much longer than its bound a wait may be: rounds take time.
 const SLACK: Nanos = Nanos::from_millis(5);
@@ -24,7 +24,7 @@ const SLACK: Nanos = Nanos::from_millis(5);
 const ALL: u64 = 64;
 
 /// The account of an attached card.
-pub struct Account {
+pub(crate) struct Account {
     pub port: PortId,
     pub station: Station,
     pub share: Share,
@@ -55,7 +55,7 @@ pub struct Account {
 
 /// How a card is attached.
 #[derive(Clone, Copy)]
-pub struct Terms {
+pub(crate) struct Terms {
     pub share: Share,
     pub early: bool,
     pub kind: SchedulerKind,
@@ -63,7 +63,7 @@ pub struct Terms {
 
 /// Frames and bytes of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub(crate) struct Totals {
     pub taken: u64,
     pub put: u64,
     pub bytes: u64,
@@ -74,7 +74,7 @@ pub struct Totals {
 
 /// The ledger of a backend.
 #[derive(Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     accounts: Vec<Option<Account>>,
     places: HashMap<Station, usize>,
     hosts: HashSet<u32>,
@@ -92,21 +92,21 @@ pub struct Ledger {
 
 impl Ledger {
     /// The account of a port.
-    pub fn at(&self, place: usize) -> Option<&Account> {
+    pub(crate) fn at(&self, place: usize) -> Option<&Account> {
         self.accounts.get(place)?.as_ref()
     }
 
-    pub fn at_mut(&mut self, place: usize) -> Option<&mut Account> {
+    pub(crate) fn at_mut(&mut self, place: usize) -> Option<&mut Account> {
         self.accounts.get_mut(place)?.as_mut()
     }
 
     /// Checks no wait that began before this time.
-    pub fn excuse(&mut self, until: Nanos) {
+    pub(crate) fn excuse(&mut self, until: Nanos) {
         self.excused = self.excused.max(until);
     }
 
     /// A card was attached.
-    pub fn open(&mut self, place: usize, port: PortId, station: Station, terms: Terms, now: Nanos) {
+    pub(crate) fn open(&mut self, place: usize, port: PortId, station: Station, terms: Terms, now: Nanos) {
         let Terms { share, early, kind } = terms;
         if self.accounts.len() <= place {
             self.accounts.resize_with(place + 1, || None);
@@ -136,7 +136,7 @@ impl Ledger {
     }
 
     /// A guest's card is about to be detached; checks its counters.
-    pub fn close(&mut self, place: usize, bridge: &Bridge) {
+    pub(crate) fn close(&mut self, place: usize, bridge: &Bridge) {
         let account = self.accounts[place].take().expect("it was attached");
         self.detached += account.missing(bridge);
         self.places.remove(&account.station);
@@ -147,7 +147,7 @@ impl Ledger {
     }
 
     /// The backend ended: what it did since the last check is unknown, and its counters restart.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.hosts.clear();
         self.detached = 0;
         self.touched.clear();
@@ -155,7 +155,7 @@ impl Ledger {
     }
 
     /// A share or the scheduler was changed.
-    pub fn limit(&mut self, place: usize, share: Share, kind: SchedulerKind, now: Nanos) {
+    pub(crate) fn limit(&mut self, place: usize, share: Share, kind: SchedulerKind, now: Nanos) {
         if let Some(account) = self.at_mut(place) {
             let old = account.limit.take();
             account.share = share;
@@ -164,14 +164,14 @@ impl Ledger {
     }
 
     /// The scheduler was replaced by one without memory.
-    pub fn reschedule(&mut self, kind: SchedulerKind, now: Nanos) {
+    pub(crate) fn reschedule(&mut self, kind: SchedulerKind, now: Nanos) {
         for account in self.accounts.iter_mut().skip(1).flatten() {
             account.limit = Limit::of(&account.share, kind, now);
         }
     }
 
     /// Checks what was done since the last call. Adds the ports that received something to `fed`.
-    pub fn judge(
+    pub(crate) fn judge(
         &mut self,
         bridge: &Bridge,
         kind: SchedulerKind,
@@ -334,18 +334,18 @@ impl Ledger {
     }
 
     /// Whether every copy is found.
-    pub fn check_copies(&self, bridge: &Bridge) {
+    pub(crate) fn check_copies(&self, bridge: &Bridge) {
         let missing: i64 = self.accounts.iter().flatten().map(|account| account.missing(bridge)).sum();
         assert!(missing + self.detached == 0, "{} copies are not found", missing + self.detached);
     }
 
     /// Frames and bytes of all cards that went to the uplink.
-    pub fn uplink(&self) -> (u64, u64) {
+    pub(crate) fn uplink(&self) -> (u64, u64) {
         self.at(UPLINK).map_or((0, 0), |uplink| (uplink.put, uplink.put_bytes))
     }
 
     /// Frees memory that is not needed.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if let Some(uplink) = self.at_mut(UPLINK) {
             uplink.heard = HashMap::new();
         }

@@ -13,7 +13,7 @@ const SLACK: i128 = 256;
 const NETBACK_BURST: u64 = 128 << 10;
 
 /// A count of what may pass.
-pub struct Limit {
+pub(crate) struct Limit {
     rate: u64,
     burst: i128,
     left: i128,
@@ -22,7 +22,7 @@ pub struct Limit {
 
 impl Limit {
     /// The limit of a share with a `max_rate`, for a scheduler. Netback grants its credit interval by interval.
-    pub fn of(share: &Share, kind: SchedulerKind, now: Nanos) -> Option<Limit> {
+    pub(crate) fn of(share: &Share, kind: SchedulerKind, now: Nanos) -> Option<Limit> {
         let rate = share.max_rate?;
         let burst = match kind {
             SchedulerKind::Netback { refill } => {
@@ -34,7 +34,7 @@ impl Limit {
     }
 
     /// Replaces an earlier one.
-    pub fn after(mut self, old: Option<Limit>, now: Nanos) -> Limit {
+    pub(crate) fn after(mut self, old: Option<Limit>, now: Nanos) -> Limit {
         if let Some(mut old) = old {
             old.fill(now);
             self.left = old.left.min(self.burst);
@@ -43,7 +43,7 @@ impl Limit {
     }
 
     /// Counts a frame: it may pass while something is left, whatever its size.
-    pub fn take(&mut self, bytes: u64, kind: SchedulerKind, now: Nanos) {
+    pub(crate) fn take(&mut self, bytes: u64, kind: SchedulerKind, now: Nanos) {
         self.fill(now);
         let left = self.left / BYTE;
         assert!(left > -SLACK, "{bytes} bytes passed above a max_rate of {} bit/s, under {kind:?}: {left}", self.rate);

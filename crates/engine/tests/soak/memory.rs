@@ -12,20 +12,20 @@ const MORE: u64 = 512 << 10;
 
 /// Resources in use.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     pub bytes: u64,
     descriptors: usize,
 }
 
 impl Held {
-    pub fn now() -> Held {
+    pub(crate) fn now() -> Held {
         let stats = ALLOCATOR.stats();
         let bytes = (stats.bytes_allocated - stats.bytes_deallocated) as u64;
         Held { bytes, descriptors: fs::read_dir("/proc/self/fd").expect("this is Linux").count() }
     }
 
     /// Whether it is no more than before, in the same state.
-    pub fn is_flat(&self, before: &Held) {
+    pub(crate) fn is_flat(&self, before: &Held) {
         assert!(self.bytes <= before.bytes + MORE, "{self:?} are held, and were {before:?} without guests before");
         assert!(self.descriptors <= before.descriptors, "{self:?} are open, and were {before:?} without guests before");
     }

@@ -5,7 +5,7 @@ use fairlane_port::random::Random;
 
 /// An action of or at a backend, its guests or its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Some guests and hosts send a little.
     Chat,
     /// A guest's vif is added to the policy, or removed from it.
@@ -69,7 +69,7 @@ const RATES: [(Action, u64); 21] = [
 ];
 
 /// The next action, and the time until it.
-pub fn next(random: &mut Random) -> (Action, Nanos) {
+pub(crate) fn next(random: &mut Random) -> (Action, Nanos) {
     let all: u64 = RATES.iter().map(|(_, rate)| rate).sum();
     let mut at = random.below(all);
     let action = RATES.iter().find(|(_, rate)| {

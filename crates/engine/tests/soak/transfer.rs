@@ -18,7 +18,7 @@ const TURN: Nanos = Nanos::from_millis(5);
 const LAZY: Nanos = Nanos::from_millis(200);
 
 /// A transfer.
-pub struct Transfer {
+pub(crate) struct Transfer {
     /// The guest's port number.
     pub place: usize,
     /// The guest and the host.
@@ -68,21 +68,21 @@ impl Transfer {
     }
 
     /// The sender's timers. Returns frames for the guest.
-    pub fn sender_turn(&mut self, now: Nanos) -> Vec<Frame> {
+    pub(crate) fn sender_turn(&mut self, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.sender.turn(now, &mut out);
         out.iter().map(|packet| self.inward(packet)).collect()
     }
 
     /// The guest's timers. Returns frames for the sender.
-    pub fn guest_turn(&mut self, now: Nanos) -> Vec<Frame> {
+    pub(crate) fn guest_turn(&mut self, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.receiver.turn(now, &mut out);
         out.iter().map(|packet| self.outward(packet)).collect()
     }
 
     /// The sender receives a frame.
-    pub fn at_sender(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
+    pub(crate) fn at_sender(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.sender.take(&self.arrived(frame), now, &mut out);
         self.sender.turn(now, &mut out);
@@ -90,7 +90,7 @@ impl Transfer {
     }
 
     /// The guest receives a frame.
-    pub fn at_guest(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
+    pub(crate) fn at_guest(&mut self, frame: &Frame, now: Nanos) -> Vec<Frame> {
         let mut out = Vec::new();
         self.receiver.take(&self.arrived(frame), now, &mut out);
         out.iter().map(|packet| self.outward(packet)).collect()
@@ -114,7 +114,7 @@ impl Transfer {
     ///
     /// # Panics
     /// The received data differ from those sent, or it makes no progress.
-    pub fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn standing(&mut self, runs: bool, is_free: bool, now: Nanos) -> Option<Nanos> {
         let (sender, receiver) = (&self.sender, &self.receiver);
         let (guest, port) = (self.guest, self.port);
         if sender.is_done() && receiver.is_done() && sender.answer.len() == self.answer {
@@ -154,7 +154,7 @@ fn addressed(mut frame: Vec<u8>, to: Mac, from: Mac) -> Frame {
 }
 
 /// The host's port of a TCP frame; none for other frames.
-pub fn port(frame: &[u8], from_outside: bool) -> Option<u16> {
+pub(crate) fn port(frame: &[u8], from_outside: bool) -> Option<u16> {
     let at = if from_outside { 34 } else { 36 };
     let is_tcp = frame.len() >= 54 && frame[12..14] == [8, 0];
     is_tcp.then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
@@ -162,7 +162,7 @@ pub fn port(frame: &[u8], from_outside: bool) -> Option<u16> {
 
 /// All transfers, by the host's port.
 #[derive(Default)]
-pub struct Transfers {
+pub(crate) struct Transfers {
     pub under_way: BTreeMap<u16, Transfer>,
     last: u16,
     pub begun: u64,
@@ -172,7 +172,14 @@ pub struct Transfers {
 
 impl Transfers {
     /// Starts one. Returns its port.
-    pub fn begin(&mut self, place: usize, guest: Station, host: Station, random: &mut Random, now: Nanos) -> u16 {
+    pub(crate) fn begin(
+        &mut self,
+        place: usize,
+        guest: Station,
+        host: Station,
+        random: &mut Random,
+        now: Nanos,
+    ) -> u16 {
         loop {
             self.last = if self.last < 1024 { 1024 } else { self.last.wrapping_add(1) };
             if self.last >= 1024 && !self.under_way.contains_key(&self.last) {
@@ -185,14 +192,14 @@ impl Transfers {
     }
 
     /// Ends those of a guest that is gone.
-    pub fn give_up(&mut self, place: usize) {
+    pub(crate) fn give_up(&mut self, place: usize) {
         let before = self.under_way.len();
         self.under_way.retain(|_, transfer| transfer.place != place);
         self.given_up += (before - self.under_way.len()) as u64;
     }
 
     /// Ends a complete one.
-    pub fn end(&mut self, port: u16) {
+    pub(crate) fn end(&mut self, port: u16) {
         self.under_way.remove(&port);
         self.done += 1;
     }

@@ -24,7 +24,7 @@ const ANNOUNCE: Nanos = Nanos(100 * SECOND);
 /// Number of actions that a failure reports.
 const REMEMBERED: usize = 20;
 
-pub enum Event {
+pub(crate) enum Event {
     Action(usize),
     /// A guest runs.
     Turn(usize),
@@ -42,7 +42,7 @@ pub enum Event {
     Look,
 }
 
-pub struct World {
+pub(crate) struct World {
     pub clock: Virtual,
     pub random: Random,
     pub backends: Vec<Backend>,
@@ -63,7 +63,7 @@ pub struct World {
 
 impl World {
     /// Two backends with guests.
-    pub fn new(seed: u64, vifs: usize) -> World {
+    pub(crate) fn new(seed: u64, vifs: usize) -> World {
         let clock = Virtual::default();
         clock.advance_to(Nanos(SECOND));
         let mut world = World {
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Advances the time, with all events in it.
-    pub fn run(&mut self, span: Nanos) {
+    pub(crate) fn run(&mut self, span: Nanos) {
         let end = self.clock.look() + span;
         self.fill();
         for backend in 0..self.backends.len() {
@@ -104,7 +104,7 @@ impl World {
         self.empty();
     }
 
-    pub fn later(&mut self, after: Nanos, event: Event) {
+    pub(crate) fn later(&mut self, after: Nanos, event: Event) {
         self.tie += 1;
         self.events.insert((self.clock.look() + after, self.tie), event);
     }
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Every backend that runs does all there is to do now.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for at in 0..self.backends.len() {
             loop {
                 let now = self.clock.look();
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Receives what was put at a port, if its guest runs.
-    pub fn drain(&mut self, at: usize, place: usize) {
+    pub(crate) fn drain(&mut self, at: usize, place: usize) {
         if place == UPLINK {
             while !self.backends[at].jammed
                 && let Some(frame) = { card::lock(&self.backends[at].uplink).receive() }
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// A guest receives frames.
-    pub fn take(&mut self, place: usize, most: usize) {
+    pub(crate) fn take(&mut self, place: usize, most: usize) {
         let now = self.clock.look();
         for _ in 0..most {
             let Some(frame) = ({ card::lock(&self.guests[place].ring).receive() }) else { break };
@@ -250,7 +250,7 @@ impl World {
         self.drain(at, UPLINK);
     }
 
-    pub fn start(&mut self, at: usize) {
+    pub(crate) fn start(&mut self, at: usize) {
         let guests = &self.guests;
         if !self.backends[at].runs() {
             self.backends[at].start(|place| (guests[place].ring.clone(), guests[place].station));
@@ -344,18 +344,18 @@ impl World {
         }
     }
 
-    pub fn count(&mut self, what: &'static str) {
+    pub(crate) fn count(&mut self, what: &'static str) {
         *self.done.entry(what).or_default() += 1;
     }
 
     /// A guest in a new life.
-    pub fn born(&mut self, place: usize, at: usize) {
+    pub(crate) fn born(&mut self, place: usize, at: usize) {
         self.lives += 1;
         self.guests[place] = Guest::new(self.lives, at);
     }
 
     /// A guest's vif in a policy.
-    pub fn vif(&mut self, place: usize) -> Vif {
+    pub(crate) fn vif(&mut self, place: usize) -> Vif {
         let early_ack = match comes_with_early_ack(place) {
             true if self.random.chance(0.5) => Mode::Always,
             true => Mode::Auto,
@@ -377,7 +377,7 @@ impl World {
     }
 
     /// Changes the policy of a backend, with these guests of new vifs.
-    pub fn advance(&mut self, at: usize, newer: Policy, new: &[usize]) {
+    pub(crate) fn advance(&mut self, at: usize, newer: Policy, new: &[usize]) {
         let cards: Vec<(String, Shared, Station)> = new
             .iter()
             .map(|place| (name_of(*place), self.guests[*place].ring.clone(), self.guests[*place].station))
@@ -432,7 +432,7 @@ impl World {
     }
 
     /// What all backends did.
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         self.backends.iter().fold(Totals::default(), |all, backend| {
             let one = backend.ledger.totals;
             Totals {
@@ -445,19 +445,19 @@ impl World {
         })
     }
 
-    pub fn host(&mut self) -> Station {
+    pub(crate) fn host(&mut self) -> Station {
         Station::Host(self.random.below(HOSTS.into()) as u32)
     }
 
     /// Whether nothing disturbs a guest.
-    pub fn is_calm(&self, place: usize) -> bool {
+    pub(crate) fn is_calm(&self, place: usize) -> bool {
         let guest = &self.guests[place];
         let contest = self.backends[guest.at].contest.as_ref();
         guest.is_idle() && !contest.is_some_and(|c| c.members.iter().any(|member| member.place == place))
     }
 
     /// A guest of a backend that nothing disturbs, if one is found.
-    pub fn pick(&mut self, at: usize) -> Option<usize> {
+    pub(crate) fn pick(&mut self, at: usize) -> Option<usize> {
         (0..8).find_map(|_| {
             let place = 1 + self.random.below(self.guests.len() as u64 - 1) as usize;
             (self.guests[place].at == at && self.is_calm(place)).then_some(place)
@@ -466,6 +466,6 @@ impl World {
 }
 
 /// Whether a guest starts with early ack: some of each backend, which have every other port number.
-pub fn comes_with_early_ack(place: usize) -> bool {
+pub(crate) fn comes_with_early_ack(place: usize) -> bool {
     place > 1 && (place / 2).is_multiple_of(8)
 }

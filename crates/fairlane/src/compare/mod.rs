@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// A rate lower than the base's counts as a loss; times and counts are shown, but not judged. Exit status 1 means that a loss
 /// exceeds --max-loss, or that a result is incomplete.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The result to compare with: a result.json, or its directory
     base: PathBuf,
     /// The results to compare
@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 /// A result with its label.
-pub struct Named {
+pub(crate) struct Named {
     label: String,
     result: ResultFile,
 }
@@ -46,7 +46,7 @@ pub struct Named {
 ///
 /// # Errors
 /// A result cannot be read, or two have nothing in common.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let base = read(&args.base)?;
     let others = args.others.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let all = with_labels(base, others);

@@ -8,7 +8,7 @@ use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, number};
 use std::fmt::Write;
 
 /// The comparison, with all series it is based on.
-pub fn result(all: &[Named], pairs: &[Pair], max_loss: Option<f64>, with_reference: bool) -> ResultFile {
+pub(super) fn result(all: &[Named], pairs: &[Pair], max_loss: Option<f64>, with_reference: bool) -> ResultFile {
     let mut result = ResultFile::new("compare");
     result.setting("base", all[0].label.as_str());
     result.setting("others", all[1..].iter().map(|named| named.label.clone()).collect::<Vec<_>>());
@@ -124,7 +124,7 @@ fn add_reference(result: &mut ResultFile, all: &[Named]) {
 }
 
 /// The table of ratios, the failed claims, and published figures if `base` is given.
-pub fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile>) -> String {
+pub(super) fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile>) -> String {
     let mut text: String = result.warnings.iter().map(|warning| format!("WARNING: {warning}\n")).collect();
     let row = |pair: &Pair| {
         let size = pair.at.as_ref().map_or("-".to_owned(), |(x, _)| number(*x));

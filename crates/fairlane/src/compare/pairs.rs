@@ -5,7 +5,7 @@ use fairlane_report::{Axis, Metric, Role, Series, stats};
 
 /// One quantity of two results, at one size.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair {
+pub(super) struct Pair {
     /// The label of the compared result.
     pub other: String,
     /// The quantity's name in both.
@@ -24,28 +24,28 @@ pub struct Pair {
 
 impl Pair {
     /// Whether it is a rate, of which less is a loss.
-    pub fn is_rate(&self) -> bool {
+    pub(super) fn is_rate(&self) -> bool {
         is_rate(&self.unit)
     }
 
     /// The loss, in percent of the base; negative for a gain.
-    pub fn loss(&self) -> f64 {
+    pub(super) fn loss(&self) -> f64 {
         stats::loss_percent(self.ratio)
     }
 
     /// The loss' 95% interval.
-    pub fn loss_interval(&self) -> Option<[f64; 2]> {
+    pub(super) fn loss_interval(&self) -> Option<[f64; 2]> {
         self.interval.map(|[low, high]| [high, low].map(stats::loss_percent))
     }
 }
 
 /// Whether a unit is that of a rate.
-pub fn is_rate(unit: &str) -> bool {
+pub(super) fn is_rate(unit: &str) -> bool {
     unit.ends_with("/s")
 }
 
 /// All quantities that both have: series over size first, then metrics that do not belong to such a series.
-pub fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
+pub(super) fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for series in series_over_size(base) {
         let Some(same) = other.result.find(&series.name).filter(|same| same.unit == series.unit && same.x == series.x)
@@ -90,12 +90,12 @@ fn pair(
 }
 
 /// The measured series over size, not over time or share.
-pub fn series_over_size(named: &Named) -> impl Iterator<Item = &Series> {
+pub(super) fn series_over_size(named: &Named) -> impl Iterator<Item = &Series> {
     named.result.series.iter().filter(|series| series.role == Role::Measured && series.x.unit == "bytes")
 }
 
 /// The sizes of a series, in ascending order.
-pub fn sizes(series: &Series) -> Vec<f64> {
+pub(super) fn sizes(series: &Series) -> Vec<f64> {
     let mut sizes: Vec<f64> = series.points.iter().map(|point| point[0]).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();

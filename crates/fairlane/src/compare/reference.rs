@@ -3,7 +3,7 @@
 use fairlane_report::ResultFile;
 
 /// A published figure.
-pub struct Published {
+pub(super) struct Published {
     /// The system measured.
     pub system: &'static str,
     /// Connections per second, or requests for [`RR`].
@@ -53,7 +53,7 @@ const RR: [Published; 6] = [
 ];
 
 /// The published figures for the kind of traffic of a result; empty for most.
-pub fn published_for(result: &ResultFile) -> &'static [Published] {
+pub(super) fn published_for(result: &ResultFile) -> &'static [Published] {
     match result.experiment.as_str() {
         "load-http" | "http-sizes" => &HTTP,
         "load-crr" | "accept-rate" => &CRR,

@@ -3,13 +3,13 @@
 use clap::ValueEnum;
 
 /// The wire's rate, in bits per second.
-pub const LINK_RATE: f64 = 100e6;
+pub(super) const LINK_RATE: f64 = 100e6;
 /// The `min_rate` of guest a in act `min-rate`, in bits per second.
-pub const MIN_RATE: f64 = 20e6;
+pub(super) const MIN_RATE: f64 = 20e6;
 
 /// The acts, by their names on the command line and in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Name {
+pub(super) enum Name {
     /// Round robin and a queue that drops: a guest that offers more gets more
     Before,
     /// The same load with fair sharing
@@ -26,7 +26,7 @@ pub enum Name {
 
 impl Name {
     /// The name on the command line and in the result.
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Name::Before => "before",
             Name::Fair => "fair",
@@ -39,7 +39,7 @@ impl Name {
 }
 
 /// One act.
-pub struct Act {
+pub(super) struct Act {
     /// Its name.
     pub name: Name,
     /// Its title in report and terminal.
@@ -55,7 +55,7 @@ pub struct Act {
 }
 
 /// A setting of a vif or link, as `fairlane ctl set` would make it.
-pub struct Setting {
+pub(super) struct Setting {
     /// The vif or link.
     pub target: &'static str,
     /// The key.
@@ -65,7 +65,7 @@ pub struct Setting {
 }
 
 /// A number of whole seconds with the same settings.
-pub struct Step {
+pub(super) struct Step {
     /// Its label on the plot; empty if the act has only one step.
     pub label: String,
     /// Settings applied when it begins.
@@ -78,25 +78,25 @@ pub struct Step {
 
 impl Act {
     /// The length of all steps, in seconds.
-    pub fn seconds(&self) -> usize {
+    pub(super) fn seconds(&self) -> usize {
         self.steps.iter().map(|step| step.seconds).sum()
     }
 
     /// The step of each whole second.
-    pub fn by_second(&self) -> impl Iterator<Item = &Step> {
+    pub(super) fn by_second(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().flat_map(|step| std::iter::repeat_n(step, step.seconds))
     }
 }
 
 /// The vifs of the sending guests, in the order of loads and shares.
-pub const SENDERS: [&str; 3] = ["a", "b", "c"];
+pub(super) const SENDERS: [&str; 3] = ["a", "b", "c"];
 
 /// Weights of guests a and b, for each second.
 const WEIGHTS: [[u32; 2]; 9] = [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
 
 /// The act of this name; `seconds` is the length of acts with constant settings. None for [`Name::EarlyAck`], which has
 /// transfers instead of floods.
-pub fn act(name: Name, seconds: usize) -> Option<Act> {
+pub(super) fn act(name: Name, seconds: usize) -> Option<Act> {
     // Adamczyk and Chydzinski (2011), figure 7: one guest offers the link's rate, the other three times as much.
     let uneven = vec![Some(LINK_RATE), Some(3.0 * LINK_RATE)];
     let flood = |guests| vec![None; guests];

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Its length on the progress bar, in tenths of a second.
-pub const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
+pub(super) const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
 
 /// How long new transfers of one size are started, each without and with early ack.
 const SECONDS: f64 = 3.0;
@@ -46,7 +46,7 @@ const CAPTION: &str = "The guest alternately runs for 30 ms and waits for 60 ms.
 ///
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
-pub fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
+pub(super) fn run(stage: &Stage, result: &mut ResultFile, progress: &ProgressBar) -> anyhow::Result<()> {
     for (size, words, is_judged) in SIZES {
         let title = format!("Early ack: transfers of {words} to a guest that waits for its CPU");
         let (mut medians, mut names) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ const SHARE_TOLERANCE: f64 = 0.01;
 const RATE_TOLERANCE: f64 = 0.02;
 
 /// The claims about an act, each with its verdict.
-pub fn claims(act: &Act, measured: &Measurement) -> Vec<Claim> {
+pub(super) fn claims(act: &Act, measured: &Measurement) -> Vec<Claim> {
     let mut claims = match act.name {
         Name::Before => vec![abuse(act, measured)],
         Name::Fair => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The frames of an act, counted at each point of their path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub(super) struct Ledger {
     /// Datagrams that programs in the guests passed to their kernels.
     pub sent_datagrams: u64,
     /// Frames taken from the senders' rings.
@@ -26,7 +26,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// The difference of two snapshots, both taken while no frame was in flight.
-    pub fn between(before: &Snapshot, after: &Snapshot, sent_datagrams: u64, received_datagrams: u64) -> Ledger {
+    pub(super) fn between(before: &Snapshot, after: &Snapshot, sent_datagrams: u64, received_datagrams: u64) -> Ledger {
         let [before, after] = [Ledger::of(before), Ledger::of(after)];
         Ledger {
             sent_datagrams,
@@ -58,12 +58,12 @@ impl Ledger {
     }
 
     /// Frames dropped between ring and wire.
-    pub fn drops(&self) -> u64 {
+    pub(super) fn drops(&self) -> u64 {
         self.dropped.values().sum()
     }
 
     /// Frames that were neither forwarded nor dropped; 0 if all counters agree.
-    pub fn unaccounted(&self) -> u64 {
+    pub(super) fn unaccounted(&self) -> u64 {
         let near = self.taken.abs_diff(self.on_wire + self.drops());
         let wire = self.on_wire.abs_diff(self.off_wire);
         let far = self.off_wire.abs_diff(self.delivered + self.undelivered.values().sum::<u64>());

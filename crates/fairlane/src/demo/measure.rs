@@ -11,14 +11,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Intervals per second.
-pub const INTERVALS: usize = 10;
+pub(super) const INTERVALS: usize = 10;
 /// Intervals between the receiver's start and the first step, in which neighbours are resolved and rings fill.
-pub const LEAD: usize = 5;
+pub(super) const LEAD: usize = 5;
 /// Intervals between the last step and the receiver's end, in which frames in rings and queues arrive.
 const TAIL: usize = 10;
 
 /// All intervals of an act, with lead and tail.
-pub fn intervals(act: &Act) -> usize {
+pub(super) fn intervals(act: &Act) -> usize {
     LEAD + act.seconds() * INTERVALS + TAIL
 }
 /// Payload of a datagram, which fills an Ethernet frame of [`FRAME`] bytes.
@@ -29,7 +29,7 @@ const FRAME: u64 = 1514;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The measurements of an act.
-pub struct Measurement {
+pub(super) struct Measurement {
     /// Bytes of received frames, by sender and by interval since the first step began.
     pub bytes: Vec<Vec<u64>>,
     /// How late each step's settings were applied, in milliseconds.
@@ -40,13 +40,13 @@ pub struct Measurement {
 
 impl Measurement {
     /// A sender's rate in each whole second, in bits per second.
-    pub fn rates(&self, sender: usize) -> Vec<f64> {
+    pub(super) fn rates(&self, sender: usize) -> Vec<f64> {
         let seconds = self.bytes[sender].chunks_exact(INTERVALS);
         seconds.map(|second| second.iter().sum::<u64>() as f64 * 8.0).collect()
     }
 
     /// A sender's share of all received bytes in each whole second.
-    pub fn shares(&self, sender: usize) -> Vec<f64> {
+    pub(super) fn shares(&self, sender: usize) -> Vec<f64> {
         let all: Vec<Vec<f64>> = (0..self.bytes.len()).map(|sender| self.rates(sender)).collect();
         let share = |(second, rate): (usize, &f64)| rate / all.iter().map(|rates| rates[second]).sum::<f64>();
         all[sender].iter().enumerate().map(share).collect()
@@ -60,7 +60,7 @@ type AgentEvent = Result<(Instant, Event), fairlane_lab::Error>;
 ///
 /// # Errors
 /// A guest ended or failed, or an interrupt arrived.
-pub fn run(act: &Act, stage: &Stage, progress: &ProgressBar) -> anyhow::Result<Measurement> {
+pub(super) fn run(act: &Act, stage: &Stage, progress: &ProgressBar) -> anyhow::Result<Measurement> {
     for setting in &act.prelude {
         stage.set(setting)?;
     }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 ///
 /// Takes about a minute and does not need root. The exit status is 0 only if every claim about Fairlane holds.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The kind of guests
     #[arg(long, value_enum, default_value = "uml")]
     guest: GuestKind,
@@ -69,7 +69,7 @@ const BOOT: u64 = 20;
 ///
 /// # Errors
 /// Something is missing on this machine, a guest ended (with the end of its console), or the result cannot be written.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     interrupt::watch().context("cannot block signals")?;
     let progress = if args.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let result = run_acts(&args, &progress);

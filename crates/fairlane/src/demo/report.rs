@@ -16,7 +16,7 @@ use std::time::Duration;
 const SHARES: &str = "Share against weight";
 
 /// Adds the settings of the run.
-pub fn add_settings(result: &mut ResultFile, args: &Args) {
+pub(super) fn add_settings(result: &mut ResultFile, args: &Args) {
     result
         .setting("link", "100 Mbit/s wire, 1 ms delay, queue of 32 KiB")
         .setting("guests", format!("{:?}", args.guest).to_lowercase())
@@ -25,14 +25,14 @@ pub fn add_settings(result: &mut ResultFile, args: &Args) {
 }
 
 /// Adds a stage: its policy, and how long booting took.
-pub fn add_stage(result: &mut ResultFile, stage: &Stage, took: Duration, backpressure: bool) {
+pub(super) fn add_stage(result: &mut ResultFile, stage: &Stage, took: Duration, backpressure: bool) {
     let name = if backpressure { "with_backpressure" } else { "without_backpressure" };
     result.setting(&format!("policy_{name}"), stage.policy.as_str());
     result.value(&format!("boot_{name}"), took.as_secs_f64(), "s");
 }
 
 /// Adds an act.
-pub fn add(result: &mut ResultFile, act: &Act, measured: &Measurement) {
+pub(super) fn add(result: &mut ResultFile, act: &Act, measured: &Measurement) {
     let act_name = act.name.as_str();
     let mut names = Vec::new();
     for (sender, guest) in SENDERS.into_iter().enumerate().take(act.loads.len()) {
@@ -117,12 +117,12 @@ fn ledger_json(ledger: &Ledger) -> serde_json::Value {
 }
 
 /// Adds the duration of the whole demo.
-pub fn add_total_time(result: &mut ResultFile, took: Duration) {
+pub(super) fn add_total_time(result: &mut ResultFile, took: Duration) {
     result.value("total_time", took.as_secs_f64(), "s");
 }
 
 /// The summary for the terminal: one table per act, claims and metrics, and the path of the report.
-pub fn text(result: &ResultFile, out: &Path) -> String {
+pub(super) fn text(result: &ResultFile, out: &Path) -> String {
     let mut text = String::new();
     for name in Name::value_variants() {
         let prefix = format!("{}/", name.as_str());

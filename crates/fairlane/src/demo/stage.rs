@@ -14,10 +14,10 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// The vif of the receiving guest.
-pub const RECEIVER: &str = "receiver";
+pub(super) const RECEIVER: &str = "receiver";
 
 /// The engine and its guests. On drop, the guests end first, then the engine, then the directory with all sockets is removed.
-pub struct Stage {
+pub(super) struct Stage {
     /// The guests, in the order of [`SENDERS`], then the receiver.
     guests: Vec<(GuestSpec, Guest)>,
     engine: Engine,
@@ -32,7 +32,7 @@ impl Stage {
     ///
     /// # Errors
     /// The backend or a guest could not be started. Nothing is left running.
-    pub fn build(kind: Kind, senders: usize, backpressure: bool) -> anyhow::Result<Stage> {
+    pub(super) fn build(kind: Kind, senders: usize, backpressure: bool) -> anyhow::Result<Stage> {
         let home = tempfile::Builder::new().prefix("fairlane-demo-").tempdir().context("a temporary directory")?;
         let names: Vec<&str> = SENDERS.into_iter().take(senders).chain([RECEIVER]).collect();
         let text = policy(home.path(), &names, backpressure);
@@ -63,17 +63,17 @@ impl Stage {
     }
 
     /// The agent of a sending guest, by index in [`SENDERS`].
-    pub fn sender(&self, index: usize) -> &Agent {
+    pub(super) fn sender(&self, index: usize) -> &Agent {
         self.guests[index].1.agent()
     }
 
     /// The agent of the receiving guest.
-    pub fn receiver(&self) -> &Agent {
+    pub(super) fn receiver(&self) -> &Agent {
         self.guests[self.guests.len() - 1].1.agent()
     }
 
     /// The receiving guest itself, to suspend and resume it.
-    pub fn receiving_guest(&self) -> &Guest {
+    pub(super) fn receiving_guest(&self) -> &Guest {
         &self.guests[self.guests.len() - 1].1
     }
 
@@ -81,7 +81,7 @@ impl Stage {
     ///
     /// # Errors
     /// The setting is invalid.
-    pub fn set(&self, setting: &Setting) -> anyhow::Result<()> {
+    pub(super) fn set(&self, setting: &Setting) -> anyhow::Result<()> {
         let Setting { target, key, value } = setting;
         self.engine.set(target, key, value).with_context(|| format!("set {target} {key} {value}"))
     }
@@ -90,12 +90,12 @@ impl Stage {
     ///
     /// # Errors
     /// The backend has ended.
-    pub fn snapshot(&self) -> anyhow::Result<Snapshot> {
+    pub(super) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         Ok(self.engine.snapshot()?)
     }
 
     /// Adds the end of a guest's console to an error, if the guest ended.
-    pub fn explain(&self, error: fairlane_lab::Error) -> anyhow::Error {
+    pub(super) fn explain(&self, error: fairlane_lab::Error) -> anyhow::Error {
         let fairlane_lab::Error::Gone { guest: gone, .. } = &error else { return error.into() };
         let console = self.guests.iter().find(|(spec, _)| spec.name == *gone).map(|(spec, _)| spec.last_words());
         anyhow::anyhow!("{error}; its console ends:\n{}", console.unwrap_or_default())
@@ -103,15 +103,15 @@ impl Stage {
 }
 
 /// The IP address of a sender, by index in [`SENDERS`].
-pub fn sender_address(index: usize) -> Ipv4Addr {
+pub(super) fn sender_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 83, 0, 1 + index as u8)
 }
 
 /// The UDP port of the receiver.
-pub const PORT: u16 = 5001;
+pub(super) const PORT: u16 = 5001;
 
 /// The receiver's IP address.
-pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 100);
+pub(super) const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 100);
 
 fn address(name: &str) -> Ipv4Addr {
     SENDERS.iter().position(|sender| *sender == name).map_or(RECEIVER_ADDRESS, sender_address)

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// A recommended setting and a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
+pub(super) struct Advice {
     /// The setting as it is recommended.
     pub setting: &'static str,
     /// Whether it helps.
@@ -21,7 +21,7 @@ pub struct Advice {
 /// Whether a setting helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Helps against one cause, which the doctor finds if it is present.
     Sometimes,
     /// Valid, but without effect on the rate of connections.
@@ -105,7 +105,7 @@ const ENTRIES: [Entry; 9] = [
 
 impl Verdict {
     /// The text shown to people.
-    pub fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Verdict::Sometimes => "helps sometimes",
             Verdict::NoHelp => "does not help",
@@ -116,7 +116,7 @@ impl Verdict {
 }
 
 /// The recommended settings that are set on this machine, or all of them.
-pub fn advice(snapshot: &Snapshot, all: bool) -> Vec<Advice> {
+pub(super) fn advice(snapshot: &Snapshot, all: bool) -> Vec<Advice> {
     let advice = ENTRIES.iter().map(|(setting, verdict, why, place)| {
         let set = match place {
             Place::Sysctl(key) => pinned::find(snapshot, key),

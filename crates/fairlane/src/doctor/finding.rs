@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A cause that limits this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
+pub(super) struct Finding {
     /// The cause's short name.
     pub cause: &'static str,
     /// How sure the doctor is that this limits.
@@ -23,7 +23,7 @@ pub struct Finding {
 /// How sure the doctor is of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Confidence {
+pub(super) enum Confidence {
     /// The kernel counted the losses or delays.
     Certain,
     /// The counters rarely have another cause.
@@ -34,7 +34,7 @@ pub enum Confidence {
 
 /// Something to change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Remedy {
+pub(super) struct Remedy {
     /// A command, or what to do.
     pub text: String,
     /// The setting that `--fix` may change; none if a person must act.
@@ -45,7 +45,7 @@ pub struct Remedy {
 /// A kernel setting and its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Setting {
+pub(super) struct Setting {
     /// Its name as sysctl(8) writes it.
     pub key: String,
     /// Its value.
@@ -54,7 +54,7 @@ pub struct Setting {
 
 impl Finding {
     /// The key for sorting: findings that limit more, and with more confidence, come first.
-    pub fn weight(&self) -> f64 {
+    pub(super) fn weight(&self) -> f64 {
         let factor = match self.confidence {
             Confidence::Certain => 1.0,
             Confidence::Likely => 0.8,
@@ -66,7 +66,7 @@ impl Finding {
 
 impl Confidence {
     /// The name shown to people.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Confidence::Certain => "certain",
             Confidence::Likely => "likely",
@@ -77,12 +77,12 @@ impl Confidence {
 
 impl Remedy {
     /// A remedy for a person to carry out.
-    pub fn by_hand(text: impl Into<String>) -> Remedy {
+    pub(super) fn by_hand(text: impl Into<String>) -> Remedy {
         Remedy { text: text.into(), setting: None }
     }
 
     /// A kernel setting that `--fix` may change.
-    pub fn set(key: &str, value: impl ToString) -> Remedy {
+    pub(super) fn set(key: &str, value: impl ToString) -> Remedy {
         let value = value.to_string();
         let quote = if value.contains(' ') { "'" } else { "" };
         let text = format!("sysctl -w {quote}{key}={value}{quote}");

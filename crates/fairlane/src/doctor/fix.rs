@@ -10,13 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The default file for the old values.
-pub const STATE: &str = "/var/lib/fairlane/doctor.json";
+pub(super) const STATE: &str = "/var/lib/fairlane/doctor.json";
 /// The version of that file's format.
 const SCHEMA: u32 = 1;
 
 /// A setting to change, and where an administrator has pinned it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub(super) struct Step {
     /// What to set.
     pub setting: Setting,
     /// `FILE:LINE`, if it is pinned.
@@ -24,7 +24,7 @@ pub struct Step {
 }
 
 /// The kernel's settings, and the file with the old values.
-pub struct Settings<'a> {
+pub(super) struct Settings<'a> {
     /// The directory above `net/core/somaxconn`: /proc/sys.
     pub root: &'a Path,
     /// The file with the old values.
@@ -49,7 +49,7 @@ struct Changed {
 }
 
 /// The settings that the findings would change, each key once, from the finding that limits most.
-pub fn plan(findings: &[Finding], snapshot: &Snapshot) -> Vec<Step> {
+pub(super) fn plan(findings: &[Finding], snapshot: &Snapshot) -> Vec<Step> {
     let mut seen = BTreeSet::new();
     let settings = findings.iter().flat_map(|finding| &finding.change).filter_map(|remedy| remedy.setting.clone());
     let first = settings.filter(|setting| seen.insert(setting.key.clone()));
@@ -61,7 +61,7 @@ impl Settings<'_> {
     ///
     /// # Errors
     /// A setting that cannot be read or written, a state file that cannot be read or written.
-    pub fn apply(&self, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
+    pub(super) fn apply(&self, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
         let mut saved = self.load()?;
         let mut done = Vec::new();
         for Setting { key, value } in settings {
@@ -86,7 +86,7 @@ impl Settings<'_> {
     ///
     /// # Errors
     /// No file with old values, or an invalid one; a setting that cannot be written, which stays in the file.
-    pub fn undo(&self) -> anyhow::Result<Vec<String>> {
+    pub(super) fn undo(&self) -> anyhow::Result<Vec<String>> {
         let mut saved = self.load()?;
         if saved.settings.is_empty() {
             bail!("{} holds nothing to undo", self.state.display());

@@ -16,7 +16,7 @@ const MARGIN: f64 = 0.3;
 ///
 /// # Errors
 /// The load cannot be started, or ended too early.
-pub fn run<T>(seconds: f64, while_loaded: impl FnOnce() -> T) -> anyhow::Result<T> {
+pub(super) fn run<T>(seconds: f64, while_loaded: impl FnOnce() -> T) -> anyhow::Result<T> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
     let server = server::Spec {
         at: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// Reads counters twice and judges the changes. Exit status: 0 nothing found, 1 findings, 2 counters could not be read.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Seconds between the readings [default: 10; with a command, until it ends]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
@@ -70,13 +70,13 @@ pub struct Args {
 /// The counters could not be read, or the settings not changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct DoctorError(String);
+pub(crate) struct DoctorError(String);
 
 /// Reads the counters, prints the findings and, with --fix, changes settings.
 ///
 /// # Errors
 /// [`DoctorError`], for every failure.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = if args.undo { undo(&args) } else { examine(&args) };
     done.map_err(|error| DoctorError(format!("{error:#}")).into())
 }

@@ -6,7 +6,7 @@ use super::snapshot::Snapshot;
 const PLACES: [&str; 3] = ["/etc/sysctl.conf", "/etc/sysctl.d/", "/run/sysctl.d/"];
 
 /// Where a setting is pinned: `FILE:LINE` of the first line found.
-pub fn find(snapshot: &Snapshot, key: &str) -> Option<String> {
+pub(super) fn find(snapshot: &Snapshot, key: &str) -> Option<String> {
     PLACES.iter().find_map(|place| {
         let mut files = snapshot.below(place).filter(|(rest, _)| rest.is_empty() || rest.ends_with(".conf"));
         files.find_map(|(rest, text)| {

@@ -11,7 +11,7 @@ const SCHEMA: u32 = 1;
 
 /// The report.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     schema: u32,
     /// Seconds between the two readings.
     seconds: f64,
@@ -34,7 +34,12 @@ pub struct Report {
 
 impl Report {
     /// Combines the findings with the figures of the whole machine.
-    pub fn new(change: &Change, command: Option<String>, findings: Vec<Finding>, settings: Vec<Advice>) -> Report {
+    pub(super) fn new(
+        change: &Change,
+        command: Option<String>,
+        findings: Vec<Finding>,
+        settings: Vec<Advice>,
+    ) -> Report {
         let all = change.all_cpus();
         Report {
             schema: SCHEMA,
@@ -51,7 +56,7 @@ impl Report {
     }
 
     /// The report as text.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = format!(
             "{:.1} s: {:.0} connections accepted/s, {:.0} opened/s; processors {} busy ({} interrupts, {} stolen)\n",
             self.seconds,

@@ -40,29 +40,29 @@ const FILES: [&str; 20] = [
 const DIRECTORIES: [&str; 4] = ["/sys/kernel/debug/kvm", "/etc/xen", "/etc/sysctl.d", "/run/sysctl.d"];
 
 /// Where netback has a directory per vif with a file per ring (drivers/net/xen-netback/xenbus.c).
-pub const NETBACK: &str = "/sys/kernel/debug/xen-netback";
+pub(super) const NETBACK: &str = "/sys/kernel/debug/xen-netback";
 
 /// The listening TCP sockets with the processes that hold them.
-pub const LISTENERS: &str = "ss -Hlntp";
+pub(super) const LISTENERS: &str = "ss -Hlntp";
 /// The queueing disciplines of all devices with their counters.
-pub const QDISCS: &str = "tc -s -j qdisc show";
+pub(super) const QDISCS: &str = "tc -s -j qdisc show";
 /// Xen's version, scheduler and processors.
-pub const XEN_INFO: &str = "xl info";
+pub(super) const XEN_INFO: &str = "xl info";
 /// Xen's domains with the processor time that each has used.
-pub const XEN_DOMAINS: &str = "xl list";
+pub(super) const XEN_DOMAINS: &str = "xl list";
 /// The parameters of Xen's credit scheduler.
-pub const XEN_CREDIT: &str = "xl sched-credit -s";
+pub(super) const XEN_CREDIT: &str = "xl sched-credit -s";
 /// A device's offloads; the device's name follows.
-pub const OFFLOADS: &str = "ethtool -k ";
+pub(super) const OFFLOADS: &str = "ethtool -k ";
 /// A device's driver; the device's name follows.
-pub const DRIVER: &str = "ethtool -i ";
+pub(super) const DRIVER: &str = "ethtool -i ";
 /// The destinations with the most connections: lines `LOCAL-ADDRESS REMOTE-ADDRESS:PORT COUNT`, addresses as in /proc/net/tcp.
-pub const DESTINATIONS: &str = "destinations";
+pub(super) const DESTINATIONS: &str = "destinations";
 /// All threads: lines `PROCESS THREAD CPU RUN WAIT SLICES NAME`, times in nanoseconds (sched-stats.rst, section
 /// "/proc/<pid>/schedstat").
-pub const THREADS: &str = "threads";
+pub(super) const THREADS: &str = "threads";
 /// The state of Fairlane's own backend, as the control protocol's JSON.
-pub const FAIRLANE: &str = "fairlane";
+pub(super) const FAIRLANE: &str = "fairlane";
 
 /// Tools run once per snapshot. Absent ones are skipped.
 const TOOLS: [&str; 5] = [LISTENERS, QDISCS, XEN_INFO, XEN_DOMAINS, XEN_CREDIT];
@@ -73,13 +73,13 @@ const MAX_DESTINATIONS: usize = 20;
 
 /// A machine at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     texts: BTreeMap<String, String>,
 }
 
 impl Snapshot {
     /// Reads this machine, and the backend at `control` if there is one.
-    pub fn of_this_machine(control: &Path) -> Snapshot {
+    pub(super) fn of_this_machine(control: &Path) -> Snapshot {
         let mut snapshot = Snapshot::of_files(Path::new("/"));
         for tool in TOOLS {
             snapshot.run_tool(tool);
@@ -97,7 +97,7 @@ impl Snapshot {
     }
 
     /// Reads the offloads and drivers of the network cards that carried packets since an earlier snapshot.
-    pub fn read_cards(&mut self, since: &Snapshot) {
+    pub(super) fn read_cards(&mut self, since: &Snapshot) {
         // Loopback is no card, and its offloads are not worth changing.
         let carried = |device: &String| device != "lo" && self.packets(device) > since.packets(device);
         let devices: Vec<_> = self.devices().into_iter().filter(carried).collect();
@@ -108,7 +108,7 @@ impl Snapshot {
     }
 
     /// Reads the files below a root. Files that are absent or unreadable are skipped.
-    pub fn of_files(root: &Path) -> Snapshot {
+    pub(super) fn of_files(root: &Path) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for name in FILES {
             snapshot.read(root, name);
@@ -129,18 +129,18 @@ impl Snapshot {
     }
 
     /// The text under a name; empty if there is none.
-    pub fn text(&self, name: &str) -> &str {
+    pub(super) fn text(&self, name: &str) -> &str {
         self.texts.get(name).map_or("", String::as_str)
     }
 
     /// All texts whose names begin with `prefix`: the rest of the name, and the text.
-    pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(super) fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let from = self.texts.range(prefix.to_owned()..);
         from.map_while(move |(name, text)| Some((name.strip_prefix(prefix)?, text.as_str())))
     }
 
     /// Sets the text under a name.
-    pub fn put(&mut self, name: &str, text: String) {
+    pub(super) fn put(&mut self, name: &str, text: String) {
         self.texts.insert(name.to_owned(), text);
     }
 

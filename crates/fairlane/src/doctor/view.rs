@@ -5,7 +5,7 @@ use fairlane_load::processors::{self, Use};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Two snapshots and the time between them.
-pub struct Change<'a> {
+pub(super) struct Change<'a> {
     /// The first.
     pub before: &'a Snapshot,
     /// The second.
@@ -16,7 +16,7 @@ pub struct Change<'a> {
 
 /// A listening socket.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listener {
+pub(super) struct Listener {
     /// Address and port, as ss writes them.
     pub local: String,
     /// Connections that wait to be accepted.
@@ -29,7 +29,7 @@ pub struct Listener {
 
 /// What a thread did between two snapshots.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thread {
+pub(super) struct Thread {
     /// Its process.
     pub process: u32,
     /// Its name.
@@ -46,7 +46,7 @@ pub struct Thread {
 
 /// What a processor did between two snapshots: fractions of its time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cpu {
+pub(super) struct Cpu {
     /// Anything but idle.
     pub busy: f64,
     /// Interrupts and soft interrupts: most of the network stack.
@@ -65,12 +65,12 @@ impl From<&Use> for Cpu {
 
 impl Snapshot {
     /// The number in a file.
-    pub fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.text(name).trim().parse().ok()
     }
 
     /// A counter of /proc/net/netstat or /proc/net/snmp, which have a line of names and a line of numbers per protocol.
-    pub fn counter(&self, protocol: &str, name: &str) -> Option<u64> {
+    pub(super) fn counter(&self, protocol: &str, name: &str) -> Option<u64> {
         ["/proc/net/netstat", "/proc/net/snmp"].iter().find_map(|file| {
             let mut lines = self.text(file).lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
             let (names, values) = (lines.next()?, lines.next()?);
@@ -80,19 +80,19 @@ impl Snapshot {
     }
 
     /// The value after `name` in the line that begins with `line:` (`sockets: used 15`), as in /proc/net/sockstat.
-    pub fn field(&self, file: &str, line: &str, name: &str) -> Option<u64> {
+    pub(super) fn field(&self, file: &str, line: &str, name: &str) -> Option<u64> {
         let line = self.text(file).lines().find_map(|each| each.strip_prefix(line)?.strip_prefix(':'))?;
         line.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
     }
 
     /// The value of a `name : value` line.
-    pub fn value(&self, file: &str, name: &str) -> Option<&str> {
+    pub(super) fn value(&self, file: &str, name: &str) -> Option<&str> {
         let lines = self.text(file).lines().filter_map(|line| line.split_once(':'));
         lines.map(|(each, value)| (each.trim(), value.trim())).find(|(each, _)| *each == name).map(|(_, value)| value)
     }
 
     /// The network devices.
-    pub fn devices(&self) -> Vec<String> {
+    pub(super) fn devices(&self) -> Vec<String> {
         self.text("/proc/net/dev")
             .lines()
             .skip(2)
@@ -101,7 +101,7 @@ impl Snapshot {
     }
 
     /// Packets a device has received and sent.
-    pub fn packets(&self, device: &str) -> u64 {
+    pub(super) fn packets(&self, device: &str) -> u64 {
         let count = || {
             let words: Vec<_> = self.value("/proc/net/dev", device)?.split_whitespace().collect();
             let count = |index: usize| words.get(index)?.parse::<u64>().ok();
@@ -111,7 +111,7 @@ impl Snapshot {
     }
 
     /// The listening sockets.
-    pub fn listeners(&self) -> Vec<Listener> {
+    pub(super) fn listeners(&self) -> Vec<Listener> {
         let listener = |line: &str| {
             let words: Vec<_> = line.split_whitespace().collect();
             let [_, queue, backlog, local, ..] = words.as_slice() else { return None };
@@ -127,7 +127,7 @@ impl Snapshot {
     }
 
     /// Whether this machine runs on a hypervisor.
-    pub fn is_guest(&self) -> bool {
+    pub(super) fn is_guest(&self) -> bool {
         let flags = self.value("/proc/cpuinfo", "flags").unwrap_or_default();
         flags.split_whitespace().any(|flag| flag == "hypervisor") || !self.text("/sys/hypervisor/type").is_empty()
     }
@@ -135,28 +135,28 @@ impl Snapshot {
 
 impl Change<'_> {
     /// How much a counter grew.
-    pub fn grown(&self, protocol: &str, name: &str) -> u64 {
+    pub(super) fn grown(&self, protocol: &str, name: &str) -> u64 {
         let of = |snapshot: &Snapshot| snapshot.counter(protocol, name).unwrap_or(0);
         of(self.after).saturating_sub(of(self.before))
     }
 
     /// How much the only number of a file grew.
-    pub fn number_grown(&self, file: &str) -> u64 {
+    pub(super) fn number_grown(&self, file: &str) -> u64 {
         self.after.number(file).unwrap_or(0).saturating_sub(self.before.number(file).unwrap_or(0))
     }
 
     /// A count divided by the seconds between the snapshots.
-    pub fn rate(&self, count: u64) -> f64 {
+    pub(super) fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
 
     /// What each processor did.
-    pub fn cpus(&self) -> Vec<Cpu> {
+    pub(super) fn cpus(&self) -> Vec<Cpu> {
         self.uses().iter().map(Cpu::from).collect()
     }
 
     /// What all processors did together.
-    pub fn all_cpus(&self) -> Cpu {
+    pub(super) fn all_cpus(&self) -> Cpu {
         let mut all = Use::default();
         self.uses().iter().for_each(|used| all += used);
         Cpu::from(&all)
@@ -169,7 +169,7 @@ impl Change<'_> {
     }
 
     /// The threads that are in both snapshots.
-    pub fn threads(&self) -> Vec<Thread> {
+    pub(super) fn threads(&self) -> Vec<Thread> {
         let read = |snapshot: &Snapshot| -> BTreeMap<(u32, u32), ([u64; 4], String)> {
             let line = |line: &str| {
                 let words: Vec<_> = line.split_whitespace().collect();
@@ -195,18 +195,18 @@ impl Change<'_> {
 
 /// The fraction of the clients' time that dropped SYNs cost: each is retransmitted after a second (RFC 6298 section 2), and an
 /// accepted connection is assumed to last a hundredth of that.
-pub fn lost_to_drops(drops: u64, served: u64) -> f64 {
+pub(super) fn lost_to_drops(drops: u64, served: u64) -> f64 {
     let lost = 100.0 * drops as f64;
     lost / (lost + served as f64).max(1.0)
 }
 
 /// The numbers in a text.
-pub fn numbers(text: &str) -> Vec<u64> {
+pub(super) fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
 /// Formats a fraction as a percentage: `12%`, `0.3%`.
-pub fn percent(fraction: f64) -> String {
+pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     if percent > 0.0 && percent < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// List the experiments, how long each takes and what it needs
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Print the list as JSON
     #[arg(long)]
     json: bool,
@@ -33,7 +33,7 @@ struct Listed {
 }
 
 /// Prints the list.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let listed: Vec<Listed> = super::all()?.into_iter().map(listed).collect();
     if args.json {
         return out::print_json(&listed);

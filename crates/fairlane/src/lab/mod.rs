@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// Repeat published experiments on current machines
 #[derive(clap::Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     List(list::Args),
     Setup(setup::Args),
     Run(run::Args),
@@ -24,7 +24,7 @@ pub enum Command {
 ///
 /// # Errors
 /// Something is missing, a file is invalid, or a guest did not boot.
-pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::List(args) => list::run(args).map(|()| ExitCode::SUCCESS),
         Command::Setup(args) => setup::run(args),
@@ -34,7 +34,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Why an experiment cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
+pub(crate) enum ExperimentError {
     /// There is neither an experiment nor a file of this name.
     #[error("no experiment or file is named `{given}`; the experiments are {}", BUILT_IN.map(|(name, _)| name).join(", "))]
     Unknown {

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 ///
 /// A claim of the paper that does not hold is a finding; a claim about Fairlane that does not hold is a failure.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The experiment's name (see `fairlane lab list`), or a file
     #[arg(value_name = "NAME|FILE")]
     experiment: String,
@@ -77,7 +77,7 @@ impl ClockName {
 ///
 /// # Errors
 /// The file is invalid, something is missing on this machine, or a guest did not boot (with the end of its console).
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut experiment = find(&args.experiment)?;
     let repeats = experiment.repeats.most();
     let scale = prepare(&mut experiment, &args)?;

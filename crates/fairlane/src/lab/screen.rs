@@ -6,24 +6,24 @@ use std::io::Write;
 use std::time::Duration;
 
 /// Shows progress on standard error.
-pub struct Screen {
+pub(super) struct Screen {
     bar: ProgressBar,
     lines: bool,
 }
 
 impl Screen {
     /// A screen for work of unknown duration.
-    pub fn spinner() -> anyhow::Result<Screen> {
+    pub(super) fn spinner() -> anyhow::Result<Screen> {
         Screen::with(ProgressBar::new_spinner(), "{elapsed_precise} {msg}")
     }
 
     /// A screen for work of known duration, in seconds.
-    pub fn bar(seconds: f64) -> anyhow::Result<Screen> {
+    pub(super) fn bar(seconds: f64) -> anyhow::Result<Screen> {
         Screen::with(ProgressBar::new(tenths(seconds)), "{elapsed_precise} {wide_bar} {msg}")
     }
 
     /// A screen that shows nothing.
-    pub fn hidden() -> Screen {
+    pub(super) fn hidden() -> Screen {
         Screen { bar: ProgressBar::hidden(), lines: false }
     }
 
@@ -35,7 +35,7 @@ impl Screen {
     }
 
     /// Removes the bar.
-    pub fn close(self) {
+    pub(super) fn close(self) {
         self.bar.finish_and_clear();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 ///
 /// Images are kept, and rebuilt only when their inputs change. Experiments need no network afterwards.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Build nothing; report what is missing, and exit with status 1 if anything is
     #[arg(long)]
     check: bool,
@@ -21,7 +21,7 @@ pub struct Args {
 ///
 /// # Errors
 /// An image cannot be built. The message says what to do.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.check {
         let missing = images::check();
         let text = if missing.is_empty() { "nothing is missing\n".to_owned() } else { missing.join("\n") + "\n" };

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// The server is `fairlane load server`, or for http any HTTP server. Latency counts from the start of a request or, with
 /// --rate, from its scheduled start (corrected for coordinated omission).
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The traffic pattern
     pattern: Name,
     /// The server: HOST, HOST:PORT (8000 if none is given) or http://HOST:PORT/PATH
@@ -106,7 +106,7 @@ enum Closing {
 ///
 /// # Errors
 /// Invalid arguments, or results that cannot be written.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let target = target::parse(&args.server)?;
     let sizes = if args.size.is_empty() { vec![default_size(args.pattern)] } else { args.size.clone() };
     let specs = sizes.into_iter().map(|size| Ok((size, spec(&args, &target, size)?)));

@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
+pub(super) fn write(dir: &Path, runs: &[Run]) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     write_file(&dir.join("intervals.csv"), &intervals(runs))?;
     for size in sizes(runs) {

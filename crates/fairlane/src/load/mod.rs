@@ -9,14 +9,14 @@ mod server;
 mod show;
 mod target;
 
-pub use target::parse_percent;
+pub(crate) use target::parse_percent;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Generate traffic and measure it
 #[derive(clap::Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     Server(server::Args),
     Client(client::Args),
 }
@@ -25,7 +25,7 @@ pub enum Command {
 ///
 /// # Errors
 /// The failure of the subcommand.
-pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Server(args) => server::run(args),
         Command::Client(args) => client::run(args),
@@ -35,7 +35,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 /// Invalid arguments.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct UsageError(String);
+pub(crate) struct UsageError(String);
 
 /// The error of a run: of its arguments, or of the system.
 fn run_error(error: std::io::Error) -> anyhow::Error {

@@ -6,14 +6,14 @@ use fairlane_load::traffic::Pattern;
 use fairlane_report::{Axis, Figure, Metric, ResultFile, Series};
 
 /// A quantity measured in each run.
-pub struct Measure {
+pub(super) struct Measure {
     pub name: &'static str,
     pub unit: &'static str,
     pub value: fn(&Run) -> f64,
 }
 
 /// The measures of a pattern, the most important one first.
-pub fn measures(pattern: &Pattern, open: bool) -> Vec<Measure> {
+pub(super) fn measures(pattern: &Pattern, open: bool) -> Vec<Measure> {
     let measure = |name, unit, value| Measure { name, unit, value };
     let connects = matches!(pattern, Pattern::Crr(_) | Pattern::Http { keep_alive: false, .. });
     match pattern {
@@ -85,12 +85,12 @@ fn quantile(histogram: &hdrhistogram::Histogram<u64>, q: f64) -> f64 {
 }
 
 /// The samples of a measure for one size.
-pub fn samples(measure: &Measure, runs: &[Run], size: u64) -> Vec<f64> {
+pub(super) fn samples(measure: &Measure, runs: &[Run], size: u64) -> Vec<f64> {
     runs.iter().filter(|run| run.size == size).map(measure.value).collect()
 }
 
 /// Adds series, metrics and figures of the runs.
-pub fn add(result: &mut ResultFile, pattern: &Pattern, measures: &[Measure], runs: &[Run]) {
+pub(super) fn add(result: &mut ResultFile, pattern: &Pattern, measures: &[Measure], runs: &[Run]) {
     let sizes = sizes(runs);
     let axis = || Axis::new(size_name(pattern), "bytes");
     for measure in measures {
@@ -137,7 +137,7 @@ fn add_last(result: &mut ResultFile, runs: &[Run]) {
 }
 
 /// What the size of a pattern refers to.
-pub fn size_name(pattern: &Pattern) -> &'static str {
+pub(super) fn size_name(pattern: &Pattern) -> &'static str {
     match pattern {
         Pattern::Http { .. } => "object size",
         Pattern::Udp { .. } => "datagram size",
@@ -151,6 +151,6 @@ fn words(name: &str) -> String {
 }
 
 /// Formats the spread of a measure's samples.
-pub fn spread(samples: &[f64]) -> String {
+pub(super) fn spread(samples: &[f64]) -> String {
     half_percent(samples).map_or_else(|| "-".to_owned(), |half| format!("±{half:.1}%"))
 }

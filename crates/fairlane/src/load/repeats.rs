@@ -9,7 +9,7 @@ const MAX_REPEATS: usize = 30;
 
 /// When to stop repeating.
 #[derive(Clone, Copy, Debug)]
-pub struct Repeats {
+pub(super) struct Repeats {
     /// Minimum number of repeats.
     pub min: usize,
     /// Target for half of the mean's 95% interval, in percent of the mean.
@@ -18,7 +18,7 @@ pub struct Repeats {
 
 impl Repeats {
     /// Whether another repeat is needed after these samples.
-    pub fn needs_more(&self, samples: &[f64]) -> bool {
+    pub(super) fn needs_more(&self, samples: &[f64]) -> bool {
         match self.within {
             None => samples.len() < self.min,
             Some(within) => {
@@ -30,7 +30,7 @@ impl Repeats {
     }
 
     /// The warning about samples whose interval stayed too wide.
-    pub fn warning(&self, samples: &[f64]) -> Option<String> {
+    pub(super) fn warning(&self, samples: &[f64]) -> Option<String> {
         let within = self.within?;
         let half = half_percent(samples).filter(|half| *half > within)?;
         let times = samples.len();
@@ -39,7 +39,7 @@ impl Repeats {
 }
 
 /// [`stats::half_width`] in percent.
-pub fn half_percent(samples: &[f64]) -> Option<f64> {
+pub(super) fn half_percent(samples: &[f64]) -> Option<f64> {
     stats::half_width(samples).map(|half| half * 100.0)
 }
 

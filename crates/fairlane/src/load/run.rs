@@ -3,7 +3,7 @@
 use fairlane_load::traffic::{Interval, client::Outcome};
 
 /// One run with one size.
-pub struct Run {
+pub(super) struct Run {
     /// Bytes of the response, object or datagram; zero for streams.
     pub size: u64,
     pub outcome: Outcome,
@@ -11,14 +11,14 @@ pub struct Run {
 }
 
 /// The sizes of the runs, in order.
-pub fn sizes(runs: &[Run]) -> Vec<u64> {
+pub(super) fn sizes(runs: &[Run]) -> Vec<u64> {
     let mut sizes: Vec<u64> = runs.iter().map(|run| run.size).collect();
     sizes.dedup();
     sizes
 }
 
 /// The counts of an interval.
-pub struct Row {
+pub(super) struct Row {
     pub t: f64,
     pub seconds: f64,
     pub requests: u64,
@@ -48,7 +48,7 @@ impl From<&Interval> for Row {
 
 impl Row {
     /// The status line shown during the run.
-    pub fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         let rate = self.requests as f64 / self.seconds;
         let megabits = (self.sent + self.received) as f64 * 8e-6 / self.seconds;
         let p99 = self.latencies[1] as f64 / 1000.0;

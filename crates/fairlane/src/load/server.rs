@@ -14,7 +14,7 @@ use std::{fmt::Write, thread};
 
 /// Serve all patterns of the client on one TCP and UDP port, and HTTP (/?s=16k requests an object of 16 KiB)
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], target::PORT)))]
     listen: SocketAddr,
@@ -53,7 +53,7 @@ enum AcceptorThreads {
 ///
 /// # Errors
 /// A port in use, invalid arguments, or results that cannot be written.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     interrupt::watch().context("cannot block signals")?;
     let spec = Spec {
         at: args.listen,

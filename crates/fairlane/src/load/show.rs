@@ -8,7 +8,7 @@ use fairlane_report::stats::mean;
 use fairlane_report::text::table;
 
 /// One line about the load.
-pub fn title(spec: &Spec) -> String {
+pub(super) fn title(spec: &Spec) -> String {
     let pace = match (&spec.pattern, spec.rate) {
         (Pattern::Stream | Pattern::Maerts, _) => String::new(),
         (Pattern::Udp { .. }, None) => ", flood".to_owned(),
@@ -22,7 +22,7 @@ pub fn title(spec: &Spec) -> String {
 }
 
 /// The table, with one row per size.
-pub fn summary(spec: &Spec, measures: &[Measure], runs: &[Run]) -> String {
+pub(super) fn summary(spec: &Spec, measures: &[Measure], runs: &[Run]) -> String {
     let all = Summary { spec, measures, runs };
     match spec.pattern {
         Pattern::Stream | Pattern::Maerts => all.streams(),

@@ -6,13 +6,13 @@ use fairlane_load::traffic::http::parse_size;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// The port of `fairlane load server`.
-pub const PORT: u16 = 8000;
+pub(super) const PORT: u16 = 8000;
 /// Largest number of addresses in a range.
 const MAX_SOURCES: u32 = 65_536;
 
 /// A server, and for HTTP the path to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(super) struct Target {
     pub address: SocketAddr,
     /// Name and port, as given.
     pub host: String,
@@ -24,7 +24,7 @@ pub struct Target {
 ///
 /// # Errors
 /// Invalid text, or an unknown host.
-pub fn parse(text: &str) -> anyhow::Result<Target> {
+pub(super) fn parse(text: &str) -> anyhow::Result<Target> {
     if text.starts_with("https://") {
         return Err(UsageError(format!("{text}: a URL must begin with http://; TLS is not supported")).into());
     }
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> anyhow::Result<Target> {
 ///
 /// # Errors
 /// The message names the expected form.
-pub fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
+pub(super) fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
     let wrong = || format!("`{text}` is neither an address nor a range such as 10.0.0.1-10.0.0.9");
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
@@ -76,7 +76,7 @@ pub fn parse_source(text: &str) -> Result<Vec<IpAddr>, String> {
 ///
 /// # Errors
 /// The message names the expected form.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("`{text}` is not a size such as 512, 16k or 1m"))
 }
 
@@ -84,7 +84,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// The message names the expected form.
-pub fn parse_percent(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     number
         .filter(|number| (0.0..=1000.0).contains(number))

@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// The running log. Queued lines are written when it is dropped, and before the process ends because of a failure.
-pub struct Log {
+pub(crate) struct Log {
     limiter: RateLimiter,
     queue: Queue,
 }
@@ -26,7 +26,7 @@ pub struct Log {
 ///
 /// # Errors
 /// No descriptor can be duplicated or no thread started.
-pub fn start(filter: EnvFilter) -> io::Result<Log> {
+pub(crate) fn start(filter: EnvFilter) -> io::Result<Log> {
     // Not the standard library's handle: a blocked write would hold its lock.
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let limiter = RateLimiter::default();

@@ -29,7 +29,7 @@ enum Entry {
 
 /// The queue. Each write is one line; no write blocks. Clones share the queue.
 #[derive(Clone)]
-pub struct Queue {
+pub(super) struct Queue {
     entries: Sender<Entry>,
     /// Lines lost since the last one that was queued.
     lost: Arc<AtomicU64>,
@@ -40,7 +40,7 @@ impl Queue {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start(out: File, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
+    pub(super) fn start(out: File, periodic: impl FnMut() + Send + 'static) -> io::Result<Queue> {
         let (entries, received) = bounded(CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
         let unreported = lost.clone();
@@ -53,7 +53,7 @@ impl Queue {
     }
 
     /// Waits, for at most a second, until all queued lines are written.
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
         let (done, marked) = bounded(1);
         if self.entries.send_deadline(Entry::Mark(done), deadline).is_ok() {

@@ -23,7 +23,7 @@ const PORT_CRATE: &str = "fairlane_port";
 
 /// A token bucket per source of lines: `vif=NAME`, or a location. Clones share the buckets.
 #[derive(Clone, Default)]
-pub struct RateLimiter(Arc<Mutex<HashMap<String, Bucket>>>);
+pub(super) struct RateLimiter(Arc<Mutex<HashMap<String, Bucket>>>);
 
 /// A token bucket, stored as the time at which it will be full.
 struct Bucket {
@@ -65,12 +65,12 @@ impl RateLimiter {
     }
 
     /// Logs the numbers of dropped lines that may be logged now.
-    pub fn report_due(&self) {
+    pub(super) fn report_due(&self) {
         report(self.due(Instant::now()));
     }
 
     /// Logs all numbers of dropped lines, before the process ends.
-    pub fn report_all(&self) {
+    pub(super) fn report_all(&self) {
         let all: Vec<_> = self.buckets().drain().map(|(source, bucket)| (source, bucket.dropped)).collect();
         report(all.into_iter().filter(|(_, lines)| *lines > 0));
     }

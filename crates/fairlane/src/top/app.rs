@@ -13,7 +13,7 @@ const FIRST: &str = "waiting for the first figures";
 
 /// How the vifs are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortKey {
+pub(super) enum SortKey {
     /// In the policy's order.
     Policy,
     /// By sent bytes, the most first.
@@ -28,7 +28,7 @@ pub enum SortKey {
 
 impl SortKey {
     /// The name shown to the user.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             SortKey::Policy => "policy",
             SortKey::Sent => "sent",
@@ -50,7 +50,7 @@ impl SortKey {
 }
 
 /// The state of the screen.
-pub struct App {
+pub(super) struct App {
     /// The last reading; none until there are two snapshots of one backend.
     pub reading: Option<Reading>,
     /// The last minute.
@@ -68,7 +68,7 @@ pub struct App {
 
 impl App {
     /// An empty screen.
-    pub fn new() -> App {
+    pub(super) fn new() -> App {
         App {
             reading: None,
             history: History::default(),
@@ -81,7 +81,7 @@ impl App {
     }
 
     /// Handles a snapshot, or the error message of a failed call.
-    pub fn handle_snapshot(&mut self, answer: Result<Snapshot, String>) {
+    pub(super) fn handle_snapshot(&mut self, answer: Result<Snapshot, String>) {
         if self.paused {
             return;
         }
@@ -105,7 +105,7 @@ impl App {
     }
 
     /// Handles a key. Returns whether to quit.
-    pub fn handle_key(&mut self, key: KeyEvent) -> bool {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
@@ -123,7 +123,7 @@ impl App {
     }
 
     /// The vifs, sorted. Equal ones keep the policy's order.
-    pub fn vifs(&self) -> Vec<&VifReading> {
+    pub(super) fn vifs(&self) -> Vec<&VifReading> {
         let mut vifs: Vec<&VifReading> = self.reading.iter().flat_map(|reading| &reading.vifs).collect();
         match self.order {
             SortKey::Policy => {}

@@ -6,17 +6,17 @@ use fairlane_policy::units::format_rate;
 use fairlane_report::text::table;
 
 /// Names of the links' columns.
-pub const LINK_HEAD: [&str; 7] = ["link", "scheduler", "rate", "out", "used", "in", "uplink"];
+pub(super) const LINK_HEAD: [&str; 7] = ["link", "scheduler", "rate", "out", "used", "in", "uplink"];
 /// Which of them align to the right.
-pub const LINK_RIGHT: [bool; 7] = [false, false, true, true, true, true, false];
+pub(super) const LINK_RIGHT: [bool; 7] = [false, false, true, true, true, true, false];
 /// Names of the vifs' columns; `due` is the share that the weight gives.
-pub const VIF_HEAD: [&str; 10] =
+pub(super) const VIF_HEAD: [&str; 10] =
     ["vif", "link", "state", "sent", "received", "share", "due", "drops/s", "p50 <", "p99 <"];
 /// Which of them align to the right.
-pub const VIF_RIGHT: [bool; 10] = [false, false, false, true, true, true, true, true, true, true];
+pub(super) const VIF_RIGHT: [bool; 10] = [false, false, false, true, true, true, true, true, true, true];
 
 /// A row of the links' table.
-pub fn link(link: &LinkReading) -> [String; 7] {
+pub(super) fn link(link: &LinkReading) -> [String; 7] {
     [
         link.name.clone(),
         link.scheduler.clone(),
@@ -29,7 +29,7 @@ pub fn link(link: &LinkReading) -> [String; 7] {
 }
 
 /// A row of the vifs' table.
-pub fn vif(vif: &VifReading) -> [String; 10] {
+pub(super) fn vif(vif: &VifReading) -> [String; 10] {
     let time = |nanos: Option<u64>| nanos.map_or("-".to_owned(), figures::time);
     [
         vif.seen.name.clone(),
@@ -46,7 +46,7 @@ pub fn vif(vif: &VifReading) -> [String; 10] {
 }
 
 /// Both tables as plain text.
-pub fn plain(reading: &Reading) -> String {
+pub(super) fn plain(reading: &Reading) -> String {
     let links = table(LINK_HEAD, LINK_RIGHT, reading.links.iter().map(link).collect());
     let vifs = table(VIF_HEAD, VIF_RIGHT, reading.vifs.iter().map(vif).collect());
     if vifs.is_empty() { links } else { format!("{links}\n{vifs}") }

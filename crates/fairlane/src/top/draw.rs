@@ -28,7 +28,7 @@ const OPTIONAL: [usize; 4] = [1, 8, 2, 4];
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Draws the screen.
-pub fn draw(frame: &mut Frame, app: &mut App) {
+pub(super) fn draw(frame: &mut Frame, app: &mut App) {
     let Some(reading) = &app.reading else {
         let [body, keys] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
         frame.render_widget(Paragraph::new(app.notice.as_str()).wrap(Wrap { trim: true }), body);

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// `due` is the share that a vif's weight gives it among the vifs that send. Waits (p50, p99) are upper bounds of histogram
 /// buckets, powers of two nanoseconds. Keys: q quits, s sorts by the next column, p pauses, arrows select a vif.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     backend: Backend,
     /// Time between two updates, 100ms to 60s
@@ -50,7 +50,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Shows the table.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.once {
         return once(&args);
     }

@@ -10,7 +10,7 @@ const MINUTE: u64 = 60_000_000_000;
 
 /// The figures of the time between two snapshots. Rates are in bits per second.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub(super) struct Reading {
     /// Nanoseconds since the backend started.
     pub time: u64,
     /// The links, in the policy's order.
@@ -21,7 +21,7 @@ pub struct Reading {
 
 /// A link.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LinkReading {
+pub(super) struct LinkReading {
     /// Its name.
     pub name: String,
     /// Its scheduler's name.
@@ -38,7 +38,7 @@ pub struct LinkReading {
 
 /// A vif.
 #[derive(Clone, Debug, PartialEq)]
-pub struct VifReading {
+pub(super) struct VifReading {
     /// Its state in the later snapshot.
     pub seen: VifState,
     /// Rate its guest sent.
@@ -59,7 +59,7 @@ pub struct VifReading {
 
 impl Reading {
     /// Compares two snapshots of one backend; none if the backend was restarted in between.
-    pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
+    pub(super) fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
         let seconds = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)? as f64 / 1e9;
         let before: HashMap<&str, &VifState> = earlier.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
         let weights = weights(later);
@@ -130,7 +130,7 @@ fn newer_waits(before: &Waiting, now: &Waiting) -> Waiting {
 
 /// The rate that each vif sent during the last minute.
 #[derive(Default)]
-pub struct History {
+pub(super) struct History {
     /// End of the last sample, nanoseconds since the backend started.
     now: u64,
     vifs: HashMap<String, VecDeque<Sample>>,
@@ -145,7 +145,7 @@ struct Sample {
 
 impl History {
     /// Adds a reading of the time since `from`. Vifs that are gone are removed.
-    pub fn add(&mut self, from: u64, reading: &Reading) {
+    pub(super) fn add(&mut self, from: u64, reading: &Reading) {
         self.now = reading.time;
         let mut old = std::mem::take(&mut self.vifs);
         for vif in &reading.vifs {
@@ -160,7 +160,7 @@ impl History {
     }
 
     /// The mean rates of `count` equal parts of the minute, the latest last; none for parts without samples.
-    pub fn means(&self, vif: &str, count: u64) -> Vec<Option<f64>> {
+    pub(super) fn means(&self, vif: &str, count: u64) -> Vec<Option<f64>> {
         let samples = self.vifs.get(vif);
         // Times are shifted by a minute, so that the first minute of a backend does not begin below zero.
         let begin = |part: u64| self.now + MINUTE * part / count;

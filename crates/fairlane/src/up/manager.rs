@@ -6,25 +6,25 @@ use std::time::Duration;
 use tracing::{error, warn};
 
 /// Notifies the service manager of a state.
-pub fn notify_state(states: &[NotifyState<'_>]) {
+pub(super) fn notify_state(states: &[NotifyState<'_>]) {
     if let Err(error) = notify(states) {
         warn!(%error, "cannot notify the service manager: {states:?}");
     }
 }
 
 /// Notifies that the policy is being read again, and since when.
-pub fn notify_reloading() {
+pub(super) fn notify_reloading() {
     let since = NotifyState::monotonic_usec_now().ok();
     notify_state(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
 }
 
 /// How often to send the keep-alive: half of the service manager's watchdog timeout. None if it has no watchdog.
-pub fn interval() -> Option<Duration> {
+pub(super) fn interval() -> Option<Duration> {
     watchdog_enabled().map(|timeout| timeout / 2)
 }
 
 /// Sends the keep-alive if the engine is healthy. Otherwise the watchdog expires and the service manager restarts the service.
-pub fn notify_if_healthy(engine: &Engine) {
+pub(super) fn notify_if_healthy(engine: &Engine) {
     match engine.is_well() {
         Ok(()) => notify_state(&[NotifyState::Watchdog]),
         Err(error) => error!("{error}: no keep-alive is sent to the service manager's watchdog"),

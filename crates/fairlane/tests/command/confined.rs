@@ -40,7 +40,7 @@ connect = true
 "#;
 
 /// A workspace with these policies.
-pub fn with_policies() -> Workspace {
+pub(crate) fn with_policies() -> Workspace {
     let workspace = Workspace::new();
     workspace.write("policy.toml", &policy());
     workspace.write("more.toml", &more());
@@ -63,7 +63,7 @@ fn more() -> String {
 }
 
 /// Makes a backend use all of its functions, and stops it. Nothing may fail.
-pub fn work(workspace: &Workspace, backend: &mut Backend) {
+pub(crate) fn work(workspace: &Workspace, backend: &mut Backend) {
     let (mut web, mut batch) = (guest(&workspace.path("web.sock")), guest(&workspace.path("batch.sock")));
     exchange_frame(&mut web, &mut batch);
     exchange_frame(&mut batch, &mut web);

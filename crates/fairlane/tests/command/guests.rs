@@ -13,12 +13,12 @@ const POSTED: u16 = 32;
 const BUFFER: u32 = 2048;
 
 /// Connects a guest and sets up its card: one queue per direction, with receive buffers posted.
-pub fn guest(socket: &Path) -> Frontend {
+pub(crate) fn guest(socket: &Path) -> Frontend {
     set_up(UnixStream::connect(socket).unwrap())
 }
 
 /// The same for a backend that connects to the guest.
-pub fn accept_guest(listener: &UnixListener) -> Frontend {
+pub(crate) fn accept_guest(listener: &UnixListener) -> Frontend {
     set_up(listener.accept().unwrap().0)
 }
 
@@ -31,7 +31,7 @@ fn set_up(stream: UnixStream) -> Frontend {
 }
 
 /// Sends broadcasts of 60 bytes until another guest receives one: those sent before its setup may be lost.
-pub fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
+pub(crate) fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
     let mut frame = vec![0xff; 60];
     frame[6..14].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 1, 0x88, 0xb5]);
     let before = to.used_index(0);
@@ -50,7 +50,7 @@ pub fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
 }
 
 /// Waits until a condition holds, for at most a minute.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(60), "waited a minute for {what}");

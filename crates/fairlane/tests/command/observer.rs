@@ -13,15 +13,15 @@ use std::thread::JoinHandle;
 use syscalls::Sysno;
 
 /// Names of system calls, by the name of the thread that made them.
-pub type Seen = BTreeMap<String, BTreeSet<&'static str>>;
+pub(crate) type Seen = BTreeMap<String, BTreeSet<&'static str>>;
 
 /// Traces a backend, and all threads that it starts, until it ends. No other thread may wait for the backend meanwhile: it would
 /// receive the stops instead of the observer.
-pub struct Observer(JoinHandle<Seen>);
+pub(crate) struct Observer(JoinHandle<Seen>);
 
 impl Observer {
     /// Starts to trace a backend.
-    pub fn watch(backend: &Backend) -> Observer {
+    pub(crate) fn watch(backend: &Backend) -> Observer {
         let pid = backend.pid();
         let threads: Vec<(Pid, String)> = backend.threads().into_iter().map(|(tid, name, _)| (tid, name)).collect();
         let (started, is_started) = channel();
@@ -41,7 +41,7 @@ impl Observer {
     }
 
     /// The recorded calls, after the backend has ended.
-    pub fn seen(self) -> Seen {
+    pub(crate) fn seen(self) -> Seen {
         self.0.join().unwrap()
     }
 }

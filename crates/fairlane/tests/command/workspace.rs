@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A policy with one vif on a link with a wire.
-pub const POLICY: &str = r#"control = "DIR/control.sock"
+pub(crate) const POLICY: &str = r#"control = "DIR/control.sock"
 [[link]]
 name = "near"
 rate = "100Mbit/s"
@@ -26,7 +26,7 @@ min_rate = "20Mbit/s"
 
 /// The result of a run.
 #[derive(Debug, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
@@ -41,33 +41,33 @@ impl From<Output> for Outcome {
 
 /// Asserts that a run succeeded and printed `out`.
 #[track_caller]
-pub fn assert_done(outcome: &Outcome, out: &str) {
+pub(crate) fn assert_done(outcome: &Outcome, out: &str) {
     assert_eq!((outcome.code, outcome.out.as_str(), outcome.err.as_str()), (Some(0), out, ""));
 }
 
 /// Asserts that a run failed with this status, and with `err` on standard error.
 #[track_caller]
-pub fn assert_refused(outcome: &Outcome, code: i32, err: &str) {
+pub(crate) fn assert_refused(outcome: &Outcome, code: i32, err: &str) {
     assert_eq!((outcome.code, outcome.out.as_str(), outcome.err.as_str()), (Some(code), "", err));
 }
 
 /// A directory with policies and sockets; `DIR` in a policy's text and in arguments stands for it.
-pub struct Workspace(tempfile::TempDir);
+pub(crate) struct Workspace(tempfile::TempDir);
 
 impl Workspace {
     /// An empty directory.
-    pub fn new() -> Workspace {
+    pub(crate) fn new() -> Workspace {
         Workspace(tempfile::tempdir().unwrap())
     }
 
     /// A directory with [`POLICY`] in `policy.toml`.
-    pub fn with_policy() -> Workspace {
+    pub(crate) fn with_policy() -> Workspace {
         let workspace = Workspace::new();
         workspace.write("policy.toml", POLICY);
         workspace
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -75,12 +75,12 @@ impl Workspace {
         text.replace("DIR", self.0.path().to_str().unwrap())
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), self.expand(text)).unwrap();
     }
 
     /// The names of all entries, sorted.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
@@ -95,7 +95,7 @@ impl Workspace {
     }
 
     /// Runs a command to its end. In its output, `DIR` replaces the directory.
-    pub fn run(&self, arguments: &str) -> Outcome {
+    pub(crate) fn run(&self, arguments: &str) -> Outcome {
         let mut outcome = Outcome::from(self.command(arguments).output().unwrap());
         for text in [&mut outcome.out, &mut outcome.err] {
             *text = text.replace(self.0.path().to_str().unwrap(), "DIR");
@@ -104,31 +104,31 @@ impl Workspace {
     }
 
     /// Runs `fairlane ctl` with the backend of this directory.
-    pub fn ctl(&self, arguments: &str) -> Outcome {
+    pub(crate) fn ctl(&self, arguments: &str) -> Outcome {
         self.run(&format!("ctl --control DIR/control.sock {arguments}"))
     }
 
     /// Runs a command whose standard output is a closed pipe.
-    pub fn run_unread(&self, arguments: &str) -> Outcome {
+    pub(crate) fn run_unread(&self, arguments: &str) -> Outcome {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         Outcome::from(self.command(arguments).stdout(writer).output().unwrap())
     }
 
     /// Starts a backend and waits until it serves.
-    pub fn up(&self) -> Backend {
+    pub(crate) fn up(&self) -> Backend {
         self.up_with("", &[])
     }
 
     /// The same, with additional arguments and environment variables.
-    pub fn up_with(&self, arguments: &str, environment: &[(&str, &str)]) -> Backend {
+    pub(crate) fn up_with(&self, arguments: &str, environment: &[(&str, &str)]) -> Backend {
         let mut command = self.command(&format!("up policy.toml {arguments}"));
         command.envs(environment.iter().map(|(name, value)| (name, self.expand(value))));
         self.started(command)
     }
 
     /// The same, with a limit on open file descriptors.
-    pub fn up_with_descriptors(&self, most: u32) -> Backend {
+    pub(crate) fn up_with_descriptors(&self, most: u32) -> Backend {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {most}; exec {} up policy.toml", env!("CARGO_BIN_EXE_fairlane"));
         command.args(["-c", &script]).env_remove("RUST_LOG").current_dir(self.0.path()).stdin(Stdio::null());
@@ -136,7 +136,7 @@ impl Workspace {
     }
 
     /// Starts a backend whose log is a full pipe that nobody reads, and waits until it answers.
-    pub fn up_with_full_log(&self) -> (Backend, PipeReader) {
+    pub(crate) fn up_with_full_log(&self) -> (Backend, PipeReader) {
         const BYTES: usize = 4096;
         let (reader, mut writer) = std::io::pipe().unwrap();
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(BYTES as i32)).unwrap();
@@ -165,7 +165,7 @@ impl Workspace {
 }
 
 /// A running backend, killed on drop.
-pub struct Backend {
+pub(crate) struct Backend {
     child: Child,
     log: Option<BufReader<ChildStderr>>,
     /// The log lines until it served.
@@ -176,7 +176,7 @@ pub struct Backend {
 
 impl Backend {
     /// Reads the log up to a line with this text. Returns all lines read.
-    pub fn read_log_until(&mut self, text: &str) -> String {
+    pub(crate) fn read_log_until(&mut self, text: &str) -> String {
         let mut read = String::new();
         loop {
             let mut line = String::new();
@@ -189,28 +189,28 @@ impl Backend {
     }
 
     /// Reads the log until the process ends.
-    pub fn rest_of_log(&mut self) -> String {
+    pub(crate) fn rest_of_log(&mut self) -> String {
         std::io::read_to_string(self.log.as_mut().unwrap()).unwrap()
     }
 
     /// Closes the log, so that it cannot be written any more.
-    pub fn close_log(&mut self) {
+    pub(crate) fn close_log(&mut self) {
         self.log = None;
     }
 
     /// The processor time it used, in hundredths of a second.
-    pub fn ticks(&self) -> u64 {
+    pub(crate) fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let numbers = stat.rsplit_once(')').unwrap().1.split_whitespace();
         numbers.skip(11).take(2).map(|number| number.parse::<u64>().unwrap()).sum()
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
     /// Its threads: id, name and `/proc` status. Threads that end meanwhile are left out.
-    pub fn threads(&self) -> Vec<(Pid, String, String)> {
+    pub(crate) fn threads(&self) -> Vec<(Pid, String, String)> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let thread = |task: std::path::PathBuf| {
             let text = |name: &str| std::fs::read_to_string(task.join(name)).ok();
@@ -221,16 +221,16 @@ impl Backend {
     }
 
     /// The number of open file descriptors.
-    pub fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
     }
 
     /// Waits for its end. Returns its exit status.
-    pub fn wait(&mut self) -> Option<i32> {
+    pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 }

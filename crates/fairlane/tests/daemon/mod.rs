@@ -14,20 +14,20 @@ use std::thread;
 use std::time::Duration;
 
 /// A running daemon, killed on drop.
-pub struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
     directory: PathBuf,
 }
 
 impl Daemon {
     /// Starts a daemon with a policy, in which `DIR` stands for the directory, and waits until it serves. `spawn` starts the process.
-    pub fn start(directory: &Path, policy: &str, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
+    pub(crate) fn start(directory: &Path, policy: &str, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
         write_policy(directory, policy);
         Daemon::serve(directory, spawn)
     }
 
     /// Starts a daemon with the policy file that is in the directory.
-    pub fn serve(directory: &Path, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
+    pub(crate) fn serve(directory: &Path, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Daemon {
         let log = File::options().create(true).append(true).open(directory.join("daemon.log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
         command.args(["up", "--log", "error"]).arg(policy_file(directory)).stdin(Stdio::null()).stderr(log);
@@ -46,35 +46,35 @@ impl Daemon {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// Runs `fairlane ctl` with these arguments.
-    pub fn ctl(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
         command.args(["ctl", "--control"]).arg(self.control()).args(arguments).output().expect("ctl runs")
     }
 
     /// The daemon's counters and states.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let output = self.ctl(&["show", "--json"]);
         assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), self.log());
         serde_json::from_slice(&output.stdout).expect("a snapshot")
     }
 
     /// Whether the process still runs.
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.process.try_wait().expect("a child process").is_none()
     }
 
     /// The errors that it logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("daemon.log")).unwrap_or_default()
     }
 
     /// Sends the daemon a signal that ends it, and waits for its end.
-    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+    pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         kill(Pid::from_raw(self.process.id() as i32), signal).expect("the daemon runs");
         self.process.wait().expect("a child process")
     }
@@ -93,7 +93,7 @@ fn policy_file(directory: &Path) -> PathBuf {
 }
 
 /// Writes the policy file of a daemon in this directory. Returns its path.
-pub fn write_policy(directory: &Path, policy: &str) -> PathBuf {
+pub(crate) fn write_policy(directory: &Path, policy: &str) -> PathBuf {
     let text = policy.replace("DIR", directory.to_str().expect("the path of a temporary directory is valid UTF-8"));
     let file = policy_file(directory);
     std::fs::write(&file, text).expect("the policy is written");
@@ -101,12 +101,12 @@ pub fn write_policy(directory: &Path, policy: &str) -> PathBuf {
 }
 
 /// The section of a policy for a vif, whose socket has the vif's name.
-pub fn vif_text(name: &str, link: &str, mac: [u8; 6]) -> String {
+pub(crate) fn vif_text(name: &str, link: &str, mac: [u8; 6]) -> String {
     let mac = Mac(mac);
     format!("[[vif]]\nname = \"{name}\"\nlink = \"{link}\"\nsocket = \"DIR/{name}.sock\"\nmac = \"{mac}\"\n")
 }
 
 /// The port of a vif in a snapshot.
-pub fn vif<'a>(snapshot: &'a Snapshot, name: &str) -> &'a PortState {
+pub(crate) fn vif<'a>(snapshot: &'a Snapshot, name: &str) -> &'a PortState {
     &snapshot.vifs.iter().find(|vif| vif.name == name).expect("a vif of the policy").port
 }

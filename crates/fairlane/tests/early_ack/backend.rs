@@ -9,20 +9,20 @@ use std::thread;
 use std::time::Duration;
 
 /// A running backend, killed on drop.
-pub struct Backend {
+pub(crate) struct Backend {
     daemon: Daemon,
     directory: PathBuf,
 }
 
 impl Backend {
     /// Starts a backend with the policy in a directory, and waits until it serves.
-    pub fn start(host: &Namespace, directory: &Path) -> Backend {
+    pub(crate) fn start(host: &Namespace, directory: &Path) -> Backend {
         let daemon = Daemon::serve(directory, |mut command| host.run(move || command.spawn()));
         Backend { daemon, directory: directory.to_owned() }
     }
 
     /// Runs `fairlane ctl`, with `DIR` replaced by the backend's directory. Returns its output.
-    pub fn ctl(&self, arguments: &str) -> String {
+    pub(crate) fn ctl(&self, arguments: &str) -> String {
         let arguments = arguments.replace("DIR", self.directory.to_str().unwrap());
         let output = self.daemon.ctl(&arguments.split(' ').collect::<Vec<_>>());
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -31,29 +31,29 @@ impl Backend {
     }
 
     /// The state of its only vif.
-    pub fn vif(&self) -> Value {
+    pub(crate) fn vif(&self) -> Value {
         let mut shown: Value = serde_json::from_str(&self.ctl("show --json")).unwrap();
         shown["vifs"][0].take()
     }
 
     /// The flows of early ack.
-    pub fn flows(&self) -> Vec<Value> {
+    pub(crate) fn flows(&self) -> Vec<Value> {
         serde_json::from_str(&self.ctl("show --json flows")).unwrap()
     }
 
     /// Bytes that the backend has acknowledged to senders but the guest has not acknowledged yet.
-    pub fn owed(&self) -> u64 {
+    pub(crate) fn owed(&self) -> u64 {
         self.flows().iter().filter_map(|flow| flow["owed"].as_u64()).sum()
     }
 
     /// Ends the backend with a signal.
-    pub fn kill(&mut self, signal: Signal) {
+    pub(crate) fn kill(&mut self, signal: Signal) {
         self.daemon.end(signal);
     }
 }
 
 /// Waits until a condition holds, for at most 30 s.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if holds() {
             return;

@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// When a guest has a CPU, and which faults it injects.
 #[derive(Clone, Copy, Default)]
-pub struct Behavior {
+pub(crate) struct Behavior {
     /// How long it runs and how long it waits then; none if it always runs.
     pub slices: Option<(Duration, Duration)>,
     /// Probabilities, 0 to 1, that a frame is lost, duplicated, or delayed until after the next one.
@@ -48,7 +48,7 @@ pub struct Behavior {
 type Received = (Vec<u8>, Offload);
 
 /// A running guest.
-pub struct Guest {
+pub(crate) struct Guest {
     paused: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     large: Arc<AtomicU64>,
@@ -57,7 +57,7 @@ pub struct Guest {
 
 impl Guest {
     /// Starts a guest in the network namespace of the calling thread. Its interface is `eth0`.
-    pub fn start(socket: PathBuf, behavior: Behavior) -> Guest {
+    pub(crate) fn start(socket: PathBuf, behavior: Behavior) -> Guest {
         let (paused, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let large = Arc::new(AtomicU64::new(0));
         let counts = large.clone();
@@ -77,12 +77,12 @@ impl Guest {
     }
 
     /// Takes the CPU from the guest, or gives it back.
-    pub fn pause(&self, paused: bool) {
+    pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
     /// Number of large frames that reached its kernel with a partial checksum.
-    pub fn large(&self) -> u64 {
+    pub(crate) fn large(&self) -> u64 {
         self.large.load(Ordering::Relaxed)
     }
 }

@@ -121,7 +121,7 @@ fn send(start: &AtomicBool, stop: &AtomicBool) -> std::io::Result<usize> {
 ///
 /// Much of the data is sent when almost all of the guest's memory has been copied, into buffers posted before, and is unread when the
 /// guest is paused: pages that the backend wrote without logging them would be wrong on the new host.
-pub fn qemu_migrates_a_guest_during_a_transfer() -> Result<(), Error> {
+pub(crate) fn qemu_migrates_a_guest_during_a_transfer() -> Result<(), Error> {
     let directory = tempfile::tempdir().unwrap();
     let network = Namespace::new().unwrap();
     network.ip("link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0");

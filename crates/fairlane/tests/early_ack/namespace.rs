@@ -11,14 +11,14 @@ use std::thread::{self, JoinHandle};
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A namespace, which is removed with the last thread and process in it.
-pub struct Namespace(Sender<Job>);
+pub(crate) struct Namespace(Sender<Job>);
 
 impl Namespace {
     /// Creates a namespace.
     ///
     /// # Errors
     /// [`Error::Missing`] without root.
-    pub fn new() -> Result<Namespace, Error> {
+    pub(crate) fn new() -> Result<Namespace, Error> {
         let (jobs, received) = channel::<Job>();
         let (entered, outcome) = channel();
         thread::spawn(move || {
@@ -31,7 +31,7 @@ impl Namespace {
     }
 
     /// Runs a function in a new thread in the namespace.
-    pub fn spawn<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    pub(crate) fn spawn<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
         let (started, thread) = channel();
         // A new thread is in the namespace of the thread that starts it.
         self.0.send(Box::new(move || started.send(thread::spawn(work)).unwrap())).unwrap();
@@ -39,12 +39,12 @@ impl Namespace {
     }
 
     /// Runs a function in the namespace.
-    pub fn run<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> R {
+    pub(crate) fn run<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> R {
         self.spawn(work).join().unwrap()
     }
 
     /// Runs iproute2's `ip` in the namespace.
-    pub fn ip(&self, arguments: &str) {
+    pub(crate) fn ip(&self, arguments: &str) {
         self.program("ip", arguments.split(' ')).expect("iproute2 is installed");
     }
 
@@ -52,7 +52,7 @@ impl Namespace {
     ///
     /// # Errors
     /// nftables is not installed.
-    pub fn drop_one_in(&self, many: u32, port: u16) -> io::Result<()> {
+    pub(crate) fn drop_one_in(&self, many: u32, port: u16) -> io::Result<()> {
         let rule = format!("tcp dport {port} numgen random mod {many} 0 drop");
         let chain = format!("table inet faults {{ chain incoming {{ type filter hook input priority 0; {rule}; }}; }}");
         self.program("nft", [chain.as_str()])

@@ -31,7 +31,7 @@ const GUEST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Add
 const SERVER_SECONDS: f64 = 3600.0;
 
 /// The host, the backend and the guest.
-pub struct Stage {
+pub(crate) struct Stage {
     pub guest: Guest,
     pub backend: Backend,
     host: Namespace,
@@ -42,7 +42,7 @@ pub struct Stage {
 
 impl Stage {
     /// Starts a guest with this behavior, and with this mode of early ack.
-    pub fn new(mode: &str, behavior: Behavior) -> Stage {
+    pub(crate) fn new(mode: &str, behavior: Behavior) -> Stage {
         let directory = tempfile::tempdir().unwrap();
         write_policy(directory.path(), &POLICY.replace("MODE", mode));
         let host = Namespace::new().unwrap();
@@ -69,13 +69,13 @@ impl Stage {
     ///
     /// # Errors
     /// nftables is missing.
-    pub fn filter_one_in(&self, many: u32) -> Result<(), Error> {
+    pub(crate) fn filter_one_in(&self, many: u32) -> Result<(), Error> {
         let missing = |error| Error::Missing(format!("nft, which drops packets in the guest (nftables): {error}"));
         self.inside.drop_one_in(many, PORT).map_err(missing)
     }
 
     /// Runs a function on the host in a new thread, with the guest's address.
-    pub fn spawn_sender<R: Send + 'static>(
+    pub(crate) fn spawn_sender<R: Send + 'static>(
         &self,
         work: impl FnOnce(SocketAddr) -> R + Send + 'static,
     ) -> JoinHandle<R> {
@@ -83,13 +83,13 @@ impl Stage {
     }
 
     /// The counters of the guest's early ack.
-    pub fn early(&self) -> Value {
+    pub(crate) fn early(&self) -> Value {
         self.backend.vif()["early_ack"].take()
     }
 
     /// Pauses the guest during a transfer, and waits until the backend has acknowledged data that the guest does not have, and the sender
     /// cannot send more. Returns the number of bytes.
-    pub fn pause_and_owe(&self) -> u64 {
+    pub(crate) fn pause_and_owe(&self) -> u64 {
         // A guest that is paused during its handshake never has data.
         let is_open = |flow: &Value| flow["state"] != "opening";
         self.until("a transfer to start", |stage| stage.backend.flows().iter().any(is_open));
@@ -103,17 +103,17 @@ impl Stage {
     }
 
     /// Waits until a condition holds, as [`wait_for`].
-    pub fn until(&self, what: &str, mut holds: impl FnMut(&Stage) -> bool) {
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&Stage) -> bool) {
         wait_for(what, || holds(self));
     }
 
     /// Whether there is a file with the guest's flows.
-    pub fn has_state(&self) -> bool {
+    pub(crate) fn has_state(&self) -> bool {
         self.state_file().exists()
     }
 
     /// Removes the file with the guest's flows, as if the backend had run on another machine.
-    pub fn remove_state(&self) {
+    pub(crate) fn remove_state(&self) {
         std::fs::remove_file(self.state_file()).unwrap();
     }
 
@@ -122,7 +122,7 @@ impl Stage {
     }
 
     /// Starts the next backend.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.backend = Backend::start(&self.host, self.directory.path());
     }
 }

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A connection without progress for this long counts as hung.
-pub const STALL_TIMEOUT: Duration = Duration::from_secs(90);
+pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Sends `size` random bytes, and waits for the receiver's hash of them.
 ///
 /// # Errors
 /// The connection hung or broke, or different bytes arrived.
-pub fn send(to: SocketAddr, size: usize, slow: bool, seed: u64) -> Result<(), String> {
+pub(crate) fn send(to: SocketAddr, size: usize, slow: bool, seed: u64) -> Result<(), String> {
     let mut bytes = vec![0; size];
     StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     let sent = || -> io::Result<()> {
@@ -26,6 +26,6 @@ pub fn send(to: SocketAddr, size: usize, slow: bool, seed: u64) -> Result<(), St
 }
 
 /// A logarithmically distributed size from 1 byte to `most`.
-pub fn size(random: &mut StdRng, most: usize) -> usize {
+pub(crate) fn size(random: &mut StdRng, most: usize) -> usize {
     ((most as f64).powf(random.random::<f64>())) as usize
 }

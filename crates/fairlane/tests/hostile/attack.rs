@@ -19,17 +19,17 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Ring size: as many entries as its memory has buffers.
-pub const SIZE: u16 = 128;
+pub(crate) const SIZE: u16 = 128;
 
 /// A running attack.
-pub struct Attack {
+pub(crate) struct Attack {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<(u64, Card)>,
 }
 
 impl Attack {
     /// Starts to repeat an attack at a vif's socket.
-    pub fn start(case: &'static Case, socket: PathBuf, mac: [u8; 6]) -> Attack {
+    pub(crate) fn start(case: &'static Case, socket: PathBuf, mac: [u8; 6]) -> Attack {
         let stop = Arc::new(AtomicBool::new(false));
         let attacker = Attacker { socket, mac, stop: stop.clone(), times: Cell::new(0) };
         let thread = thread::spawn(move || {
@@ -46,14 +46,14 @@ impl Attack {
     }
 
     /// Stops after the current attack. Returns how often it was carried out, and the last card.
-    pub fn end(self) -> (u64, Card) {
+    pub(crate) fn end(self) -> (u64, Card) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the attack does not panic")
     }
 }
 
 /// The state of an attack, for its case.
-pub struct Attacker {
+pub(crate) struct Attacker {
     socket: PathBuf,
     mac: [u8; 6],
     stop: Arc<AtomicBool>,
@@ -62,24 +62,24 @@ pub struct Attacker {
 
 impl Attacker {
     /// Whether the attack should end.
-    pub fn should_stop(&self) -> bool {
+    pub(crate) fn should_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Counts one attack.
-    pub fn count(&self) {
+    pub(crate) fn count(&self) {
         self.times.set(self.times.get() + 1);
     }
 
     /// Connects a card, without any message.
-    pub fn connect_only(&self, memory: File) -> Card {
+    pub(crate) fn connect_only(&self, memory: File) -> Card {
         let stream = UnixStream::connect(&self.socket).expect("the daemon listens");
         let error = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an eventfd");
         Card { frontend: Frontend::over(stream, memory, SIZE), mac: self.mac, error }
     }
 
     /// Connects a card and sets it up, with an ordinary file as guest memory.
-    pub fn connect(&self, features: u64) -> Card {
+    pub(crate) fn connect(&self, features: u64) -> Card {
         let mut card = self.connect_only(file_of("attacker", MEMORY, MFdFlags::empty()));
         card.frontend.set_up(features, 2);
         card.watch_errors();
@@ -87,7 +87,7 @@ impl Attacker {
     }
 
     /// Waits until the backend has reported an error to the frontend, and counts the attack.
-    pub fn await_verdict(&self, card: &Card) {
+    pub(crate) fn await_verdict(&self, card: &Card) {
         let interest = PollFlags::POLLIN;
         let mut signals =
             [PollFd::new(card.error.as_fd(), interest), PollFd::new(card.frontend.stream.as_fd(), interest)];
@@ -98,7 +98,7 @@ impl Attacker {
 }
 
 /// A frontend, and the eventfd for its errors.
-pub struct Card {
+pub(crate) struct Card {
     pub frontend: Frontend,
     mac: [u8; 6],
     error: EventFd,
@@ -106,7 +106,7 @@ pub struct Card {
 
 impl Card {
     /// Sets the error eventfds, and waits until the backend has handled all messages so far.
-    pub fn watch_errors(&mut self) {
+    pub(crate) fn watch_errors(&mut self) {
         for queue in 0..2 {
             self.frontend.send_longs(SET_VRING_ERR, &[queue], &[self.error.as_raw_fd()]);
         }
@@ -114,7 +114,7 @@ impl Card {
     }
 
     /// Waits until the backend has handled all messages so far, or closed the connection.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.frontend.send(GET_QUEUE_NUM, 1, &[], &[]);
         let mut header = [0; 12];
         while self.frontend.stream.read_exact(&mut header).is_ok() {
@@ -127,31 +127,31 @@ impl Card {
     }
 
     /// Posts as many receive buffers as the ring has entries.
-    pub fn post_all(&mut self) {
+    pub(crate) fn post_all(&mut self) {
         (0..SIZE).for_each(|index| self.frontend.lend(index, 2048));
     }
 
     /// A frame to an unknown address.
-    pub fn frame(&self, len: usize) -> Vec<u8> {
+    pub(crate) fn frame(&self, len: usize) -> Vec<u8> {
         ethernet(self.mac, mac(NOBODY), len)
     }
 
     /// Writes a frame to an unknown address into each transmit buffer, with the length for that buffer's index, and posts all of them.
-    pub fn write_frames(&mut self, len: impl Fn(u16) -> usize) {
+    pub(crate) fn write_frames(&mut self, len: impl Fn(u16) -> usize) {
         for index in 0..SIZE {
             self.frontend.transmit(index, NO_HEADER, &self.frame(len(index)));
         }
     }
 
     /// Posts all used entries of a ring again, unchanged.
-    pub fn refill(&mut self, queue: u32) {
+    pub(crate) fn refill(&mut self, queue: u32) {
         let used = self.frontend.used_index(queue);
         self.frontend.set_available(queue, used.wrapping_add(SIZE));
         self.frontend.kick(queue);
     }
 
     /// Keeps the transmit ring full, and with `receive` also the receive ring, until the attack ends or for some milliseconds.
-    pub fn flood(&mut self, attacker: &Attacker, receive: bool, milliseconds: u32) {
+    pub(crate) fn flood(&mut self, attacker: &Attacker, receive: bool, milliseconds: u32) {
         for _ in 0..milliseconds {
             if attacker.should_stop() {
                 return;
@@ -166,20 +166,20 @@ impl Card {
 }
 
 /// An Ethernet frame with the EtherType for local experiments.
-pub fn ethernet(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
+pub(crate) fn ethernet(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
     let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(len, 0);
     frame
 }
 
 /// Sends about two thousand frames per second to an attacker, alternately small and large, until it is dropped.
-pub struct Accomplice {
+pub(crate) struct Accomplice {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Accomplice {
-    pub fn start(socket: PathBuf, attacker: [u8; 6]) -> Accomplice {
+    pub(crate) fn start(socket: PathBuf, attacker: [u8; 6]) -> Accomplice {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {

@@ -9,7 +9,7 @@ use super::attack::{Attacker, Card};
 use fairlane_engine::snapshot::State;
 
 /// An attack.
-pub struct Case {
+pub(crate) struct Case {
     pub name: &'static str,
     /// Why its card is disabled in the end; none if it violates no rule.
     reason: Option<&'static str>,
@@ -22,7 +22,7 @@ pub struct Case {
 
 impl Case {
     /// Whether a vif in this state is the expected result, while the last card is still connected.
-    pub fn ends_in(&self, state: &State) -> bool {
+    pub(crate) fn ends_in(&self, state: &State) -> bool {
         match (state, self.reason) {
             (State::Disabled { reason }, Some(expected)) => reason.contains(expected),
             (State::Up, None) => true,
@@ -36,7 +36,7 @@ const EMPTY: Option<&str> = Some("a descriptor of 0 bytes");
 const TORN: Option<&str> = Some("truncated its guest's memory");
 
 /// All attacks.
-pub static CASES: &[Case] = &[
+pub(crate) static CASES: &[Case] = &[
     case("empty receive buffers", EMPTY, rings::empty_receive_buffers),
     case("one table of empty buffers", EMPTY, rings::one_table_of_empty_buffers),
     case("empty frames", EMPTY, rings::empty_frames),

@@ -11,7 +11,7 @@ const MISSING: [&str; 6] =
 ///
 /// # Errors
 /// The run failed for another reason, or the test must not be ignored.
-pub fn skip_or_fail(errors: String) -> Result<Completion, Failed> {
+pub(crate) fn skip_or_fail(errors: String) -> Result<Completion, Failed> {
     let is_missing = MISSING.iter().any(|text| errors.contains(text));
     if is_missing && env::var_os("FAIRLANE_GUESTS").is_none_or(|value| value != "required") {
         eprintln!("SKIPPED: {errors}");

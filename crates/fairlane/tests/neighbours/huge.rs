@@ -5,10 +5,10 @@ use std::fs;
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
 /// Restores the previous number of huge pages on drop.
-pub struct Reserved(u64);
+pub(crate) struct Reserved(u64);
 
 /// Reserves huge pages. None if that fails: it needs root and unfragmented memory.
-pub fn reserve(pages: u64) -> Option<Reserved> {
+pub(crate) fn reserve(pages: u64) -> Option<Reserved> {
     let reserved = || fs::read_to_string(PAGES).ok()?.trim().parse::<u64>().ok();
     let before = Reserved(reserved()?);
     if before.0 < pages {

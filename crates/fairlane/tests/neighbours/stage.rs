@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// The honest guests: sender and receiver on the attacked link, then on the other one.
-pub const GUESTS: [&str; 4] = ["sender", "receiver", "sender-beside", "receiver-beside"];
+pub(crate) const GUESTS: [&str; 4] = ["sender", "receiver", "sender-beside", "receiver-beside"];
 
 /// The rate of both links: a hundredth of what a busy machine can forward, so that a guest's rate depends on the backend alone.
 const RATE: &str = "20Mbit/s";
@@ -38,7 +38,7 @@ fn address(guest: usize) -> Ipv4Addr {
 }
 
 /// The daemon and the guests. On drop, the guests end first, then the daemon, then the directory with all sockets is removed.
-pub struct Stage {
+pub(crate) struct Stage {
     guests: Vec<Guest>,
     pub daemon: Daemon,
     home: TempDir,
@@ -48,7 +48,7 @@ pub struct Stage {
 
 impl Stage {
     /// Starts the daemon, with vifs for the attackers, and boots all guests in parallel.
-    pub fn build(attackers: usize) -> Result<Stage, Error> {
+    pub(crate) fn build(attackers: usize) -> Result<Stage, Error> {
         let home = tempfile::Builder::new().prefix("fairlane-neighbours-").tempdir().expect("a temporary directory");
         let daemon = Daemon::start(home.path(), &policy_text(attackers), |mut command| command.spawn());
         let specs = (0..GUESTS.len()).map(|guest| spec(guest, home.path())).collect::<Vec<_>>();
@@ -71,7 +71,7 @@ impl Stage {
     }
 
     /// The socket of a vif.
-    pub fn socket(&self, vif: &str) -> PathBuf {
+    pub(crate) fn socket(&self, vif: &str) -> PathBuf {
         self.home.path().join(format!("{vif}.sock"))
     }
 
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// Makes both senders flood their receivers, and the receivers send a little back and ping, for some seconds.
-    pub fn traffic(&self, seconds: f64) -> Result<Traffic, Error> {
+    pub(crate) fn traffic(&self, seconds: f64) -> Result<Traffic, Error> {
         let number = self.traffics.replace(self.traffics.get() + 1);
         let port = PORT + number % PORTS;
         // Longer than the senders, since frames in queues and rings arrive later.
@@ -109,7 +109,7 @@ impl Stage {
     }
 
     /// Powers the guests off and stops the daemon, which must end normally.
-    pub fn stop(mut self) -> Result<(), Error> {
+    pub(crate) fn stop(mut self) -> Result<(), Error> {
         std::mem::take(&mut self.guests).into_iter().try_for_each(Guest::stop)?;
         let status = self.daemon.end(Signal::SIGTERM);
         assert!(status.success(), "the daemon ended with {status}\n{}", self.daemon.log());
@@ -118,14 +118,14 @@ impl Stage {
 }
 
 /// Traffic of the honest guests: streams with sender's name, sending job and receiving job, and pings with the target's name.
-pub struct Traffic {
+pub(crate) struct Traffic {
     streams: Vec<(&'static str, Job, Job)>,
     pings: Vec<(&'static str, Job)>,
 }
 
 impl Traffic {
     /// Waits for the end of the traffic. Returns descriptions of the losses.
-    pub fn losses(self) -> Result<Vec<String>, Error> {
+    pub(crate) fn losses(self) -> Result<Vec<String>, Error> {
         let mut losses = Vec::new();
         for (name, sender, receiver) in self.streams {
             let Outcome::Sent(Sent { datagrams: sent, .. }) = sender.wait()? else { panic!("sent") };
@@ -146,7 +146,7 @@ impl Traffic {
 }
 
 /// The uplink of the attacked link in a snapshot.
-pub fn uplink(snapshot: &Snapshot) -> &PortState {
+pub(crate) fn uplink(snapshot: &Snapshot) -> &PortState {
     let link = snapshot.links.iter().find(|link| link.name == "attacked").expect("a link of the policy");
     link.uplink.as_ref().expect("the link has a wire")
 }

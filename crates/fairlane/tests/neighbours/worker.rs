@@ -38,7 +38,7 @@ const OTHERS: usize = 100;
 /// Ring size, the largest that fits into a frontend's memory: more frames than a worker forwards while the frontends sleep.
 const ENTRIES: u16 = 1024;
 
-pub fn no_attack_takes_more_than_its_share() {
+pub(crate) fn no_attack_takes_more_than_its_share() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let others: String = (0..OTHERS).map(attacker).map(|name| vif_text(&name, "open", mac(&name))).collect();
     let vifs = vif_text(NEIGHBOUR, "open", NEIGHBOUR_MAC) + &others;

@@ -41,7 +41,7 @@ const RECEIVER: usize = 2;
 ///
 /// # Errors
 /// A guest ended.
-pub fn run(world: &mut World, random: &mut StdRng) -> Result<(), Error> {
+pub(crate) fn run(world: &mut World, random: &mut StdRng) -> Result<(), Error> {
     let weights = weights(random);
     world.reload(Settings { rate: 20, weights });
     let case = random_case(world, random);

@@ -23,7 +23,7 @@ const MAX_PAUSE: u64 = 1500;
 ///
 /// # Errors
 /// A guest ended.
-pub fn run_some(world: &mut World, random: &mut StdRng, leaver: usize) -> Result<(), Error> {
+pub(crate) fn run_some(world: &mut World, random: &mut StdRng, leaver: usize) -> Result<(), Error> {
     let leaves = random.random_bool(0.5);
     if leaves {
         world.journal.write(format_args!("{} is powered off", GUESTS[leaver].name));
@@ -54,12 +54,12 @@ pub fn run_some(world: &mut World, random: &mut StdRng, leaver: usize) -> Result
 }
 
 /// Weights of the two guests that share a link: the attacker's weight or a multiple.
-pub fn weights(random: &mut StdRng) -> [u32; 2] {
+pub(crate) fn weights(random: &mut StdRng) -> [u32; 2] {
     [(); 2].map(|()| WEIGHT * random.random_range(1..4))
 }
 
 /// An attack without huge pages, which would have to be reserved; in a short soak, none that leaves connections behind for a minute.
-pub fn random_case(world: &World, random: &mut StdRng) -> &'static Case {
+pub(crate) fn random_case(world: &World, random: &mut StdRng) -> &'static Case {
     loop {
         let case = pick(random, CASES);
         if !case.huge && (world.long || !case.unreachable) {
@@ -117,7 +117,12 @@ fn attack(world: &mut World, random: &mut StdRng) {
 }
 
 /// Attacks while `meanwhile` runs. Returns its result, and how often the attack was carried out.
-pub fn attack_during<R>(world: &World, case: &'static Case, attacker: &str, meanwhile: impl FnOnce() -> R) -> (R, u64) {
+pub(crate) fn attack_during<R>(
+    world: &World,
+    case: &'static Case,
+    attacker: &str,
+    meanwhile: impl FnOnce() -> R,
+) -> (R, u64) {
     let accomplice = Accomplice::start(world.socket(ACCOMPLICE), mac(attacker));
     let attack = Attack::start(case, world.socket(attacker), mac(attacker));
     let result = meanwhile();

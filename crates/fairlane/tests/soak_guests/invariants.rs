@@ -12,7 +12,7 @@ const MAX_GROWTH: u64 = 8 << 10;
 
 /// The resources that the daemon uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     descriptors: usize,
     threads: usize,
     /// Its own memory, without that of guests, in KiB.
@@ -39,7 +39,7 @@ impl Footprint {
 }
 
 /// Checks all invariants. `first` is the footprint after the first cycle.
-pub fn check(world: &mut World, first: &mut Option<Footprint>) {
+pub(crate) fn check(world: &mut World, first: &mut Option<Footprint>) {
     assert!(world.daemon.is_running(), "the daemon ended\n{}", world.daemon.log());
     // Frames may still be in flight, and connections of attackers about to close.
     eventually(|| frames_add_up(&world.daemon.snapshot()));
@@ -65,7 +65,7 @@ pub fn check(world: &mut World, first: &mut Option<Footprint>) {
 }
 
 /// Waits until a condition holds, for at most ten minutes: on a busy machine, the connections of an attacker took almost three minutes.
-pub fn eventually(mut holds: impl FnMut() -> Result<(), String>) {
+pub(crate) fn eventually(mut holds: impl FnMut() -> Result<(), String>) {
     for _ in 0..6000 {
         if holds().is_ok() {
             return;

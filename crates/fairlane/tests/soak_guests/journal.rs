@@ -3,24 +3,24 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-pub struct Journal {
+pub(crate) struct Journal {
     start: Instant,
     lines: Mutex<Vec<String>>,
 }
 
 impl Journal {
-    pub fn new() -> Journal {
+    pub(crate) fn new() -> Journal {
         Journal { start: Instant::now(), lines: Mutex::default() }
     }
 
     /// Adds an event and prints it.
-    pub fn write(&self, event: impl std::fmt::Display) {
+    pub(crate) fn write(&self, event: impl std::fmt::Display) {
         let line = format!("{:8.2} {event}", self.start.elapsed().as_secs_f64());
         eprintln!("{line}");
         self.lines.lock().expect("nobody panics while it writes").push(line);
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("nobody panics while it writes").clone()
     }
 }

@@ -25,7 +25,7 @@ const RETRIES: u32 = 20;
 
 /// The sender or receiver of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Host,
     /// An index of [`GUESTS`].
     Guest(usize),
@@ -56,7 +56,7 @@ impl End {
 }
 
 /// A running transfer.
-pub struct Transfer {
+pub(crate) struct Transfer {
     description: String,
     outcome: JoinHandle<Result<(), String>>,
 }
@@ -65,7 +65,7 @@ pub struct Transfer {
 ///
 /// # Errors
 /// A guest has ended.
-pub fn start_some(world: &World, random: &mut StdRng, idle: usize) -> Result<Vec<Transfer>, Error> {
+pub(crate) fn start_some(world: &World, random: &mut StdRng, idle: usize) -> Result<Vec<Transfer>, Error> {
     let busy = world.present().into_iter().filter(|guest| *guest != idle);
     let (lan, wire): (Vec<End>, _) = busy.map(End::Guest).chain([End::Host]).partition(|end| end.is_on_lan());
     let mut transfers = Vec::new();
@@ -83,7 +83,7 @@ pub fn start_some(world: &World, random: &mut StdRng, idle: usize) -> Result<Vec
 ///
 /// # Errors
 /// The guest has ended.
-pub fn start(world: &World, random: &mut StdRng, from: End, to: End) -> Result<Transfer, Error> {
+pub(crate) fn start(world: &World, random: &mut StdRng, from: End, to: End) -> Result<Transfer, Error> {
     let reader = *pick(random, &[Reader::Quick, Reader::Quick, Reader::Slow, Reader::Late]);
     let bytes = MAX_BYTES.powf(random.random_range(0.5..1.0)) as u64;
     let description = format!("{bytes} bytes from {} to {}, {reader:?}", from.name(), to.name());
@@ -116,7 +116,7 @@ fn with_retries<T>(send: impl Fn() -> Result<T, String>) -> Result<(), String> {
 
 impl Transfer {
     /// Waits until the transfer succeeds.
-    pub fn finish(self, journal: &Journal) {
+    pub(crate) fn finish(self, journal: &Journal) {
         let mut waited = Duration::ZERO;
         while !self.outcome.is_finished() {
             thread::sleep(Duration::from_millis(20));

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A guest's vif, link and address.
-pub struct GuestConfig {
+pub(crate) struct GuestConfig {
     pub name: &'static str,
     pub link: &'static str,
     pub address: Ipv4Addr,
@@ -34,7 +34,7 @@ const fn config(name: &'static str, link: &'static str, [network, host]: [u8; 2]
     GuestConfig { name, link, address: Ipv4Addr::new(10, network, 0, host), kind }
 }
 
-pub static GUESTS: [GuestConfig; 5] = [
+pub(crate) static GUESTS: [GuestConfig; 5] = [
     config("one", "near", [85, 1], Kind::Uml),
     config("two", "near", [85, 2], Kind::Uml),
     config("three", "far", [85, 3], Kind::Uml),
@@ -43,11 +43,11 @@ pub static GUESTS: [GuestConfig; 5] = [
 ];
 
 /// The host's address on its link, and the tap there.
-pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 1);
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 1);
 const TAP: &str = "fl0";
 
 /// The TCP port on which hosts and guests receive transfers.
-pub const PORT: u16 = 7000;
+pub(crate) const PORT: u16 = 7000;
 
 /// The receiver of transfers, which runs longer than any soak.
 const SERVE_SPEC: ServeSpec = ServeSpec { port: PORT, seconds: 86_400.0 };
@@ -59,10 +59,10 @@ const ATTACKERS: usize = 30;
 const SPARE: usize = 29;
 
 /// The default weight, which attackers have.
-pub const WEIGHT: u32 = 100;
+pub(crate) const WEIGHT: u32 = 100;
 
 /// The settings of the policy that change.
-pub struct Settings {
+pub(crate) struct Settings {
     /// Rate of the shared link, in Mbit/s.
     pub rate: u32,
     /// Weights of the two guests that share it.
@@ -70,7 +70,7 @@ pub struct Settings {
 }
 
 /// Everything. On drop, the guests end first, then the daemon, then the directory with all sockets is removed.
-pub struct World {
+pub(crate) struct World {
     guests: Vec<Option<Guest>>,
     pub daemon: Daemon,
     pub settings: Settings,
@@ -87,7 +87,7 @@ impl World {
     ///
     /// # Errors
     /// A guest could not be booted.
-    pub fn build(network: Namespace, long: bool, journal: Arc<Journal>) -> Result<World, Error> {
+    pub(crate) fn build(network: Namespace, long: bool, journal: Arc<Journal>) -> Result<World, Error> {
         for setup in [format!("tuntap add dev {TAP} mode tap"), format!("addr add {HOST}/24 dev {TAP}")] {
             network.ip(&setup);
         }
@@ -107,7 +107,7 @@ impl World {
     ///
     /// # Errors
     /// A guest could not be booted.
-    pub fn boot(&mut self, guests: &[usize]) -> Result<(), Error> {
+    pub(crate) fn boot(&mut self, guests: &[usize]) -> Result<(), Error> {
         let spec = |guest: &usize| {
             let GuestConfig { name, address, kind, .. } = GUESTS[*guest];
             GuestSpec::served(kind, name, self.home.path(), guest_mac(*guest), address)
@@ -124,20 +124,20 @@ impl World {
     }
 
     /// Whether a guest is up.
-    pub fn has(&self, guest: usize) -> bool {
+    pub(crate) fn has(&self, guest: usize) -> bool {
         self.guests[guest].is_some()
     }
 
     /// The guests that are up.
-    pub fn present(&self) -> Vec<usize> {
+    pub(crate) fn present(&self) -> Vec<usize> {
         (0..GUESTS.len()).filter(|guest| self.has(*guest)).collect()
     }
 
-    pub fn guest(&self, guest: usize) -> &Guest {
+    pub(crate) fn guest(&self, guest: usize) -> &Guest {
         self.guests[guest].as_ref().expect("the guest is up")
     }
 
-    pub fn agent(&self, guest: usize) -> &Agent {
+    pub(crate) fn agent(&self, guest: usize) -> &Agent {
         self.guest(guest).agent()
     }
 
@@ -145,30 +145,30 @@ impl World {
     ///
     /// # Errors
     /// The guest had ended already.
-    pub fn power_off(&mut self, guest: usize) -> Result<(), Error> {
+    pub(crate) fn power_off(&mut self, guest: usize) -> Result<(), Error> {
         self.guests[guest].take().expect("the guest is up").stop()
     }
 
     /// The socket of a vif.
-    pub fn socket(&self, vif: &str) -> PathBuf {
+    pub(crate) fn socket(&self, vif: &str) -> PathBuf {
         self.home.path().join(format!("{vif}.sock"))
     }
 
     /// The vif of the next attacker.
-    pub fn next_attacker(&mut self) -> String {
+    pub(crate) fn next_attacker(&mut self) -> String {
         self.attackers += 1;
         attacker(self.attackers % ATTACKERS)
     }
 
     /// Changes a setting of a vif or link.
-    pub fn set(&self, target: &str, setting: &str) {
+    pub(crate) fn set(&self, target: &str, setting: &str) {
         self.journal.write(format_args!("set {target} {setting}"));
         let output = self.daemon.ctl(&["set", target, setting]);
         assert!(output.status.success(), "set {target} {setting}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Loads the policy with these settings, whatever was set before.
-    pub fn reload(&mut self, settings: Settings) {
+    pub(crate) fn reload(&mut self, settings: Settings) {
         self.settings = settings;
         self.journal.write(format_args!("reload: {} Mbit/s, weights {:?}", self.settings.rate, self.settings.weights));
         let file = write_policy(self.home.path(), &policy_text(&self.settings));
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Takes the uplink to the host down for a while.
-    pub fn link_down(&self, time: Duration) {
+    pub(crate) fn link_down(&self, time: Duration) {
         self.journal.write(format_args!("{TAP} is down for {time:?}"));
         self.network.ip(&format!("link set {TAP} down"));
         thread::sleep(time);
@@ -190,7 +190,7 @@ impl World {
     ///
     /// # Errors
     /// A guest could not be powered off or booted.
-    pub fn restart(&mut self, random: &mut StdRng) -> Result<(), Error> {
+    pub(crate) fn restart(&mut self, random: &mut StdRng) -> Result<(), Error> {
         let (signal, gently) = (*pick(random, &[Signal::SIGKILL, Signal::SIGTERM]), random.random_bool(0.5));
         let emulated: Vec<usize> =
             self.present().into_iter().filter(|guest| GUESTS[*guest].kind == Kind::Qemu).collect();
@@ -220,7 +220,7 @@ impl World {
     ///
     /// # Errors
     /// A guest had ended already.
-    pub fn stop(mut self) -> Result<(), Error> {
+    pub(crate) fn stop(mut self) -> Result<(), Error> {
         self.present().into_iter().try_for_each(|guest| self.power_off(guest))?;
         let status = self.daemon.end(Signal::SIGTERM);
         assert!(status.success(), "the daemon ended with {status}\n{}", self.daemon.log());
@@ -229,7 +229,7 @@ impl World {
 }
 
 /// A random element of a slice.
-pub fn pick<'a, T>(random: &mut StdRng, some: &'a [T]) -> &'a T {
+pub(crate) fn pick<'a, T>(random: &mut StdRng, some: &'a [T]) -> &'a T {
     &some[random.random_range(0..some.len())]
 }
 

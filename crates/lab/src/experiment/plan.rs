@@ -26,7 +26,7 @@ pub struct Account {
 }
 
 /// Gives the address of each node of a machine.
-pub type Addresses<'a> = &'a dyn Fn(Node) -> Ipv4Addr;
+pub(super) type Addresses<'a> = &'a dyn Fn(Node) -> Ipv4Addr;
 
 impl Plan {
     /// Adds a server: a command that runs from the beginning and reports when it is ready ([`Event::Started`]).

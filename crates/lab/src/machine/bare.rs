@@ -19,7 +19,12 @@ use crate::{Agent, Progress, image};
 const MEMORY_MIB: usize = 512;
 
 /// Boots the machine.
-pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
+pub(super) fn boot(
+    topology: &Topology,
+    clock: &Clock,
+    logs: &Path,
+    progress: Progress,
+) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
     let images = BareImages::build(&agent, topology.tools())?;
     progress("native Linux: booting");

@@ -9,7 +9,7 @@ use crate::error::{Error, IoContext};
 use crate::topology::Topology;
 
 /// The CPUs this process may use.
-pub fn usable() -> Result<BTreeSet<usize>, Error> {
+pub(super) fn usable() -> Result<BTreeSet<usize>, Error> {
     let set =
         sched_getaffinity(Pid::from_raw(0)).map_err(Into::into).doing(|| "the CPUs of this process".to_owned())?;
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
@@ -17,7 +17,7 @@ pub fn usable() -> Result<BTreeSet<usize>, Error> {
 
 /// The CPUs of each node.
 #[derive(Debug, PartialEq)]
-pub struct Cpus {
+pub(super) struct Cpus {
     /// The host's: all. The kernel's cards and bridge run on the CPU of the sender, and Fairlane in their place may too.
     pub host: Vec<usize>,
     /// Each guest's.
@@ -34,7 +34,7 @@ impl Cpus {
     ///
     /// # Errors
     /// [`Error::Topology`] if a CPU of the topology is not usable.
-    pub fn assign(topology: &Topology, usable: &BTreeSet<usize>) -> Result<Cpus, Error> {
+    pub(super) fn assign(topology: &Topology, usable: &BTreeSet<usize>) -> Result<Cpus, Error> {
         let list = |cpus: &BTreeSet<usize>| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let check = |whose: &str, cpus: &[usize]| match cpus.iter().find(|cpu| !usable.contains(cpu)) {
             Some(cpu) => {

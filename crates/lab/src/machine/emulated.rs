@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::topology::Node;
 
 /// A running machine.
-pub struct Emulated<H> {
+pub(super) struct Emulated<H> {
     /// The guests' agents, reached through the host's.
     pub guests: Vec<Agent>,
     /// The emulated PC, with the external machine.
@@ -24,7 +24,7 @@ pub struct Emulated<H> {
 }
 
 /// Accounts and counters of the guests, read by the host's agent. Empty by default, as in [`Machine`].
-pub trait Host {
+pub(super) trait Host {
     /// As [`Machine::cpu_time`].
     fn cpu_time(&self, _: &Agent) -> Result<Vec<CpuTime>, Error> {
         Ok(Vec::new())
@@ -37,7 +37,7 @@ pub trait Host {
 }
 
 /// Linux, with or without KVM.
-pub struct Linux;
+pub(super) struct Linux;
 
 impl Host for Linux {}
 

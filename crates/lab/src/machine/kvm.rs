@@ -26,7 +26,12 @@ const GUEST_MIB: usize = 128;
 const QEMU_MIB: usize = 64;
 
 /// Boots the machine.
-pub fn boot(topology: &Topology, clock: &Clock, logs: &Path, progress: Progress) -> Result<Box<dyn Machine>, Error> {
+pub(super) fn boot(
+    topology: &Topology,
+    clock: &Clock,
+    logs: &Path,
+    progress: Progress,
+) -> Result<Box<dyn Machine>, Error> {
     let agent = image::agent()?;
     let images = KvmImages::build(&agent, topology.backend, topology.tools())?;
     progress("KVM host: booting");

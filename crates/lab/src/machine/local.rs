@@ -29,7 +29,7 @@ use crate::{Agent, Progress, image};
 const MEMORY_MIB: u32 = 256;
 
 /// Boots a machine of this kind.
-pub fn boot(
+pub(super) fn boot(
     kind: MachineKind,
     topology: &Topology,
     logs: &Path,

@@ -34,13 +34,13 @@ const INSIDE: &str = "a process of the emulated PC's own system, with its own CP
 
 /// The command line of a native Linux kernel. Without `no_timer_check` it expects timer ticks within a time measured by the CPU's
 /// clock, and panics if this host is too busy to emulate them in time.
-pub const LINUX: &str = "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init";
+pub(super) const LINUX: &str = "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init";
 
 /// The name of the external machine's card before it is moved into its namespace.
 const FAR_CARD: &str = "eth1";
 
 /// The software that the PC boots.
-pub struct Software<'a> {
+pub(super) struct Software<'a> {
     /// The kernel.
     pub kernel: &'a Path,
     /// The kernel's command line.
@@ -59,19 +59,19 @@ pub struct Software<'a> {
 const DISK_BYTES: u64 = 1 << 30;
 
 /// How many physical CPUs the topology needs.
-pub fn cpus(topology: &Topology) -> usize {
+pub(super) fn cpus(topology: &Topology) -> usize {
     let named = topology.guests.iter().flat_map(|guest| &guest.cpus).chain(&topology.host_cpus);
     1 + named.max().expect("a checked topology names CPUs")
 }
 
 /// QEMU's version, as it prints it.
-pub fn version() -> Result<String, Error> {
+pub(super) fn version() -> Result<String, Error> {
     let text = output(Program::new(find_qemu()?).arg("--version"))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// The running PC, and the external machine.
-pub struct Pc {
+pub(super) struct Pc {
     host: Guest,
     external: Agent,
     /// The external machine, if it is a process of this host.
@@ -81,7 +81,7 @@ pub struct Pc {
 
 impl Pc {
     /// Starts the PC and the external machine, and waits until both agents are ready.
-    pub fn start(
+    pub(super) fn start(
         software: &Software,
         topology: &Topology,
         agent: &Path,
@@ -105,27 +105,27 @@ impl Pc {
     }
 
     /// The agent of the PC's own system.
-    pub fn host(&self) -> &Agent {
+    pub(super) fn host(&self) -> &Agent {
         self.host.agent()
     }
 
     /// The external machine's agent.
-    pub fn external(&self) -> &Agent {
+    pub(super) fn external(&self) -> &Agent {
         &self.external
     }
 
     /// Where the external machine runs, in words.
-    pub fn external_place(&self) -> &'static str {
+    pub(super) fn external_place(&self) -> &'static str {
         if self.outside.is_some() { OUTSIDE } else { INSIDE }
     }
 
     /// The files of all marks so far.
-    pub fn marks(&self) -> Vec<PathBuf> {
+    pub(super) fn marks(&self) -> Vec<PathBuf> {
         marks(&self.logs)
     }
 
     /// Powers it off.
-    pub fn stop(self) -> Result<(), Error> {
+    pub(super) fn stop(self) -> Result<(), Error> {
         let ends = [Some(self.host), self.outside].into_iter().flatten().map(Guest::stop);
         ends.collect()
     }
@@ -218,14 +218,14 @@ fn start(
 }
 
 /// Renames the host's end of the link and limits it to a rate in bits per second. It stays down until the cards are connected.
-pub fn bring_up_link(host: &Agent, rate: Option<f64>) -> Result<(), Error> {
+pub(super) fn bring_up_link(host: &Agent, rate: Option<f64>) -> Result<(), Error> {
     wiring::prepare_network(host)?;
     wiring::ip(host, &format!("link set {CARD} name {UPLINK}"))?;
     rate.map_or(Ok(()), |rate| wiring::limit(host, UPLINK, rate))
 }
 
 /// The error of a host's guest that does not come up. The guest's kernel is in the host's initramfs `image`.
-pub fn boot_error(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
+pub(super) fn boot_error(guest: &Agent, error: Error, image: &Path, log: &Path) -> Error {
     // The host's agent prints the guests' console output with the guest's name before each line.
     let printed = last_lines(log, &format!("{}: ", guest.name()));
     let silent = matches!(error, Error::Silent { .. });
@@ -247,14 +247,14 @@ pub fn boot_error(guest: &Agent, error: Error, image: &Path, log: &Path) -> Erro
 }
 
 /// The log of the PC's console.
-pub fn log(logs: &Path) -> Result<PathBuf, Error> {
+pub(super) fn log(logs: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(logs.join(format!("{}.console", Node::Host))).doing(|| logs.display().to_string())
 }
 
 /// The host's disk for a guest that has one. On the real clock each guest has an NVMe disk, in order. The emulator completes requests
 /// to these at times that depend on this host's load, so on the virtual clock (icount) all share a null_blk disk of the host's
 /// kernel. Either completes requests at once and discards data: only the path to the disk is measured.
-pub fn disk(topology: &Topology, clock: &Clock, guest: usize) -> String {
+pub(super) fn disk(topology: &Topology, clock: &Clock, guest: usize) -> String {
     match clock {
         Clock::Wall => {
             let before = topology.guests[..guest - 1].iter().filter(|guest| guest.disk).count();

@@ -9,7 +9,7 @@ use crate::topology::{Node, Topology};
 use crate::{Agent, Error, image};
 
 /// The paths of the daemon's program and its files.
-pub struct Fairlane {
+pub(super) struct Fairlane {
     program: PathBuf,
     home: PathBuf,
 }
@@ -19,17 +19,17 @@ impl Fairlane {
     ///
     /// # Errors
     /// [`Error::Missing`] if its program is not built.
-    pub fn here(home: &Path) -> Result<Fairlane, Error> {
+    pub(super) fn here(home: &Path) -> Result<Fairlane, Error> {
         Ok(Fairlane { program: image::fairlane()?, home: home.to_owned() })
     }
 
     /// A daemon on an emulated host whose image contains it.
-    pub fn installed() -> Fairlane {
+    pub(super) fn installed() -> Fairlane {
         Fairlane { program: "fairlane".into(), home: "/run/fairlane".into() }
     }
 
     /// The socket of a guest's card.
-    pub fn socket(&self, guest: usize) -> PathBuf {
+    pub(super) fn socket(&self, guest: usize) -> PathBuf {
         self.home.join(format!("{}.sock", wiring::vif(guest)))
     }
 
@@ -38,7 +38,7 @@ impl Fairlane {
     ///
     /// # Errors
     /// Those of the host's agent.
-    pub fn start(&self, host: &Agent, topology: &Topology) -> Result<(), Error> {
+    pub(super) fn start(&self, host: &Agent, topology: &Topology) -> Result<(), Error> {
         let (policy, control) = (self.home.join("policy.toml"), self.home.join("control.sock"));
         let control = control.to_string_lossy();
         let mut text = format!("control = \"{control}\"\n{}", backend::link_by_tap(host, topology)?);

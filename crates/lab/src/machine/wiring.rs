@@ -178,7 +178,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// The settings for a rate in bits per second.
-    pub fn of(rate: f64) -> Bucket {
+    pub(super) fn of(rate: f64) -> Bucket {
         Bucket { burst: (rate / 8.0 * 1e-3).max(2.0 * FRAME), queue: (rate / 8.0 * 20e-3).max(32.0 * FRAME) }
     }
 }

@@ -24,7 +24,7 @@ const GUEST_MIB: usize = 128;
 const XEN_MIB: usize = 128;
 
 /// Boots the machine.
-pub fn boot(
+pub(super) fn boot(
     kind: MachineKind,
     topology: &Topology,
     clock: &Clock,

@@ -9,7 +9,7 @@ use std::{
 use fairlane_lab::{Error, Guest, GuestSpec, Kind, Tools};
 
 /// A guest without a network card, with a unique name.
-pub fn spec(kind: Kind, name: &str) -> GuestSpec {
+pub(crate) fn spec(kind: Kind, name: &str) -> GuestSpec {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let log = env::temp_dir().join(format!("fairlane-test-{name}.console"));
@@ -17,7 +17,7 @@ pub fn spec(kind: Kind, name: &str) -> GuestSpec {
 }
 
 /// Boots a guest; the log of its console is kept only if that fails.
-pub fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
+pub(crate) fn boot(spec: &GuestSpec) -> Result<Guest, Error> {
     let start = Instant::now();
     let guest = Guest::boot(spec)?;
     eprintln!("{}: up after {:.2} s", spec.name, start.elapsed().as_secs_f64());

@@ -23,7 +23,7 @@ const BYSTANDER: Node = Node::Guest(2);
 
 /// Runs each attack in the first guest, and destroys that guest during the last one. Each attack disables its card only, the other
 /// guest loses no frame, and in the end no page of the destroyed guest is mapped.
-pub fn attacks(machine: &dyn Machine) -> Result<(), Error> {
+pub(crate) fn attacks(machine: &dyn Machine) -> Result<(), Error> {
     let (dom0, attacker) = (machine.agent(Node::Host), machine.agent(ATTACKER));
     // With a low rate its frames wait in its ring for seconds; the pings keep frames for it coming.
     dom0.output(&["fairlane", "ctl", "set", "guest-1/0", "max_rate=1Mbit/s"])?;

@@ -19,7 +19,7 @@ const FLOWS: &str = "/run/fairlane/guest.flows";
 const BYTES: u64 = 80_000_000;
 
 /// All bytes arrive although the frames in the old domain's rings are lost, and early ack continues for the new domain.
-pub fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
+pub(crate) fn in_mid_transfer(machine: &dyn Machine) -> Result<(), Error> {
     let (dom0, guest) = (machine.agent(Node::Host), machine.agent(GUEST));
     let (name, card) = (GUEST.to_string(), format!("{GUEST}/0"));
     enable_early_ack(dom0, &card)?;

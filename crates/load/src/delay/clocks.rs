@@ -6,7 +6,7 @@
 
 /// One exchange, in seconds: `sent` and `back` on the sender's clock, `there` on the receiver's.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub(super) struct Probe {
     pub sent: f64,
     pub there: f64,
     pub back: f64,
@@ -20,7 +20,7 @@ impl Probe {
 
 /// A moment on both clocks, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Offset {
+pub(super) struct Offset {
     sender: f64,
     receiver: f64,
     /// The largest error of the sender's time.
@@ -29,7 +29,7 @@ pub struct Offset {
 
 impl Offset {
     /// The offset by the quickest of `probes`; none without probes.
-    pub fn of(probes: &[Probe]) -> Option<Offset> {
+    pub(super) fn of(probes: &[Probe]) -> Option<Offset> {
         let quickest = probes.iter().min_by(|a, b| a.trip().total_cmp(&b.trip()))?;
         Some(Offset {
             sender: quickest.sent + quickest.trip() / 2.0,
@@ -41,26 +41,26 @@ impl Offset {
 
 /// The relation of the clocks from one offset to a later one.
 #[derive(Clone, Copy, Debug)]
-pub struct Relation {
+pub(super) struct Relation {
     pub before: Offset,
     pub after: Offset,
 }
 
 impl Relation {
     /// The sender's time at the receiver's time `receiver`.
-    pub fn sender_time(&self, receiver: f64) -> f64 {
+    pub(super) fn sender_time(&self, receiver: f64) -> f64 {
         let Relation { before, after } = self;
         let rate = (after.sender - before.sender) / (after.receiver - before.receiver);
         before.sender + (receiver - before.receiver) * rate
     }
 
     /// The largest error of [`Relation::sender_time`] between the two offsets, in seconds.
-    pub fn uncertainty(&self) -> f64 {
+    pub(super) fn uncertainty(&self) -> f64 {
         self.before.uncertainty.max(self.after.uncertainty)
     }
 
     /// Seconds that the receiver's clock gains on the sender's per second.
-    pub fn drift(&self) -> f64 {
+    pub(super) fn drift(&self) -> f64 {
         (self.after.receiver - self.before.receiver) / (self.after.sender - self.before.sender) - 1.0
     }
 }

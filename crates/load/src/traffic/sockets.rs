@@ -18,7 +18,7 @@ use nix::{
 
 /// A listener on `at`, whose connections have TCP_NODELAY. With `shared`, several listeners may share a port: the kernel distributes
 /// connections among them by a hash of their addresses (SO_REUSEPORT, socket(7)).
-pub fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
+pub(super) fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(family(at), SockType::Stream, flags, None)?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -31,7 +31,7 @@ pub fn listen(at: SocketAddr, shared: bool) -> Result<TcpListener, Errno> {
 
 /// Starts to connect. The local port is chosen by `connect` and not by `bind`, so that a source address can use all ports for each
 /// server (IP_BIND_ADDRESS_NO_PORT, ip(7)).
-pub fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool) -> Result<OwnedFd, Dial> {
+pub(super) fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool) -> Result<OwnedFd, Dial> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(family(to), SockType::Stream, flags, None).map_err(Dial::Socket)?;
     if reset {
@@ -53,7 +53,7 @@ pub fn dial(to: SocketAddr, source: Option<IpAddr>, reset: bool, no_delay: bool)
 
 /// The step of [`dial`] that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dial {
+pub(super) enum Dial {
     /// The socket cannot be created.
     Socket(Errno),
     /// The source address cannot be used.
@@ -67,20 +67,20 @@ fn family(address: SocketAddr) -> AddressFamily {
 }
 
 /// Sends as many bytes as the socket takes without blocking.
-pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+pub(super) fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     again(|| socket::send(socket.as_fd().as_raw_fd(), bytes, flags))
 }
 
 /// As [`send`], for two consecutive slices.
-pub fn send_both(socket: &impl AsFd, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
+pub(super) fn send_both(socket: &impl AsFd, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     let slices = [IoSlice::new(first), IoSlice::new(second)];
     again(|| socket::sendmsg::<SockaddrStorage>(socket.as_fd().as_raw_fd(), &slices, &[], flags, None))
 }
 
 /// Receives the available bytes; 0 at the end of the stream.
-pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+pub(super) fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     again(|| socket::recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT))
 }
 
@@ -94,7 +94,7 @@ fn again(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno>
 }
 
 /// Raises this process's limit of file descriptors to its hard limit; returns the new limit.
-pub fn raise_descriptors() -> u64 {
+pub(super) fn raise_descriptors() -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         Ok(()) => hard,
@@ -103,7 +103,7 @@ pub fn raise_descriptors() -> u64 {
 }
 
 /// CPU time of this process in user space and in the kernel, in seconds.
-pub fn processor_time() -> f64 {
+pub(super) fn processor_time() -> f64 {
     let micros = |usage: nix::sys::resource::Usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64
     };

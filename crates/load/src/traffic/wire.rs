@@ -12,13 +12,13 @@ use super::{Arrived, Pattern, Sizes};
 /// Bytes of a request's header, and the least size of a request.
 pub const HEADER: usize = 12;
 /// The first byte of a request.
-pub const REQUEST: u8 = 0xfa;
+pub(super) const REQUEST: u8 = 0xfa;
 /// The first byte of a response, and of a stream from the server ([`Kind::Source`]).
-pub const RESPONSE: u8 = 0xfb;
+pub(super) const RESPONSE: u8 = 0xfb;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// A request and a response of these sizes.
     Exchange(Sizes),
     /// A stream to the server. At its end the server answers with the number of its bytes, including this header, in 8 bytes
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 /// The header of a request.
-pub fn header(kind: Kind) -> [u8; HEADER] {
+pub(super) fn header(kind: Kind) -> [u8; HEADER] {
     let (code, sizes) = match kind {
         Kind::Exchange(sizes) => (1, sizes),
         Kind::Sink => (2, Sizes { request: 0, response: 0 }),
@@ -43,7 +43,7 @@ pub fn header(kind: Kind) -> [u8; HEADER] {
 }
 
 /// Parses a header; none if it is invalid.
-pub fn parse(header: &[u8; HEADER]) -> Option<Kind> {
+pub(super) fn parse(header: &[u8; HEADER]) -> Option<Kind> {
     let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let sizes = Sizes { request: number(4), response: number(8) };
     match header[..4] {
@@ -55,23 +55,23 @@ pub fn parse(header: &[u8; HEADER]) -> Option<Kind> {
 }
 
 /// Bytes of a report.
-pub const REPORT: usize = 32;
+pub(super) const REPORT: usize = 32;
 
 /// Report request `number`.
-pub fn report_request(number: u64) -> [u8; 16] {
+pub(super) fn report_request(number: u64) -> [u8; 16] {
     let mut request = [0xff; 16];
     request[8..].copy_from_slice(&number.to_be_bytes());
     request
 }
 
 /// The number of a report request; none if the datagram is no such request.
-pub fn parse_report_request(datagram: &[u8]) -> Option<u64> {
+pub(super) fn parse_report_request(datagram: &[u8]) -> Option<u64> {
     let (sequence, number) = (number_at(datagram, 0)?, number_at(datagram, 8)?);
     (sequence == u64::MAX && datagram.len() == 16).then_some(number)
 }
 
 /// The answer to report request `number`.
-pub fn report(number: u64, arrived: &Arrived) -> [u8; REPORT] {
+pub(super) fn report(number: u64, arrived: &Arrived) -> [u8; REPORT] {
     let mut report = [0; REPORT];
     let numbers = [number, arrived.datagrams, arrived.bytes, arrived.reordered];
     for (bytes, number) in report.chunks_mut(8).zip(numbers) {
@@ -81,7 +81,7 @@ pub fn report(number: u64, arrived: &Arrived) -> [u8; REPORT] {
 }
 
 /// The number of the request that a report answers, and its counts; none if the datagram is no report.
-pub fn parse_report(datagram: &[u8]) -> Option<(u64, Arrived)> {
+pub(super) fn parse_report(datagram: &[u8]) -> Option<(u64, Arrived)> {
     let at = |index: usize| number_at(datagram, index * 8);
     let arrived = Arrived { datagrams: at(1)?, bytes: at(2)?, reordered: at(3)? };
     (datagram.len() == REPORT).then_some((at(0)?, arrived))
@@ -92,7 +92,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// The bytes of one request of a TCP pattern.
-pub fn request(pattern: &Pattern) -> Vec<u8> {
+pub(super) fn request(pattern: &Pattern) -> Vec<u8> {
     match pattern {
         Pattern::Crr(sizes) | Pattern::Rr(sizes) => {
             let mut request = header(Kind::Exchange(*sizes)).to_vec();

@@ -17,19 +17,19 @@ use fairlane_load::traffic::{
 };
 
 /// A server that ends when dropped.
-pub struct Server {
+pub(crate) struct Server {
     pub at: SocketAddr,
     over: Arc<AtomicBool>,
     serving: Option<thread::JoinHandle<server::Outcome>>,
 }
 
 impl Server {
-    pub fn start(threads: usize, acceptors: Acceptors) -> Server {
+    pub(crate) fn start(threads: usize, acceptors: Acceptors) -> Server {
         Server::patient(threads, acceptors, 30.0)
     }
 
     /// A server that closes connections which are idle for `patience` seconds.
-    pub fn patient(threads: usize, acceptors: Acceptors, patience: f64) -> Server {
+    pub(crate) fn patient(threads: usize, acceptors: Acceptors, patience: f64) -> Server {
         let at = "127.0.0.1:0".parse().unwrap();
         let spec = server::Spec { at, threads, acceptors, seconds: None, interval: 0.1, patience };
         let over = Arc::new(AtomicBool::new(false));
@@ -42,7 +42,7 @@ impl Server {
     }
 
     /// Ends the server; returns its result.
-    pub fn end(mut self) -> server::Outcome {
+    pub(crate) fn end(mut self) -> server::Outcome {
         self.over.store(true, Ordering::Relaxed);
         self.serving.take().unwrap().join().unwrap()
     }
@@ -55,7 +55,7 @@ impl Drop for Server {
 }
 
 /// Parameters of a short run with one connection.
-pub fn spec(to: SocketAddr, pattern: Pattern) -> Spec {
+pub(crate) fn spec(to: SocketAddr, pattern: Pattern) -> Spec {
     Spec {
         to,
         pattern,
@@ -70,16 +70,16 @@ pub fn spec(to: SocketAddr, pattern: Pattern) -> Spec {
     }
 }
 
-pub fn run(spec: &Spec) -> Outcome {
+pub(crate) fn run(spec: &Spec) -> Outcome {
     client::run(spec, &AtomicBool::new(false), |_| ()).unwrap()
 }
 
-pub fn http(path: &str, keep_alive: bool) -> Pattern {
+pub(crate) fn http(path: &str, keep_alive: bool) -> Pattern {
     Pattern::Http { host: "test".to_owned(), path: path.to_owned(), keep_alive }
 }
 
 /// A listener that passes its connections to `serve`, one after the other, in a thread that lives as long as the test.
-pub fn scripted(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
+pub(crate) fn scripted(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes collected before they are written.
-pub const BUFFER: usize = 256 * 1024;
+pub(super) const BUFFER: usize = 256 * 1024;
 
 /// The most buffers of a capture: 16 MiB, what passes in 13 ms at 10 Gbit/s. They are allocated when needed.
-pub const BUFFERS: usize = 64;
+pub(super) const BUFFERS: usize = 64;
 
 /// Whole records.
-pub struct Buffer {
+pub(super) struct Buffer {
     pub bytes: Vec<u8>,
     /// How many.
     pub frames: u64,
@@ -19,13 +19,13 @@ pub struct Buffer {
 
 impl Buffer {
     /// An empty buffer.
-    pub fn new() -> Buffer {
+    pub(super) fn new() -> Buffer {
         Buffer { bytes: Vec::with_capacity(BUFFER), frames: 0 }
     }
 }
 
 /// The channels to and from the writer.
-pub struct Writer {
+pub(super) struct Writer {
     pub filled: SyncSender<Buffer>,
     pub emptied: Receiver<Buffer>,
     pub account: Arc<Account>,
@@ -33,7 +33,7 @@ pub struct Writer {
 
 /// Counters and state that worker and writer share.
 #[derive(Default)]
-pub struct Account {
+pub(super) struct Account {
     /// Frames that passed during the capture.
     pub seen: AtomicU64,
     /// Frames and bytes in the file.

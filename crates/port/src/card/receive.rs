@@ -28,7 +28,7 @@ struct Waiting {
 }
 
 /// The receive ring.
-pub struct Receive {
+pub(super) struct Receive {
     slots: Slots,
     /// The slot of the first frame that is not consumed. Slot numbers only grow.
     next: usize,
@@ -41,12 +41,12 @@ pub struct Receive {
 
 impl Receive {
     /// A ring with no frames read yet.
-    pub fn new(slots: Slots) -> Receive {
+    pub(super) fn new(slots: Slots) -> Receive {
         Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, losing: false }
     }
 
     /// Reads slots until `wanted` frames wait. Returns how many do.
-    pub fn fill(&mut self, wanted: usize) -> usize {
+    pub(super) fn fill(&mut self, wanted: usize) -> usize {
         while self.count < wanted.min(BURST) {
             let number = self.next + self.count;
             let status = self.slots.status(number);
@@ -69,7 +69,7 @@ impl Receive {
 
     /// A waiting frame, counted from the first.
     #[inline]
-    pub fn frame(&self, index: usize) -> (&[u8], Offload) {
+    pub(super) fn frame(&self, index: usize) -> (&[u8], Offload) {
         let number = self.next + index;
         let Waiting { start, len, offload } = self.frames[number % BURST];
         // SAFETY: the slot belongs to the process until `consume`, for which this borrow must have ended.
@@ -77,7 +77,7 @@ impl Receive {
     }
 
     /// Returns the slots of the first frames to the kernel.
-    pub fn consume(&mut self, frames: usize) {
+    pub(super) fn consume(&mut self, frames: usize) {
         assert!(frames <= self.count, "no more frames are consumed than were offered");
         for number in self.next..self.next + frames {
             self.slots.hand_over(number, TP_STATUS_KERNEL);
@@ -88,7 +88,7 @@ impl Receive {
 
     /// Whether frames were lost for want of a slot since the last call.
     #[inline]
-    pub fn was_losing(&mut self) -> bool {
+    pub(super) fn was_losing(&mut self) -> bool {
         std::mem::take(&mut self.losing)
     }
 }

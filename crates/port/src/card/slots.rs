@@ -8,17 +8,17 @@ const PAGE: usize = 4096;
 
 /// Bytes of a slot: a frame of 64 KiB and everything before it. Whole pages, so that the kernel, which sends a frame from
 /// its slot, needs no more than the 17 fragments that a packet may have (MAX_SKB_FRAGS).
-pub const SLOT: usize = 17 * PAGE;
+pub(super) const SLOT: usize = 17 * PAGE;
 
 /// Slots of a block, which the kernel allocates contiguously: this number fills the 512 pages that it allocates for a
 /// block best.
-pub const BLOCK: usize = 30;
+pub(super) const BLOCK: usize = 30;
 
 /// Bytes of virtio's header before a frame, as in the tap.
-pub const HEADER: usize = 10;
+pub(super) const HEADER: usize = 10;
 
 /// The slots of one ring, in memory that the owner maps.
-pub struct Slots {
+pub(super) struct Slots {
     start: *mut u8,
     count: usize,
 }
@@ -32,12 +32,12 @@ impl Slots {
     /// # Safety
     /// `start` is the first of `count` slots that stay mapped as long as this lives and that nothing else in this process
     /// uses.
-    pub unsafe fn new(start: *mut u8, count: usize) -> Slots {
+    pub(super) unsafe fn new(start: *mut u8, count: usize) -> Slots {
         Slots { start, count }
     }
 
     /// Number of slots.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.count
     }
 
@@ -54,19 +54,19 @@ impl Slots {
 
     /// The status, which says whom a slot belongs to. What the kernel wrote into the slot before is visible.
     #[inline]
-    pub fn status(&self, number: usize) -> u32 {
+    pub(super) fn status(&self, number: usize) -> u32 {
         self.word(number).load(Ordering::Acquire)
     }
 
     /// Hands a slot over by this status. What was written into it before is visible to the kernel.
     #[inline]
-    pub fn hand_over(&self, number: usize, status: u32) {
+    pub(super) fn hand_over(&self, number: usize, status: u32) {
         self.word(number).store(status, Ordering::Release);
     }
 
     /// The kernel's header of a frame, in a slot that belongs to the process.
     #[inline]
-    pub fn header(&self, number: usize) -> libc::tpacket2_hdr {
+    pub(super) fn header(&self, number: usize) -> libc::tpacket2_hdr {
         // SAFETY: the header is at the slot's start, and consists of numbers. The kernel does not write to it while the
         // slot is ours.
         unsafe { self.slot(number).cast::<libc::tpacket2_hdr>().read() }
@@ -74,7 +74,7 @@ impl Slots {
 
     /// Sets the frame's length in a slot, before it is handed to the kernel.
     #[inline]
-    pub fn set_len(&mut self, number: usize, len: u32) {
+    pub(super) fn set_len(&mut self, number: usize, len: u32) {
         // SAFETY: the header is at the slot's start.
         unsafe { (&raw mut (*self.slot(number).cast::<libc::tpacket2_hdr>()).tp_len).write(len) };
     }
@@ -84,7 +84,7 @@ impl Slots {
     /// # Safety
     /// The kernel has handed it to the process, and does not write to it until it is handed back.
     #[inline]
-    pub unsafe fn bytes(&self, number: usize) -> &[u8] {
+    pub(super) unsafe fn bytes(&self, number: usize) -> &[u8] {
         #[expect(clippy::disallowed_methods, reason = "the kernel does not write to them")]
         // SAFETY: a slot has SLOT bytes, and the caller guarantees that nobody writes to them.
         unsafe {
@@ -97,7 +97,7 @@ impl Slots {
     /// # Safety
     /// As [`Slots::bytes`].
     #[inline]
-    pub unsafe fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
+    pub(super) unsafe fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
         #[expect(clippy::disallowed_methods, reason = "as above")]
         // SAFETY: as above, and no other reference into the ring lives beside this one.
         unsafe {

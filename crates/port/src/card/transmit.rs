@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 const DATA: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 
 /// Bytes of the largest frame.
-pub const LARGEST: usize = SLOT - DATA - HEADER;
+pub(super) const LARGEST: usize = SLOT - DATA - HEADER;
 
 /// A frame that the interface's queue has dropped for this long is given up, even if other frames are in flight.
 ///
@@ -27,7 +27,7 @@ pub const LARGEST: usize = SLOT - DATA - HEADER;
 const DROP_TIMEOUT: Nanos = Nanos::from_millis(100);
 
 /// The transmit ring. Slot numbers only grow.
-pub struct Transmit {
+pub(super) struct Transmit {
     slots: Slots,
     /// The first slot that the kernel has not taken, and the first that is not filled.
     sent: usize,
@@ -40,33 +40,33 @@ pub struct Transmit {
 
 impl Transmit {
     /// An empty ring.
-    pub fn new(slots: Slots) -> Transmit {
+    pub(super) fn new(slots: Slots) -> Transmit {
         Transmit { slots, sent: 0, filled: 0, dropped: None, refused: 0 }
     }
 
     /// Whether the slot `ahead` of the next one is free, and so, as slots are used in turn, those before it.
-    pub fn is_free(&self, ahead: usize) -> bool {
+    pub(super) fn is_free(&self, ahead: usize) -> bool {
         let number = self.filled + ahead;
         number - self.sent < self.slots.count() && self.slots.status(number) == TP_STATUS_AVAILABLE
     }
 
     /// Number of slots.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.slots.count()
     }
 
     /// Number of frames that wait to be sent.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.filled - self.sent
     }
 
     /// Frames that the kernel refused, as malformed or for good.
-    pub fn refused(&self) -> u64 {
+    pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Copies a frame of at most [`LARGEST`] bytes into the next slot, which must be free.
-    pub fn push(&mut self, frame: &Frame<'_>) {
+    pub(super) fn push(&mut self, frame: &Frame<'_>) {
         let len = frame.bytes() as usize;
         assert!(len <= LARGEST && self.is_free(0));
         let mut header = vnet::encode(frame.offload(), 0);
@@ -89,7 +89,7 @@ impl Transmit {
     ///
     /// # Errors
     /// The system's error: ENETDOWN or ENXIO if the interface is down or gone.
-    pub fn send(&mut self, socket: BorrowedFd<'_>, now: Nanos) -> io::Result<()> {
+    pub(super) fn send(&mut self, socket: BorrowedFd<'_>, now: Nanos) -> io::Result<()> {
         let mut tried = false;
         while self.waiting() > 0 {
             let before = self.sent;
@@ -159,7 +159,7 @@ impl Transmit {
     }
 
     /// Drops all waiting frames, as the interface is down.
-    pub fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self) {
         self.refused += self.waiting() as u64;
         while self.filled > self.sent {
             self.filled -= 1;

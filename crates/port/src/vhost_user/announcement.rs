@@ -9,14 +9,14 @@ const REQUEST: [u8; 10] = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
 
 /// At most one frame, waiting to be offered as if the guest had sent it.
 #[derive(Default)]
-pub struct Announcement {
+pub(super) struct Announcement {
     frame: Option<[u8; LEN]>,
     offered: bool,
 }
 
 impl Announcement {
     /// Queues an announcement of the guest with this MAC address.
-    pub fn announce(&mut self, mac: [u8; 6]) {
+    pub(super) fn announce(&mut self, mac: [u8; 6]) {
         let mut frame = [0; LEN];
         frame[..6].fill(0xff);
         frame[6..12].copy_from_slice(&mac);
@@ -29,19 +29,19 @@ impl Announcement {
 
     /// Whether a frame is waiting.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(super) fn waiting(&self) -> bool {
         self.frame.is_some()
     }
 
     /// The frame, as the current offer.
-    pub fn offer(&mut self) -> &[u8] {
+    pub(super) fn offer(&mut self) -> &[u8] {
         self.offered = self.waiting();
         self.frame.as_ref().map_or(&[], |frame| frame)
     }
 
     /// Whether the last offer was this frame. It is consumed if `frames` is not 0.
     #[inline]
-    pub fn consume(&mut self, frames: usize) -> bool {
+    pub(super) fn consume(&mut self, frames: usize) -> bool {
         if !self.offered {
             return false;
         }

@@ -12,14 +12,14 @@ use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RIN
 
 /// Virtio features, one bit each (virtio 1.2, sections 5.1.3 and 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features(u64);
+pub(super) struct Features(u64);
 
 impl Features {
     /// The features offered to a frontend with this many queue pairs that negotiated these protocol features. A driver
     /// that sees MQ or GUEST_ANNOUNCE needs the control queue. Frontends with several queues (QEMU, virtio-user) serve
     /// it themselves, and so does one that migrates guests (QEMU), which negotiates RARP. User-Mode Linux's driver
     /// fails without it.
-    pub fn offered(queues: u16, protocol: Protocol) -> Features {
+    pub(super) fn offered(queues: u16, protocol: Protocol) -> Features {
         let always = [
             VIRTIO_NET_F_CSUM,
             VIRTIO_NET_F_GUEST_CSUM,
@@ -47,7 +47,7 @@ impl Features {
     }
 
     /// The feature bits as sent in messages.
-    pub fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u64 {
         self.0
     }
 
@@ -55,7 +55,7 @@ impl Features {
     ///
     /// # Errors
     /// It acknowledged a feature that was not offered, or not one that is required.
-    pub fn acknowledge(self, bits: u64) -> Result<Features, Rejection> {
+    pub(super) fn acknowledge(self, bits: u64) -> Result<Features, Rejection> {
         if bits & !self.0 != 0 {
             return Err(Rejection::Features(bits & !self.0));
         }
@@ -71,43 +71,43 @@ impl Features {
     }
 
     /// A frame may span several receive buffers.
-    pub fn mergeable(self) -> bool {
+    pub(super) fn mergeable(self) -> bool {
         self.has(VIRTIO_NET_F_MRG_RXBUF)
     }
 
     /// Notifications are requested by index.
-    pub fn event_idx(self) -> bool {
+    pub(super) fn event_idx(self) -> bool {
         self.has(VIRTIO_RING_F_EVENT_IDX)
     }
 
     /// A descriptor may refer to an indirect table.
-    pub fn indirect(self) -> bool {
+    pub(super) fn indirect(self) -> bool {
         self.has(VIRTIO_RING_F_INDIRECT_DESC)
     }
 
     /// The guest completes partial checksums of frames that it receives.
-    pub fn guest_checksum(self) -> bool {
+    pub(super) fn guest_checksum(self) -> bool {
         self.has(VIRTIO_NET_F_GUEST_CSUM)
     }
 
     /// The guest receives large TCP frames: over IPv4, over IPv6, with ECN.
-    pub fn guest_segmentation(self) -> [bool; 3] {
+    pub(super) fn guest_segmentation(self) -> [bool; 3] {
         [VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN].map(|bit| self.has(bit))
     }
 
     /// Pages of the guest's buffers are to be logged when written.
-    pub fn log_all(self) -> bool {
+    pub(super) fn log_all(self) -> bool {
         self.0 & VhostUserVirtioFeatures::LOG_ALL.bits() != 0
     }
 
     /// Rings wait for SET_VRING_ENABLE (without protocol features they are enabled from the start).
-    pub fn protocol(self) -> bool {
+    pub(super) fn protocol(self) -> bool {
         self.0 & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
     }
 }
 
 /// The protocol features offered. BACKEND_REQ is not used here, but User-Mode Linux has no interrupts without it.
-pub fn protocol() -> Protocol {
+pub(super) fn protocol() -> Protocol {
     Protocol::MQ
         | Protocol::LOG_SHMFD
         | Protocol::RARP

@@ -34,7 +34,7 @@ union Control {
 }
 
 /// One message of a frontend.
-pub struct Message {
+pub(super) struct Message {
     /// The request.
     pub request: FrontendReq,
     /// Whether the frontend wants an acknowledgement.
@@ -49,7 +49,7 @@ impl Message {
     ///
     /// # Errors
     /// The payload is too short.
-    pub fn word(&self, at: usize) -> Result<u32, Rejection> {
+    pub(super) fn word(&self, at: usize) -> Result<u32, Rejection> {
         self.bytes(at).map(u32::from_ne_bytes)
     }
 
@@ -57,7 +57,7 @@ impl Message {
     ///
     /// # Errors
     /// The payload is too short.
-    pub fn long(&self, at: usize) -> Result<u64, Rejection> {
+    pub(super) fn long(&self, at: usize) -> Result<u64, Rejection> {
         self.bytes(at).map(u64::from_ne_bytes)
     }
 
@@ -65,7 +65,7 @@ impl Message {
     ///
     /// # Errors
     /// The payload is too short.
-    pub fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], Rejection> {
+    pub(super) fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N], Rejection> {
         let have = self.payload.len();
         let bytes = self.payload.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
         bytes.ok_or(Rejection::Short { request: self.request, have, needed: at + N })
@@ -73,7 +73,7 @@ impl Message {
 }
 
 /// The backend's end of a connection.
-pub struct Channel {
+pub(super) struct Channel {
     stream: UnixStream,
     /// The bytes of the next message received so far.
     partial: Vec<u8>,
@@ -87,18 +87,18 @@ impl Channel {
     ///
     /// # Errors
     /// The system's error.
-    pub fn new(stream: UnixStream) -> io::Result<Channel> {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Channel> {
         stream.set_nonblocking(true)?;
         Ok(Channel { stream, partial: Vec::new(), files: Vec::new(), foreign: Vec::new() })
     }
 
     /// The socket, to be watched.
-    pub fn socket(&self) -> &UnixStream {
+    pub(super) fn socket(&self) -> &UnixStream {
         &self.stream
     }
 
     /// The files to be [closed in another thread](crate::descriptor::close_apart).
-    pub fn foreign(self) -> Vec<File> {
+    pub(super) fn foreign(self) -> Vec<File> {
         self.foreign
     }
 
@@ -106,7 +106,7 @@ impl Channel {
     ///
     /// # Errors
     /// The frontend left, or sent an invalid message.
-    pub fn receive(&mut self) -> io::Result<Option<Message>> {
+    pub(super) fn receive(&mut self) -> io::Result<Option<Message>> {
         loop {
             let wanted = match self.partial.get(8..HEADER) {
                 None => HEADER,
@@ -205,7 +205,7 @@ impl Channel {
     ///
     /// # Errors
     /// The system's error, including that of a frontend that does not read its replies.
-    pub fn reply(&mut self, request: FrontendReq, payload: &[u8]) -> io::Result<()> {
+    pub(super) fn reply(&mut self, request: FrontendReq, payload: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(HEADER + payload.len());
         for word in [request.into(), VERSION | REPLY, payload.len() as u32] {
             message.extend_from_slice(&u32::to_ne_bytes(word));

@@ -8,7 +8,7 @@ use vhost::vhost_user::message::FrontendReq;
 
 /// What is wrong with a message or its request.
 #[derive(Debug, Error)]
-pub enum Rejection {
+pub(super) enum Rejection {
     /// A payload that is too short.
     #[error("{request:?} with {have} bytes; it needs {needed} at least")]
     Short {

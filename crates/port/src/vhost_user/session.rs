@@ -20,7 +20,7 @@ use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
 /// Kicks are numbered from here on among the port's descriptors.
-pub const FIRST_KICK: u32 = 16;
+pub(super) const FIRST_KICK: u32 = 16;
 
 /// One queue's settings. Queues come in pairs: the guest's receive queue, then its transmit queue.
 #[derive(Default)]
@@ -41,7 +41,7 @@ struct Vring {
 }
 
 /// A configured device.
-pub struct Session {
+pub(super) struct Session {
     watcher: Watcher,
     acknowledged: Option<Features>,
     protocol: VhostUserProtocolFeatures,
@@ -66,7 +66,7 @@ pub struct Session {
 
 impl Session {
     /// A device with this many queue pairs, not configured yet.
-    pub fn new(queues: u16, watcher: Watcher) -> Session {
+    pub(super) fn new(queues: u16, watcher: Watcher) -> Session {
         let pairs = usize::from(queues);
         Session {
             watcher,
@@ -91,29 +91,29 @@ impl Session {
     }
 
     /// The features that the guest's driver acknowledged.
-    pub fn features(&self) -> Features {
+    pub(super) fn features(&self) -> Features {
         self.acknowledged.unwrap_or_default()
     }
 
     /// The running queues, and the memory they lie in.
     #[inline]
-    pub fn queues(&mut self) -> (&mut [Option<Receive>], &mut [Option<Transmit>], &GuestMemory) {
+    pub(super) fn queues(&mut self) -> (&mut [Option<Receive>], &mut [Option<Transmit>], &GuestMemory) {
         (&mut self.receive, &mut self.transmit, &self.memory)
     }
 
     /// The running receive queues.
-    pub fn receiving(&self) -> impl Iterator<Item = &Receive> {
+    pub(super) fn receiving(&self) -> impl Iterator<Item = &Receive> {
         self.receive.iter().flatten()
     }
 
     /// Whether the guest can receive.
-    pub fn up(&self) -> bool {
+    pub(super) fn up(&self) -> bool {
         self.receive.iter().any(Option::is_some)
     }
 
     /// Which shared file the frontend truncated while it was in use, if any.
     #[inline]
-    pub fn torn(&self) -> Option<Violation> {
+    pub(super) fn torn(&self) -> Option<Violation> {
         if self.memory.torn() {
             return Some(Violation::Torn);
         }
@@ -122,7 +122,7 @@ impl Session {
 
     /// Notifies the frontend that the log changed, if it did and the frontend asked for that.
     #[inline]
-    pub fn notify_log(&self) {
+    pub(super) fn notify_log(&self) {
         if let Some(call) = &self.log_call
             && self.log.as_ref().is_some_and(|log| log.changed())
         {
@@ -131,12 +131,12 @@ impl Session {
     }
 
     /// Why the device was disabled, if it was.
-    pub fn broken(&self) -> Option<&str> {
+    pub(super) fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
     /// Stops all queues for good, and notifies the frontend by its error descriptors.
-    pub fn disable(&mut self, reason: String) {
+    pub(super) fn disable(&mut self, reason: String) {
         self.stop_all();
         self.announcement = Announcement::default();
         self.broken = Some(reason);
@@ -147,7 +147,7 @@ impl Session {
     ///
     /// # Errors
     /// The reason why the message is rejected.
-    pub fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, Rejection> {
+    pub(super) fn handle(&mut self, message: Message) -> Result<Option<Vec<u8>>, Rejection> {
         if let Some(reply) = self.reply(&message)? {
             return Ok(Some(reply));
         }
@@ -312,12 +312,12 @@ impl Session {
     }
 
     /// Whether a request without a reply of its own is acknowledged because the frontend negotiated that.
-    pub fn acknowledges(&self) -> bool {
+    pub(super) fn acknowledges(&self) -> bool {
         self.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK)
     }
 
     /// Handles a kick by discarding it. The work it signals is found in the ring.
-    pub fn kicked(&self, number: u32) {
+    pub(super) fn kicked(&self, number: u32) {
         let vring = number.checked_sub(FIRST_KICK).and_then(|index| self.vrings.get(index as usize));
         if let Some(kick) = vring.and_then(|vring| vring.kick.as_ref()) {
             kick.discard();

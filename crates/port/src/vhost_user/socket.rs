@@ -54,7 +54,7 @@ pub fn is_left_behind(path: &Path) -> io::Result<bool> {
 }
 
 /// A listening socket, removed when dropped, or the path of one to connect to.
-pub struct Socket {
+pub(super) struct Socket {
     path: PathBuf,
     role: Role,
 }
@@ -64,7 +64,7 @@ impl Socket {
     ///
     /// # Errors
     /// Text that names the path.
-    pub fn listen(path: &Path, access: &Access) -> io::Result<Socket> {
+    pub(super) fn listen(path: &Path, access: &Access) -> io::Result<Socket> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("socket {}: {error}", path.display()));
         let stale = path.symlink_metadata().is_ok_and(|info| info.file_type().is_socket());
         if stale {
@@ -99,13 +99,13 @@ impl Socket {
     ///
     /// # Errors
     /// The system's error for the timer.
-    pub fn connect(path: &Path) -> io::Result<Socket> {
+    pub(super) fn connect(path: &Path) -> io::Result<Socket> {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
         Ok(Socket { path: path.to_owned(), role: Role::Connector(timer) })
     }
 
     /// Accepts a frontend, or connects to one, if there is one now.
-    pub fn accept(&self) -> Option<UnixStream> {
+    pub(super) fn accept(&self) -> Option<UnixStream> {
         match &self.role {
             Role::Listener(listener) => listener.accept().ok().map(|(stream, _)| stream),
             Role::Connector(_) => connect(&self.path).ok(),
@@ -113,7 +113,7 @@ impl Socket {
     }
 
     /// Handles the socket's own event.
-    pub fn event(&self) {
+    pub(super) fn event(&self) {
         if let Role::Connector(timer) = &self.role {
             // The timer fired or it did not: in that case the next attempt only comes sooner.
             let _ = timer.wait();
@@ -121,7 +121,7 @@ impl Socket {
     }
 
     /// Stops watching, as a frontend is connected. Others wait in the socket's own queue.
-    pub fn pause(&self, watcher: &Watcher) {
+    pub(super) fn pause(&self, watcher: &Watcher) {
         match &self.role {
             Role::Listener(listener) => watcher.remove(listener),
             Role::Connector(timer) => watcher.remove(timer),
@@ -132,7 +132,7 @@ impl Socket {
     ///
     /// # Errors
     /// The system's error.
-    pub fn wait(&self, watcher: &Watcher) -> io::Result<()> {
+    pub(super) fn wait(&self, watcher: &Watcher) -> io::Result<()> {
         match &self.role {
             Role::Listener(listener) => watcher.add(listener, SOCKET),
             Role::Connector(timer) => {

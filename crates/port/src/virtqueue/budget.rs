@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// The most bytes mapped for a guest's memory, counted from the first byte of each file.
-pub const GUEST_MOST: u64 = 1 << 40;
+pub(super) const GUEST_MOST: u64 = 1 << 40;
 
 /// The most bytes mapped for its dirty log, counted likewise: one bit for each page below 32 TiB.
-pub const LOG_MOST: u64 = 1 << 30;
+pub(super) const LOG_MOST: u64 = 1 << 30;
 
 /// What each guest may map of its memory whatever the others map, besides its log: 32 TiB for a thousand guests.
 const OWN: u64 = 32 << 30;
 
 /// What all guests together may map beyond that: half of the address space of a process on x86-64 (47 bits,
 /// `Documentation/arch/x86/x86_64/mm.rst`).
-pub static ALL: Budget = Budget::of(64 << 40);
+pub(super) static ALL: Budget = Budget::of(64 << 40);
 
 /// The budget is used up. Displayed as the end of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("beyond {own} GiB for each, {used} GiB are mapped for all guests already, and {most} GiB is the most", own = OWN >> 30)]
-pub struct Exhausted {
+pub(crate) struct Exhausted {
     /// GiB mapped beyond each guest's own share.
     used: u64,
     /// GiB in the budget.
@@ -28,14 +28,14 @@ pub struct Exhausted {
 }
 
 /// The bytes that may be mapped, and how many are.
-pub struct Budget {
+pub(super) struct Budget {
     most: u64,
     used: AtomicU64,
 }
 
 impl Budget {
     /// A budget of `most` bytes, all unused.
-    pub const fn of(most: u64) -> Budget {
+    pub(super) const fn of(most: u64) -> Budget {
         Budget { most, used: AtomicU64::new(0) }
     }
 
@@ -44,7 +44,7 @@ impl Budget {
     ///
     /// # Errors
     /// Too little is left.
-    pub fn take(&'static self, bytes: u64, held: u64) -> Result<Reservation, Exhausted> {
+    pub(super) fn take(&'static self, bytes: u64, held: u64) -> Result<Reservation, Exhausted> {
         let beyond = bytes.saturating_sub(OWN.saturating_sub(held));
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(beyond).filter(|sum| *sum <= self.most)
@@ -57,7 +57,7 @@ impl Budget {
 }
 
 /// A reservation from a budget, returned when dropped.
-pub struct Reservation {
+pub(super) struct Reservation {
     budget: &'static Budget,
     bytes: u64,
     /// The bytes taken from the budget.
@@ -66,7 +66,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// The bytes reserved.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }

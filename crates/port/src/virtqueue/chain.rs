@@ -15,7 +15,7 @@ pub(super) const INDIRECT: u16 = 4;
 
 /// Which way a chain's buffers are used: read by the device, or written by it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// The device reads (transmit queue).
     Read,
     /// The device writes (receive queue).
@@ -31,7 +31,7 @@ pub enum Direction {
 /// # Errors
 /// The rule that the chain breaks, or the error of `buffer`.
 #[inline]
-pub fn walk<A: Words>(
+pub(super) fn walk<A: Words>(
     mut table: Table<A>,
     head: u16,
     direction: Direction,

@@ -48,11 +48,11 @@ fn find(address: usize) -> Option<(&'static Range, usize, usize)> {
 }
 
 /// An entry of the table, freed when dropped. Drop it before the range is unmapped or reused.
-pub struct Guard(&'static Range);
+pub(super) struct Guard(&'static Range);
 
 impl Guard {
     /// Guards a mapped range.
-    pub fn over(start: usize, len: usize) -> Guard {
+    pub(super) fn over(start: usize, len: usize) -> Guard {
         // Miri has no signals.
         if !cfg!(miri) {
             BEFORE.get_or_init(install);
@@ -72,7 +72,7 @@ impl Guard {
 
     /// Whether pages of the range are gone.
     #[inline]
-    pub fn torn(&self) -> bool {
+    pub(super) fn torn(&self) -> bool {
         self.0.torn.load(Ordering::Relaxed)
     }
 }

@@ -1,11 +1,11 @@
 //! Where a queue lies and what was negotiated for it, in any layout.
 
 /// The most entries in a queue (virtio 1.2, sections 2.7 and 2.8.10.1).
-pub const MAX_SIZE: u16 = 32768;
+pub(crate) const MAX_SIZE: u16 = 32768;
 
 /// Where a queue lies, in the frontend's addresses, and what was negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Entries, a power of two.
     pub size: u16,
     /// Descriptor table.

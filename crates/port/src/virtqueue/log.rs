@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 
 /// A log that cannot be used.
 #[derive(Debug, Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     /// It cannot be mapped.
     #[error("dirty log of {len} bytes at {offset} in its file: {why}")]
     Share {
@@ -43,7 +43,7 @@ pub enum LogError {
 }
 
 /// A frontend's dirty log, mapped.
-pub struct DirtyLog {
+pub(crate) struct DirtyLog {
     bits: Shared,
     /// Bytes of it: eight pages each.
     len: u64,
@@ -55,7 +55,7 @@ impl DirtyLog {
     ///
     /// # Errors
     /// It is empty or impossible, the file is too short for it, or `mmap` failed.
-    pub fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
+    pub(crate) fn new(file: &File, offset: u64, len: u64) -> Result<DirtyLog, LogError> {
         let bits = Shared::map(file, offset, len, 0, LOG_MOST);
         let bits = bits.map_err(|why| LogError::Share { len, offset, why })?;
         Ok(DirtyLog { bits, len, changed: AtomicBool::new(false) })
@@ -65,7 +65,7 @@ impl DirtyLog {
     ///
     /// # Errors
     /// It is too short.
-    pub fn covers(&self, end: u64, what: &'static str) -> Result<(), LogError> {
+    pub(crate) fn covers(&self, end: u64, what: &'static str) -> Result<(), LogError> {
         let needed = end.div_ceil(PAGE).div_ceil(8);
         if needed <= self.len {
             return Ok(());
@@ -74,7 +74,7 @@ impl DirtyLog {
     }
 
     /// Marks the pages of `len` bytes at a guest's address, after they were written.
-    pub fn mark(&self, address: u64, len: u64) {
+    pub(crate) fn mark(&self, address: u64, len: u64) {
         if len == 0 {
             return;
         }
@@ -91,19 +91,19 @@ impl DirtyLog {
     }
 
     /// Whether anything was marked since the last call.
-    pub fn changed(&self) -> bool {
+    pub(crate) fn changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the frontend truncated the file.
     #[inline]
-    pub fn torn(&self) -> bool {
+    pub(crate) fn torn(&self) -> bool {
         self.bits.torn()
     }
 }
 
 /// Logs writes to a used ring, at addresses from `start` on, which may differ from the ring's own.
-pub struct UsedLog {
+pub(crate) struct UsedLog {
     log: Arc<DirtyLog>,
     start: u64,
 }
@@ -113,13 +113,13 @@ impl UsedLog {
     ///
     /// # Errors
     /// The log is too short.
-    pub fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, LogError> {
+    pub(crate) fn new(log: Arc<DirtyLog>, start: u64, len: u64) -> Result<UsedLog, LogError> {
         log.covers(start.saturating_add(len), "a used ring")?;
         Ok(UsedLog { log, start })
     }
 
     /// Marks `len` bytes at `offset` in the ring.
-    pub fn mark(&self, offset: usize, len: usize) {
+    pub(crate) fn mark(&self, offset: usize, len: usize) {
         self.log.mark(self.start + offset as u64, len as u64);
     }
 }

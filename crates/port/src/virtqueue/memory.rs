@@ -10,11 +10,11 @@ use std::fs::File;
 use thiserror::Error;
 
 /// The most regions of one guest: what virtio-user and QEMU use, with room for hot-plug.
-pub const MAX_REGIONS: usize = 32;
+pub(crate) const MAX_REGIONS: usize = 32;
 
 /// A region of guest memory, as vhost-user describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub(crate) struct Region {
     /// The guest's physical address of the first byte.
     pub guest: u64,
     /// Bytes.
@@ -28,7 +28,7 @@ pub struct Region {
 /// A region that cannot be mapped.
 #[derive(Debug, Error)]
 #[error("memory region at {guest:#x} of {len:#x} bytes: {why}")]
-pub struct RegionError {
+pub(crate) struct RegionError {
     /// The guest's address.
     guest: u64,
     /// Bytes.
@@ -58,7 +58,7 @@ struct Mapping {
 
 /// All of a guest's memory that its frontend shared.
 #[derive(Default)]
-pub struct GuestMemory {
+pub(crate) struct GuestMemory {
     mappings: Vec<Mapping>,
 }
 
@@ -67,7 +67,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// Too many regions, an impossible or overlapping one, a file too short for it, or `mmap` failed.
-    pub fn add(&mut self, region: Region, file: &File) -> Result<(), RegionError> {
+    pub(crate) fn add(&mut self, region: Region, file: &File) -> Result<(), RegionError> {
         let bytes = self.map(region, file);
         let bytes = bytes.map_err(|why| RegionError { guest: region.guest, len: region.len, why })?;
         self.mappings.push(Mapping { region, bytes });
@@ -94,7 +94,7 @@ impl GuestMemory {
 
     /// Adds anonymous memory at these addresses and returns where it is mapped.
     #[cfg(test)]
-    pub fn add_anonymous(&mut self, region: Region) -> *mut u8 {
+    pub(crate) fn add_anonymous(&mut self, region: Region) -> *mut u8 {
         let bytes = Shared::anonymous(region.len as usize);
         let start = bytes.start();
         self.mappings.push(Mapping { region, bytes });
@@ -102,7 +102,7 @@ impl GuestMemory {
     }
 
     /// Unmaps the region with these addresses and length. False if there is none.
-    pub fn remove(&mut self, region: Region) -> bool {
+    pub(crate) fn remove(&mut self, region: Region) -> bool {
         let before = self.mappings.len();
         self.mappings
             .retain(|m| (m.region.guest, m.region.user, m.region.len) != (region.guest, region.user, region.len));
@@ -111,7 +111,7 @@ impl GuestMemory {
 
     /// Whether the frontend truncated a file of the memory. Reads return zeros from then on.
     #[inline]
-    pub fn torn(&self) -> bool {
+    pub(crate) fn torn(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.bytes.torn())
     }
 
@@ -119,7 +119,7 @@ impl GuestMemory {
     ///
     /// `None` if the address is in no region. The pointer is valid for that many bytes while `self` is borrowed.
     #[inline]
-    pub fn guest(&self, address: u64, len: u32) -> Option<(*mut u8, u32)> {
+    pub(crate) fn guest(&self, address: u64, len: u32) -> Option<(*mut u8, u32)> {
         for mapping in &self.mappings {
             let offset = address.wrapping_sub(mapping.region.guest);
             if offset < mapping.region.len {
@@ -132,7 +132,7 @@ impl GuestMemory {
     }
 
     /// Where `len` bytes at a frontend's address are mapped, if one region holds them all.
-    pub fn user(&self, address: u64, len: u64) -> Option<*mut u8> {
+    pub(crate) fn user(&self, address: u64, len: u64) -> Option<*mut u8> {
         self.mappings.iter().find_map(|mapping| {
             let offset = address.wrapping_sub(mapping.region.user);
             let fits = offset < mapping.region.len && len <= mapping.region.len - offset;
@@ -142,12 +142,12 @@ impl GuestMemory {
     }
 
     /// The first guest address after all regions.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.mappings.iter().map(|mapping| mapping.region.guest + mapping.region.len).max().unwrap_or(0)
     }
 
     /// Marks `len` bytes at a pointer that [`GuestMemory::guest`] returned, after they were written.
-    pub fn mark(&self, log: &DirtyLog, start: *const u8, len: u32) {
+    pub(crate) fn mark(&self, log: &DirtyLog, start: *const u8, len: u32) {
         for mapping in &self.mappings {
             let offset = (start as u64).wrapping_sub(mapping.bytes.start() as u64);
             if offset < mapping.region.len {

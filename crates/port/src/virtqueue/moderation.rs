@@ -13,7 +13,7 @@ const BULK: u64 = 16 << 10;
 
 /// The moderation of one queue's notifications.
 #[derive(Default)]
-pub struct Moderation {
+pub(super) struct Moderation {
     /// When the next notification that is not urgent may be sent: [`NOTIFICATION_INTERVAL`] after the last one.
     pub(super) quiet_until: Nanos,
 }
@@ -21,7 +21,7 @@ pub struct Moderation {
 impl Moderation {
     /// Returns until when to delay a notification. None if it is to be sent now; it then counts as sent.
     #[inline]
-    pub fn delay(&mut self, now: Nanos, urgent: bool) -> Option<Nanos> {
+    pub(super) fn delay(&mut self, now: Nanos, urgent: bool) -> Option<Nanos> {
         if now < self.quiet_until && !urgent {
             return Some(self.quiet_until);
         }
@@ -32,7 +32,7 @@ impl Moderation {
 
 /// Measures how many bytes a queue carries.
 #[derive(Default)]
-pub struct Volume {
+pub(super) struct Volume {
     /// Since when `bytes` counts, and the count of the interval before.
     since: Nanos,
     bytes: u64,
@@ -42,13 +42,13 @@ pub struct Volume {
 impl Volume {
     /// Counts `bytes` more.
     #[inline]
-    pub fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
     /// Whether the queue carries a bulk flow, so that notifications can wait.
     #[inline]
-    pub fn is_bulk(&mut self, now: Nanos) -> bool {
+    pub(super) fn is_bulk(&mut self, now: Nanos) -> bool {
         if now.since(self.since) >= NOTIFICATION_INTERVAL {
             (self.since, self.bytes_before, self.bytes) = (now, self.bytes, 0);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The notifications of a queue.
-pub struct Notification {
+pub(super) struct Notification {
     /// Whether they are requested by index (VIRTIO_RING_F_EVENT_IDX), or by flag.
     event_idx: bool,
     /// Kicks are enabled.
@@ -21,32 +21,32 @@ pub struct Notification {
 
 impl Notification {
     /// The notifications of a queue whose kicks are enabled and whose driver was notified of all entries before `next`.
-    pub fn new(event_idx: bool, call: Option<Arc<Notifier>>, next: u16) -> Notification {
+    pub(super) fn new(event_idx: bool, call: Option<Arc<Notifier>>, next: u16) -> Notification {
         Notification { event_idx, kicks_enabled: true, call, notified: next }
     }
 
     /// How many entries before `next` the driver was not notified of.
     #[inline]
-    pub fn unnotified(&self, next: u16) -> u16 {
+    pub(super) fn unnotified(&self, next: u16) -> u16 {
         next.wrapping_sub(self.notified)
     }
 
     /// The driver was notified of all entries before `next`, or did not ask to be.
     #[inline]
-    pub fn set_notified(&mut self, next: u16) {
+    pub(super) fn set_notified(&mut self, next: u16) {
         self.notified = next;
     }
 
     /// Whether the driver asks to be notified of the entries since the last notification, all of which are
     /// [published](Split::publish).
     #[inline]
-    pub fn wanted<A: Words>(&self, split: &Split<A>) -> bool {
+    pub(super) fn wanted<A: Words>(&self, split: &Split<A>) -> bool {
         if self.event_idx { needs_event(split.used_event(), split.next, self.notified) } else { split.interrupts() }
     }
 
     /// The state of the driver: entries that it has not taken, and a value that changes whenever it takes some. Known
     /// with EVENT_IDX only, where the driver writes an index each time it asks for a notification (2.7.7).
-    pub fn driver_state<A: Words>(&self, split: &Split<A>) -> DriverState {
+    pub(super) fn driver_state<A: Words>(&self, split: &Split<A>) -> DriverState {
         if !self.event_idx {
             return DriverState::default();
         }
@@ -58,14 +58,14 @@ impl Notification {
     }
 
     /// Notifies the driver even if it did not ask.
-    pub fn call(&self) {
+    pub(super) fn call(&self) {
         if let Some(call) = &self.call {
             call.notify();
         }
     }
 
     /// Asks the driver to kick when the entry at `next + skip` becomes available. True if it is available already.
-    pub fn enable_notifications<A: Words>(&mut self, split: &Split<A>, skip: u16) -> bool {
+    pub(super) fn enable_notifications<A: Words>(&mut self, split: &Split<A>, skip: u16) -> bool {
         self.kicks_enabled = true;
         if self.event_idx {
             split.set_available_event(split.next.wrapping_add(skip));
@@ -78,7 +78,7 @@ impl Notification {
     }
 
     /// Suppresses kicks: the worker polls.
-    pub fn disable_notifications<A: Words>(&mut self, split: &Split<A>) {
+    pub(super) fn disable_notifications<A: Words>(&mut self, split: &Split<A>) {
         if self.kicks_enabled {
             self.kicks_enabled = false;
             // With EVENT_IDX nothing is written: the driver has passed the requested entry or will once, and kicks then

@@ -24,7 +24,7 @@ const MAX_SEGMENTS: usize = 1024;
 const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
 /// A running receive queue.
-pub struct Receive {
+pub(crate) struct Receive {
     /// The queue.
     pub ring: Ring,
     /// The most chains that a frame may take: one, or several (VIRTIO_NET_F_MRG_RXBUF).
@@ -46,7 +46,7 @@ unsafe impl Send for Receive {}
 
 impl Receive {
     /// A queue into which nothing was put yet.
-    pub fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
+    pub(crate) fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
         let most = if mergeable { ring.size().min(MAX_SEGMENTS as u16) } else { 1 };
         let (chains, segments) =
             (Box::new([(0, 0); MAX_SEGMENTS]), Box::new([(std::ptr::null_mut(), 0); MAX_SEGMENTS]));
@@ -55,18 +55,18 @@ impl Receive {
 
     /// Publishes what was put; returns when to do so again ([`Ring::publish`]).
     #[inline]
-    pub fn publish(&mut self, now: Nanos) -> Nanos {
+    pub(crate) fn publish(&mut self, now: Nanos) -> Nanos {
         let urgent = !self.volume.is_bulk(now);
         self.ring.publish(now, urgent)
     }
 
     /// Whether there are more buffers than when a frame last found too few.
-    pub fn has_room(&mut self) -> Result<bool, Violation> {
+    pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
         Ok(self.ring.available(self.short)? > 0)
     }
 
     /// Asks the driver to kick when there are more buffers. True if there are already.
-    pub fn enable_notifications(&mut self) -> bool {
+    pub(crate) fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications(self.short)
     }
 
@@ -75,7 +75,7 @@ impl Receive {
     /// # Errors
     /// The rule that the driver broke.
     #[inline]
-    pub fn put(&mut self, memory: &GuestMemory, frame: &Frame<'_>) -> Result<Option<Refusal>, Violation> {
+    pub(crate) fn put(&mut self, memory: &GuestMemory, frame: &Frame<'_>) -> Result<Option<Refusal>, Violation> {
         let bytes = HEADER as u32 + frame.bytes() as u32;
         let gathered = match self.gather(memory, bytes)? {
             Ok(gathered) => gathered,
@@ -101,7 +101,7 @@ impl Receive {
     ///
     /// # Errors
     /// As [`Receive::put`].
-    pub fn put_with_software_offload(
+    pub(crate) fn put_with_software_offload(
         &mut self,
         memory: &GuestMemory,
         frame: &Frame<'_>,

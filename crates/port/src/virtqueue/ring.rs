@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// A running queue. All of its parts were checked against the memory given to [`Ring::new`], and stay valid as long as
 /// that does.
-pub struct Ring<A: Words = Processor> {
+pub(crate) struct Ring<A: Words = Processor> {
     split: Split<A>,
     indirect: bool,
     notification: Notification,
@@ -34,7 +34,7 @@ impl Ring {
     ///
     /// # Errors
     /// A size, an alignment or a place that the specification forbids.
-    pub fn new(
+    pub(crate) fn new(
         layout: Layout,
         call: Option<Arc<Notifier>>,
         log: Option<UsedLog>,
@@ -51,7 +51,7 @@ impl<A: Words> Ring<A> {
     ///
     /// # Safety
     /// The parts are valid for queues of the layout's size, a power of two, as long as the ring lives.
-    pub unsafe fn over(
+    pub(crate) unsafe fn over(
         parts: Parts<A>,
         Layout { size, event_idx, indirect, .. }: Layout,
         call: Option<Arc<Notifier>>,
@@ -66,12 +66,12 @@ impl<A: Words> Ring<A> {
     }
 
     /// Entries.
-    pub fn size(&self) -> u16 {
+    pub(crate) fn size(&self) -> u16 {
         self.split.size()
     }
 
     /// The first entry that is not completed: the answer to GET_VRING_BASE.
-    pub fn base(&self) -> u16 {
+    pub(crate) fn base(&self) -> u16 {
         self.split.next
     }
 
@@ -80,25 +80,25 @@ impl<A: Words> Ring<A> {
     /// # Errors
     /// The driver's index is further ahead than the queue has entries.
     #[inline]
-    pub fn available(&mut self, skip: u16) -> Result<u16, Violation> {
+    pub(crate) fn available(&mut self, skip: u16) -> Result<u16, Violation> {
         self.split.available(skip)
     }
 
     /// Whether more than `count` entries are available.
     #[inline]
-    pub fn holds_more_than(&self, count: u16) -> bool {
+    pub(crate) fn holds_more_than(&self, count: u16) -> bool {
         self.split.driver_index().wrapping_sub(self.split.next) > count
     }
 
     /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(crate) fn waiting(&self) -> bool {
         self.split.waiting()
     }
 
     /// The head of the chain `skip` entries after the first, which [`Ring::available`] reported.
     #[inline]
-    pub fn head(&self, skip: u16) -> Result<u16, Violation> {
+    pub(crate) fn head(&self, skip: u16) -> Result<u16, Violation> {
         self.split.head(skip)
     }
 
@@ -107,7 +107,7 @@ impl<A: Words> Ring<A> {
     /// # Errors
     /// The rule that the chain breaks, or the error of `buffer`.
     #[inline]
-    pub fn walk(
+    pub(crate) fn walk(
         &self,
         head: u16,
         direction: Direction,
@@ -120,12 +120,12 @@ impl<A: Words> Ring<A> {
     /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
     /// after [`Ring::publish`].
     #[inline]
-    pub fn complete(&mut self, head: u16, len: u32) {
+    pub(crate) fn complete(&mut self, head: u16, len: u32) {
         self.split.complete(head, len);
     }
 
     /// Undoes unpublished completions from entry `base` on: those buffers are available again.
-    pub fn take_back(&mut self, base: u16) {
+    pub(crate) fn take_back(&mut self, base: u16) {
         self.split.take_back(base);
     }
 
@@ -133,7 +133,7 @@ impl<A: Words> Ring<A> {
     /// one is delayed, unless it is urgent or covers half of the queue. Returns when to publish again for the sake of a
     /// delayed notification; [`Nanos::NEVER`] if none was delayed.
     #[inline]
-    pub fn publish(&mut self, now: Nanos, urgent: bool) -> Nanos {
+    pub(crate) fn publish(&mut self, now: Nanos, urgent: bool) -> Nanos {
         let unnotified = self.notification.unnotified(self.split.next);
         if unnotified == 0 {
             return Nanos::NEVER;
@@ -150,23 +150,23 @@ impl<A: Words> Ring<A> {
     }
 
     /// The state of the driver.
-    pub fn driver_state(&self) -> DriverState {
+    pub(crate) fn driver_state(&self) -> DriverState {
         self.notification.driver_state(&self.split)
     }
 
     /// Notifies the driver even if it did not ask.
-    pub fn call(&self) {
+    pub(crate) fn call(&self) {
         self.notification.call();
     }
 
     /// Asks the driver to kick when the entry `skip` after the first becomes available. True if it is available
     /// already.
-    pub fn enable_notifications(&mut self, skip: u16) -> bool {
+    pub(crate) fn enable_notifications(&mut self, skip: u16) -> bool {
         self.notification.enable_notifications(&self.split, skip)
     }
 
     /// Suppresses kicks: the worker polls.
-    pub fn disable_notifications(&mut self) {
+    pub(crate) fn disable_notifications(&mut self) {
         self.notification.disable_notifications(&self.split);
     }
 }

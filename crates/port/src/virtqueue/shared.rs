@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// Why a part of a file cannot be mapped. Displayed as the end of a sentence that begins with its purpose.
 #[derive(Debug, Error)]
-pub enum ShareError {
+pub(crate) enum ShareError {
     /// An empty range, or one that overflows.
     #[error("it is empty or ends past the end of its address space")]
     Range,
@@ -44,7 +44,7 @@ pub enum ShareError {
 }
 
 /// A mapped part of a frontend's file.
-pub struct Shared {
+pub(super) struct Shared {
     /// The part's first byte in this process.
     start: *mut u8,
     /// Declared before `_map` to be dropped first: it must not outlive the range.
@@ -64,7 +64,7 @@ impl Shared {
     ///
     /// # Errors
     /// It is empty or impossible, the file is too short for it, or `mmap` failed.
-    pub fn map(file: &File, offset: u64, len: u64, held: u64, most: u64) -> Result<Shared, ShareError> {
+    pub(super) fn map(file: &File, offset: u64, len: u64, held: u64, most: u64) -> Result<Shared, ShareError> {
         let Some(end) = offset.checked_add(len).filter(|_| len > 0) else {
             return Err(ShareError::Range);
         };
@@ -92,7 +92,7 @@ impl Shared {
 
     /// Anonymous memory.
     #[cfg(test)]
-    pub fn anonymous(len: usize) -> Shared {
+    pub(super) fn anonymous(len: usize) -> Shared {
         let (map, reservation) = (Map::anonymous(len), ALL.take(len as u64, 0).unwrap());
         let guard = Guard::over(map.start() as usize, len);
         Shared { start: map.start(), guard, _map: map, reservation }
@@ -101,18 +101,18 @@ impl Shared {
     /// The part's first byte. All of the part is readable and writable while `self` lives, whatever becomes of the
     /// file.
     #[inline]
-    pub fn start(&self) -> *mut u8 {
+    pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
 
     /// Bytes mapped, including those before the part in its file and the rest of the last page.
-    pub fn mapped(&self) -> u64 {
+    pub(super) fn mapped(&self) -> u64 {
         self.reservation.bytes()
     }
 
     /// Whether the frontend truncated the file. Reads return zeros from then on.
     #[inline]
-    pub fn torn(&self) -> bool {
+    pub(super) fn torn(&self) -> bool {
         self.guard.torn()
     }
 }

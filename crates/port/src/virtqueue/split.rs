@@ -28,12 +28,12 @@ pub(super) const INDEX: usize = 1;
 const ELEMENTS: usize = 4;
 
 /// Bytes of a used ring of `size` entries, with the event field (virtio 1.2, section 2.7).
-pub fn used_bytes(size: u16) -> u64 {
+pub(crate) fn used_bytes(size: u16) -> u64 {
     6 + 8 * u64::from(size)
 }
 
 /// Where the parts of a queue are mapped.
-pub struct Parts<A: Words> {
+pub(crate) struct Parts<A: Words> {
     /// Two words a descriptor.
     pub descriptors: *const A::Long,
     /// Flags, index, an entry for each descriptor, and `used_event`.
@@ -51,7 +51,7 @@ impl Parts<Processor> {
     ///
     /// # Errors
     /// A size, an alignment or a place that the specification forbids.
-    pub fn find(layout: &Layout, memory: &GuestMemory) -> Result<Parts<Processor>, Violation> {
+    pub(crate) fn find(layout: &Layout, memory: &GuestMemory) -> Result<Parts<Processor>, Violation> {
         let size = layout.size;
         if !size.is_power_of_two() || size > MAX_SIZE {
             return Err(Violation::RingSize(size));
@@ -80,7 +80,7 @@ impl Parts<Processor> {
 }
 
 /// A split virtqueue in guest memory.
-pub struct Split<A: Words = Processor> {
+pub(super) struct Split<A: Words = Processor> {
     mask: u16,
     pub(super) parts: Parts<A>,
     /// The first available entry that is not completed yet, which is also the next used entry to write.
@@ -101,7 +101,7 @@ impl<A: Words> Split<A> {
     ///
     /// # Safety
     /// The parts are valid for queues of this size, a power of two, as long as the value lives.
-    pub unsafe fn over(parts: Parts<A>, size: u16, log: Option<UsedLog>) -> Split<A> {
+    pub(super) unsafe fn over(parts: Parts<A>, size: u16, log: Option<UsedLog>) -> Split<A> {
         let mut split = Split { mask: size - 1, parts, next: 0, available_index: 0, published: 0, log };
         let resumed = split.used_field(INDEX).load(Ordering::Acquire);
         (split.next, split.published, split.available_index) = (resumed, resumed, resumed);
@@ -110,7 +110,7 @@ impl<A: Words> Split<A> {
 
     /// Entries.
     #[inline]
-    pub fn size(&self) -> u16 {
+    pub(super) fn size(&self) -> u16 {
         self.mask + 1
     }
 
@@ -146,7 +146,7 @@ impl<A: Words> Split<A> {
     /// # Errors
     /// The driver's index is further ahead than the queue has entries.
     #[inline]
-    pub fn available(&mut self, skip: u16) -> Result<u16, Violation> {
+    pub(super) fn available(&mut self, skip: u16) -> Result<u16, Violation> {
         let seen = self.available_index.wrapping_sub(self.next);
         if seen > skip {
             return Ok(seen - skip);
@@ -174,19 +174,19 @@ impl<A: Words> Split<A> {
 
     /// The driver's index at this moment, unchecked: it must not be used to read entries.
     #[inline]
-    pub fn driver_index(&self) -> u16 {
+    pub(super) fn driver_index(&self) -> u16 {
         self.available_field(INDEX).load(Ordering::Relaxed)
     }
 
     /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(super) fn waiting(&self) -> bool {
         self.available_index != self.next || self.driver_index() != self.next
     }
 
     /// The head of the chain at `next + skip`, which [`Split::available`] reported.
     #[inline]
-    pub fn head(&self, skip: u16) -> Result<u16, Violation> {
+    pub(super) fn head(&self, skip: u16) -> Result<u16, Violation> {
         let entry = self.next.wrapping_add(skip) & self.mask;
         let head = self.available_field(2 + entry as usize).load(Ordering::Relaxed);
         if head <= self.mask { Ok(head) } else { Err(Violation::Head { head, size: self.size() }) }
@@ -195,7 +195,7 @@ impl<A: Words> Split<A> {
     /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
     /// after [`Split::publish`].
     #[inline]
-    pub fn complete(&mut self, head: u16, len: u32) {
+    pub(super) fn complete(&mut self, head: u16, len: u32) {
         let entry = (self.next & self.mask) as usize;
         // SAFETY: the part has two words for each entry, and `entry` is below the size.
         let [element, bytes] = unsafe { [0, 1].map(|at| &*self.parts.elements.add(2 * entry + at)) };
@@ -205,7 +205,7 @@ impl<A: Words> Split<A> {
     }
 
     /// Undoes unpublished completions from entry `base` on: those buffers are available again.
-    pub fn take_back(&mut self, base: u16) {
+    pub(super) fn take_back(&mut self, base: u16) {
         if let Some(log) = &self.log {
             self.mark_elements(log, base);
         }
@@ -214,7 +214,7 @@ impl<A: Words> Split<A> {
 
     /// Publishes all completed entries.
     #[inline]
-    pub fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         if self.published != self.next {
             let before = std::mem::replace(&mut self.published, self.next);
             // Release: elements and the bytes in buffers are visible before the index that publishes them (2.7.8.2).
@@ -232,25 +232,25 @@ impl<A: Words> Split<A> {
     /// The entry that the driver asks to be notified of: `used_event`, after the available entries (virtio 1.2, section
     /// 2.7.7).
     #[inline]
-    pub fn used_event(&self) -> u16 {
+    pub(super) fn used_event(&self) -> u16 {
         self.available_field(2 + self.mask as usize + 1).load(Ordering::Relaxed)
     }
 
     /// Whether the driver's flag asks for notifications.
     #[inline]
-    pub fn interrupts(&self) -> bool {
+    pub(super) fn interrupts(&self) -> bool {
         self.available_field(FLAGS).load(Ordering::Relaxed) & NO_INTERRUPT == 0
     }
 
     /// Asks the driver to kick when this entry becomes available.
-    pub fn set_available_event(&self, entry: u16) {
+    pub(super) fn set_available_event(&self, entry: u16) {
         self.available_event().store(entry, Ordering::Relaxed);
         // The number of this field among those of the used ring.
         self.mark_field(2 + 4 * (self.mask as usize + 1));
     }
 
     /// Enables or suppresses kicks by the flag.
-    pub fn set_kicks(&self, wanted: bool) {
+    pub(super) fn set_kicks(&self, wanted: bool) {
         self.used_field(FLAGS).store(if wanted { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
         self.mark_field(FLAGS);
     }

@@ -16,7 +16,7 @@ use fairlane_core::time::Nanos;
 const MAX_FRAME: u32 = 65535 + 14 + 8;
 
 /// A running transmit queue.
-pub struct Transmit {
+pub(crate) struct Transmit {
     /// The queue.
     pub ring: Ring,
     /// Head descriptors of the last offer's chains, in order.
@@ -25,7 +25,7 @@ pub struct Transmit {
 
 impl Transmit {
     /// A queue that has offered nothing yet.
-    pub fn new(ring: Ring) -> Transmit {
+    pub(crate) fn new(ring: Ring) -> Transmit {
         Transmit { ring, heads: [0; BURST] }
     }
 
@@ -34,7 +34,12 @@ impl Transmit {
     /// # Errors
     /// The rule that the driver broke; the burst is then invalid.
     #[inline]
-    pub fn offer(&mut self, memory: &GuestMemory, filler: &mut Filler<'_>, budget: Budget) -> Result<(), Violation> {
+    pub(crate) fn offer(
+        &mut self,
+        memory: &GuestMemory,
+        filler: &mut Filler<'_>,
+        budget: Budget,
+    ) -> Result<(), Violation> {
         let waiting = self.ring.available(0)?.min(BURST as u16).min(budget.frames.min(BURST as u32) as u16);
         let mut bytes = 0;
         for skip in 0..waiting {
@@ -80,13 +85,13 @@ impl Transmit {
     /// Publishes completed descriptors; returns when to do so again ([`Ring::publish`]). Never urgent: the driver waits
     /// for completions only when its queue is full, or its sockets' share of it.
     #[inline]
-    pub fn publish(&mut self, now: Nanos) -> Nanos {
+    pub(crate) fn publish(&mut self, now: Nanos) -> Nanos {
         self.ring.publish(now, false)
     }
 
     /// Completes the first `frames` frames of the last offer.
     #[inline]
-    pub fn consume(&mut self, frames: usize) {
+    pub(crate) fn consume(&mut self, frames: usize) {
         for &head in &self.heads[..frames] {
             self.ring.complete(head, 0);
         }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Violation {
+pub(crate) enum Violation {
     /// Virtio 1.2, section 2.7.
     #[error("a ring of {0} entries; it must be a power of two, 1 to 32768")]
     RingSize(u16),

@@ -41,7 +41,7 @@ struct Segment {
 }
 
 /// The frames of a burst.
-pub struct BounceBuffer {
+pub(super) struct BounceBuffer {
     host: Arc<dyn Host>,
     /// The pages of the fronts, and one for each of the first segments.
     granted: Option<SelfGranted>,
@@ -59,7 +59,7 @@ pub struct BounceBuffer {
 
 impl BounceBuffer {
     /// An empty buffer. The system allocates its memory on first use.
-    pub fn new(host: Arc<dyn Host>) -> BounceBuffer {
+    pub(super) fn new(host: Arc<dyn Host>) -> BounceBuffer {
         let memory =
             Box::into_raw(vec![0u8; (FRONTS + SEGMENTS + 1) * PAGE].into_boxed_slice()) as *mut [UnsafeCell<u8>];
         // SAFETY: UnsafeCell<u8> has the layout of u8, and the box is ours alone.
@@ -72,7 +72,7 @@ impl BounceBuffer {
     }
 
     /// Discards the last burst.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.fronts.clear();
         self.packing = Packing::default();
         self.segments.clear();
@@ -80,13 +80,13 @@ impl BounceBuffer {
     }
 
     /// Discards all but the first frames and segments.
-    pub fn truncate(&mut self, frames: usize, segments: usize) {
+    pub(super) fn truncate(&mut self, frames: usize, segments: usize) {
         self.fronts.truncate(frames);
         self.segments.truncate(segments);
     }
 
     /// Reserves space for the front of the next frame, of `len` bytes: returns where to copy it, and how many bytes.
-    pub fn front(&mut self, len: usize) -> (End, usize) {
+    pub(super) fn front(&mut self, len: usize) -> (End, usize) {
         let whole = len <= WHOLE;
         let bytes = if whole { len } else { HEAD };
         let at = self.packing.place(bytes);
@@ -97,12 +97,12 @@ impl BounceBuffer {
     /// The first byte of a frame's front. [`HEAD`] bytes are readable from there, of which only the frame's own are
     /// valid.
     #[inline]
-    pub fn head(&self, frame: usize) -> *const u8 {
+    pub(super) fn head(&self, frame: usize) -> *const u8 {
         self.start(self.fronts[frame].at)
     }
 
     /// Adds the `bytes` bytes after the head in the last front as a segment, and returns where they are.
-    pub fn push_rest(&mut self, bytes: usize) -> *const u8 {
+    pub(super) fn push_rest(&mut self, bytes: usize) -> *const u8 {
         let at = self.fronts.last().map_or(0, |front| front.at) + HEAD;
         self.segments.push(Segment { from: None, len: bytes as u16, at });
         self.start(at)
@@ -111,14 +111,14 @@ impl BounceBuffer {
     /// Adds a segment in the guest's memory, and returns where its bytes will be once fetched: at the same offset in a
     /// page as in the guest, as such copies are fastest.
     #[inline]
-    pub fn push(&mut self, place: Place, len: u16) -> *const u8 {
+    pub(super) fn push(&mut self, place: Place, len: u16) -> *const u8 {
         let at = (FRONTS + self.segments.len()) * PAGE + usize::from(place.offset);
         self.segments.push(Segment { from: Some(place), len, at });
         self.start(at)
     }
 
     /// The revoked grant that a receiver ran into.
-    pub fn withdrawn(&self) -> Option<u32> {
+    pub(super) fn withdrawn(&self) -> Option<u32> {
         self.withdrawn.get()
     }
 

@@ -10,7 +10,7 @@ use std::io;
 
 /// `enum xenbus_state` (xen/include/public/io/xenbus.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub(super) enum State {
     /// No such key.
     Unknown,
     /// Being created.
@@ -46,7 +46,7 @@ impl State {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn optional(store: &mut Store, path: &str) -> io::Result<Option<String>> {
+pub(super) fn optional(store: &mut Store, path: &str) -> io::Result<Option<String>> {
     match store.read(path) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -58,7 +58,7 @@ pub fn optional(store: &mut Store, path: &str) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn state(store: &mut Store, path: &str) -> io::Result<State> {
+pub(super) fn state(store: &mut Store, path: &str) -> io::Result<State> {
     let number = optional(store, &format!("{path}/state"))?.and_then(|state| state.trim().parse::<usize>().ok());
     Ok(number.map_or(State::Unknown, |number| State::ALL.get(number).copied().unwrap_or(State::Other)))
 }
@@ -67,7 +67,7 @@ pub fn state(store: &mut Store, path: &str) -> io::Result<State> {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn set_state(store: &mut Store, path: &str, before: State, state: State) -> io::Result<()> {
+pub(super) fn set_state(store: &mut Store, path: &str, before: State, state: State) -> io::Result<()> {
     if before == state { Ok(()) } else { store.write(&format!("{path}/state"), &(state as u8).to_string()) }
 }
 
@@ -75,7 +75,7 @@ pub fn set_state(store: &mut Store, path: &str, before: State, state: State) -> 
 ///
 /// # Errors
 /// It cannot be written.
-pub fn offer(store: &mut Store, path: &str, queues: u16) -> io::Result<()> {
+pub(super) fn offer(store: &mut Store, path: &str, queues: u16) -> io::Result<()> {
     let queues = queues.to_string();
     let keys = [
         ("feature-sg", "1"),
@@ -97,7 +97,7 @@ pub fn offer(store: &mut Store, path: &str, queues: u16) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn limit(store: &mut Store, path: &str) -> io::Result<Option<Limit>> {
+pub(super) fn limit(store: &mut Store, path: &str) -> io::Result<Option<Limit>> {
     Ok(optional(store, &format!("{path}/rate"))?.as_deref().and_then(credit))
 }
 
@@ -113,7 +113,7 @@ fn credit(rate: &str) -> Option<Limit> {
 ///
 /// # Errors
 /// They cannot be read.
-pub fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
+pub(super) fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
     let mut key = |name: &str| optional(store, &format!("{path}/{name}"));
     Ok(Terms { weight: key("weight")?, min_rate: key("min_rate")? })
 }
@@ -122,7 +122,11 @@ pub fn terms(store: &mut Store, path: &str) -> io::Result<Terms> {
 ///
 /// # Errors
 /// A key is missing or malformed, or the frontend is too old.
-pub fn request(store: &mut Store, path: &str, most: u16) -> Result<(Vec<QueueSetup>, FrontendFeatures), Rejection> {
+pub(super) fn request(
+    store: &mut Store,
+    path: &str,
+    most: u16,
+) -> Result<(Vec<QueueSetup>, FrontendFeatures), Rejection> {
     let mut number = |key: &str| -> Result<Option<u32>, Rejection> {
         let key = format!("{path}/{key}");
         match optional(store, &key) {

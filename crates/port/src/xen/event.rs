@@ -15,7 +15,7 @@ const BIND: libc::Ioctl = request::<[u32; 2]>(b'E', 1);
 const NOTIFY: libc::Ioctl = request::<u32>(b'E', 4);
 
 /// Event channels of one opened device, unbound when it is closed.
-pub struct Channels {
+pub(super) struct Channels {
     device: File,
     /// The numbers of channels that had an event, as read from the device: each stays masked until its number is
     /// written back.
@@ -24,7 +24,7 @@ pub struct Channels {
 
 impl Channels {
     /// A set without channels.
-    pub fn open() -> io::Result<Channels> {
+    pub(super) fn open() -> io::Result<Channels> {
         let device = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
         let device = device.map_err(|error| io::Error::new(error.kind(), format!("{DEVICE}: {error}")))?;
         Ok(Channels { device, masked: Vec::new() })

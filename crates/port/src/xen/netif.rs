@@ -5,44 +5,44 @@ use fairlane_core::packet::{Checksum, Ethernet, Gso, GsoKind, Ip, Offload, proto
 
 /// The most slots of a packet. Every backend accepts 18 (XEN_NETIF_NR_SLOTS_MIN); for more than 20 Linux netback
 /// disables a vif.
-pub const MAX_SLOTS: usize = 20;
+pub(super) const MAX_SLOTS: usize = 20;
 
 /// NETTXF_csum_blank
 const TX_BLANK: u16 = 1;
 /// NETTXF_data_validated
 const TX_VALIDATED: u16 = 2;
 /// NETTXF_more_data
-pub const TX_MORE: u16 = 4;
+pub(super) const TX_MORE: u16 = 4;
 /// NETTXF_extra_info
-pub const TX_EXTRA: u16 = 8;
+pub(super) const TX_EXTRA: u16 = 8;
 
 // The same with the first two swapped.
 const RX_VALIDATED: u16 = 1;
 const RX_BLANK: u16 = 2;
 /// NETRXF_more_data
-pub const RX_MORE: u16 = 4;
+pub(super) const RX_MORE: u16 = 4;
 /// NETRXF_extra_info
-pub const RX_EXTRA: u16 = 8;
+pub(super) const RX_EXTRA: u16 = 8;
 
 /// XEN_NETIF_EXTRA_TYPE_GSO
-pub const EXTRA_GSO: u8 = 1;
+pub(super) const EXTRA_GSO: u8 = 1;
 /// XEN_NETIF_EXTRA_TYPE_XDP, the last.
-pub const EXTRA_LAST: u8 = 5;
+pub(super) const EXTRA_LAST: u8 = 5;
 /// XEN_NETIF_EXTRA_FLAG_MORE
-pub const EXTRA_MORE: u8 = 1;
+pub(super) const EXTRA_MORE: u8 = 1;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 2;
 
 /// NETIF_RSP_OKAY
-pub const OKAY: i16 = 0;
+pub(super) const OKAY: i16 = 0;
 /// NETIF_RSP_ERROR
-pub const ERROR: i16 = -1;
+pub(super) const ERROR: i16 = -1;
 /// NETIF_RSP_NULL: the slot held extra info.
-pub const NULL: i16 = 1;
+pub(super) const NULL: i16 = 1;
 
 /// `netif_tx_request`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TxRequest {
+pub(super) struct TxRequest {
     /// Grant reference of the page.
     pub reference: u32,
     /// Offset in the page.
@@ -58,7 +58,7 @@ pub struct TxRequest {
 impl TxRequest {
     /// Decodes a request.
     #[inline]
-    pub fn parse(bytes: [u8; 12]) -> TxRequest {
+    pub(super) fn parse(bytes: [u8; 12]) -> TxRequest {
         let [r0, r1, r2, r3, o0, o1, f0, f1, i0, i1, s0, s1] = bytes;
         let half = |low, high| u16::from_le_bytes([low, high]);
         TxRequest {
@@ -73,27 +73,27 @@ impl TxRequest {
 
 /// `netif_tx_response`
 #[inline]
-pub fn tx_response(id: u16, status: i16) -> [u8; 4] {
+pub(super) fn tx_response(id: u16, status: i16) -> [u8; 4] {
     let ([i0, i1], [s0, s1]) = (id.to_le_bytes(), status.to_le_bytes());
     [i0, i1, s0, s1]
 }
 
 /// `netif_rx_request`: the id and the grant reference.
 #[inline]
-pub fn rx_request(bytes: [u8; 8]) -> (u16, u32) {
+pub(super) fn rx_request(bytes: [u8; 8]) -> (u16, u32) {
     let [i0, i1, _, _, r0, r1, r2, r3] = bytes;
     (u16::from_le_bytes([i0, i1]), u32::from_le_bytes([r0, r1, r2, r3]))
 }
 
 /// `netif_rx_response`: `len` bytes from the page's start.
 #[inline]
-pub fn rx_response(id: u16, flags: u16, len: u16) -> [u8; 8] {
+pub(super) fn rx_response(id: u16, flags: u16, len: u16) -> [u8; 8] {
     let ([i0, i1], [f0, f1], [l0, l1]) = (id.to_le_bytes(), flags.to_le_bytes(), len.to_le_bytes());
     [i0, i1, 0, 0, f0, f1, l0, l1]
 }
 
 /// `netif_extra_info` for a frame that the receiver may segment.
-pub fn rx_extra(gso: Gso) -> [u8; 8] {
+pub(super) fn rx_extra(gso: Gso) -> [u8; 8] {
     let [s0, s1] = gso.size.to_le_bytes();
     let kind = match gso.kind {
         GsoKind::Tcp4 => GSO_TCPV4,
@@ -103,7 +103,7 @@ pub fn rx_extra(gso: Gso) -> [u8; 8] {
 }
 
 /// Decodes a packet's GSO info: the size and the type, which is none if it is unknown.
-pub fn gso(extra: [u8; 12]) -> (u16, u8, Option<GsoKind>) {
+pub(super) fn gso(extra: [u8; 12]) -> (u16, u8, Option<GsoKind>) {
     let (size, kind) = (u16::from_le_bytes([extra[2], extra[3]]), extra[4]);
     match kind {
         GSO_TCPV4 => (size, kind, Some(GsoKind::Tcp4)),
@@ -118,7 +118,7 @@ pub fn gso(extra: [u8; 12]) -> (u16, u8, Option<GsoKind>) {
 /// netif does not state where the checksum is: it is TCP's or UDP's, and holds the pseudo-header's sum. None if it
 /// cannot be found.
 #[inline]
-pub fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -> Option<Offload> {
+pub(super) fn offload(flags: u16, gso: Option<(u16, GsoKind)>, len: u32, head: &[u8]) -> Option<Offload> {
     if flags & (TX_BLANK | TX_VALIDATED) == 0 && gso.is_none() {
         return Some(Offload::default());
     }
@@ -154,7 +154,7 @@ fn checksum_place(head: &[u8]) -> Option<(u16, u16)> {
 
 /// The flags of a received packet's first slot, if netif can express the state of its checksum.
 #[inline]
-pub fn rx_flags(offload: Offload, head: &[u8]) -> Option<u16> {
+pub(super) fn rx_flags(offload: Offload, head: &[u8]) -> Option<u16> {
     match offload.checksum {
         Checksum::Present => Some(0),
         Checksum::Valid => Some(RX_VALIDATED),

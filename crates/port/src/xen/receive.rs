@@ -46,7 +46,7 @@ impl FrontendFeatures {
 }
 
 /// A running receive ring.
-pub struct Receive {
+pub(super) struct Receive {
     ring: Ring<8>,
     domain: u16,
     host: Arc<dyn Host>,
@@ -77,7 +77,7 @@ const OURS: usize = usize::MAX;
 
 impl Receive {
     /// A ring into which nothing was put yet.
-    pub fn new(ring: Ring<8>, domain: u16, host: Arc<dyn Host>, features: FrontendFeatures) -> Receive {
+    pub(super) fn new(ring: Ring<8>, domain: u16, host: Arc<dyn Host>, features: FrontendFeatures) -> Receive {
         let (packing, planned, copies, segments, responses) = Default::default();
         let granted = host.self_grant(BURST * SMALL / PAGE);
         Receive { ring, domain, host, features, granted, packing, short: 0, planned, copies, segments, responses }
@@ -85,22 +85,22 @@ impl Receive {
 
     /// Publishes what was put. True if the frontend is to be notified.
     #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         self.ring.publish()
     }
 
     /// The state of the frontend ([`Ring::frontend_state`]).
-    pub fn frontend_state(&self) -> FrontendState {
+    pub(super) fn frontend_state(&self) -> FrontendState {
         self.ring.frontend_state()
     }
 
     /// Whether there are more pages than when a frame last found too few.
-    pub fn has_room(&mut self) -> Result<bool, Violation> {
+    pub(super) fn has_room(&mut self) -> Result<bool, Violation> {
         Ok(self.ring.available(self.short)? > 0)
     }
 
     /// Asks for a notification when there are more pages. True if there are already.
-    pub fn enable_notifications(&mut self) -> bool {
+    pub(super) fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications(self.short)
     }
 
@@ -108,7 +108,7 @@ impl Receive {
     ///
     /// # Errors
     /// The rule that the frontend broke.
-    pub fn put(
+    pub(super) fn put(
         &mut self,
         batch: &Batch<'_>,
         frames: Range<usize>,

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 /// Slots of a netif ring: the largest power of two of 12 (tx) or 8 (rx) bytes each that fits in a page after the
 /// header.
-pub const SLOTS: u32 = 256;
+pub(super) const SLOTS: u32 = 256;
 
 /// Words of the ring's header, which is 64 bytes.
 const REQUESTS: usize = 0;
@@ -30,7 +30,7 @@ const HEADER: usize = 16;
 const WORD: usize = 4;
 
 /// A ring with requests of `N` bytes. Responses are no longer.
-pub struct Ring<const N: usize, A: Words = Processor> {
+pub(super) struct Ring<const N: usize, A: Words = Processor> {
     page: Page,
     words: PhantomData<fn() -> A>,
     /// First request that is not answered yet, which is also the next response to write.
@@ -46,7 +46,7 @@ impl<const N: usize> Ring<N> {
     ///
     /// # Errors
     /// The indices in the page are invalid.
-    pub fn new(page: Page) -> Result<Ring<N>, Violation> {
+    pub(super) fn new(page: Page) -> Result<Ring<N>, Violation> {
         // SAFETY: the page begins at a multiple of its size, and has words of the processor's.
         unsafe { Ring::over(page) }
     }
@@ -84,7 +84,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
     /// # Errors
     /// The frontend's index is further ahead than the ring has slots, or moved back.
     #[inline]
-    pub fn available(&mut self, skip: u32) -> Result<u32, Violation> {
+    pub(super) fn available(&mut self, skip: u32) -> Result<u32, Violation> {
         let seen = self.requested.wrapping_sub(self.next);
         if seen > skip {
             return Ok(seen - skip);
@@ -112,19 +112,19 @@ impl<const N: usize, A: Words> Ring<N, A> {
 
     /// Whether a request waits, without touching shared memory if one is known of.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(super) fn waiting(&self) -> bool {
         self.requested != self.next || self.word(REQUESTS).load(Ordering::Relaxed) != self.next
     }
 
     /// Whether more than `count` requests are there.
     #[inline]
-    pub fn holds_more_than(&self, count: u32) -> bool {
+    pub(super) fn holds_more_than(&self, count: u32) -> bool {
         self.word(REQUESTS).load(Ordering::Relaxed).wrapping_sub(self.next) > count
     }
 
     /// Copies the request at `next + skip`, which [`Ring::available`] reported.
     #[inline]
-    pub fn request(&self, skip: u32) -> [u8; N] {
+    pub(super) fn request(&self, skip: u32) -> [u8; N] {
         const { assert!(N.is_multiple_of(WORD)) };
         let slot = Self::slot(self.next.wrapping_add(skip));
         let mut request = [0; N];
@@ -137,7 +137,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
 
     /// Answers the next request. The frontend sees it after [`Ring::publish`].
     #[inline]
-    pub fn respond<const M: usize>(&mut self, response: [u8; M]) {
+    pub(super) fn respond<const M: usize>(&mut self, response: [u8; M]) {
         const { assert!(M <= N && M.is_multiple_of(WORD)) };
         let slot = Self::slot(self.next);
         for (at, word) in response.as_chunks::<WORD>().0.iter().enumerate() {
@@ -148,7 +148,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
 
     /// The state of the frontend: responses that it has not taken, and a value that changes whenever it takes some. It
     /// asks for a notification of the response after those it took (RING_FINAL_CHECK_FOR_RESPONSES).
-    pub fn frontend_state(&self) -> FrontendState {
+    pub(super) fn frontend_state(&self) -> FrontendState {
         let event = self.word(RESPONSE_EVENT).load(Ordering::Relaxed);
         let requests = self.word(REQUESTS).load(Ordering::Relaxed);
         let taken = event.wrapping_sub(1);
@@ -157,7 +157,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
 
     /// Publishes all responses. True if the frontend is to be notified (RING_PUSH_RESPONSES_AND_CHECK_NOTIFY).
     #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         let before = self.published;
         if before == self.next {
             return false;
@@ -176,7 +176,7 @@ impl<const N: usize, A: Words> Ring<N, A> {
     /// is there already.
     ///
     /// It need not be taken back: the frontend passes that index once.
-    pub fn enable_notifications(&mut self, skip: u32) -> bool {
+    pub(super) fn enable_notifications(&mut self, skip: u32) -> bool {
         self.word(REQUEST_EVENT).store(self.next.wrapping_add(skip).wrapping_add(1), Ordering::Relaxed);
         // Our request must be visible before the index is read, the mirror image of `publish`.
         A::fence(Ordering::SeqCst);

@@ -13,7 +13,7 @@ use std::io;
 ///
 /// # Errors
 /// The system's error ([`Pages::grant`]), or the hypervisor refuses to copy to the pages.
-pub fn pages(host: &impl Host, own: u16, count: usize) -> io::Result<SelfGranted> {
+pub(super) fn pages(host: &impl Host, own: u16, count: usize) -> io::Result<SelfGranted> {
     let pages = Pages::grant(own, true, count)?;
     let (start, references) = (pages.start(), pages.references().to_vec());
     // SAFETY: the pages are mapped until `pages` is dropped.

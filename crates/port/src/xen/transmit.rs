@@ -14,7 +14,7 @@ use fairlane_core::sched::Budget;
 use std::sync::Arc;
 
 /// A running transmit ring.
-pub struct Transmit {
+pub(super) struct Transmit {
     ring: Ring<12>,
     domain: u16,
     host: Arc<dyn Host>,
@@ -44,7 +44,7 @@ struct Packet {
 
 impl Transmit {
     /// A ring that has offered nothing yet.
-    pub fn new(ring: Ring<12>, domain: u16, host: Arc<dyn Host>) -> Transmit {
+    pub(super) fn new(ring: Ring<12>, domain: u16, host: Arc<dyn Host>) -> Transmit {
         let bounce = BounceBuffer::new(host.clone());
         let (packets, ids) = (Vec::with_capacity(BURST), Vec::with_capacity(SLOTS as usize));
         let (copies, slots) = (Vec::with_capacity(BURST), Vec::with_capacity(MAX_SLOTS));
@@ -53,25 +53,25 @@ impl Transmit {
 
     /// Whether a frame waits.
     #[inline]
-    pub fn waiting(&self) -> bool {
+    pub(super) fn waiting(&self) -> bool {
         self.ring.waiting()
     }
 
     /// Asks for a notification of the next frame. True if it is there already.
-    pub fn enable_notifications(&mut self) -> bool {
+    pub(super) fn enable_notifications(&mut self) -> bool {
         self.ring.enable_notifications(0)
     }
 
     /// Whether slots wait beyond those of the last offer, where it was from this queue (`shown`), or any. If none do and `notify` is set,
     /// asks to be told of the next.
-    pub fn more(&mut self, shown: bool, notify: bool) -> bool {
+    pub(super) fn more(&mut self, shown: bool, notify: bool) -> bool {
         let skip = if shown { self.ids.len() as u32 } else { 0 };
         if notify { self.ring.enable_notifications(skip) } else { self.ring.holds_more_than(skip) }
     }
 
     /// Publishes what was consumed. True if the frontend is to be notified.
     #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub(super) fn publish(&mut self) -> bool {
         self.ring.publish()
     }
 
@@ -80,7 +80,7 @@ impl Transmit {
     ///
     /// # Errors
     /// The rule that the frontend broke; the burst is then invalid.
-    pub fn offer(&mut self, filler: &mut Filler<'_>, budget: Budget) -> Result<bool, Violation> {
+    pub(super) fn offer(&mut self, filler: &mut Filler<'_>, budget: Budget) -> Result<bool, Violation> {
         self.packets.clear();
         self.ids.clear();
         self.copies.clear();
@@ -230,7 +230,7 @@ impl Transmit {
     ///
     /// # Errors
     /// A grant was revoked before a receiver copied the frame's bytes.
-    pub fn consume(&mut self, frames: usize) -> Result<(), Violation> {
+    pub(super) fn consume(&mut self, frames: usize) -> Result<(), Violation> {
         let mut answered = 0;
         for packet in self.packets.drain(..frames) {
             let status = if packet.good { OKAY } else { ERROR };

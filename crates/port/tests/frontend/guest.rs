@@ -13,67 +13,67 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-pub const GET_FEATURES: u32 = 1;
-pub const SET_FEATURES: u32 = 2;
-pub const SET_OWNER: u32 = 3;
-pub const SET_MEM_TABLE: u32 = 5;
-pub const SET_LOG_BASE: u32 = 6;
-pub const SET_LOG_FD: u32 = 7;
-pub const SET_VRING_NUM: u32 = 8;
-pub const SET_VRING_ADDR: u32 = 9;
-pub const SET_VRING_BASE: u32 = 10;
-pub const GET_VRING_BASE: u32 = 11;
-pub const SET_VRING_KICK: u32 = 12;
-pub const SET_VRING_CALL: u32 = 13;
-pub const SET_VRING_ERR: u32 = 14;
-pub const GET_PROTOCOL_FEATURES: u32 = 15;
-pub const SET_PROTOCOL_FEATURES: u32 = 16;
-pub const GET_QUEUE_NUM: u32 = 17;
-pub const SET_VRING_ENABLE: u32 = 18;
-pub const SEND_RARP: u32 = 19;
-pub const ADD_MEM_REG: u32 = 37;
-pub const REM_MEM_REG: u32 = 38;
-pub const SET_STATUS: u32 = 39;
+pub(crate) const GET_FEATURES: u32 = 1;
+pub(crate) const SET_FEATURES: u32 = 2;
+pub(crate) const SET_OWNER: u32 = 3;
+pub(crate) const SET_MEM_TABLE: u32 = 5;
+pub(crate) const SET_LOG_BASE: u32 = 6;
+pub(crate) const SET_LOG_FD: u32 = 7;
+pub(crate) const SET_VRING_NUM: u32 = 8;
+pub(crate) const SET_VRING_ADDR: u32 = 9;
+pub(crate) const SET_VRING_BASE: u32 = 10;
+pub(crate) const GET_VRING_BASE: u32 = 11;
+pub(crate) const SET_VRING_KICK: u32 = 12;
+pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const SET_VRING_ERR: u32 = 14;
+pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+pub(crate) const GET_QUEUE_NUM: u32 = 17;
+pub(crate) const SET_VRING_ENABLE: u32 = 18;
+pub(crate) const SEND_RARP: u32 = 19;
+pub(crate) const ADD_MEM_REG: u32 = 37;
+pub(crate) const REM_MEM_REG: u32 = 38;
+pub(crate) const SET_STATUS: u32 = 39;
 
 /// The guest's physical address of its memory, and the frontend's own.
-pub const GUEST: u64 = 0x4000_0000;
-pub const USER: u64 = 0x7f00_0000_0000;
-pub const MEMORY: u64 = 8 << 20;
+pub(crate) const GUEST: u64 = 0x4000_0000;
+pub(crate) const USER: u64 = 0x7f00_0000_0000;
+pub(crate) const MEMORY: u64 = 8 << 20;
 /// Where buffers begin in the memory.
-pub const BUFFERS: u64 = 1 << 20;
+pub(crate) const BUFFERS: u64 = 1 << 20;
 
-pub const NEXT: u16 = 1;
-pub const WRITE: u16 = 2;
-pub const INDIRECT: u16 = 4;
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
 
-pub const HEADER: usize = 12;
+pub(crate) const HEADER: usize = 12;
 
 /// Feature bits: VERSION_1, protocol features, LOG_ALL, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, all guest and host
 /// offloads.
-pub const F_VERSION_1: u64 = 1 << 32;
-pub const F_PROTOCOL: u64 = 1 << 30;
-pub const F_LOG_ALL: u64 = 1 << 26;
-pub const F_EVENT_IDX: u64 = 1 << 29;
-pub const F_INDIRECT: u64 = 1 << 28;
-pub const F_MRG_RXBUF: u64 = 1 << 15;
-pub const F_GUEST_OFFLOADS: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9;
-pub const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
-pub const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
-pub const RICH: u64 = PLAIN | F_INDIRECT | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
+pub(crate) const F_VERSION_1: u64 = 1 << 32;
+pub(crate) const F_PROTOCOL: u64 = 1 << 30;
+pub(crate) const F_LOG_ALL: u64 = 1 << 26;
+pub(crate) const F_EVENT_IDX: u64 = 1 << 29;
+pub(crate) const F_INDIRECT: u64 = 1 << 28;
+pub(crate) const F_MRG_RXBUF: u64 = 1 << 15;
+pub(crate) const F_GUEST_OFFLOADS: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9;
+pub(crate) const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
+pub(crate) const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
+pub(crate) const RICH: u64 = PLAIN | F_INDIRECT | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
 
 /// Bytes of a log that has a bit for each page below the end of the guest's memory.
-pub const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;
+pub(crate) const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;
 
 /// A header without offloads.
-pub const NO_HEADER: [u8; HEADER] = [0; HEADER];
+pub(crate) const NO_HEADER: [u8; HEADER] = [0; HEADER];
 
 /// A frame with recognizable contents.
-pub fn frame(seed: u8, len: usize) -> Vec<u8> {
+pub(crate) fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
 /// A guest's memory and its frontend's end of the socket.
-pub struct Frontend {
+pub(crate) struct Frontend {
     pub stream: UnixStream,
     pub memory: File,
     pub kicks: Vec<EventFd>,
@@ -86,11 +86,11 @@ pub struct Frontend {
 
 impl Frontend {
     /// Connects, with memory of its own and rings of this size.
-    pub fn connect(path: &Path, size: u16) -> Frontend {
+    pub(crate) fn connect(path: &Path, size: u16) -> Frontend {
         Frontend::over(UnixStream::connect(path).unwrap(), file_of("guest", MEMORY, MFdFlags::empty()), size)
     }
 
-    pub fn over(stream: UnixStream, memory: File, size: u16) -> Frontend {
+    pub(crate) fn over(stream: UnixStream, memory: File, size: u16) -> Frontend {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let events = || (0..4).map(|_| EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap()).collect();
         let (kicks, calls) = (events(), events());
@@ -99,38 +99,38 @@ impl Frontend {
     }
 
     /// The same guest on a new connection: memory and indices are kept.
-    pub fn reconnect(self, path: &Path) -> Frontend {
+    pub(crate) fn reconnect(self, path: &Path) -> Frontend {
         let mut again = Frontend::over(UnixStream::connect(path).unwrap(), self.memory, self.size);
         (again.available, again.used) = (self.available, self.used);
         again
     }
 
-    pub fn send(&self, request: u32, flags: u32, payload: &[u8], fds: &[RawFd]) {
+    pub(crate) fn send(&self, request: u32, flags: u32, payload: &[u8], fds: &[RawFd]) {
         let mut message = Vec::new();
         [request, flags, payload.len() as u32].iter().for_each(|word| message.extend(word.to_ne_bytes()));
         message.extend(payload);
         self.send_raw(&message, fds);
     }
 
-    pub fn send_raw(&self, message: &[u8], fds: &[RawFd]) {
+    pub(crate) fn send_raw(&self, message: &[u8], fds: &[RawFd]) {
         let control = [ControlMessage::ScmRights(fds)];
         let control = if fds.is_empty() { &[] } else { &control[..] };
         // Some tests send to a backend that has rejected the frontend.
         let _ = sendmsg::<()>(self.stream.as_raw_fd(), &[IoSlice::new(message)], control, MsgFlags::MSG_NOSIGNAL, None);
     }
 
-    pub fn send_longs(&self, request: u32, longs: &[u64], fds: &[RawFd]) {
+    pub(crate) fn send_longs(&self, request: u32, longs: &[u64], fds: &[RawFd]) {
         let payload: Vec<u8> = longs.iter().flat_map(|long| long.to_ne_bytes()).collect();
         self.send(request, 1, &payload, fds);
     }
 
-    pub fn send_words(&self, request: u32, words: &[u32]) {
+    pub(crate) fn send_words(&self, request: u32, words: &[u32]) {
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.send(request, 1, &payload, &[]);
     }
 
     /// The payload of the next reply; the backend must have had a chance to write it.
-    pub fn reply(&mut self) -> Vec<u8> {
+    pub(crate) fn reply(&mut self) -> Vec<u8> {
         let mut header = [0; 12];
         self.stream.read_exact(&mut header).unwrap();
         let size = u32::from_ne_bytes(header[8..].try_into().unwrap());
@@ -139,12 +139,12 @@ impl Frontend {
         payload
     }
 
-    pub fn reply_long(&mut self) -> u64 {
+    pub(crate) fn reply_long(&mut self) -> u64 {
         u64::from_ne_bytes(self.reply()[..8].try_into().unwrap())
     }
 
     /// Sends all messages up to running queues: features, memory, `queues` rings.
-    pub fn set_up(&self, features: u64, queues: u32) {
+    pub(crate) fn set_up(&self, features: u64, queues: u32) {
         self.send_longs(SET_OWNER, &[], &[]);
         self.send_longs(SET_FEATURES, &[features], &[]);
         self.send_longs(SET_PROTOCOL_FEATURES, &[1 << 3 | 1 << 15], &[]);
@@ -152,11 +152,11 @@ impl Frontend {
         (0..queues).for_each(|queue| self.set_up_ring(queue));
     }
 
-    pub fn share_memory(&self) {
+    pub(crate) fn share_memory(&self) {
         self.send_longs(SET_MEM_TABLE, &[1, GUEST, MEMORY, USER, 0], &[self.memory.as_raw_fd()]);
     }
 
-    pub fn set_up_ring(&self, queue: u32) {
+    pub(crate) fn set_up_ring(&self, queue: u32) {
         self.send_words(SET_VRING_NUM, &[queue, self.size.into()]);
         self.place_ring(queue, None);
         self.send_words(SET_VRING_BASE, &[queue, 0]);
@@ -166,24 +166,24 @@ impl Frontend {
     }
 
     /// Sends where a ring is, and where the log has its used ring, if writes to it are logged.
-    pub fn place_ring(&self, queue: u32, log: Option<u64>) {
+    pub(crate) fn place_ring(&self, queue: u32, log: Option<u64>) {
         let [descriptors, available, used] = ring(queue).map(|at| USER + at);
         let index_and_flags = u64::from(queue) | u64::from(log.is_some()) << 32;
         self.send_longs(SET_VRING_ADDR, &[index_and_flags, descriptors, used, available, log.unwrap_or(0)], &[]);
     }
 
     /// Has all writes of the device logged, as QEMU does when a migration begins.
-    pub fn log_all(&self, features: u64, queues: u32, log: &File, offset: u64) {
+    pub(crate) fn log_all(&self, features: u64, queues: u32, log: &File, offset: u64) {
         self.send_longs(SET_LOG_BASE, &[LOG, offset], &[log.as_raw_fd()]);
         self.send_longs(SET_FEATURES, &[features | F_LOG_ALL], &[]);
         (0..queues).for_each(|queue| self.place_ring(queue, Some(GUEST + ring(queue)[2])));
     }
 
-    pub fn write(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, at).unwrap();
     }
 
-    pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read_exact_at(&mut bytes, at).unwrap();
         bytes
@@ -194,33 +194,33 @@ impl Frontend {
     }
 
     /// Writes descriptor `index` of a queue; `address` is relative to the start of the guest's memory.
-    pub fn descriptor(&self, queue: u32, index: u16, address: u64, len: u32, flags: u16, next: u16) {
+    pub(crate) fn descriptor(&self, queue: u32, index: u16, address: u64, len: u32, flags: u16, next: u16) {
         self.write(ring(queue)[0] + 16 * u64::from(index), &descriptor(GUEST.wrapping_add(address), len, flags, next));
     }
 
     /// Makes the chain at `head` available.
-    pub fn push(&mut self, queue: u32, head: u16) {
+    pub(crate) fn push(&mut self, queue: u32, head: u16) {
         let index = self.available[queue as usize];
         let entry = u64::from(index % self.size);
         self.write(ring(queue)[1] + 4 + 2 * entry, &head.to_le_bytes());
         self.set_available(queue, index.wrapping_add(1));
     }
 
-    pub fn set_available(&mut self, queue: u32, index: u16) {
+    pub(crate) fn set_available(&mut self, queue: u32, index: u16) {
         self.available[queue as usize] = index;
         self.write(ring(queue)[1] + 2, &index.to_le_bytes());
     }
 
-    pub fn kick(&self, queue: u32) {
+    pub(crate) fn kick(&self, queue: u32) {
         self.kicks[queue as usize].write(1).unwrap();
     }
 
-    pub fn used_index(&self, queue: u32) -> u16 {
+    pub(crate) fn used_index(&self, queue: u32) -> u16 {
         self.read_u16(ring(queue)[2] + 2)
     }
 
     /// Chains completed since the last call: head and length.
-    pub fn completed(&mut self, queue: u32) -> Vec<(u32, u32)> {
+    pub(crate) fn completed(&mut self, queue: u32) -> Vec<(u32, u32)> {
         let mut done = Vec::new();
         while self.used[queue as usize] != self.used_index(queue) {
             let entry = u64::from(self.used[queue as usize] % self.size);
@@ -233,7 +233,7 @@ impl Frontend {
     }
 
     /// Transmits a frame on queue 1 with descriptor `index`: header and bytes in one buffer.
-    pub fn transmit(&mut self, index: u16, header: [u8; HEADER], frame: &[u8]) {
+    pub(crate) fn transmit(&mut self, index: u16, header: [u8; HEADER], frame: &[u8]) {
         let at = BUFFERS + u64::from(index) * 0x2000;
         self.write(at, &header);
         self.write(at + HEADER as u64, frame);
@@ -242,36 +242,36 @@ impl Frontend {
     }
 
     /// Posts a receive buffer of `len` bytes on queue 0 with descriptor `index`.
-    pub fn lend(&mut self, index: u16, len: u32) {
+    pub(crate) fn lend(&mut self, index: u16, len: u32) {
         self.descriptor(0, index, BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len, WRITE, 0);
         self.push(0, index);
     }
 
     /// The first `len` bytes of a receive buffer.
-    pub fn lent(&self, index: u32, len: u32) -> Vec<u8> {
+    pub(crate) fn lent(&self, index: u32, len: u32) -> Vec<u8> {
         self.read(BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len as usize)
     }
 }
 
 /// A file for a log, with all bits clear.
-pub fn log_file(len: u64) -> File {
+pub(crate) fn log_file(len: u64) -> File {
     file_of("log", len, MFdFlags::empty())
 }
 
 /// A file in memory, all zeros.
-pub fn file_of(name: &str, len: u64, flags: MFdFlags) -> File {
+pub(crate) fn file_of(name: &str, len: u64, flags: MFdFlags) -> File {
     let file = File::from(memfd_create(name, flags).unwrap());
     file.set_len(len).unwrap();
     file
 }
 
 /// Where a queue's three parts are in the memory.
-pub fn ring(queue: u32) -> [u64; 3] {
+pub(crate) fn ring(queue: u32) -> [u64; 3] {
     let start = u64::from(queue) * 0x10000;
     [start, start + 0x8000, start + 0xc000]
 }
 
-pub fn descriptor(address: u64, len: u32, flags: u16, next: u16) -> Vec<u8> {
+pub(crate) fn descriptor(address: u64, len: u32, flags: u16, next: u16) -> Vec<u8> {
     let mut bytes = address.to_le_bytes().to_vec();
     bytes.extend(len.to_le_bytes());
     bytes.extend(flags.to_le_bytes());

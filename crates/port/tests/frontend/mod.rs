@@ -9,27 +9,27 @@ use fairlane_core::packet::checksum::Sum;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Control, Status};
-pub use guest::*;
+pub(crate) use guest::*;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-pub use worker::*;
+pub(crate) use worker::*;
 
 /// A backend's port and its worker.
-pub type Backend = Worker<VhostUser>;
+pub(crate) type Backend = Worker<VhostUser>;
 
 impl Backend {
-    pub fn listen(path: &Path, queues: u16) -> Backend {
+    pub(crate) fn listen(path: &Path, queues: u16) -> Backend {
         Backend::new(VhostUser::listen("test", path, queues).unwrap())
     }
 
     /// Handles events until it carries frames and all messages are handled.
-    pub fn until_up(&mut self) {
+    pub(crate) fn until_up(&mut self) {
         self.until(|port| port.status() == Status::Up);
         self.settle();
     }
 
     /// Handles events until it is disabled; returns the reason.
-    pub fn until_disabled(&mut self) -> String {
+    pub(crate) fn until_disabled(&mut self) -> String {
         self.until(|port| matches!(port.status(), Status::Disabled(_)));
         let Status::Disabled(reason) = self.port.status() else { unreachable!() };
         reason
@@ -37,21 +37,21 @@ impl Backend {
 
     /// Checks that it is disabled by now, and why.
     #[track_caller]
-    pub fn assert_disabled(&self, reason: &str) {
+    pub(crate) fn assert_disabled(&self, reason: &str) {
         let Status::Disabled(why) = self.port.status() else { panic!("it is {:?}", self.port.status()) };
         assert!(why.contains(reason), "the reason is: {why}");
     }
 }
 
 /// A path for a socket, removed with its directory.
-pub fn place() -> (TempDir, PathBuf) {
+pub(crate) fn place() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vif.sock");
     (dir, path)
 }
 
 /// A device that is up, with rings of `size`, and the frontend that acknowledged `features`.
-pub fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Frontend) {
+pub(crate) fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Frontend) {
     let (dir, path) = place();
     let mut backend = Backend::listen(&path, 1);
     let frontend = Frontend::connect(&path, size);
@@ -61,7 +61,7 @@ pub fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend, Fronte
 }
 
 /// A TCP frame over IPv4 with this much payload and a partial TCP checksum.
-pub fn tcp_frame(payload: usize) -> Vec<u8> {
+pub(crate) fn tcp_frame(payload: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     bytes.extend(((40 + payload) as u16).to_be_bytes());
     bytes.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
@@ -76,7 +76,7 @@ pub fn tcp_frame(payload: usize) -> Vec<u8> {
 }
 
 /// The offload of such a frame, segmented into `size` bytes of payload each if given.
-pub fn tcp_offload(size: Option<u16>) -> Offload {
+pub(crate) fn tcp_offload(size: Option<u16>) -> Offload {
     let gso = size.map(|size| Gso { kind: GsoKind::Tcp4, ecn: false, size, header: 54 });
     Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso }
 }

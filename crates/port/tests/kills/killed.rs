@@ -21,7 +21,7 @@ static LEFT: AtomicU32 = AtomicU32::new(0);
 ///
 /// # Panics
 /// If the child panics or ends otherwise.
-pub fn after(memory: Range<usize>, stores: u32, work: impl FnOnce()) -> bool {
+pub(crate) fn after(memory: Range<usize>, stores: u32, work: impl FnOnce()) -> bool {
     // SAFETY: the child works on memory that it shares, allocates (which the C library allows after a fork), and exits.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);

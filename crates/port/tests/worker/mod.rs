@@ -6,23 +6,23 @@ use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::{Burst, Frame, Key, Poller, Port, Put, Source, memory};
 
-pub const ALL_FRAMES: Budget = Budget { bytes: u64::MAX, frames: 32 };
+pub(crate) const ALL_FRAMES: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
-pub struct Worker<P> {
+pub(crate) struct Worker<P> {
     pub port: P,
     pub poller: Poller,
     pub burst: Box<Burst>,
 }
 
 impl<P: Port> Worker<P> {
-    pub fn new(mut port: P) -> Worker<P> {
+    pub(crate) fn new(mut port: P) -> Worker<P> {
         let poller = Poller::new().unwrap();
         port.register(&poller, Key(0)).unwrap();
         Worker { port, poller, burst: Burst::new() }
     }
 
     /// Handles the events that are ready, or arrive within this time. Returns how many.
-    pub fn handle(&mut self, timeout: Nanos) -> usize {
+    pub(crate) fn handle(&mut self, timeout: Nanos) -> usize {
         let mut ready = Vec::new();
         self.poller.wait(timeout, &mut ready).unwrap();
         for (_, number) in &ready {
@@ -33,7 +33,7 @@ impl<P: Port> Worker<P> {
 
     /// Handles events until the port satisfies `right`, for some seconds at most.
     #[track_caller]
-    pub fn until(&mut self, right: impl Fn(&P) -> bool) {
+    pub(crate) fn until(&mut self, right: impl Fn(&P) -> bool) {
         for _ in 0..2000 {
             if right(&self.port) {
                 return;
@@ -44,12 +44,12 @@ impl<P: Port> Worker<P> {
     }
 
     /// Handles all present events, including those of everything that a frontend of this process has sent.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while self.handle(Nanos(0)) > 0 {}
     }
 
     /// Takes and consumes the frames that the guest transmitted.
-    pub fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
+    pub(crate) fn take(&mut self) -> Vec<(Vec<u8>, Offload)> {
         let batch = self.port.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
         let frames: Vec<_> = batch.frames().map(|frame| (bytes(&frame), frame.offload())).collect();
         self.port.consume(frames.len());
@@ -58,7 +58,7 @@ impl<P: Port> Worker<P> {
     }
 
     /// Puts one frame for the guest.
-    pub fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
+    pub(crate) fn put(&mut self, frame: &[u8], offload: Offload) -> Put {
         let (mut source, peer) = memory::pair(1);
         peer.send(frame, offload);
         let batch = source.offer(&mut self.burst, ALL_FRAMES, Nanos(0));
@@ -68,7 +68,7 @@ impl<P: Port> Worker<P> {
     }
 }
 
-pub fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+pub(crate) fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame.read(&mut bytes);
     bytes

@@ -22,7 +22,7 @@ type Watch = (String, String, String);
 
 /// The store. Clones share it.
 #[derive(Clone, Default)]
-pub struct Xenstored(Arc<(Mutex<Tree>, Condvar)>);
+pub(crate) struct Xenstored(Arc<(Mutex<Tree>, Condvar)>);
 
 /// Relative paths are below dom0's own path.
 fn absolute(path: &str) -> String {
@@ -36,7 +36,7 @@ fn message(kind: u32, id: u32, payload: &[u8]) -> Vec<u8> {
 
 impl Xenstored {
     /// Opens a connection to the store.
-    pub fn connect(&self) -> UnixStream {
+    pub(crate) fn connect(&self) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut tree = self.0.0.lock().unwrap();
         tree.clients.push((ours.try_clone().unwrap(), Vec::new()));
@@ -109,14 +109,14 @@ impl Xenstored {
     }
 
     /// Closes all connections, as a killed process does.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         for (stream, _) in &self.0.0.lock().unwrap().clients {
             stream.shutdown(Shutdown::Both).unwrap();
         }
     }
 
     /// Writes keys below a path.
-    pub fn write(&self, path: &str, keys: &[(&str, &str)]) {
+    pub(crate) fn write(&self, path: &str, keys: &[(&str, &str)]) {
         let mut tree = self.0.0.lock().unwrap();
         for (key, value) in keys {
             let path = format!("{}/{key}", absolute(path));
@@ -127,24 +127,24 @@ impl Xenstored {
     }
 
     /// Rewrites a key whenever it is read, for ever.
-    pub fn rewrite_for_ever(&self, path: &str) {
+    pub(crate) fn rewrite_for_ever(&self, path: &str) {
         let mut tree = self.0.0.lock().unwrap();
         tree.rewritten = Some(absolute(path));
         tree.send_events(path);
     }
 
-    pub fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         self.0.0.lock().unwrap().remove(&absolute(path));
         self.0.1.notify_all();
     }
 
-    pub fn read(&self, path: &str) -> Option<String> {
+    pub(crate) fn read(&self, path: &str) -> Option<String> {
         self.0.0.lock().unwrap().keys.get(&absolute(path)).cloned()
     }
 
     /// Waits until a key has this value.
     #[track_caller]
-    pub fn until(&self, path: &str, value: &str) {
+    pub(crate) fn until(&self, path: &str, value: &str) {
         let tree = self.0.0.lock().unwrap();
         let path = absolute(path);
         let other = |tree: &mut Tree| tree.keys.get(&path).is_none_or(|found| found != value);

@@ -16,18 +16,18 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Maps `low..=high` to pixels `from..=to`.
-    pub fn new(range: RangeInclusive<f64>, from: f64, to: f64) -> Self {
+    pub(super) fn new(range: RangeInclusive<f64>, from: f64, to: f64) -> Self {
         Self { low: *range.start(), high: *range.end(), from, to }
     }
 
     /// The pixel of a value; values outside the range are clamped to it.
-    pub fn px(&self, value: f64) -> f64 {
+    pub(super) fn px(&self, value: f64) -> f64 {
         let part = (value.clamp(-LIMIT, LIMIT) - self.low) / (self.high - self.low);
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
     /// Round values in the range, about `want` of them, with their text.
-    pub fn ticks(&self, want: f64) -> Vec<(f64, String)> {
+    pub(super) fn ticks(&self, want: f64) -> Vec<(f64, String)> {
         let step = step(self.high - self.low, want);
         // A tolerance of 1e-9 keeps a tick that rounding moved outside the range.
         let first = (self.low / step - 1e-9).ceil() as i64;

@@ -19,22 +19,22 @@ pub(super) struct Entry<'a> {
 
 impl Entry<'_> {
     /// The CSS classes for its colour, and for dashes if it is expected.
-    pub fn class(&self) -> String {
+    pub(super) fn class(&self) -> String {
         let colour = self.index.map_or("plain".to_owned(), |index| format!("c{}", index % COLOURS));
         if self.expected() { colour + " expected" } else { colour }
     }
 
-    pub fn expected(&self) -> bool {
+    pub(super) fn expected(&self) -> bool {
         self.series.role == Role::Expected
     }
 
     /// Whether its own name is shown. Expected values of a series have that series' colour instead.
-    pub fn named(&self) -> bool {
+    pub(super) fn named(&self) -> bool {
         !self.expected() || self.index.is_none()
     }
 
     /// The tooltip of a sample.
-    pub fn tip(&self, value: f64, x: &str) -> String {
+    pub(super) fn tip(&self, value: f64, x: &str) -> String {
         let expected = if self.expected() { " (expected)" } else { "" };
         format!("{}{expected}: {} at {x}", self.label, crate::quantity(value, &clean(&self.series.unit)))
     }

@@ -54,7 +54,7 @@ fn weights(t: f64) -> (f64, f64) {
     STEPS[((t - 0.01) as usize).min(9)]
 }
 
-pub fn demo() -> ResultFile {
+pub(crate) fn demo() -> ResultFile {
     let mut result = ResultFile::new("demo");
     result.setting("link", "100 Mbit/s").setting("guests", "User-Mode Linux").setting("seconds an act", 10);
     result.setting("policy", serde_json::json!({"vif.a": {"weight": 1}, "vif.b": {"weight": 1}}));

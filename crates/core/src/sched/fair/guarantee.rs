@@ -17,7 +17,7 @@ use crate::time::{Nanos, SECOND};
 
 /// The guarantees of all ports, and which ports are owed.
 #[derive(Default)]
-pub struct Guarantee {
+pub(super) struct Guarantee {
     guarantees: Vec<Entry>,
     /// Queued ports that are not due, by due time.
     met: Heap,
@@ -41,7 +41,7 @@ impl Entry {
 
 impl Guarantee {
     /// Sets a port's guarantee. Returns whether it has one. The port must not be queued.
-    pub fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
+    pub(super) fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
         let ports = port as usize + 1;
         if self.guarantees.len() < ports {
             self.guarantees.resize(ports, Entry::default());
@@ -56,25 +56,25 @@ impl Guarantee {
     }
 
     /// Reports that a port is active again: what it could have sent while idle is lost.
-    pub fn resume(&mut self, port: u32, now: Nanos) {
+    pub(super) fn resume(&mut self, port: u32, now: Nanos) {
         let entry = &mut self.guarantees[port as usize];
         entry.due = entry.due.max(now);
     }
 
     /// Queues a port.
-    pub fn enter(&mut self, port: u32, now: Nanos) {
+    pub(super) fn enter(&mut self, port: u32, now: Nanos) {
         let entry = self.guarantees[port as usize];
         if entry.due > now { self.met.push(port, entry.due) } else { self.owe(port) }
     }
 
     /// Removes a port from the queue.
-    pub fn leave(&mut self, port: u32) {
+    pub(super) fn leave(&mut self, port: u32) {
         let _ = self.met.remove(port) || self.owed.remove(port);
     }
 
     /// Removes and returns the due port with the earliest deadline.
     #[inline]
-    pub fn next(&mut self, now: Nanos) -> Option<u32> {
+    pub(super) fn next(&mut self, now: Nanos) -> Option<u32> {
         while let Some((_, port)) = self.met.pop_until(now) {
             self.owe(port);
         }
@@ -82,7 +82,7 @@ impl Guarantee {
     }
 
     /// Charges a service to a port that is not queued.
-    pub fn charge(&mut self, port: u32, bytes: u64, now: Nanos) {
+    pub(super) fn charge(&mut self, port: u32, bytes: u64, now: Nanos) {
         let entry = &mut self.guarantees[port as usize];
         // EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
         let oldest = now.since(entry.time_of(2 * MAX_SERVICE));

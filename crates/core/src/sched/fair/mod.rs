@@ -38,7 +38,7 @@ const BYTE_TIME_FRACTION: u32 = 20;
 const LEAST_COST: u64 = 64;
 
 /// Byte-accurate weighted fair sharing with `min_rate`, `max_rate` and bounded lag.
-pub struct Fair {
+pub(super) struct Fair {
     /// The uplink's time per byte, in nanoseconds.
     byte_time: u64,
     idle_timeout: Nanos,
@@ -64,7 +64,7 @@ struct Vif {
 impl Fair {
     /// A scheduler without ports, for a link of `link_rate` bits a second. A port that returns within `idle_timeout`
     /// keeps the lag it left with.
-    pub fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Fair {
+    pub(super) fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Fair {
         let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
         let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
         Fair {

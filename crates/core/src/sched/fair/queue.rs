@@ -36,7 +36,7 @@ use super::super::list::{Links, List};
 use crate::time::{Nanos, SECOND};
 
 /// The largest weight.
-pub const MAX_WEIGHT: u32 = 10_000;
+pub(super) const MAX_WEIGHT: u32 = 10_000;
 
 /// A unit of virtual time is 2^-16 of a nanosecond at weight 1. The remainder of a division by the weight is carried,
 /// so that weights are exact. Virtual time wraps and is compared by difference.
@@ -55,7 +55,7 @@ const GROUPS: usize = (MAX_WEIGHT.ilog2() + 2) as usize;
 const FORGET: Nanos = Nanos(3600 * SECOND);
 
 /// The ports, and which of them is next.
-pub struct Queue {
+pub(super) struct Queue {
     /// L, the expected maximum cost of a service, in virtual time at weight 1.
     most: u64,
     /// log2 of the first group's delta.
@@ -114,7 +114,7 @@ struct Port {
 
 impl Queue {
     /// An empty queue for services that cost up to `most` nanoseconds, which is at least 10,000.
-    pub fn new(most: u64) -> Queue {
+    pub(super) fn new(most: u64) -> Queue {
         let most = most << FRACTION;
         let empty = Group { full: 0, slots: [List::EMPTY; SLOTS] };
         Queue {
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// Adds a port, or changes the weight of one that is not queued. Its lag does not change.
-    pub fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
+    pub(super) fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         let group = (log2_ceil(self.most / u64::from(weight)) - FINE - self.shift) as u8;
         if self.ports.len() <= port as usize {
@@ -160,7 +160,7 @@ impl Queue {
     }
 
     /// Ends a port's membership at once, and sets its lag to zero.
-    pub fn reset(&mut self, port: u32, now: Nanos) {
+    pub(super) fn reset(&mut self, port: u32, now: Nanos) {
         self.withdraw(port, now);
         let entry = &mut self.ports[port as usize];
         (entry.start, entry.carry) = (self.virtual_time, 0);
@@ -170,7 +170,7 @@ impl Queue {
     /// Makes a port a member and queues it. A negative lag is kept, but no more than the port left with, as V moves
     /// back when ports with a positive lag join. A positive lag is kept only if the port left less than `grace` ago,
     /// and at most one service of it.
-    pub fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
+    pub(super) fn join(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let entry = &mut self.ports[port as usize];
         if std::mem::take(&mut entry.leaving) {
             return;
@@ -184,7 +184,7 @@ impl Queue {
     }
 
     /// Ends the membership of a port in service whose ring is empty: at once only if it is not ahead of the fluid.
-    pub fn leave(&mut self, port: u32, now: Nanos) {
+    pub(super) fn leave(&mut self, port: u32, now: Nanos) {
         if self.lag(port) >= 0 {
             return self.withdraw(port, now);
         }
@@ -194,7 +194,7 @@ impl Queue {
     }
 
     /// Ends a port's membership at once, queued or in service.
-    pub fn withdraw(&mut self, port: u32, now: Nanos) {
+    pub(super) fn withdraw(&mut self, port: u32, now: Nanos) {
         self.take(port);
         self.detach(port);
         self.left[port as usize].at = now;
@@ -202,7 +202,7 @@ impl Queue {
 
     /// Dequeues the port to serve next; it remains a member.
     #[inline]
-    pub fn select(&mut self) -> Option<u32> {
+    pub(super) fn select(&mut self) -> Option<u32> {
         while self.busy != 0 {
             let index = self.first_due();
             let first = self.first[index];
@@ -223,7 +223,7 @@ impl Queue {
     }
 
     /// Dequeues a port that is served out of turn; it remains a member.
-    pub fn take(&mut self, port: u32) {
+    pub(super) fn take(&mut self, port: u32) {
         if self.ports[port as usize].queued {
             self.unlink(port);
         }
@@ -231,7 +231,7 @@ impl Queue {
 
     /// Queues a member again after a service.
     #[inline]
-    pub fn put_back(&mut self, port: u32) {
+    pub(super) fn put_back(&mut self, port: u32) {
         self.link(port);
     }
 
@@ -239,7 +239,7 @@ impl Queue {
     /// service ahead: a port is not punished later for guaranteed service (the non-punishment property of Stoica, Zhang
     /// and Ng, "A Hierarchical Fair Service Curve Algorithm", SIGCOMM 1997).
     #[inline]
-    pub fn charge(&mut self, port: u32, nanos: u32, owed: bool) {
+    pub(super) fn charge(&mut self, port: u32, nanos: u32, owed: bool) {
         let entry = &mut self.ports[port as usize];
         let weight = u64::from(entry.weight);
         let units = (u64::from(nanos) << FRACTION) + u64::from(entry.carry);

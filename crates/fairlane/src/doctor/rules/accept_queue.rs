@@ -8,7 +8,7 @@ const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 const RECOMMENDED: u64 = 4096;
 
 /// Any overflow, or a queue more than half full at the end.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let overflows = change.grown("TcpExt", "ListenOverflows");
     // Every overflow is a drop; other drops have causes such as lack of memory (net/ipv4/tcp_ipv4.c).
     let drops = change.grown("TcpExt", "ListenDrops").max(overflows);

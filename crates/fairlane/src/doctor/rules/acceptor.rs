@@ -11,7 +11,7 @@ const MIN_RATE: f64 = 100.0;
 const BUSY: f64 = 0.75;
 
 /// A port of whose threads one runs nearly all the time, and far more than the next.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let rate = change.rate(change.grown("Tcp", "PassiveOpens"));
     let cpus = change.cpus().len();
     if rate < MIN_RATE || cpus < 2 {

@@ -17,7 +17,7 @@ const EMULATED: [&str; 7] = ["e1000", "e1000e", "8139cp", "8139too", "ne2k-pci",
 const MIN_RATE: f64 = 1000.0;
 
 /// Offloads that are off and could be on, and emulated cards.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let devices = change.after.devices();
     let rate = |device: &str| change.rate(change.after.packets(device).saturating_sub(change.before.packets(device)));
     let loaded = devices.iter().map(|device| (device.as_str(), rate(device))).filter(|(_, rate)| *rate > MIN_RATE);

@@ -7,7 +7,7 @@ use crate::doctor::view::{Change, lost_to_drops, percent};
 const MOST: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
 /// Any packet dropped, or the table over 75% full.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let dropped = drops(change.after).saturating_sub(drops(change.before));
     let held = change.after.number("/proc/sys/net/netfilter/nf_conntrack_count").unwrap_or(0);
     let most = change.after.number(MOST).unwrap_or(0);

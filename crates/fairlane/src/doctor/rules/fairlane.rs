@@ -10,7 +10,7 @@ use fairlane_policy::units::format_rate;
 const FULL: f64 = 0.95;
 
 /// Vifs and links at their rate limit, vifs with dropped frames, vifs that wait for a stalled port, disabled vifs.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let read = |snapshot: &snapshot::Snapshot| serde_json::from_str::<Snapshot>(snapshot.text(snapshot::FAIRLANE)).ok();
     let (Some(before), Some(after)) = (read(change.before), read(change.after)) else { return Vec::new() };
     let mut findings = Vec::new();

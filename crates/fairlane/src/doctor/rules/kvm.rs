@@ -6,7 +6,7 @@ use crate::doctor::view::Change;
 const KVM: &str = "/sys/kernel/debug/kvm/";
 
 /// Over 10,000 exits per second to emulated devices, and over a fifth of all exits.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let grown = |name: &str| change.number_grown(&format!("{KVM}{name}"));
     let (all, halts) = (grown("exits"), grown("halt_exits"));
     let devices = grown("io_exits").saturating_add(grown("mmio_exits"));

@@ -50,7 +50,7 @@ const RULES: [Rule; 18] = [
 ];
 
 /// Finds what limits this machine, the most limiting first.
-pub fn examine(change: &Change) -> Vec<Finding> {
+pub(super) fn examine(change: &Change) -> Vec<Finding> {
     let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(change)).collect();
     findings.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
     findings

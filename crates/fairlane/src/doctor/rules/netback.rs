@@ -5,7 +5,7 @@ use crate::doctor::snapshot::NETBACK;
 use crate::doctor::view::Change;
 
 /// A ring with packets that must wait for the next credit (netback.c, `tx_credit_exceeded`).
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let rings = change.after.below(NETBACK).filter_map(|(name, text)| Some((name.strip_prefix('/')?, text)));
     let finding = |(name, text): (&str, &str)| {
         if value(text, "timer_pending")? == 0 {

@@ -14,7 +14,7 @@ const WIDE_RANGE: (u64, u64) = (10_000, 65_535);
 const TIME_WAIT: (f64, f64) = (60.0, 1.0);
 
 /// Over half of the ports to one destination in use.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let range = numbers(change.after.text(RANGE));
     let [first, last] = range.as_slice() else { return Vec::new() };
     let all = last.saturating_sub(*first).saturating_add(1);

@@ -4,7 +4,7 @@ use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, Cpu, Thread, percent};
 
 /// One processor with over three times its share of interrupts, including soft ones, or all above 95% busy.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let cpus = change.cpus();
     hot(&cpus).into_iter().chain(full(change, &cpus)).collect()
 }

@@ -37,7 +37,7 @@ struct Options {
 }
 
 /// A shaper that delayed or dropped packets.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let before = read(change.before);
     read(change.after).iter().filter_map(|after| finding(change, &before, after)).collect()
 }

@@ -8,7 +8,7 @@ use crate::doctor::view::{Change, percent};
 type Counts = [u64; 3];
 
 /// Any drop (certain), or more than one round per second cut short (possible); occasional ones are normal.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let before = read(change.before);
     let grown = |(cpu, after): (usize, Counts)| {
         let earlier = before.get(cpu).copied().unwrap_or_default();

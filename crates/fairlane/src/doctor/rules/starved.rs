@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const PRESSURE: &str = "/proc/pressure/cpu";
 
 /// A thread of a listening process that waited over a tenth of the time; if no such thread is known, any task that waited over half.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let servers: BTreeSet<u32> = change.after.listeners().into_iter().flat_map(|listener| listener.processes).collect();
     let threads = change.threads();
     let served = threads.iter().filter(|thread| servers.contains(&thread.process));

@@ -4,7 +4,7 @@ use crate::doctor::finding::{Confidence, Finding, Remedy};
 use crate::doctor::view::{Change, percent};
 
 /// Over 5% of the time of all processors.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let all = change.all_cpus();
     if all.steal <= 0.05 {
         return Vec::new();

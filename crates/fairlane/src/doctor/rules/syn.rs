@@ -5,7 +5,7 @@ use crate::doctor::view::{Change, lost_to_drops, percent};
 
 /// A full SYN queue. Its length is the listener's backlog (`inet_csk_reqsk_queue_is_full`). tcp_max_syn_backlog is used only if
 /// cookies are off (`tcp_conn_request`, net/ipv4/tcp_input.c).
-pub fn queue(change: &Change) -> Vec<Finding> {
+pub(super) fn queue(change: &Change) -> Vec<Finding> {
     let dropped = change.grown("TcpExt", "TCPReqQFullDrop");
     let cookies = change.grown("TcpExt", "TCPReqQFullDoCookies").max(change.grown("TcpExt", "SyncookiesSent"));
     if dropped + cookies == 0 {
@@ -37,7 +37,7 @@ pub fn queue(change: &Change) -> Vec<Finding> {
 }
 
 /// More than 1% of the SYNs retransmitted.
-pub fn loss(change: &Change) -> Vec<Finding> {
+pub(super) fn loss(change: &Change) -> Vec<Finding> {
     let (retransmitted, opened) = (change.grown("TcpExt", "TCPSynRetrans"), change.grown("Tcp", "ActiveOpens"));
     let fraction = retransmitted as f64 / retransmitted.max(opened).max(1) as f64;
     if fraction <= 0.01 {

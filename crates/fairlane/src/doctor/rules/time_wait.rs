@@ -6,7 +6,7 @@ use crate::doctor::view::{Change, percent};
 const MOST: &str = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
 
 /// Any overflow, or over 80% full.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let overflows = change.grown("TcpExt", "TCPTimeWaitOverflow");
     let most = change.after.number(MOST).unwrap_or(0);
     let held = change.after.field("/proc/net/sockstat", "TCP", "tw").unwrap_or(0);

@@ -38,7 +38,7 @@ const WORKERS: [(&str, &str, &str); 6] = [
 ];
 
 /// Any of these threads that runs over 90% of the time.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let busy = |thread: &&Thread| thread.running > 0.9;
     let finding = |thread: Thread| {
         let (start, what, remedy) = WORKERS.iter().find(|(start, ..)| thread.name.starts_with(start))?;

@@ -6,7 +6,7 @@ use crate::doctor::view::{Change, percent};
 use std::collections::BTreeMap;
 
 /// dom0 above 95% of its virtual processors, or guests that share processors in time slices of 30 ms or more.
-pub fn find(change: &Change) -> Vec<Finding> {
+pub(super) fn find(change: &Change) -> Vec<Finding> {
     let (before, after) = (domains(change.before), domains(change.after));
     let busy = |(name, (cpus, seconds)): (&String, &(u64, f64))| {
         let used = (seconds - before.get(name)?.1) / change.seconds;

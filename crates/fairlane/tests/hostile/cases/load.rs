@@ -9,7 +9,7 @@ use std::time::Duration;
 const TABLE: u64 = BUFFERS + (4 << 20);
 
 /// Posts a buffer of one byte now and then, before the backend's timeout: never enough for a frame.
-pub fn receive_buffers_of_one_byte(attacker: &Attacker) -> Card {
+pub(super) fn receive_buffers_of_one_byte(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     for index in (0..SIZE).cycle() {
         if attacker.should_stop() {
@@ -24,7 +24,7 @@ pub fn receive_buffers_of_one_byte(attacker: &Attacker) -> Card {
 }
 
 /// Posts buffers for some frames, stops until after the backend's timeout, and posts the next one.
-pub fn receive_buffers_withheld(attacker: &Attacker) -> Card {
+pub(super) fn receive_buffers_withheld(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     for index in (0..SIZE).cycle() {
         if attacker.should_stop() {
@@ -39,7 +39,7 @@ pub fn receive_buffers_withheld(attacker: &Attacker) -> Card {
 }
 
 /// Posts buffers with the largest number of segments, of two bytes each.
-pub fn receive_buffers_in_segments(attacker: &Attacker) -> Card {
+pub(super) fn receive_buffers_in_segments(attacker: &Attacker) -> Card {
     const SEGMENTS: u16 = 1000;
     let mut card = attacker.connect(RICH);
     let segment = |at: u16| {
@@ -61,7 +61,7 @@ pub fn receive_buffers_in_segments(attacker: &Attacker) -> Card {
 }
 
 /// Frames of one segment and of a thousand, alternately.
-pub fn cheap_and_expensive_frames(attacker: &Attacker) -> Card {
+pub(super) fn cheap_and_expensive_frames(attacker: &Attacker) -> Card {
     const SEGMENTS: u16 = 1000;
     let mut card = attacker.connect(RICH);
     card.write_frames(|_| 1514);
@@ -82,7 +82,7 @@ pub fn cheap_and_expensive_frames(attacker: &Attacker) -> Card {
     flood(attacker, card)
 }
 
-pub fn smallest_frames(attacker: &Attacker) -> Card {
+pub(super) fn smallest_frames(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     card.write_frames(|_| 60);
     flood(attacker, card)

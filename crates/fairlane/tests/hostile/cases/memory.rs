@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Shares a sparse file of the largest permitted size, with buffers far apart in it; then a larger one.
-pub fn sparse_memory(attacker: &Attacker) -> Card {
+pub(super) fn sparse_memory(attacker: &Attacker) -> Card {
     const LARGEST: u64 = 1 << 40;
     let sparse = file_of("sparse", 2 * LARGEST, MFdFlags::empty());
     let mut card = connect_with_memory(attacker, sparse, LARGEST);
@@ -30,7 +30,7 @@ pub fn sparse_memory(attacker: &Attacker) -> Card {
 }
 
 /// Huge pages in a region that ends inside one, and that are truncated while they hold the rings.
-pub fn huge_pages_truncated(attacker: &Attacker) -> Card {
+pub(super) fn huge_pages_truncated(attacker: &Attacker) -> Card {
     const HUGE: u64 = 2 << 20;
     let card = connect_with_memory(attacker, file_of("huge", 4 * HUGE, MFdFlags::MFD_HUGETLB), 4 * HUGE - 4096);
     card.frontend.memory.set_len(0).expect("a file of this test");
@@ -40,7 +40,7 @@ pub fn huge_pages_truncated(attacker: &Attacker) -> Card {
 }
 
 /// The file of guest memory and rings is truncated while frames are sent and received.
-pub fn memory_truncated(attacker: &Attacker) -> Card {
+pub(super) fn memory_truncated(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     card.post_all();
     card.write_frames(|_| 1514);
@@ -51,7 +51,7 @@ pub fn memory_truncated(attacker: &Attacker) -> Card {
 }
 
 /// The dirty log is truncated while pages are marked in it.
-pub fn log_truncated(attacker: &Attacker) -> Card {
+pub(super) fn log_truncated(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let log = log_file(LOG);
     card.frontend.log_all(RICH, 2, &log, 0);
@@ -66,7 +66,7 @@ pub fn log_truncated(attacker: &Attacker) -> Card {
 }
 
 /// Everything is logged, with a notification for each page, and the log is replaced every few milliseconds.
-pub fn storm_of_logged_pages(attacker: &Attacker) -> Card {
+pub(super) fn storm_of_logged_pages(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let call = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an eventfd");
     card.frontend.send_longs(SET_LOG_FD, &[], &[call.as_raw_fd()]);

@@ -10,14 +10,14 @@ use std::thread;
 use std::time::Duration;
 
 /// A message with as many descriptors as the kernel permits.
-pub fn too_many_descriptors(attacker: &Attacker) -> Card {
+pub(super) fn too_many_descriptors(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
     card.frontend.send_longs(SET_OWNER, &[], &vec![card.frontend.memory.as_raw_fd(); 253]);
     attacker.await_verdict(&card);
     card
 }
 
-pub fn unknown_message(attacker: &Attacker) -> Card {
+pub(super) fn unknown_message(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
     card.frontend.send(999, 1, &[0xff; 64], &[card.frontend.memory.as_raw_fd()]);
     attacker.await_verdict(&card);
@@ -25,7 +25,7 @@ pub fn unknown_message(attacker: &Attacker) -> Card {
 }
 
 /// All eventfds are full and blocking, so a write would block for ever, and the backend has to signal all of them.
-pub fn full_blocking_eventfds(attacker: &Attacker) -> Card {
+pub(super) fn full_blocking_eventfds(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let full = EventFd::from_value_and_flags(0, EfdFlags::empty()).expect("an eventfd");
     full.write(u64::MAX - 1).expect("it is empty");
@@ -53,7 +53,7 @@ pub fn full_blocking_eventfds(attacker: &Attacker) -> Card {
 }
 
 /// The kick descriptor is a pipe or a socket whose other end is closed, so it is always readable.
-pub fn kicks_through_closed_pipes(attacker: &Attacker) -> Card {
+pub(super) fn kicks_through_closed_pipes(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     while !attacker.should_stop() {
         let (pipe, _) = std::io::pipe().expect("a pipe");
@@ -70,7 +70,7 @@ pub fn kicks_through_closed_pipes(attacker: &Attacker) -> Card {
     card
 }
 
-pub fn endless_kicks(attacker: &Attacker) -> Card {
+pub(super) fn endless_kicks(attacker: &Attacker) -> Card {
     let card = attacker.connect(RICH);
     while !attacker.should_stop() {
         for _ in 0..1000 {
@@ -82,7 +82,7 @@ pub fn endless_kicks(attacker: &Attacker) -> Card {
 }
 
 /// Memory tables with the largest number of regions: each time, all regions are mapped and all rings restarted.
-pub fn flood_of_memory_tables(attacker: &Attacker) -> Card {
+pub(super) fn flood_of_memory_tables(attacker: &Attacker) -> Card {
     const REGIONS: u64 = 32;
     let mut card = attacker.connect(RICH);
     let len = MEMORY / REGIONS;
@@ -98,7 +98,7 @@ pub fn flood_of_memory_tables(attacker: &Attacker) -> Card {
 }
 
 /// Connects, sends all messages of a setup, and disconnects, repeatedly.
-pub fn endless_connections(attacker: &Attacker) -> Card {
+pub(super) fn endless_connections(attacker: &Attacker) -> Card {
     while !attacker.should_stop() {
         let card = attacker.connect_only(file_of("attacker", MEMORY, MFdFlags::empty()));
         card.frontend.set_up(RICH, 2);

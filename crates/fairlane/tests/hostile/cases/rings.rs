@@ -7,7 +7,7 @@ use crate::frontend::*;
 const TABLE: u64 = BUFFERS + (4 << 20);
 
 /// Receive chains of empty descriptors, through the whole descriptor table.
-pub fn empty_receive_buffers(attacker: &Attacker) -> Card {
+pub(super) fn empty_receive_buffers(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     for index in 0..SIZE {
         card.frontend.descriptor(0, index, BUFFERS, 0, WRITE | NEXT, (index + 1) % SIZE);
@@ -19,7 +19,7 @@ pub fn empty_receive_buffers(attacker: &Attacker) -> Card {
 }
 
 /// The largest number of receive chains, all with the same indirect table of the largest size.
-pub fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
+pub(super) fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
     let mut card = attacker.connect(RICH);
     let entry = |at: u32| descriptor(GUEST + BUFFERS, 0, WRITE | NEXT, (at + 1) as u16);
     card.frontend.write(TABLE, &(0..32_768).flat_map(entry).collect::<Vec<u8>>());
@@ -33,26 +33,26 @@ pub fn one_table_of_empty_buffers(attacker: &Attacker) -> Card {
 }
 
 /// A frame of empty descriptors.
-pub fn empty_frames(attacker: &Attacker) -> Card {
+pub(super) fn empty_frames(attacker: &Attacker) -> Card {
     transmit(attacker, RICH, |card| {
         (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 0, NEXT, (index + 1) % SIZE));
     })
 }
 
-pub fn indirect_not_negotiated(attacker: &Attacker) -> Card {
+pub(super) fn indirect_not_negotiated(attacker: &Attacker) -> Card {
     transmit(attacker, RICH & !F_INDIRECT, |card| {
         card.write(TABLE, &descriptor(GUEST + BUFFERS, 100, 0, 0));
         card.descriptor(1, 0, TABLE, 16, INDIRECT, 0);
     })
 }
 
-pub fn circular_chain(attacker: &Attacker) -> Card {
+pub(super) fn circular_chain(attacker: &Attacker) -> Card {
     transmit(attacker, RICH, |card| {
         (0..SIZE).for_each(|index| card.descriptor(1, index, BUFFERS, 1, NEXT, (index + 1) % SIZE));
     })
 }
 
-pub fn index_too_far_ahead(attacker: &Attacker) -> Card {
+pub(super) fn index_too_far_ahead(attacker: &Attacker) -> Card {
     transmit(attacker, RICH, |card| card.set_available(1, 0x7000))
 }
 

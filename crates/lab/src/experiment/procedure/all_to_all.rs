@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AllToAll {
+pub(super) struct AllToAll {
     /// The participating guests.
     guests: Vec<usize>,
     /// Bytes from each guest to each other one; the sizes are measured one after the other.

@@ -9,7 +9,7 @@ use super::super::plan::Addresses;
 use crate::Node;
 
 /// The throughput of one repeat, in Mbit/s of payload.
-pub struct Flows {
+pub(super) struct Flows {
     /// The length of an interval, in seconds.
     interval: f64,
     /// The end of each interval.
@@ -20,7 +20,7 @@ pub struct Flows {
 
 impl Flows {
     /// Reads a receiver's samples of these guests over `seconds`.
-    pub fn read(guests: &[usize], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
+    pub(super) fn read(guests: &[usize], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
         let count = (seconds / interval).round() as usize;
         let times = (1..=count).map(|index| index as f64 * interval).collect();
         let mut rates = vec![vec![0.0; count]; guests.len()];
@@ -38,23 +38,23 @@ impl Flows {
     }
 
     /// The throughput of a guest, given by its index, in the intervals within a time span.
-    pub fn within(&self, guest: usize, from: f64, until: f64) -> Vec<f64> {
+    pub(super) fn within(&self, guest: usize, from: f64, until: f64) -> Vec<f64> {
         let inside = |t: f64| t - self.interval >= from - 1e-6 && t <= until + 1e-6;
         self.times.iter().zip(&self.rates[guest]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
     }
 
     /// A guest's throughput over time.
-    pub fn points(&self, guest: usize) -> impl Iterator<Item = [f64; 2]> {
+    pub(super) fn points(&self, guest: usize) -> impl Iterator<Item = [f64; 2]> {
         self.times.iter().zip(&self.rates[guest]).map(|(t, rate)| [*t, *rate])
     }
 }
 
 /// The largest sample; NaN if any of them is NaN, which a maximum would hide.
-pub fn worst(samples: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn worst(samples: impl Iterator<Item = f64>) -> f64 {
     samples.reduce(|a, b| if a.is_nan() || a > b { a } else { b }).unwrap_or(f64::NAN)
 }
 
 /// The mean; NaN of no samples.
-pub fn mean(samples: &[f64]) -> f64 {
+pub(super) fn mean(samples: &[f64]) -> f64 {
     stats::mean(samples).unwrap_or(f64::NAN)
 }

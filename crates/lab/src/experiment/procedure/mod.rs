@@ -7,7 +7,7 @@ mod packet_delay;
 mod passage;
 mod path_length;
 mod ping;
-pub mod registry;
+pub(super) mod registry;
 mod requests;
 mod transfer;
 mod udp_share;

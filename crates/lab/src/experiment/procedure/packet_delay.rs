@@ -24,7 +24,7 @@ const PAYLOAD: usize = 64;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PacketDelay {
+pub(super) struct PacketDelay {
     /// The sender.
     #[serde(deserialize_with = "super::node")]
     from: Node,

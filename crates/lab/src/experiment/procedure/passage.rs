@@ -7,16 +7,16 @@ use crate::machine::{CARD, UPLINK};
 use crate::{Error, Machine, Node, Topology};
 
 /// The metric's name: frames lost in all repeats.
-pub const LOST: &str = "lost_in_host";
+pub(super) const LOST: &str = "lost_in_host";
 
 /// Seconds until no frame is in flight: the time in which a link of 10 Mbit/s drains two guests' rings, queues and sockets.
-pub const DRAIN: f64 = 3.0;
+pub(super) const DRAIN: f64 = 3.0;
 
 /// Reads the counters before a repeat.
 ///
 /// # Errors
 /// Those of the machine's agents.
-pub fn begin(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+pub(super) fn begin(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
     count(topology, machine, 0.0, -1.0, record)
 }
 
@@ -24,7 +24,7 @@ pub fn begin(topology: &Topology, machine: &dyn Machine, record: &mut Record) ->
 ///
 /// # Errors
 /// Those of the machine's agents.
-pub fn end(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
+pub(super) fn end(topology: &Topology, machine: &dyn Machine, record: &mut Record) -> Result<(), Error> {
     count(topology, machine, DRAIN, 1.0, record)
 }
 

@@ -40,7 +40,7 @@ enum Direction {
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PathLength {
+pub(super) struct PathLength {
     /// The node under measurement, at one end of the stream.
     #[serde(deserialize_with = "super::node")]
     at: Node,

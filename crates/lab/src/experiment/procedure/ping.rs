@@ -19,7 +19,7 @@ const REPLY_TIMEOUT: f64 = 1.0;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ping {
+pub(super) struct Ping {
     /// The node that sends requests.
     #[serde(deserialize_with = "super::node")]
     from: Node,

@@ -6,11 +6,11 @@ use toml::de::ValueDeserializer;
 use super::{Procedure, all_to_all, packet_delay, path_length, ping, requests, transfer, udp_share, weight_steps};
 
 /// The names of all procedures.
-pub const NAMES: [&str; 8] =
+pub(crate) const NAMES: [&str; 8] =
     ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
 
 /// Deserializes the procedure of this name; none if there is no such procedure.
-pub fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
+pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
     fn boxed<'a, P: Procedure + Deserialize<'a> + 'static>(
         value: ValueDeserializer<'a>,
     ) -> Result<Box<dyn Procedure>, toml::de::Error> {

@@ -58,7 +58,7 @@ const SOURCES: u32 = 16;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Requests {
+pub(super) struct Requests {
     pattern: Exchange,
     /// The client.
     #[serde(deserialize_with = "super::node")]

@@ -20,7 +20,7 @@ const LAST: f64 = 4.0;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Transfer {
+pub(super) struct Transfer {
     /// The sender.
     #[serde(deserialize_with = "super::node")]
     from: Node,

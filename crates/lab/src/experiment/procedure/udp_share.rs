@@ -29,7 +29,7 @@ const DOMINANT: f64 = 0.8;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct UdpShare {
+pub(super) struct UdpShare {
     /// The senders.
     senders: Vec<Sender>,
     /// The common end, in seconds after the first start.

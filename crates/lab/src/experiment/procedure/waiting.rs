@@ -10,11 +10,11 @@ use crate::Topology;
 const RANGE: [f64; 2] = [1.0 / 3.0, 5.0 / 3.0];
 
 /// The names of the metrics of [`conclude`].
-pub const METRICS: [&str; 4] = ["p99", "waited", "step", "step_strength"];
+pub(super) const METRICS: [&str; 4] = ["p99", "waited", "step", "step_strength"];
 
 /// The slice of a topology's scheduler, in milliseconds. Xen's credit scheduler has 30; other schedulers are compared with
 /// the same value.
-pub fn slice(topology: &Topology) -> f64 {
+pub(super) fn slice(topology: &Topology) -> f64 {
     f64::from(topology.slice_ms.unwrap_or(30))
 }
 
@@ -22,7 +22,7 @@ pub fn slice(topology: &Topology) -> f64 {
 /// half a slice or more; and, of the first packet that each absence of the guest from its CPU delayed ([`steps::first`]), how
 /// strongly the delays cluster at multiples of the slice (`step_strength`, 0 if they do not) and the `step` at which they cluster
 /// best. The first packets' delays are added as a series of their own.
-pub fn conclude(topology: &Topology, record: &mut Record, name: &str) {
+pub(super) fn conclude(topology: &Topology, record: &mut Record, name: &str) {
     let slice = slice(topology);
     let delays = record.values(name);
     let first = steps::first(record.points(name).iter().map(|[sent, delay]| [sent * 1e3, *delay]));
@@ -38,7 +38,7 @@ pub fn conclude(topology: &Topology, record: &mut Record, name: &str) {
 }
 
 /// The distributions of all delays and of the first packets' delays, for all cases.
-pub fn figures(title: &str, quantity: &str, cases: &[Finished], name: &str) -> Vec<Figure> {
+pub(super) fn figures(title: &str, quantity: &str, cases: &[Finished], name: &str) -> Vec<Figure> {
     let cdf = |title: &str, series: &str| {
         let names = cases.iter().map(|case| format!("{}{series}", case.prefix));
         marked(Figure::cdf(title).series(names).x(quantity), cases, name)

@@ -30,7 +30,7 @@ const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WeightSteps {
+pub(super) struct WeightSteps {
     /// The guests that flood the link.
     guests: Vec<usize>,
     /// The weights of their cards in the first step.

@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 20;
 
 /// Sends from one socket until the end, then gets the server's report.
-pub fn run(run: &Run, thread: usize, size: usize, mut counted: IntervalCounter) -> Result<Arrived, Stop> {
+pub(super) fn run(run: &Run, thread: usize, size: usize, mut counted: IntervalCounter) -> Result<Arrived, Stop> {
     let outcome = exchange(run, thread, size, &mut counted);
     counted.close();
     outcome

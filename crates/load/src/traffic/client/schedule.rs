@@ -2,7 +2,7 @@
 
 /// The schedule of one thread's requests.
 #[derive(Clone, Debug)]
-pub enum Schedule {
+pub(super) enum Schedule {
     /// Closed loop: a request is due as soon as a connection is free.
     Closed,
     /// Open loop: a request is due every `gap` nanoseconds, independent of earlier ones.
@@ -19,7 +19,7 @@ pub enum Schedule {
 impl Schedule {
     /// The share of thread `thread` of `threads` in a total of `rate` requests per second; the threads' requests are interleaved
     /// evenly.
-    pub fn new(rate: Option<f64>, thread: usize, threads: usize) -> Schedule {
+    pub(super) fn new(rate: Option<f64>, thread: usize, threads: usize) -> Schedule {
         match rate {
             None => Schedule::Closed,
             Some(rate) => {
@@ -30,7 +30,7 @@ impl Schedule {
     }
 
     /// Takes the next request if it is due by `now`; returns the time it was due.
-    pub fn take(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, now: u64) -> Option<u64> {
         let due = self.due(now);
         if let (Some(_), Schedule::Open { taken, .. }) = (due, self) {
             *taken += 1;
@@ -43,7 +43,7 @@ impl Schedule {
     }
 
     /// When the next request is due; none in closed loop.
-    pub fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<u64> {
         match self {
             Schedule::Closed => None,
             Schedule::Open { first, gap, taken } => Some((first + gap * *taken as f64) as u64),

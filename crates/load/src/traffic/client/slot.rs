@@ -9,7 +9,7 @@ use crate::traffic::{
 };
 
 /// A connection, or a place for one.
-pub struct Slot {
+pub(super) struct Slot {
     pub socket: Option<OwnedFd>,
     pub state: State,
     /// When the request was due, and when it started.
@@ -22,7 +22,7 @@ pub struct Slot {
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// Without a request; it may have an open connection.
     Idle,
     /// Waits for the connection, to send the request.
@@ -36,7 +36,7 @@ pub enum State {
 }
 
 /// The state of a response.
-pub enum Response {
+pub(super) enum Response {
     /// A response of known size, of Fairlane's own protocol.
     Fixed {
         /// Its size in bytes.
@@ -50,7 +50,7 @@ pub enum Response {
 
 impl Slot {
     /// An idle slot without a connection.
-    pub fn new(pattern: &Pattern) -> Slot {
+    pub(super) fn new(pattern: &Pattern) -> Slot {
         let response = match pattern {
             Pattern::Crr(sizes) | Pattern::Rr(sizes) => {
                 Response::Fixed { size: sizes.response.into(), left: sizes.response.into() }
@@ -63,7 +63,7 @@ impl Slot {
 
 impl Response {
     /// Resets it for the next response.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         match self {
             Response::Fixed { size, left } => *left = *size,
             Response::Http(reader) => reader.reset(),
@@ -71,7 +71,7 @@ impl Response {
     }
 
     /// Processes received bytes.
-    pub fn take(&mut self, bytes: &[u8]) -> Reading {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Reading {
         match self {
             Response::Fixed { size, left } => {
                 if *left == *size && bytes.first() != Some(&RESPONSE) || bytes.len() as u64 > *left {
@@ -85,7 +85,7 @@ impl Response {
     }
 
     /// Processes the end of the connection.
-    pub fn end(&mut self) -> Reading {
+    pub(super) fn end(&mut self) -> Reading {
         match self {
             Response::Fixed { .. } => Reading::More,
             Response::Http(reader) => reader.end(),

@@ -26,7 +26,7 @@ use crate::{
 const CHUNK: usize = 128 << 10;
 
 /// Runs one stream until its end.
-pub fn run(run: &Run, thread: usize, mut counted: IntervalCounter) -> Result<(), Stop> {
+pub(super) fn run(run: &Run, thread: usize, mut counted: IntervalCounter) -> Result<(), Stop> {
     let outcome = stream(run, thread, &mut counted);
     counted.close();
     outcome

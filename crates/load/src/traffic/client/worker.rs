@@ -41,7 +41,7 @@ const SWEEP: u64 = 100_000_000;
 const SMALL: usize = 1200;
 
 /// Runs one thread's share of the connections and of the rate.
-pub fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), Stop> {
+pub(super) fn run(run: &Run, thread: usize, threads: usize, counted: IntervalCounter) -> Result<(), Stop> {
     let spec = run.spec;
     let count = spec.connections / threads + usize::from(thread < spec.connections % threads);
     let keeps = matches!(spec.pattern, Pattern::Rr(_) | Pattern::Http { keep_alive: true, .. });

@@ -18,12 +18,12 @@ use crate::traffic::{
 };
 
 /// Bytes of padding per write, and of a read whose bytes are discarded.
-pub const CHUNK: usize = 128 << 10;
+pub(super) const CHUNK: usize = 128 << 10;
 /// Consecutive reads and writes before other connections are served.
 const TURN: usize = 16;
 
 /// A connection.
-pub struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     doing: Doing,
     /// Received bytes of an incomplete request, and how many of them have been parsed without a result.
@@ -68,7 +68,7 @@ enum What {
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// Bytes to receive.
     Read,
     /// Room to send.
@@ -78,7 +78,7 @@ pub enum Next {
 }
 
 /// The resources of a thread that its connections share.
-pub struct Shared<'a> {
+pub(super) struct Shared<'a> {
     pub scratch: &'a mut [u8],
     pub padding: &'a [u8],
     pub counters: &'a Counters,
@@ -87,16 +87,16 @@ pub struct Shared<'a> {
 
 impl Connection {
     /// A newly accepted connection.
-    pub fn new(stream: TcpStream, now: u64) -> Connection {
+    pub(super) fn new(stream: TcpStream, now: u64) -> Connection {
         Connection { stream, doing: Doing::Head, partial: Vec::new(), parsed: 0, since: now, writing: false }
     }
 
-    pub fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Continues until it would block, or others should be served.
-    pub fn advance(&mut self, shared: &mut Shared) -> Next {
+    pub(super) fn advance(&mut self, shared: &mut Shared) -> Next {
         for _ in 0..TURN {
             let step = match self.doing {
                 Doing::Head => self.head(shared),

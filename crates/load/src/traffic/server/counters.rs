@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// One thread's counters, written only by that thread.
 #[derive(Default)]
-pub struct Counters {
+pub(super) struct Counters {
     pub accepted: AtomicU64,
     pub closed: AtomicU64,
     pub requests: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Counters {
 }
 
 /// Adds to a counter of this thread. No read-modify-write operation is needed, as no other thread writes it.
-pub fn add(counter: &AtomicU64, amount: u64) {
+pub(super) fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }
 
@@ -48,7 +48,7 @@ pub struct Served {
 
 impl Counters {
     /// The current counts.
-    pub fn served(&self) -> Served {
+    pub(super) fn served(&self) -> Served {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Served {
             accepted: read(&self.accepted),

@@ -32,7 +32,7 @@ struct Sender {
 }
 
 /// Counts until the run is over.
-pub fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
+pub(super) fn run(run: &Run, socket: &UdpSocket, counters: &Counters) {
     // With a smaller buffer more is lost, which is counted.
     let _ = enlarge_buffer(socket);
     let _ = socket.set_read_timeout(Some(SOCKET_TIMEOUT));

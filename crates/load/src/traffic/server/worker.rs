@@ -37,7 +37,7 @@ const SWEEP: u64 = 500_000_000;
 const BATCH: usize = 64;
 
 /// The source of a thread's connections.
-pub enum Incoming {
+pub(super) enum Incoming {
     /// Its own listener.
     Listener(TcpListener),
     /// A queue from the acceptor, and the eventfd that wakes this thread.
@@ -45,7 +45,7 @@ pub enum Incoming {
 }
 
 /// Serves until the run is over, with at most `most` connections.
-pub fn run(run: &Run, incoming: Incoming, most: usize, counters: &Counters) -> Result<(), Errno> {
+pub(super) fn run(run: &Run, incoming: Incoming, most: usize, counters: &Counters) -> Result<(), Errno> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let event = EpollEvent::new(EpollFlags::EPOLLIN, INCOMING);
     match &incoming {
@@ -216,7 +216,7 @@ fn flags(next: Next) -> EpollFlags {
 }
 
 /// The acceptor: accepts all connections in one thread and passes them to the serving threads in turn.
-pub fn accept(
+pub(super) fn accept(
     run: &Run,
     listener: &TcpListener,
     queues: &[(mpsc::SyncSender<TcpStream>, Arc<EventFd>)],

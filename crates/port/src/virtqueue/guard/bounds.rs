@@ -5,7 +5,7 @@ use crate::access::{Processor, Word, Words};
 use std::sync::atomic::Ordering;
 
 /// First address and length of a range.
-pub struct Bounds<A: Words = Processor> {
+pub(super) struct Bounds<A: Words = Processor> {
     changes: A::Address,
     /// 0 while there is no range.
     start: A::Address,
@@ -21,7 +21,7 @@ impl<A: Words<Address: Default>> Default for Bounds<A> {
 impl<A: Words> Bounds<A> {
     /// Changes the bounds. Called by one thread at a time: the range's owner, or the thread that takes the entry from
     /// the free list.
-    pub fn set(&self, start: usize, len: usize) {
+    pub(super) fn set(&self, start: usize, len: usize) {
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
         // A reader that sees any of the following stores also sees the odd count.
@@ -33,7 +33,7 @@ impl<A: Words> Bounds<A> {
 
     /// First address and length, consistent with each other. None if there is no range, or it changed during the call:
     /// then it is not the range in which the calling thread faulted.
-    pub fn get(&self) -> Option<(usize, usize)> {
+    pub(super) fn get(&self) -> Option<(usize, usize)> {
         let before = self.changes.load(Ordering::Acquire);
         let found = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         A::fence(Ordering::Acquire);

@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
 /// Size of a descriptor (`struct virtq_desc`) in words of 64 bits, and in bytes.
-pub const DESCRIPTOR: usize = 2;
+pub(in crate::virtqueue) const DESCRIPTOR: usize = 2;
 const DESCRIPTOR_BYTES: usize = 16;
 
 /// A descriptor as it was read.
 #[derive(Clone, Copy)]
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     pub address: u64,
     pub len: u32,
     pub flags: u16,
@@ -27,7 +27,7 @@ impl Descriptor {
 }
 
 /// A table of descriptors in guest memory, the queue's own or an indirect one.
-pub struct Table<A: Words> {
+pub(crate) struct Table<A: Words> {
     start: *const u8,
     /// The index of the last descriptor.
     pub last: u32,
@@ -41,7 +41,7 @@ impl<A: Words> Table<A> {
     /// `last + 1` descriptors from `start` on are readable while the table lives. The queue's own table is aligned to
     /// its words; an indirect one may be at any address.
     #[inline(always)]
-    pub unsafe fn over(start: *const u8, last: u32) -> Table<A> {
+    pub(crate) unsafe fn over(start: *const u8, last: u32) -> Table<A> {
         Table { start, last, words: PhantomData }
     }
 
@@ -50,7 +50,7 @@ impl<A: Words> Table<A> {
     /// # Errors
     /// It is outside of the table.
     #[inline(always)]
-    pub fn find(&self, next: u16) -> Result<u32, Violation> {
+    pub(crate) fn find(&self, next: u16) -> Result<u32, Violation> {
         let index = u32::from(next);
         if index <= self.last { Ok(index) } else { Err(Violation::Next { next, entries: self.last + 1 }) }
     }
@@ -60,7 +60,7 @@ impl<A: Words> Table<A> {
     /// # Safety
     /// The table has more than `index` descriptors.
     #[inline(always)]
-    pub unsafe fn read(&self, index: u32) -> Descriptor {
+    pub(crate) unsafe fn read(&self, index: u32) -> Descriptor {
         let words = self.start.cast::<A::Long>();
         if words.is_aligned() {
             // SAFETY: both words are within the table, and aligned.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 struct Bytes([u8; PAGE]);
 
 /// A guest's page, owned or within a larger allocation.
-pub struct Sheet(*mut Bytes, bool);
+pub(crate) struct Sheet(*mut Bytes, bool);
 
 // SAFETY: tests touch a page from one thread at a time.
 unsafe impl Send for Sheet {}
@@ -30,7 +30,7 @@ impl Drop for Sheet {
 }
 
 impl Sheet {
-    pub fn new() -> Arc<Sheet> {
+    pub(crate) fn new() -> Arc<Sheet> {
         Arc::new(Sheet(Box::into_raw(Box::new(Bytes([0; PAGE]))), true))
     }
 
@@ -38,7 +38,7 @@ impl Sheet {
         Sheet(start.cast(), false)
     }
 
-    pub fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= PAGE);
         // SAFETY: no reference is made, and the page is there.
         let bytes = unsafe { &raw mut (*self.0).0 };
@@ -47,11 +47,11 @@ impl Sheet {
 }
 
 /// Pages by domain and grant reference.
-pub type Grants = Arc<Mutex<HashMap<(u16, u32), Arc<Sheet>>>>;
+pub(super) type Grants = Arc<Mutex<HashMap<(u16, u32), Arc<Sheet>>>>;
 
 /// All domains' memory, and what they granted to us.
 #[derive(Default)]
-pub struct Machine {
+pub(crate) struct Machine {
     pub grants: Grants,
     /// The number of self-granted references used so far.
     granted: AtomicU32,
@@ -71,26 +71,26 @@ pub struct Machine {
 
 impl Machine {
     /// A machine with self-granted pages.
-    pub fn with_self_grants() -> Machine {
+    pub(crate) fn with_self_grants() -> Machine {
         Machine { has_self_grants: true, ..Machine::default() }
     }
 
     /// Makes a domain's page unavailable for one copy.
-    pub fn miss(&self, domain: u16, reference: u32) {
+    pub(crate) fn miss(&self, domain: u16, reference: u32) {
         *self.missed.lock().unwrap() = Some((domain, reference));
     }
 
     /// Makes the next `calls` calls fail as a whole, as for want of memory.
-    pub fn fail(&self, calls: u32) {
+    pub(crate) fn fail(&self, calls: u32) {
         self.failing.store(calls, Ordering::Relaxed);
     }
 
     /// Sends an event by the set of channels opened last.
-    pub fn send_event(&self) {
+    pub(crate) fn send_event(&self) {
         self.channel.lock().unwrap().send_event();
     }
 
-    pub fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
+    pub(crate) fn sheet(&self, place: Place, len: u16) -> Option<*mut u8> {
         if self.missed.lock().unwrap().take_if(|page| *page == (place.domain, place.reference)).is_some() {
             return None;
         }
@@ -100,7 +100,7 @@ impl Machine {
     }
 
     /// References to a page: its owner, its grant, and mappings.
-    pub fn users(&self, domain: u16, reference: u32) -> usize {
+    pub(crate) fn users(&self, domain: u16, reference: u32) -> usize {
         Arc::strong_count(&self.grants.lock().unwrap()[&(domain, reference)])
     }
 }
@@ -186,7 +186,7 @@ impl Drop for OwnGrants {
 }
 
 /// An event channel: after an event it is masked until it is unmasked.
-pub struct Channel {
+pub(super) struct Channel {
     descriptor: EventFd,
     /// Whether it is masked, and whether an event arrived meanwhile.
     state: Mutex<[bool; 2]>,

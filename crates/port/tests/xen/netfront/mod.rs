@@ -5,7 +5,7 @@ mod machine;
 #[path = "../../worker/mod.rs"]
 mod worker;
 
-pub use machine::Machine;
+pub(crate) use machine::Machine;
 
 use fairlane_core::time::Nanos;
 use fairlane_port::xen::{FrontendFeatures, Link, PAGE, Place, Plug, QueueSetup, Rejection, Xen};
@@ -14,20 +14,21 @@ use machine::Sheet;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-pub use worker::*;
+pub(crate) use worker::*;
 
-pub const EVERYTHING: FrontendFeatures = FrontendFeatures { scatter_gather: true, gso: [true; 2], checksum: [true; 2] };
+pub(crate) const EVERYTHING: FrontendFeatures =
+    FrontendFeatures { scatter_gather: true, gso: [true; 2], checksum: [true; 2] };
 
-pub const BLANK: u16 = 1;
-pub const MORE: u16 = 4;
-pub const EXTRA: u16 = 8;
+pub(crate) const BLANK: u16 = 1;
+pub(crate) const MORE: u16 = 4;
+pub(crate) const EXTRA: u16 = 8;
 const SLOTS: u32 = 256;
 
 /// A received frame: bytes, the flags of its checksum, GSO size and type.
-pub type Received = (Vec<u8>, u16, Option<(u16, u8)>);
+pub(crate) type Received = (Vec<u8>, u16, Option<(u16, u8)>);
 
 /// A queue of a guest's network card.
-pub struct Frontend {
+pub(crate) struct Frontend {
     pub machine: Arc<Machine>,
     pub domain: u16,
     /// The first of its grant references.
@@ -41,19 +42,19 @@ pub struct Frontend {
     received: u32,
 }
 
-pub const TX: u32 = 1;
-pub const RX: u32 = 2;
+pub(crate) const TX: u32 = 1;
+pub(crate) const RX: u32 = 2;
 /// References of receive buffers, one for each slot, and of transmit pages.
-pub const BUFFERS: u32 = 1000;
-pub const PAGES: u32 = 5000;
+pub(crate) const BUFFERS: u32 = 1000;
+pub(crate) const PAGES: u32 = 5000;
 
 impl Frontend {
-    pub fn new(machine: &Arc<Machine>, domain: u16) -> Frontend {
+    pub(crate) fn new(machine: &Arc<Machine>, domain: u16) -> Frontend {
         Frontend::counted_from(0, machine, domain)
     }
 
     /// One more queue of the same card.
-    pub fn another(&self) -> Frontend {
+    pub(crate) fn another(&self) -> Frontend {
         Frontend::counted_from(self.first + 10_000, &self.machine, self.domain)
     }
 
@@ -74,7 +75,7 @@ impl Frontend {
     }
 
     /// Initializes empty rings in its pages, as a driver does before it connects.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         for ring in [&self.tx, &self.rx] {
             [0, 1, 0, 1]
                 .iter()
@@ -85,16 +86,16 @@ impl Frontend {
     }
 
     /// Writes a word of the header of a ring, [`TX`] or [`RX`].
-    pub fn set_word(&self, ring: u32, at: usize, word: u32) {
+    pub(crate) fn set_word(&self, ring: u32, at: usize, word: u32) {
         Frontend::word(if ring == TX { &self.tx } else { &self.rx }, at % 4).store(word, Ordering::Release);
     }
 
-    pub fn setup(&self) -> QueueSetup {
+    pub(crate) fn setup(&self) -> QueueSetup {
         QueueSetup { rings: [self.first + TX, self.first + RX], channels: [3, 4] }
     }
 
     /// The link of a card with these queues.
-    pub fn link(queues: &[&Frontend], features: FrontendFeatures) -> Result<Link, Rejection> {
+    pub(crate) fn link(queues: &[&Frontend], features: FrontendFeatures) -> Result<Link, Rejection> {
         let setups: Vec<QueueSetup> = queues.iter().map(|queue| queue.setup()).collect();
         Link::open(queues[0].machine.clone(), queues[0].domain, &setups, features)
     }
@@ -117,24 +118,24 @@ impl Frontend {
     }
 
     /// Grants a page with these bytes.
-    pub fn grant(&self, reference: u32, offset: usize, bytes: &[u8]) {
+    pub(crate) fn grant(&self, reference: u32, offset: usize, bytes: &[u8]) {
         let mut grants = self.machine.grants.lock().unwrap();
         let sheet = grants.entry((self.domain, reference)).or_insert_with(Sheet::new);
         Frontend::write(sheet, offset, bytes);
     }
 
     /// Revokes a grant.
-    pub fn withdraw(&self, reference: u32) {
+    pub(crate) fn withdraw(&self, reference: u32) {
         self.machine.grants.lock().unwrap().remove(&(self.domain, reference));
     }
 
     /// Writes 12 bytes into the next slot of the transmit ring.
-    pub fn slot(&mut self, bytes: [u8; 12]) {
+    pub(crate) fn slot(&mut self, bytes: [u8; 12]) {
         Frontend::write(&self.tx, 64 + 12 * (self.sent % SLOTS) as usize, &bytes);
         self.sent = self.sent.wrapping_add(1);
     }
 
-    pub fn request(&mut self, reference: u32, offset: u16, flags: u16, size: u16) {
+    pub(crate) fn request(&mut self, reference: u32, offset: u16, flags: u16, size: u16) {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&reference.to_le_bytes());
         bytes[4..6].copy_from_slice(&offset.to_le_bytes());
@@ -144,7 +145,7 @@ impl Frontend {
         self.slot(bytes);
     }
 
-    pub fn extra(&mut self, kind: u8, flags: u8, size: u16, gso: u8) {
+    pub(crate) fn extra(&mut self, kind: u8, flags: u8, size: u16, gso: u8) {
         let mut bytes = [0; 12];
         (bytes[0], bytes[1], bytes[4]) = (kind, flags, gso);
         bytes[2..4].copy_from_slice(&size.to_le_bytes());
@@ -152,20 +153,20 @@ impl Frontend {
     }
 
     /// Publishes the requests so far.
-    pub fn publish(&self) {
+    pub(crate) fn publish(&self) {
         Frontend::word(&self.tx, 0).store(self.sent, Ordering::Release);
     }
 
-    pub fn set_producer(&self, index: u32) {
+    pub(crate) fn set_producer(&self, index: u32) {
         Frontend::word(&self.tx, 0).store(index, Ordering::Release);
     }
 
-    pub fn set_receive_producer(&self, index: u32) {
+    pub(crate) fn set_receive_producer(&self, index: u32) {
         Frontend::word(&self.rx, 0).store(index, Ordering::Release);
     }
 
     /// Transmits a frame in segments of at most `segment` bytes, each in a page of its own at `offset`.
-    pub fn transmit(&mut self, frame: &[u8], segment: usize, offset: usize, flags: u16, gso: Option<(u16, u8)>) {
+    pub(crate) fn transmit(&mut self, frame: &[u8], segment: usize, offset: usize, flags: u16, gso: Option<(u16, u8)>) {
         let segments: Vec<&[u8]> = frame.chunks(segment).collect();
         for (index, bytes) in segments.iter().enumerate() {
             let reference = self.first + PAGES + self.sent % SLOTS;
@@ -185,7 +186,7 @@ impl Frontend {
     }
 
     /// Transmits a frame in slots of these sizes, each in a page of its own.
-    pub fn transmit_slots(&mut self, frame: &[u8], sizes: &[usize]) {
+    pub(crate) fn transmit_slots(&mut self, frame: &[u8], sizes: &[usize]) {
         let mut at = 0;
         for (index, size) in sizes.iter().enumerate() {
             let reference = self.first + PAGES + self.sent % SLOTS;
@@ -199,7 +200,7 @@ impl Frontend {
     }
 
     /// Writes size and id into every slot of the transmit ring, from any thread.
-    pub fn changes_size_and_id(&self) -> impl Fn(u16, u16) + Send + 'static {
+    pub(crate) fn changes_size_and_id(&self) -> impl Fn(u16, u16) + Send + 'static {
         let ring = self.tx.clone();
         move |size, id| {
             for slot in 0..SLOTS as usize {
@@ -210,17 +211,17 @@ impl Frontend {
     }
 
     /// The present bytes of a slot of the transmit ring.
-    pub fn transmit_slot(&self, slot: usize) -> [u8; 12] {
+    pub(crate) fn transmit_slot(&self, slot: usize) -> [u8; 12] {
         Frontend::read(&self.tx, 64 + 12 * slot)
     }
 
     /// The present bytes of a slot of the receive ring.
-    pub fn receive_slot(&self, slot: usize) -> [u8; 8] {
+    pub(crate) fn receive_slot(&self, slot: usize) -> [u8; 8] {
         Frontend::read(&self.rx, 64 + 8 * slot)
     }
 
     /// The transmit responses since the last call: ids and statuses.
-    pub fn responses(&mut self) -> Vec<(u16, i16)> {
+    pub(crate) fn responses(&mut self) -> Vec<(u16, i16)> {
         let end = Frontend::word(&self.tx, 2).load(Ordering::Acquire);
         let mut responses = Vec::new();
         while self.answered != end {
@@ -232,7 +233,7 @@ impl Frontend {
     }
 
     /// Posts receive buffers.
-    pub fn post_buffers(&mut self, count: u32) {
+    pub(crate) fn post_buffers(&mut self, count: u32) {
         for _ in 0..count {
             self.post_buffer(self.posted as u16, self.first + BUFFERS + self.posted % SLOTS);
         }
@@ -240,7 +241,7 @@ impl Frontend {
     }
 
     /// Writes a request into the next slot of the receive ring.
-    pub fn post_buffer(&mut self, id: u16, reference: u32) {
+    pub(crate) fn post_buffer(&mut self, id: u16, reference: u32) {
         let mut bytes = [0; 8];
         bytes[..2].copy_from_slice(&id.to_le_bytes());
         bytes[4..].copy_from_slice(&reference.to_le_bytes());
@@ -249,7 +250,7 @@ impl Frontend {
     }
 
     /// The frames received since the last call, as Linux netfront reads them: bytes, flags, GSO info.
-    pub fn receive(&mut self) -> Vec<Received> {
+    pub(crate) fn receive(&mut self) -> Vec<Received> {
         let end = Frontend::word(&self.rx, 2).load(Ordering::Acquire);
         let mut frames = Vec::new();
         while self.received != end {
@@ -285,7 +286,7 @@ impl Frontend {
 }
 
 /// A port, its worker, and its plug.
-pub struct Backend {
+pub(crate) struct Backend {
     worker: Worker<Xen>,
     pub plug: Option<Plug>,
     pub disconnected: mpsc::Receiver<Option<String>>,
@@ -306,7 +307,7 @@ impl DerefMut for Backend {
 }
 
 impl Backend {
-    pub fn new() -> Backend {
+    pub(crate) fn new() -> Backend {
         let (sender, disconnected) = mpsc::channel();
         let on_disconnect = move |reason| sender.send(reason).unwrap();
         let (port, plug) = Xen::new("test", on_disconnect).unwrap();
@@ -314,28 +315,28 @@ impl Backend {
     }
 
     /// A backend whose port's plug is held elsewhere.
-    pub fn around(port: Xen) -> Backend {
+    pub(crate) fn around(port: Xen) -> Backend {
         Backend { worker: Worker::new(port), plug: None, disconnected: mpsc::channel().1 }
     }
 
-    pub fn connected(frontend: &Frontend, features: FrontendFeatures) -> Backend {
+    pub(crate) fn connected(frontend: &Frontend, features: FrontendFeatures) -> Backend {
         let mut backend = Backend::new();
         backend.connect(&[frontend], features);
         backend
     }
 
     /// Connects a card with these queues.
-    pub fn connect(&mut self, queues: &[&Frontend], features: FrontendFeatures) {
+    pub(crate) fn connect(&mut self, queues: &[&Frontend], features: FrontendFeatures) {
         self.plug().connect(Frontend::link(queues, features).unwrap());
         self.settle();
     }
 
-    pub fn plug(&self) -> &Plug {
+    pub(crate) fn plug(&self) -> &Plug {
         self.plug.as_ref().unwrap()
     }
 
     /// Puts the frames that the guest transmitted into `to`, and consumes those accepted.
-    pub fn pass(&mut self, to: &mut Backend) -> Put {
+    pub(crate) fn pass(&mut self, to: &mut Backend) -> Put {
         let worker = &mut self.worker;
         let batch = worker.port.offer(&mut worker.burst, ALL_FRAMES, Nanos(0));
         let put = to.port.put(&batch, 0..batch.len(), Nanos(0));
@@ -348,12 +349,12 @@ impl Backend {
 }
 
 /// A frame with recognizable contents.
-pub fn frame(seed: u8, len: usize) -> Vec<u8> {
+pub(crate) fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
 }
 
 /// A TCP segment over IPv4 with a blank checksum, which holds the pseudo-header's sum.
-pub fn tcp_frame(payload: usize) -> Vec<u8> {
+pub(crate) fn tcp_frame(payload: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     frame.extend(((40 + payload) as u16).to_be_bytes());
     frame.extend([0, 9, 0, 0, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1]);
