@@ -49,7 +49,7 @@ peers: guests
 	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
 	@deploy/need setpriv util-linux
 
-# Real guests on a shared link, before and after: about a minute after the first build. Writes out/demo/report.html.
+# Real guests on a shared link, before and after: about a minute and a half after the first build. Writes out/demo/report.html.
 demo: guests
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory init && $(CARGO) build --release --package fairlane && built=$$(date +%s) && \

@@ -3,7 +3,7 @@
 
 use fairlane_core::PortId;
 use fairlane_core::packet::{
-    Arp, Checksum, Ethernet, Gso, GsoKind, Icmp, Ip, Mac, Offload, Segments, Tcp, Udp, checksum,
+    Arp, Checksum, Ethernet, Gso, GsoKind, Icmp, Ip, Mac, Offload, Segments, Tcp, Udp, checksum, ecn,
 };
 use fairlane_core::switch::{AntiSpoofing, Config, Switch};
 use fairlane_core::time::Nanos;
@@ -27,6 +27,7 @@ fuzz_target!(|input: &[u8]| {
             cut(frame, gso);
         }
     }
+    ecn::mark(&mut head.to_vec());
     forward(control[9], head);
 });
 

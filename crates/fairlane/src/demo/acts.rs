@@ -22,6 +22,8 @@ pub(super) enum Name {
     MinRate,
     /// Transfers to a guest that waits for its CPU, without and with early ack
     EarlyAck,
+    /// Pings to a guest whose neighbour is flooded and waits for its CPU
+    Neighbour,
 }
 
 impl Name {
@@ -34,6 +36,7 @@ impl Name {
             Name::Weights => "weights",
             Name::MinRate => "min-rate",
             Name::EarlyAck => "early-ack",
+            Name::Neighbour => "neighbour",
         }
     }
 }
@@ -94,7 +97,7 @@ pub(super) const SENDERS: [&str; 3] = ["a", "b", "c"];
 /// Weights of guests a and b, for each second.
 const WEIGHTS: [[u32; 2]; 9] = [[30, 1], [15, 1], [5, 1], [2, 1], [1, 1], [1, 2], [1, 5], [1, 15], [1, 30]];
 
-/// The act of this name; `seconds` is the length of acts with constant settings. None for [`Name::EarlyAck`], which has
+/// The act of this name; `seconds` is the length of acts with constant settings. None for [`Name::EarlyAck`] and [`Name::Neighbour`], which have
 /// transfers instead of floods.
 pub(super) fn act(name: Name, seconds: usize) -> Option<Act> {
     // Adamczyk and Chydzinski (2011), figure 7: one guest offers the link's rate, the other three times as much.
@@ -103,7 +106,7 @@ pub(super) fn act(name: Name, seconds: usize) -> Option<Act> {
     let steady =
         |shares: &[f64]| vec![Step { label: String::new(), settings: Vec::new(), seconds, shares: shares.to_vec() }];
     Some(match name {
-        Name::EarlyAck => return None,
+        Name::EarlyAck | Name::Neighbour => return None,
         Name::Before => Act {
             name,
             title: "Before: round robin and a queue that drops",

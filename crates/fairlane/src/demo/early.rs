@@ -10,19 +10,12 @@ use fairlane_load::{ServeSpec, transfer};
 use fairlane_report::stats::median;
 use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series};
 use indicatif::ProgressBar;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 /// Its length on the progress bar, in tenths of a second.
 pub(super) const LENGTH: u64 = 10 * 2 * SIZES.len() as u64 * (SECONDS as u64 + 1);
 
 /// How long new transfers of one size are started, each without and with early ack.
 const SECONDS: f64 = 3.0;
-
-/// How long the guest runs and waits alternately, as if it shared the CPU with two other guests in slices of 30 ms.
-const RUN_TIME: Duration = Duration::from_millis(30);
-const WAIT_TIME: Duration = Duration::from_millis(60);
 
 /// Size of a transfer in bytes and as text, and whether it has a claim. A short transfer may fit into one slice of the guest, so it
 /// is only shown. A long one must be faster at both ends.
@@ -98,24 +91,8 @@ fn transfers(stage: &Stage, size: u64) -> anyhow::Result<Vec<transfer::Transfer>
     server.started().map_err(explain)?;
     let to = (RECEIVER_ADDRESS, PORT).into();
     let spec = transfer::Spec { to, size, count: 10_000, seconds: SECONDS, pause: 0.0, kept: false };
-    let done = AtomicBool::new(false);
-    let outcome = thread::scope(|scope| {
-        let guest = stage.receiving_guest();
-        let schedule = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                guest.suspend()?;
-                thread::sleep(WAIT_TIME);
-                guest.resume()?;
-                thread::sleep(RUN_TIME);
-            }
-            Ok(())
-        });
-        let outcome = stage.sender(0).run(Command::TransferSend(spec));
-        done.store(true, Ordering::Relaxed);
-        schedule.join().expect("the schedule does not panic")?;
-        outcome
-    });
-    let outcome = outcome.map_err(explain)?;
+    let send = || stage.sender(0).run(Command::TransferSend(spec));
+    let outcome = stage.in_slices(stage.receiving_guest(), send).map_err(explain)?;
     server.wait().map_err(explain)?;
     let Outcome::Transfers(transfers) = outcome else { anyhow::bail!("the sender answered {outcome:?}") };
     Ok(transfers)

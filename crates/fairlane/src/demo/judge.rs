@@ -24,7 +24,7 @@ pub(super) fn claims(act: &Act, measured: &Measurement) -> Vec<Claim> {
             vec![shares(act, measured, "README", "Under fair sharing, shares follow the weights as they change")]
         }
         Name::MinRate => vec![floor(act, measured)],
-        Name::EarlyAck => Vec::new(),
+        Name::EarlyAck | Name::Neighbour => Vec::new(),
     };
     if act.name != Name::Before {
         claims.push(no_loss(act, measured));

@@ -1,13 +1,14 @@
 //! The demo: real guests flood a link of 100 Mbit/s, and their rates follow from the policy, not from the load they offer.
 //!
 //! [`acts`] defines what is shown, [`stage`] starts backend and guests, [`measure`] runs an act, [`judge`] compares the
-//! measurements with the claims, [`report`] writes the result. [`early`] is an act with transfers instead of floods.
+//! measurements with the claims, [`report`] writes the result. [`early`] and [`neighbour`] are acts with transfers and pings.
 
 mod acts;
 mod early;
 mod judge;
 mod ledger;
 mod measure;
+mod neighbour;
 mod report;
 mod stage;
 
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Boot real guests, flood a shared link from them, and show each guest's rate
 ///
-/// Takes about a minute and does not need root. The exit status is 0 only if every claim about Fairlane holds.
+/// Takes about a minute and a half, and does not need root. The exit status is 0 only if every claim about Fairlane holds.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The kind of guests
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
     /// The acts to show
-    #[arg(long, value_name = "ACT", value_enum, value_delimiter = ',', default_values = ["before", "fair", "wrr", "weights", "min-rate", "early-ack"])]
+    #[arg(long, value_name = "ACT", value_enum, value_delimiter = ',', default_values = ["before", "fair", "wrr", "weights", "min-rate", "early-ack", "neighbour"])]
     acts: Vec<Name>,
 }
 
@@ -98,7 +99,9 @@ fn run_acts(args: &Args, progress: &ProgressBar) -> anyhow::Result<ResultFile> {
     let length: usize = acts.iter().map(measure::intervals).sum();
     let early = args.acts.contains(&Name::EarlyAck);
     let early_length = if early { BOOT + early::LENGTH } else { 0 };
-    progress.set_length(groups.len() as u64 * BOOT + length as u64 + early_length);
+    let neighbour = args.acts.contains(&Name::Neighbour);
+    let neighbour_length = if neighbour { BOOT + neighbour::LENGTH } else { 0 };
+    progress.set_length(groups.len() as u64 * BOOT + length as u64 + early_length + neighbour_length);
     let style = "{elapsed_precise} {wide_bar} {msg}";
     progress.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
     progress.enable_steady_tick(Duration::from_millis(100));
@@ -121,6 +124,12 @@ fn run_acts(args: &Args, progress: &ProgressBar) -> anyhow::Result<ResultFile> {
         let stage = Stage::build(args.guest.into(), 1, true)?;
         progress.inc(BOOT);
         early::run(&stage, &mut result, progress)?;
+    }
+    if neighbour {
+        progress.set_message("booting guests");
+        let stage = Stage::build(args.guest.into(), 2, true)?;
+        progress.inc(BOOT);
+        neighbour::run(&stage, &mut result, progress)?;
     }
     report::add_total_time(&mut result, start.elapsed());
     Ok(result)

@@ -5,13 +5,20 @@ use anyhow::Context;
 use fairlane_core::packet::Mac;
 use fairlane_engine::Engine;
 use fairlane_engine::snapshot::Snapshot;
-use fairlane_lab::{Agent, Command, Guest, GuestSpec, Kind};
+use fairlane_lab::{Agent, Command, Error, Guest, GuestSpec, Kind};
 use fairlane_load::{ReceiveSpec, udp};
 use fairlane_policy::Policy;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// How long a guest runs and waits alternately, as if it shared the CPU with two other guests in slices of 30 ms.
+const RUN_TIME: Duration = Duration::from_millis(30);
+const WAIT_TIME: Duration = Duration::from_millis(60);
 
 /// The vif of the receiving guest.
 pub(super) const RECEIVER: &str = "receiver";
@@ -50,7 +57,7 @@ impl Stage {
     }
 
     /// Makes the senders resolve the receiver's MAC address: until then, their kernels drop the datagrams of a flood.
-    fn resolve_receiver(&self) -> Result<(), fairlane_lab::Error> {
+    fn resolve_receiver(&self) -> Result<(), Error> {
         let spec = ReceiveSpec { port: PORT, interval: 1.0, seconds: 0.3 };
         let receiving = self.receiver().start_job(Command::UdpReceive(spec))?;
         receiving.started()?;
@@ -70,6 +77,34 @@ impl Stage {
     /// The agent of the receiving guest.
     pub(super) fn receiver(&self) -> &Agent {
         self.guests[self.guests.len() - 1].1.agent()
+    }
+
+    /// A sending guest itself, to suspend and resume it.
+    pub(super) fn sending_guest(&self, index: usize) -> &Guest {
+        &self.guests[index].1
+    }
+
+    /// Runs `work` while a guest alternately waits and runs.
+    ///
+    /// # Errors
+    /// The work failed, or the guest ended.
+    pub(super) fn in_slices<R>(&self, guest: &Guest, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let schedule = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    guest.suspend()?;
+                    thread::sleep(WAIT_TIME);
+                    guest.resume()?;
+                    thread::sleep(RUN_TIME);
+                }
+                Ok(())
+            });
+            let outcome = work();
+            done.store(true, Ordering::Relaxed);
+            schedule.join().expect("the schedule does not panic")?;
+            outcome
+        })
     }
 
     /// The receiving guest itself, to suspend and resume it.
@@ -95,8 +130,8 @@ impl Stage {
     }
 
     /// Adds the end of a guest's console to an error, if the guest ended.
-    pub(super) fn explain(&self, error: fairlane_lab::Error) -> anyhow::Error {
-        let fairlane_lab::Error::Gone { guest: gone, .. } = &error else { return error.into() };
+    pub(super) fn explain(&self, error: Error) -> anyhow::Error {
+        let Error::Gone { guest: gone, .. } = &error else { return error.into() };
         let console = self.guests.iter().find(|(spec, _)| spec.name == *gone).map(|(spec, _)| spec.last_words());
         anyhow::anyhow!("{error}; its console ends:\n{}", console.unwrap_or_default())
     }
