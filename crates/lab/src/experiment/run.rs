@@ -1,7 +1,6 @@
 //! Runs an experiment: boots the machine of each case, repeats the procedure, and judges the claims by the measurements.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{env, fs};
