@@ -139,31 +139,32 @@ impl Guest {
         &self.home
     }
 
-    /// Stops the guest's CPUs until [`Guest::resume`], as a host does that runs other guests.
+    /// The switch of the guest's CPUs: the process of its kernel or emulator, which is the keeper's only child.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if it has ended.
+    pub fn switch(&self) -> Result<CpuSwitch, Error> {
+        let keeper = self.process.keeper.id();
+        let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap_or_default();
+        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+        let name = self.agent.name();
+        child.map(|child| CpuSwitch::of(name, child)).ok_or_else(|| gone(name))
+    }
+
+    /// As [`CpuSwitch::suspend`].
     ///
     /// # Errors
     /// [`Error::Gone`] if it has ended.
     pub fn suspend(&self) -> Result<(), Error> {
-        self.signal(Signal::SIGSTOP)
+        self.switch()?.suspend()
     }
 
-    /// Lets the guest's CPUs run again.
+    /// As [`CpuSwitch::resume`].
     ///
     /// # Errors
     /// [`Error::Gone`] if it has ended.
     pub fn resume(&self) -> Result<(), Error> {
-        self.signal(Signal::SIGCONT)
-    }
-
-    /// Signals the process of the guest's kernel or emulator: the keeper's only child.
-    fn signal(&self, signal: Signal) -> Result<(), Error> {
-        let keeper = self.process.keeper.id();
-        let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap_or_default();
-        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
-        let done = child.map(|child| kill(Pid::from_raw(child), signal));
-        let how = "its process has exited".to_owned();
-        let gone = || Error::Gone { guest: self.agent.name().to_owned(), how };
-        done.and_then(Result::ok).ok_or_else(gone)
+        self.switch()?.resume()
     }
 
     /// Powers the guest off and waits until it ends. After five seconds it is killed.
@@ -181,6 +182,40 @@ impl Guest {
         }
         Ok(())
     }
+}
+
+/// Stops a guest's CPUs and lets them run, as a host does that runs other guests.
+#[derive(Clone, Debug)]
+pub struct CpuSwitch {
+    guest: String,
+    process: Pid,
+}
+
+impl CpuSwitch {
+    /// The switch of a guest that is this process.
+    pub(crate) fn of(guest: &str, process: u32) -> CpuSwitch {
+        CpuSwitch { guest: guest.to_owned(), process: Pid::from_raw(process.cast_signed()) }
+    }
+
+    /// Stops the guest's CPUs until [`CpuSwitch::resume`].
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if it has ended.
+    pub fn suspend(&self) -> Result<(), Error> {
+        kill(self.process, Signal::SIGSTOP).map_err(|_| gone(&self.guest))
+    }
+
+    /// Lets the guest's CPUs run again.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if it has ended.
+    pub fn resume(&self) -> Result<(), Error> {
+        kill(self.process, Signal::SIGCONT).map_err(|_| gone(&self.guest))
+    }
+}
+
+fn gone(guest: &str) -> Error {
+    Error::Gone { guest: guest.to_owned(), how: "its process has exited".to_owned() }
 }
 
 /// A guest's processes, ended on drop.

@@ -40,7 +40,7 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 pub use agent::Agent;
 pub use error::Error;
 pub use fairlane_agent::{Command, Counters, Event, Interface, Outcome};
-pub use guest::Guest;
+pub use guest::{CpuSwitch, Guest};
 pub use job::Job;
 pub use machine::{Clock, CpuTime, Machine};
 pub use monitor::Monitor;

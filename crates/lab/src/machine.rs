@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::{Agent, Error};
+use crate::{Agent, CpuSwitch, Error};
 
 pub use backend::run as run_fairlane;
 pub(crate) use backend::set_weights;
@@ -89,6 +89,13 @@ pub trait Machine {
     /// guest started; the others are those of [`fairlane_agent::Command::Mark`]. Empty if the machine does not count.
     fn marks(&self) -> Vec<PathBuf> {
         Vec::new()
+    }
+    /// The switch of a guest's CPUs; none if its hypervisor alone decides when it runs.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if the guest has ended.
+    fn switch(&self, _guest: usize) -> Result<Option<CpuSwitch>, Error> {
+        Ok(None)
     }
     /// The machine's description for the result's settings: versions, emulation, where each node ran.
     fn facts(&self) -> BTreeMap<String, Value>;

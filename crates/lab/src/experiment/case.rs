@@ -29,6 +29,10 @@ pub struct Background {
     /// The guests it runs on, counted from 1.
     #[serde(default)]
     pub guests: Vec<usize>,
+    /// The guests that have their CPU for one slice of three, counted from 1. Where the lab can suspend guests, it does so in turn and
+    /// runs no load; elsewhere the load has to keep their CPU busy.
+    #[serde(default)]
+    pub waits: Vec<usize>,
     /// The share of a CPU that each guest's load uses if it can, 0 to 1.
     #[serde(default)]
     pub share: f64,
@@ -95,6 +99,7 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
 pub(super) fn background_faults(background: &Background, topology: &Topology) -> Vec<Fault> {
     let mut faults: Vec<Fault> =
         background.guests.iter().filter_map(|guest| guest_fault("guests", *guest, topology)).collect();
+    faults.extend(background.waits.iter().filter_map(|guest| guest_fault("waits", *guest, topology)));
     if !(0.0..=1.0).contains(&background.share) {
         faults.push(("share", format!("share must be 0 to 1, such as 0.6, not {}", background.share)));
     }

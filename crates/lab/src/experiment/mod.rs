@@ -15,6 +15,7 @@ mod repeats;
 mod run;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::BTreeMap;
 
@@ -59,7 +60,7 @@ macro_rules! built_in {
     };
 }
 /// The built-in experiments: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 17] = [
+pub const BUILT_IN: [(&str, &str); 18] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -77,6 +78,7 @@ pub const BUILT_IN: [(&str, &str); 17] = [
     built_in!("early-ack-overhead"),
     built_in!("accept-rate"),
     built_in!("http-sizes"),
+    built_in!("receive-stall"),
 ];
 
 impl Experiment {

@@ -1,9 +1,8 @@
 //! Runs an experiment: boots the machine of each case, repeats the procedure, and judges the claims by the measurements.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use fairlane_agent::Command;
@@ -12,13 +11,14 @@ use fairlane_report::ResultFile;
 use serde_json::{Value, json};
 
 use super::plan::{Plan, execute};
-use super::procedure::Finished;
+use super::procedure::{Finished, waiting};
 use super::record::Record;
 use super::repeats::{Next, warnings};
+use super::waits::Waits;
 use super::{Case, Experiment};
 use crate::contents::hash;
 use crate::error::IoContext;
-use crate::{Clock, Error, Machine, Node, Topology, cache, image};
+use crate::{Clock, CpuSwitch, Error, Machine, Node, Topology, cache, image};
 
 /// Seconds that background load runs longer than the procedure.
 const OVERLAP: f64 = 0.5;
@@ -211,10 +211,26 @@ impl Runner<'_> {
             self.watch.doing(&format!("{}repeat {}", case.prefix(), record.repeats + 1));
             case.procedure.prepare(&case.topology, machine, &mut record)?;
             // A server may run a moment longer than its repeat, so the next repeat uses other ports.
-            let plan = plan(case, &at, self.port);
+            let switches: Vec<CpuSwitch> = case
+                .background
+                .waits
+                .iter()
+                .map(|guest| machine.switch(*guest))
+                .collect::<Result<Vec<_>, _>>()?
+                .into_iter()
+                .flatten()
+                .collect();
+            let mut plan = case.procedure.plan(&case.topology, &at, self.port);
+            let commands = plan.servers.len() + plan.clients.len();
+            if switches.is_empty() {
+                add_load(&mut plan, case);
+            }
             self.port = if self.port > u16::MAX - 2 * PORTS { FIRST_PORT } else { self.port + PORTS };
+            let slice = Duration::from_secs_f64(waiting::slice(&case.topology) / 1e3);
+            let waits: Vec<Waits> = switches.into_iter().map(|switch| Waits::begin(switch, slice)).collect();
             let mut accounts = execute(&plan, |node| machine.agent(node))?;
-            accounts.truncate(accounts.len() - case.background.guests.len());
+            drop(waits);
+            accounts.truncate(commands);
             case.procedure.read(&case.topology, &at, &accounts, &mut record);
             case.procedure.observe(&case.topology, machine, &accounts, &mut record)?;
             record.repeats += 1;
@@ -233,14 +249,12 @@ impl Runner<'_> {
     }
 }
 
-/// The procedure's plan, with the background load.
-fn plan(case: &Case, at: &dyn Fn(Node) -> Ipv4Addr, port: u16) -> Plan {
-    let mut plan = case.procedure.plan(&case.topology, at, port);
+/// Adds the background load to the procedure's plan.
+fn add_load(plan: &mut Plan, case: &Case) {
     for guest in &case.background.guests {
         let spec = busy::Spec { share: case.background.share, seconds: case.procedure.seconds() + OVERLAP };
         plan.start(Node::Guest(*guest), 0.0, Command::Busy(spec));
     }
-    plan
 }
 
 /// Adds metrics, series and figures of all cases to the result, and judges the claims.

@@ -17,7 +17,7 @@ use super::vhost_user::Fairlane;
 use super::wiring::{self, Bucket, CARD, UPLINK};
 use crate::boot::launch;
 use crate::error::Error;
-use crate::guest::Guest;
+use crate::guest::{CpuSwitch, Guest};
 use crate::launch::{Launch, PROCESS};
 use crate::program::{self, output};
 use crate::spec::{self, GuestSpec, Kind, Nic};
@@ -276,6 +276,10 @@ impl Machine for Local {
             Node::Host => self.host.agent(),
             Node::Guest(number) => self.guests[number - 1].agent(),
         }
+    }
+
+    fn switch(&self, guest: usize) -> Result<Option<CpuSwitch>, Error> {
+        self.guests[guest - 1].switch().map(Some)
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {

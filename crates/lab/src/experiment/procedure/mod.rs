@@ -9,9 +9,10 @@ mod path_length;
 mod ping;
 pub(super) mod registry;
 mod requests;
+mod stall;
 mod transfer;
 mod udp_share;
-mod waiting;
+pub(super) mod waiting;
 mod weight_steps;
 
 use std::fmt::Debug;

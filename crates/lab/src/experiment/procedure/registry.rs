@@ -3,11 +3,13 @@
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
-use super::{Procedure, all_to_all, packet_delay, path_length, ping, requests, transfer, udp_share, weight_steps};
+use super::{
+    Procedure, all_to_all, packet_delay, path_length, ping, requests, stall, transfer, udp_share, weight_steps,
+};
 
 /// The names of all procedures.
-pub(crate) const NAMES: [&str; 8] =
-    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests"];
+pub(crate) const NAMES: [&str; 9] =
+    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests", "stall"];
 
 /// Deserializes the procedure of this name; none if there is no such procedure.
 pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -24,6 +26,7 @@ pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
         "transfer" => boxed::<transfer::Transfer>(value),
         "path-length" => boxed::<path_length::PathLength>(value),
         "requests" => boxed::<requests::Requests>(value),
+        "stall" => boxed::<stall::Stall>(value),
         "all-to-all" => boxed::<all_to_all::AllToAll>(value),
         _ => return None,
     })

@@ -14,7 +14,7 @@ pub(super) const METRICS: [&str; 4] = ["p99", "waited", "step", "step_strength"]
 
 /// The slice of a topology's scheduler, in milliseconds. Xen's credit scheduler has 30; other schedulers are compared with
 /// the same value.
-pub(super) fn slice(topology: &Topology) -> f64 {
+pub(in super::super) fn slice(topology: &Topology) -> f64 {
     f64::from(topology.slice_ms.unwrap_or(30))
 }
 

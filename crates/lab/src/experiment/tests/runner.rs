@@ -280,3 +280,16 @@ fn an_interval_that_stays_wide_gives_a_warning() {
     // Times measured on a real host vary by more than 0.1%.
     assert!(result.warnings[0].starts_with("NOT CONVERGED: after 3 repeats"));
 }
+
+#[test]
+fn what_a_neighbour_suffers_is_measured() {
+    let result = measure(
+        "[topology]\nguests = [{ cpus = [0] }, { cpus = [0] }]\n[background]\nwaits = [1]\nguests = [1]\nshare = 0.1\n\
+         [procedure]\nkind = \"stall\"\nfrom = \"external\"\nguest = 1\noffer = 1e6\npayload = 200\nneighbour = 2\n\
+         count = 20\ninterval = 0.005\nstream = 0.2\n",
+    );
+    let value = |name: &str| result.metrics[name].value;
+    assert!(0.0 < value("p50") && value("p50") <= value("p90") && value("p90") <= value("p99"));
+    assert!((0.0..=100.0).contains(&value("received")) && value("received") > 0.0);
+    assert!(value("to_neighbour") > 0.0 && value("from_neighbour") > 0.0);
+}
