@@ -95,7 +95,9 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
             wide.extend(width.map(|width| (case.prefix(), width)));
             let plan = serde_json::to_value(topology).unwrap_or_default();
             let clock = last.word();
-            let background = json!({ "guests": case.background.guests, "share": case.background.share });
+            let background = &case.background;
+            let background =
+                json!({ "guests": background.guests, "share": background.share, "waits": background.waits });
             let setting = json!({ "topology": plan, "procedure": format!("{:?}", case.procedure), "background": background,
                                   "clock": clock, "repeats": record.repeats });
             result.setting(&format!("case {}", if case.name.is_empty() { "-" } else { &case.name }), setting);

@@ -112,6 +112,11 @@ fn impossible_topologies() {
         "[background]\nguests = [3]\nshare = 2\n[repeats]",
         &["e:6: there is no guest 3: the topology has guest 1 only", "e:7: share must be 0 to 1, such as 0.6, not 2"],
     );
+    with(
+        "[repeats]",
+        "[background]\nwaits = [2]\n[repeats]",
+        &["e:6: there is no guest 2: the topology has guest 1 only"],
+    );
 }
 
 #[test]
