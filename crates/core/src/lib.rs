@@ -15,6 +15,18 @@ pub mod switch;
 mod table;
 pub mod time;
 
+/// A tenant of a link, which may own several guests. Numbers are small, dense and reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub u32);
+
+impl TenantId {
+    /// The number as an index into a table of tenants.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A port of a link: the uplink or a guest's vif. Numbers are small, dense and reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u32);

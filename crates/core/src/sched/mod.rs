@@ -9,11 +9,12 @@ mod fair;
 pub(crate) mod heap;
 mod list;
 mod netback;
+mod tenants;
 mod throttle;
 mod wrr;
 
-use crate::PortId;
 use crate::time::Nanos;
+use crate::{PortId, TenantId};
 
 /// Bytes of a budget, in schedulers that share bytes.
 const BUDGET_BYTES: u64 = 16 * 1024;
@@ -66,6 +67,11 @@ pub fn build(kind: SchedulerKind, link_rate: Option<u64>, idle_timeout: Nanos) -
         SchedulerKind::Wrr { prioritize } => Box::new(wrr::Wrr::new(prioritize, idle_timeout)),
         SchedulerKind::Netback { refill } => Box::new(netback::Netback::new(refill)),
     }
+}
+
+/// Builds [`SchedulerKind::Fair`] for a link whose ports may belong to tenants.
+pub fn build_for_tenants(link_rate: Option<u64>, idle_timeout: Nanos) -> Box<dyn Scheduler> {
+    Box::new(tenants::Tenants::new(link_rate, idle_timeout))
 }
 
 /// A port's state, common to all schedulers.
@@ -147,6 +153,13 @@ pub struct Share {
 pub trait Scheduler: Send {
     /// Adds a port, or changes the share of a known one without disturbing its place. A new port is not active.
     fn configure(&mut self, port: PortId, share: Share, now: Nanos);
+
+    /// Adds a tenant, or changes its share. Schedulers without tenants ignore it.
+    fn configure_tenant(&mut self, _tenant: TenantId, _share: Share, _now: Nanos) {}
+
+    /// Assigns a port that is to be configured next to a known tenant, or to none. It forgets the port's earlier state.
+    /// Schedulers without tenants ignore it.
+    fn assign(&mut self, _port: PortId, _tenant: Option<TenantId>) {}
 
     /// Removes a port; an unknown one is ignored.
     fn remove(&mut self, port: PortId);

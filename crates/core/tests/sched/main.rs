@@ -4,3 +4,4 @@ mod all;
 mod fair;
 mod round;
 mod sim;
+mod tenants;

@@ -1,0 +1,211 @@
+//! Fair sharing on two levels: among tenants, and among the ports of each tenant.
+//!
+//! Both levels are [`Fair`]: one for the link, whose members are tenants and the ports without one, and one for each tenant. A
+//! decision asks both, so it takes constant time. What an idle port leaves goes to its tenant's other ports first, as in
+//! hierarchical generalized processor sharing (Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996).
+//!
+//! # Bound
+//! A tenant is at most 1.25 L ahead of the fluid and 3.25 L behind it, as a port of [`Fair`] is. A port of weight w, of W in its
+//! tenant, is as much ahead of or behind its part of what its tenant got. So it is at most (1 + w / W) times as far from the
+//! hierarchical fluid: at most 2.5 L ahead and 6.5 L behind.
+
+use super::fair::Fair;
+use super::heap::Heap;
+use super::{After, Budget, Cost, Next, Scheduler, Share};
+use crate::time::Nanos;
+use crate::{PortId, TenantId};
+
+/// [`Fair`] on two levels.
+pub(super) struct Tenants {
+    link_rate: Option<u64>,
+    idle_timeout: Nanos,
+    /// The link's members: port p as 2p, tenant t as 2t + 1.
+    link: Fair,
+    groups: Vec<Option<Group>>,
+    places: Vec<Place>,
+    /// Tenants all of whose active ports are above their `max_rate`, by the time when one is not.
+    held: Heap,
+}
+
+/// A tenant.
+struct Group {
+    ports: Fair,
+    /// Number of active ports.
+    active: usize,
+    /// The port in service.
+    serving: Option<PortId>,
+}
+
+/// A port's tenant, and whether it is active.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    tenant: Option<TenantId>,
+    active: bool,
+}
+
+fn of_port(port: PortId) -> PortId {
+    PortId(2 * port.0)
+}
+
+fn of_tenant(tenant: TenantId) -> PortId {
+    PortId(2 * tenant.0 + 1)
+}
+
+impl Tenants {
+    /// A scheduler without ports and tenants. The arguments are those of [`Fair::new`].
+    pub(super) fn new(link_rate: Option<u64>, idle_timeout: Nanos) -> Tenants {
+        Tenants {
+            link_rate,
+            idle_timeout,
+            link: Fair::new(link_rate, idle_timeout),
+            groups: Vec::new(),
+            places: Vec::new(),
+            held: Heap::default(),
+        }
+    }
+
+    fn tenant_of(&self, port: PortId) -> Option<TenantId> {
+        self.places.get(port.index()).and_then(|place| place.tenant)
+    }
+
+    fn group(&mut self, tenant: TenantId) -> Option<&mut Group> {
+        self.groups.get_mut(tenant.index())?.as_mut()
+    }
+
+    /// Marks a port as active or not, and its tenant with it.
+    fn set_active(&mut self, port: PortId, active: bool) {
+        let Some(place) = self.places.get_mut(port.index()) else { return };
+        if place.active == active {
+            return;
+        }
+        place.active = active;
+        if let Some(tenant) = place.tenant
+            && let Some(group) = self.group(tenant)
+        {
+            if active { group.active += 1 } else { group.active -= 1 }
+        }
+    }
+
+    /// Reports the end of a tenant's service to the link.
+    fn charge_tenant(&mut self, tenant: TenantId, cost: Cost, after: After, now: Nanos) {
+        let Some(group) = self.group(tenant) else { return };
+        group.serving = None;
+        let after = if group.active > 0 { After::Backlogged } else { after };
+        self.link.charge(of_tenant(tenant), cost, after, now);
+    }
+
+    /// Chooses a port of the tenant that the link chose; none if none can be served now.
+    fn next_of(&mut self, tenant: TenantId, budget: Budget, now: Nanos) -> Option<Next> {
+        let group = self.group(tenant)?;
+        match group.ports.next(now) {
+            Next::Serve(port, own) => {
+                group.serving = Some(port);
+                let (bytes, frames) = (own.bytes.min(budget.bytes), own.frames.min(budget.frames));
+                Some(Next::Serve(port, Budget { bytes, frames }))
+            }
+            Next::WaitUntil(time) => {
+                self.held.push(tenant.0, time);
+                self.link.charge(of_tenant(tenant), Cost::default(), After::Blocked, now);
+                None
+            }
+            Next::Idle => {
+                self.link.charge(of_tenant(tenant), Cost::default(), After::Empty, now);
+                None
+            }
+        }
+    }
+}
+
+impl Scheduler for Tenants {
+    fn configure_tenant(&mut self, tenant: TenantId, share: Share, now: Nanos) {
+        let index = tenant.index();
+        if self.groups.len() <= index {
+            self.groups.resize_with(index + 1, || None);
+            self.held.grow(index + 1);
+        }
+        let (link_rate, idle_timeout) = (self.link_rate, self.idle_timeout);
+        self.groups[index].get_or_insert_with(|| Group {
+            ports: Fair::new(link_rate, idle_timeout),
+            active: 0,
+            serving: None,
+        });
+        self.link.configure(of_tenant(tenant), share, now);
+    }
+
+    fn assign(&mut self, port: PortId, tenant: Option<TenantId>) {
+        self.remove(port);
+        if self.places.len() <= port.index() {
+            self.places.resize(port.index() + 1, Place::default());
+        }
+        self.places[port.index()] = Place { tenant, active: false };
+    }
+
+    fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
+        if self.places.len() <= port.index() {
+            self.places.resize(port.index() + 1, Place::default());
+        }
+        match self.tenant_of(port).and_then(|tenant| self.group(tenant)) {
+            Some(group) => group.ports.configure(port, share, now),
+            None => self.link.configure(of_port(port), share, now),
+        }
+    }
+
+    fn remove(&mut self, port: PortId) {
+        self.set_active(port, false);
+        let Some(tenant) = self.tenant_of(port) else { return self.link.remove(of_port(port)) };
+        let Some(group) = self.group(tenant) else { return };
+        group.ports.remove(port);
+        if group.serving == Some(port) {
+            self.charge_tenant(tenant, Cost::default(), After::Empty, Nanos(0));
+        }
+        self.places[port.index()] = Place::default();
+    }
+
+    fn activate(&mut self, port: PortId, now: Nanos) {
+        self.set_active(port, true);
+        let Some(tenant) = self.tenant_of(port) else { return self.link.activate(of_port(port), now) };
+        let Some(group) = self.group(tenant) else { return };
+        group.ports.activate(port, now);
+        self.held.remove(tenant.0);
+        self.link.activate(of_tenant(tenant), now);
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        while let Some((_, tenant)) = self.held.pop_until(now) {
+            self.link.activate(of_tenant(TenantId(tenant)), now);
+        }
+        loop {
+            match self.link.next(now) {
+                Next::Serve(PortId(id), budget) if id % 2 == 0 => return Next::Serve(PortId(id / 2), budget),
+                Next::Serve(PortId(id), budget) => {
+                    if let Some(next) = self.next_of(TenantId(id / 2), budget, now) {
+                        return next;
+                    }
+                }
+                idle => {
+                    let held = self.held.peek().map(|(time, _)| time);
+                    let link = if let Next::WaitUntil(time) = idle { Some(time) } else { None };
+                    return held.into_iter().chain(link).min().map_or(Next::Idle, Next::WaitUntil);
+                }
+            }
+        }
+    }
+
+    fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        if after != After::Backlogged {
+            self.set_active(port, false);
+        }
+        let Some(tenant) = self.tenant_of(port) else { return self.link.charge(of_port(port), cost, after, now) };
+        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(port)) else { return };
+        group.ports.charge(port, cost, after, now);
+        self.charge_tenant(tenant, cost, after, now);
+    }
+
+    fn defer(&mut self, port: PortId, now: Nanos) {
+        let Some(tenant) = self.tenant_of(port) else { return self.link.defer(of_port(port), now) };
+        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(port)) else { return };
+        group.serving = None;
+        group.ports.defer(port, now);
+        self.link.defer(of_tenant(tenant), now);
+    }
+}
