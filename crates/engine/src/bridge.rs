@@ -474,6 +474,8 @@ impl Bridge {
                 VifState {
                     name: entry.name.clone(),
                     link: self.name.clone(),
+                    // The engine knows names of tenants.
+                    tenant: None,
                     weight: share.weight,
                     min_rate: share.min_rate,
                     max_rate: share.max_rate,

@@ -6,11 +6,11 @@ use crate::early;
 use crate::error::Error;
 use crate::ports;
 use crate::worker::Work;
-use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
-use fairlane_core::sched;
+use fairlane_core::sched::{self, Scheduler};
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
+use fairlane_core::{PortId, TenantId};
 use fairlane_policy::{Change, Link, Policy, Vif};
 use fairlane_port::Port;
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ impl Bridge {
         clock: &impl Clock,
     ) -> Result<Bridge, Error> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
-        let scheduler = sched::build(link.scheduler, ports::rate(&policy.links, link), link.idle_timeout);
-        let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler);
+        let mut bridge =
+            Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link, clock.now()));
         if let Some(uplink) = uplink {
             bridge.set_uplink(uplink);
         }
@@ -40,6 +40,7 @@ impl Bridge {
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
             let added = bridge.add(&vif.name, card(vif)?, vif.share, anti_spoofing(vif), clock.now());
             let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
+            bridge.set_tenant(port, tenant_of(policy, vif), clock.now());
             bridge.set_receive(port, vif.receive(), clock.now());
             or_without(
                 &vif.name,
@@ -48,6 +49,24 @@ impl Bridge {
         }
         Ok(bridge)
     }
+}
+
+/// The scheduler of a link, with its tenants if it has any.
+fn scheduler(policy: &Policy, link: &Link, now: Nanos) -> Box<dyn Scheduler> {
+    let rate = ports::rate(&policy.links, link);
+    if !policy.vifs.iter().any(|vif| vif.link == link.name && vif.tenant.is_some()) {
+        return sched::build(link.scheduler, rate, link.idle_timeout);
+    }
+    let mut scheduler = sched::build_for_tenants(rate, link.idle_timeout);
+    for (index, tenant) in policy.tenants.iter().enumerate() {
+        scheduler.configure_tenant(TenantId(index as u32), tenant.share, now);
+    }
+    scheduler
+}
+
+/// A vif's tenant, by its index in the policy.
+fn tenant_of(policy: &Policy, vif: &Vif) -> Option<TenantId> {
+    policy.tenant_of(vif).map(|index| TenantId(index as u32))
 }
 
 /// The source addresses that a vif may use.
@@ -183,6 +202,7 @@ impl<C: Clock> Work<C> {
                 let said = |error: &dyn std::fmt::Display| Error::failed(format!("vif `{}`", vif.name), error);
                 let added = self.bridges[bridge].add(&vif.name, port, vif.share, anti_spoofing(vif), now);
                 let port = added.map_err(|error| said(&error))?;
+                self.bridges[bridge].set_tenant(port, tenant_of(policy, vif), now);
                 self.bridges[bridge].set_receive(port, vif.receive(), now);
                 let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
@@ -201,13 +221,11 @@ impl<C: Clock> Work<C> {
     /// Gives every bridge a new scheduler from the policy.
     fn reschedule(&mut self, policy: &Policy) {
         let now = self.clock.now();
+        let tenants: HashMap<&str, TenantId> =
+            policy.vifs.iter().filter_map(|vif| Some((vif.name.as_str(), tenant_of(policy, vif)?))).collect();
         for bridge in &mut self.bridges {
-            if let Some(link) = policy.link(bridge.name()) {
-                bridge.set_scheduler(
-                    sched::build(link.scheduler, ports::rate(&policy.links, link), link.idle_timeout),
-                    now,
-                );
-            }
+            let Some(link) = policy.link(bridge.name()) else { continue };
+            bridge.set_scheduler(scheduler(policy, link, now), |vif| tenants.get(vif).copied(), now);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::control::{self, Reload, Request, Set};
 use crate::error::Error;
 use crate::metrics;
 use crate::ports;
-use crate::snapshot::{LinkState, Snapshot};
+use crate::snapshot::{LinkState, Snapshot, VifState};
 use crate::worker::Worker;
 use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
@@ -265,7 +265,7 @@ impl Shared {
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let mut uplinks = HashMap::new();
-        let mut vifs = Vec::new();
+        let mut vifs: Vec<VifState> = Vec::new();
         for worker in &self.workers {
             let seen = worker.call(|work| {
                 let now = work.clock.now();
@@ -281,6 +281,10 @@ impl Shared {
         let policy = self.policy();
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
+        for vif in &mut vifs {
+            let place = places.get(vif.name.as_str());
+            vif.tenant = place.and_then(|place| policy.vifs[*place].tenant.clone());
+        }
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
         let link = |link: &Link| LinkState {
             name: link.name.clone(),

@@ -6,11 +6,11 @@ use crate::messages::Messages;
 use crate::rx_queue::RxQueue;
 use crate::snapshot::ReceiveState;
 use crate::waiters::{Ticket, Waiters};
-use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
 use fairlane_core::time::Nanos;
+use fairlane_core::{PortId, TenantId};
 use fairlane_port::capture::Captured;
 use fairlane_port::{Limit, Port};
 use serde::{Deserialize, Serialize};
@@ -104,6 +104,8 @@ pub(crate) struct PortEntry {
     pub early: Option<Box<Early>>,
     /// Its share in the policy.
     pub share: Share,
+    /// The tenant whose share it uses.
+    pub tenant: Option<TenantId>,
     /// A limit from elsewhere (xenstore).
     pub limit: Option<Limit>,
     /// Whether the switch checks the IP addresses of its frames.
@@ -152,6 +154,7 @@ impl PortEntry {
             port: Attached::Plain(port),
             early: None,
             share,
+            tenant: None,
             limit: None,
             judged_by_ip: false,
             counters: Counters::default(),

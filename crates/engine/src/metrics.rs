@@ -232,6 +232,7 @@ mod tests {
         let vif = VifState {
             name: "a".to_owned(),
             link: "b".to_owned(),
+            tenant: None,
             weight: 1,
             min_rate: 8_000,
             max_rate: None,

@@ -54,6 +54,9 @@ pub struct VifState {
     pub name: String,
     /// Its link's name.
     pub link: String,
+    /// Its tenant's name, if it has one.
+    #[serde(default)]
+    pub tenant: Option<String>,
     /// Relative share.
     pub weight: u32,
     /// Guaranteed rate; 0 for none.

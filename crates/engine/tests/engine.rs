@@ -163,6 +163,21 @@ fn a_newer_policy_is_applied() {
 }
 
 #[test]
+fn tenants_come_and_go_by_a_reload() {
+    let place = Place::new();
+    let engine = Engine::start(place.policy(TWO)).unwrap();
+    let mut client = Client::connect(&place.control()).unwrap();
+    let tenant = |client: &mut Client| client.show().unwrap().vifs[0].tenant.clone();
+    assert_eq!(tenant(&mut client), None);
+    let with = format!("[[tenant]]\nname = \"red\"\n{}", TWO.replacen("weight = 200", "tenant = \"red\"", 1));
+    client.reload("newer.toml", &place.text(&with)).unwrap();
+    assert_eq!(tenant(&mut client).as_deref(), Some("red"));
+    client.reload("newer.toml", &place.text(TWO)).unwrap();
+    assert_eq!(tenant(&mut client), None);
+    assert_eq!(engine.policy(), place.policy(TWO));
+}
+
+#[test]
 fn a_bad_reload_leaves_the_running_policy_in_place() {
     let place = Place::new();
     let engine = Engine::start(place.policy(TWO)).unwrap();

@@ -6,7 +6,7 @@ use fairlane_core::packet::Mac;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 /// One change from a running policy to a newer one.
@@ -25,7 +25,7 @@ pub enum Change {
         /// Bits a second; unlimited if absent.
         rate: Option<u64>,
     },
-    /// Replace a link's scheduler, or change its settings. A scheduler holds no packets, so none is lost.
+    /// Replace a link's scheduler, or change its settings or its tenants. A scheduler holds no packets, so none is lost.
     Scheduler {
         /// The link.
         link: String,
@@ -104,7 +104,8 @@ impl Policy {
         let mut changes: Vec<Change> = gone.map(|vif| Change::RemoveVif { vif: vif.name.clone() }).collect();
         for new in &newer.links {
             if let Some(old) = self.link(&new.name) {
-                link_changes(old, new, &mut changes);
+                let tenants_changed = self.memberships(&new.name) != newer.memberships(&new.name);
+                link_changes(old, new, tenants_changed, &mut changes);
             }
         }
         for new in &newer.vifs {
@@ -138,6 +139,14 @@ impl Policy {
         }
     }
 
+    /// The tenants of a link's vifs, with their shares.
+    fn memberships(&self, link: &str) -> BTreeMap<&str, (&str, Share)> {
+        let of_link = self.vifs.iter().filter(|vif| vif.link == link);
+        let membership = |vif: &'_ Vif| self.tenant_of(vif).map(|index| &self.tenants[index]);
+        let named = of_link.filter_map(|vif| Some((vif.name.as_str(), membership(vif)?)));
+        named.map(|(vif, tenant)| (vif, (tenant.name.as_str(), tenant.share))).collect()
+    }
+
     /// Copies something to a vif from its old version.
     fn vif_from(&mut self, old: &Policy, name: &str, copy: impl FnOnce(&mut Vif, &Vif)) {
         let now = self.vifs.iter_mut().find(|vif| vif.name == name);
@@ -160,12 +169,12 @@ fn same_card(old: &Vif, new: &Vif) -> bool {
     (&old.link, &old.card, old.queues) == (&new.link, &new.card, new.queues)
 }
 
-fn link_changes(old: &Link, new: &Link, changes: &mut Vec<Change>) {
+fn link_changes(old: &Link, new: &Link, tenants_changed: bool, changes: &mut Vec<Change>) {
     let link = || new.name.clone();
     if old.rate != new.rate {
         changes.push(Change::Rate { link: link(), rate: new.rate });
     }
-    if old.scheduler != new.scheduler {
+    if old.scheduler != new.scheduler || tenants_changed {
         changes.push(Change::Scheduler { link: link(), scheduler: new.scheduler });
     }
     if old.idle_timeout != new.idle_timeout {

@@ -1,16 +1,17 @@
 //! Checks across a policy: names, cards, uplinks, guarantees.
 
 use super::units::format_rate;
-use super::{Card, Link, Policy, SchedulerKind, Uplink, Vif};
+use super::{Card, Link, Policy, SchedulerKind, Tenant, Uplink, Vif};
 use crate::problem::unknown_name;
 use fairlane_core::sched::Share;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// A part of a policy, by its index.
 pub(super) enum Part {
     File,
     Link(usize),
+    Tenant(usize),
     Vif(usize),
 }
 
@@ -53,6 +54,7 @@ pub(super) fn conflicts(policy: &Policy) -> Vec<Conflict> {
     cards(policy, &mut found);
     pinned_macs(policy, &mut found);
     uplinks(policy, &mut found);
+    tenants(policy, &mut found);
     rates(policy, &mut found);
     found
 }
@@ -71,6 +73,19 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
             let message = format!("link `{}` already takes Xen's cards, and only one link can", first.name);
             Conflict { part: Part::Link(i), key: "xen", message }
         }));
+    }
+    let mut tenants = HashSet::new();
+    for (i, tenant) in policy.tenants.iter().enumerate() {
+        if !tenants.insert(tenant.name.as_str()) && !tenant.name.is_empty() {
+            let message = format!("name `{}` is taken by another tenant", tenant.name);
+            found.push(Conflict { part: Part::Tenant(i), key: "name", message });
+        }
+    }
+    for (i, vif) in policy.vifs.iter().enumerate() {
+        if let Some(name) = vif.tenant.as_deref().filter(|name| !tenants.contains("") && !tenants.contains(name)) {
+            let message = unknown_name("tenant", name, policy.tenants.iter().map(|tenant| tenant.name.as_str()));
+            found.push(Conflict { part: Part::Vif(i), key: "tenant", message });
+        }
     }
     let mut vifs = HashSet::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
@@ -162,6 +177,43 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
     }
 }
 
+/// Each tenant with each link on which it has vifs.
+fn members(policy: &Policy) -> impl Iterator<Item = (&Tenant, &str)> {
+    let of_vif = |vif| Some((policy.tenant_of(vif)?, vif.link.as_str()));
+    let members: BTreeSet<(usize, &str)> = policy.vifs.iter().filter_map(of_vif).collect();
+    members.into_iter().map(|(tenant, link)| (&policy.tenants[tenant], link))
+}
+
+/// Tenants need the scheduler that knows them, and guarantees that their vifs' fit into.
+fn tenants(policy: &Policy, found: &mut Vec<Conflict>) {
+    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.tenant.is_some()) {
+        if let Some(link) = policy.link(&vif.link)
+            && let Err(other) = belongs_to("tenant", "fair", link.scheduler)
+        {
+            found.push(Conflict { part: Part::Vif(i), key: "tenant", message: other.to_string() });
+        }
+    }
+    for (i, tenant) in policy.tenants.iter().enumerate() {
+        let Share { min_rate, max_rate, .. } = tenant.share;
+        let mut conflict = |message| found.push(Conflict { part: Part::Tenant(i), key: "min_rate", message });
+        let (name, shown) = (&tenant.name, format_rate(min_rate));
+        if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
+            conflict(format!("min_rate {shown} of tenant `{name}` is above its max_rate {}", format_rate(max_rate)));
+        }
+        for link in &policy.links {
+            let is_here = |vif: &&Vif| vif.link == link.name && vif.tenant.as_ref() == Some(name);
+            let sum = policy.vifs.iter().filter(is_here).fold(0u64, |sum, vif| sum.saturating_add(vif.share.min_rate));
+            if sum > min_rate {
+                let (sum, has, link) =
+                    (format_rate(sum), if min_rate > 0 { shown.as_str() } else { "none" }, &link.name);
+                conflict(format!(
+                    "the min_rates of tenant `{name}` on link `{link}` add up to {sum}, above the tenant's min_rate ({has})"
+                ));
+            }
+        }
+    }
+}
+
 /// All guarantees must be possible together: none above the vif's highest rate or the link's rate, no sum above the link's
 /// rate in either direction, and a scheduler that supports them.
 fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
@@ -207,9 +259,15 @@ fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>)
             let (name, rate) = (&link.name, format_rate(rate));
             conflict(format!("{key} {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
         }
+        // A tenant's vifs are guaranteed parts of what the tenant is.
+        let of_tenant = by_link && vif.tenant.is_some();
         let (sum, reported) = guaranteed.entry(&vif.link).or_default();
-        *sum = sum.saturating_add(min_rate);
+        *sum = sum.saturating_add(if of_tenant { 0 } else { min_rate });
         *reported |= over.is_some();
+    }
+    for (tenant, link) in members(policy).filter(|_| by_link) {
+        let (sum, _) = guaranteed.entry(link).or_default();
+        *sum = sum.saturating_add(tenant.share.min_rate);
     }
     for (i, link) in policy.links.iter().enumerate() {
         let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();

@@ -41,6 +41,7 @@ impl Policy {
                     link,
                     card,
                     queues: 1,
+                    tenant: None,
                     share,
                     rx: Rx::default(),
                     mac: None,

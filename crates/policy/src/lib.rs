@@ -42,6 +42,8 @@ pub struct Policy {
     pub metrics: Option<SocketAddr>,
     /// The links, each with its own switch, scheduler and worker. Names are unique.
     pub links: Vec<Link>,
+    /// Tenants, each the owner of several guests' cards. Names are unique.
+    pub tenants: Vec<Tenant>,
     /// The guests' cards, in the order of the file. Names are unique, and so are sockets and Xen devices.
     pub vifs: Vec<Vif>,
 }
@@ -51,6 +53,21 @@ impl Policy {
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }
+
+    /// The index of a vif's tenant in [`Policy::tenants`].
+    pub fn tenant_of(&self, vif: &Vif) -> Option<usize> {
+        let name = vif.tenant.as_ref()?;
+        self.tenants.iter().position(|tenant| tenant.name == *name)
+    }
+}
+
+/// An owner of guests. On each link they share what the tenant's share gives them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Unique name.
+    pub name: String,
+    /// Its share of each link.
+    pub share: Share,
 }
 
 /// A link: ports that can reach each other and share an uplink.
@@ -175,7 +192,9 @@ pub struct Vif {
     pub card: Card,
     /// Queue pairs offered, 1 to 16.
     pub queues: u16,
-    /// Its share of the link.
+    /// Name of its tenant; none if it is a member of the link itself.
+    pub tenant: Option<String>,
+    /// Its share of the link, or of its tenant's.
     pub share: Share,
     /// Its share of what the guests of the link receive, and its receive queue. Without `rx_weight`, the weight is that of
     /// [`Vif::share`]: see [`Vif::receive`].

@@ -2,14 +2,14 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
-use super::{Access, Card, Link, Policy, Rx, SchedulerKind, Uplink, Vif, rules, uplink_queue};
+use super::{Access, Card, Link, Policy, Rx, SchedulerKind, Tenant, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use fairlane_core::receive;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use std::path::PathBuf;
 
-pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "vif"];
+pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "tenant", "vif"];
 pub(super) const LINK_KEYS: &[&str] = &[
     "name",
     "rate",
@@ -24,9 +24,11 @@ pub(super) const LINK_KEYS: &[&str] = &[
     "rx_pool",
 ];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
+pub(super) const TENANT_KEYS: &[&str] = &["name", "weight", "min_rate", "max_rate", "burst"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
     "link",
+    "tenant",
     "socket",
     "connect",
     "owner",
@@ -61,12 +63,14 @@ impl Policy {
         let mut problems = Problems::new(file_name, text);
         let file = Section::new("the file", FILE_KEYS, &document, 0..0, &mut problems);
         let link_tables = file.tables("link", LINK_KEYS, &mut problems);
+        let tenant_tables = file.tables("tenant", TENANT_KEYS, &mut problems);
         let vif_tables = file.tables("vif", VIF_KEYS, &mut problems);
         // A wrong value is reported and replaced by its default, so that the rest can still be checked.
         let links: Vec<Link> = link_tables.iter().map(|table| link(table, &mut problems)).collect();
         let policy = Policy {
             control: file.read("control", rules::socket, &mut problems).unwrap_or_else(|| PathBuf::from(CONTROL)),
             metrics: file.read("metrics", rules::metrics, &mut problems),
+            tenants: tenant_tables.iter().map(|table| tenant(table, &mut problems)).collect(),
             vifs: vif_tables.iter().map(|table| vif(table, &links, &mut problems)).collect(),
             links,
         };
@@ -78,6 +82,7 @@ impl Policy {
             let section = match conflict.part {
                 Part::File => &file,
                 Part::Link(i) => &link_tables[i],
+                Part::Tenant(i) => &tenant_tables[i],
                 Part::Vif(i) => &vif_tables[i],
             };
             problems.add(section.span(conflict.key), conflict.message);
@@ -92,7 +97,7 @@ impl Policy {
 pub fn renamed_keys(file_name: &str, text: &str) -> Vec<Problem> {
     let Ok(document) = document(file_name, text) else { return Vec::new() };
     let mut warnings = Problems::new(file_name, text);
-    for (kind, keys) in [("link", LINK_KEYS), ("vif", VIF_KEYS)] {
+    for (kind, keys) in [("link", LINK_KEYS), ("tenant", TENANT_KEYS), ("vif", VIF_KEYS)] {
         let tables = document.get(kind).and_then(|value| value.get_ref().as_array());
         for key in
             tables.into_iter().flatten().filter_map(|value| value.get_ref().as_table()).flat_map(|table| table.keys())
@@ -179,22 +184,32 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
         }
         _ => section.read("link", rules::name, problems).unwrap_or_default(),
     };
-    let max_rate = section.read("max_rate", rules::rate, problems).flatten();
     Vif {
         name: section.require("name", rules::name, problems).unwrap_or_default(),
         link,
         card: card(section, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
-        share: Share {
-            weight: section.read("weight", rules::weight, problems).unwrap_or(rules::WEIGHT),
-            min_rate: section.read("min_rate", rules::min_rate, problems).unwrap_or(0),
-            max_rate,
-            burst: section.read("burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
-        },
+        tenant: section.read("tenant", rules::name, problems),
+        share: share(section, problems),
         rx: rx(section, problems),
         mac: section.read("mac", rules::mac, problems),
         addresses: section.each("addresses", rules::address, problems),
         early_ack: section.read("early_ack", rules::early_ack, problems).unwrap_or_default(),
+    }
+}
+
+fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
+    let name = section.require("name", rules::name, problems).unwrap_or_default();
+    Tenant { name, share: share(section, problems) }
+}
+
+fn share(section: &Section, problems: &mut Problems) -> Share {
+    let max_rate = section.read("max_rate", rules::rate, problems).flatten();
+    Share {
+        weight: section.read("weight", rules::weight, problems).unwrap_or(rules::WEIGHT),
+        min_rate: section.read("min_rate", rules::min_rate, problems).unwrap_or(0),
+        max_rate,
+        burst: section.read("burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
     }
 }
 

@@ -3,12 +3,12 @@
 use super::Bridge;
 use crate::entry::{Attached, PortEntry, Turn};
 use crate::forward::{Fabric, UPLINK};
-use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::{Scheduler, Share};
 use fairlane_core::stats::{Counters, DropReason};
 use fairlane_core::switch::{AntiSpoofing, Taken};
 use fairlane_core::time::Nanos;
+use fairlane_core::{PortId, TenantId};
 use fairlane_port::Port;
 use fairlane_port::capture::{Captured, Recorder};
 
@@ -149,6 +149,17 @@ impl Bridge {
         }
     }
 
+    /// Moves a port to a tenant, or out of all, from the next decision on. The scheduler must know the tenant.
+    pub fn set_tenant(&mut self, port: PortId, tenant: Option<TenantId>, now: Nanos) {
+        let Some(entry) = self.fabric.entry(port).filter(|entry| entry.tenant != tenant) else { return };
+        entry.tenant = tenant;
+        self.scheduler.assign(port, tenant);
+        self.scheduler.configure(port, entry.effective_share(), now);
+        if entry.turn == Turn::Active {
+            self.scheduler.activate(port, now);
+        }
+    }
+
     /// Changes how frames for a guest are queued and scheduled, from the next decision on. Queued frames stay.
     pub fn set_receive(&mut self, port: PortId, receive: Receive, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
@@ -200,8 +211,13 @@ impl Bridge {
         }
     }
 
-    /// Replaces the scheduler. Ports keep their frames, their shares and what they wait for.
-    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
+    /// Replaces the scheduler, which knows the tenants that `tenant_of` returns by a vif's name. Ports keep their frames, their shares and what they wait for.
+    pub fn set_scheduler(
+        &mut self,
+        scheduler: Box<dyn Scheduler>,
+        tenant_of: impl Fn(&str) -> Option<TenantId>,
+        now: Nanos,
+    ) {
         self.scheduler = scheduler;
         // The new scheduler does not know these services; the old one is not charged for them.
         for service in self.held.drain(..) {
@@ -209,9 +225,11 @@ impl Bridge {
                 entry.turn = Turn::Active;
             }
         }
-        for (index, entry) in self.fabric.entries.iter().enumerate().skip(1) {
+        for (index, entry) in self.fabric.entries.iter_mut().enumerate().skip(1) {
             let Some(entry) = entry else { continue };
             let port = PortId(index as u32);
+            entry.tenant = tenant_of(&entry.name);
+            self.scheduler.assign(port, entry.tenant);
             self.scheduler.configure(port, entry.effective_share(), now);
             if entry.turn == Turn::Active {
                 self.scheduler.activate(port, now);

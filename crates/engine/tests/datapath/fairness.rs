@@ -4,7 +4,7 @@ use crate::support::{Link, frame, mac, weight};
 use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::switch::Config;
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_core::{PortId, packet::Offload};
+use fairlane_core::{PortId, TenantId, packet::Offload};
 use fairlane_engine::clock::Clock;
 use fairlane_port::drain::Drain;
 use fairlane_port::memory;
@@ -121,7 +121,11 @@ fn a_scheduler_is_swapped_under_load_without_a_drop() {
         Flood::new(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, &[(weight(3), 1514), (weight(1), 1514)]);
     assert_near(&parts(&flood.second()), &[0.5, 0.5], 0.01);
     let now = flood.link.clock.now();
-    flood.link.bridge.set_scheduler(sched::build(SchedulerKind::Fair, Some(RATE), Nanos::from_millis(100)), now);
+    flood.link.bridge.set_scheduler(
+        sched::build(SchedulerKind::Fair, Some(RATE), Nanos::from_millis(100)),
+        |_| None,
+        now,
+    );
     assert_near(&parts(&flood.second()), &[0.75, 0.25], 0.01);
     assert_eq!(flood.drops(), 0);
     let now = flood.link.clock.now();
@@ -189,4 +193,24 @@ fn a_round_that_finds_the_link_full_returns_until_when() {
     assert!(round.next < flood.link.clock.now() + Nanos::from_millis(3), "{round:?}");
     flood.link.clock.advance(round.next.since(flood.link.clock.now()));
     assert_eq!(flood.link.round().frames, 1);
+}
+
+/// Guests 1 and 2 come to belong to a tenant, and guest 3 to another, while all flood the link.
+#[test]
+fn tenants_share_the_link_and_their_guests_what_they_get() {
+    let mut flood = Flood::new(SchedulerKind::Fair, &[(weight(3), 1514), (weight(1), 1514), (weight(4), 64)]);
+    assert_near(&parts(&flood.second()), &[0.375, 0.125, 0.5], 0.01);
+    let now = flood.link.clock.now();
+    let mut scheduler = sched::build_for_tenants(Some(RATE), Nanos::from_millis(100));
+    scheduler.configure_tenant(TenantId(0), weight(1), now);
+    scheduler.configure_tenant(TenantId(1), weight(4), now);
+    let tenant_of = |vif: &str| Some(TenantId(u32::from(vif == "guest3")));
+    flood.link.bridge.set_scheduler(scheduler, tenant_of, now);
+    flood.second();
+    assert_near(&parts(&flood.second()), &[0.15, 0.05, 0.8], 0.01);
+    let now = flood.link.clock.now();
+    flood.link.bridge.set_tenant(PortId(2), Some(TenantId(1)), now);
+    flood.second();
+    assert_near(&parts(&flood.second()), &[0.2, 0.16, 0.64], 0.01);
+    assert_eq!(flood.drops(), 0);
 }

@@ -98,7 +98,7 @@ impl Backend {
         };
         let control = directory.path().join("control.sock");
         let mut backend = Backend {
-            policy: Policy { control, metrics: None, links: vec![link], vifs: Vec::new() },
+            policy: Policy { control, metrics: None, links: vec![link], tenants: Vec::new(), vifs: Vec::new() },
             work: None,
             ledger: Ledger::default(),
             clock: clock.clone(),

@@ -370,6 +370,7 @@ impl World {
             queues: 1,
             share: Share { weight, min_rate: 0, max_rate: None, burst: 64 << 10 },
             rx: Rx::default(),
+            tenant: None,
             mac: Some(self.guests[place].station.mac()),
             addresses: Vec::new(),
             early_ack,

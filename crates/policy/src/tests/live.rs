@@ -223,3 +223,16 @@ fn every_difference_that_needs_a_restart_is_reported() {
     ];
     assert_eq!(reported, expected);
 }
+
+#[test]
+fn a_change_of_tenants_replaces_the_scheduler() {
+    let text = "[[link]]\nname = \"l\"\nrate = \"100Mbit/s\"\n[[tenant]]\nname = \"red\"\nmin_rate = \"20Mbit/s\"\n\
+                [[vif]]\nname = \"v\"\nsocket = \"s\"\nmin_rate = \"10Mbit/s\"\ntenant = \"red\"\n";
+    let old = parse(text);
+    assert_eq!(old.tenant_of(&old.vifs[0]), Some(0));
+    let replaced = Change::Scheduler { link: "l".into(), scheduler: SchedulerKind::Fair };
+    for (from, to) in [("20Mbit", "30Mbit"), ("tenant = \"red\"", "")] {
+        assert_eq!(old.changes(&parse(&text.replace(from, to))), Ok(vec![replaced.clone()]));
+    }
+    assert_eq!(old.changes(&old), Ok(Vec::new()));
+}

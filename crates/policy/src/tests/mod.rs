@@ -5,7 +5,7 @@ mod reference;
 mod units;
 mod wrong;
 
-use super::{Account, Card, Change, Policy, Rx, Uplink};
+use super::{Account, Card, Change, Policy, Rx, Tenant, Uplink};
 use fairlane_core::ack::Mode;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
@@ -111,6 +111,12 @@ fn written(policy: &Policy) -> String {
             }
         }
     }
+    for Tenant { name, share } in &policy.tenants {
+        writeln!(text, "[[tenant]]\nname = {name:?}\nweight = {}", share.weight).unwrap();
+        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
+        writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
+        writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
+    }
     for vif in &policy.vifs {
         let share = vif.share;
         writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();
@@ -129,6 +135,9 @@ fn written(policy: &Policy) -> String {
                 }
             }
             Card::Xen { guest, device } => writeln!(text, "xen = \"{guest}/{device}\"").unwrap(),
+        }
+        if let Some(tenant) = &vif.tenant {
+            writeln!(text, "tenant = {tenant:?}").unwrap();
         }
         writeln!(text, "queues = {}\nweight = {}", vif.queues, share.weight).unwrap();
         let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));

@@ -72,6 +72,7 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
                 guest => Card::Xen { guest: format!("guest {guest}"), device: connect.into() },
             },
             queues,
+            tenant: None,
             share: Share { weight, min_rate, max_rate, burst },
             rx: Rx {
                 weight: pinned.then_some(10_001 - weight),
@@ -109,7 +110,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 })
             });
             let control = "/run/control".into();
-            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), vifs }
+            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), tenants: Vec::new(), vifs }
         })
     })
 }

@@ -64,6 +64,7 @@ fn missing_keys_have_defaults() {
         link: "l".into(),
         card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default() },
         queues: 1,
+        tenant: None,
         share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
         rx: Rx {
             weight: None,
@@ -78,7 +79,7 @@ fn missing_keys_have_defaults() {
         early_ack: Mode::Off,
     };
     let control = "/run/fairlane/control.sock".into();
-    assert_eq!(policy, Policy { control, metrics: None, links: vec![link], vifs: vec![vif] });
+    assert_eq!(policy, Policy { control, metrics: None, links: vec![link], tenants: Vec::new(), vifs: vec![vif] });
 }
 
 #[test]

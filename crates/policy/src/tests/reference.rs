@@ -2,7 +2,7 @@
 
 use super::problems;
 use crate::Setting;
-use crate::parse::{FILE_KEYS, LINK_KEYS, UPLINK_KEYS, VIF_KEYS};
+use crate::parse::{FILE_KEYS, LINK_KEYS, TENANT_KEYS, UPLINK_KEYS, VIF_KEYS};
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/policy.md");
 
@@ -14,11 +14,12 @@ fn part(heading: &str) -> &'static str {
 
 #[test]
 fn every_key_has_a_row() {
-    // [[link]] and [[vif]] have headings of their own.
-    let file = FILE_KEYS.iter().filter(|key| !["link", "vif"].contains(key));
+    // [[link]], [[tenant]] and [[vif]] have headings of their own.
+    let file = FILE_KEYS.iter().filter(|key| !["link", "tenant", "vif"].contains(key));
     let rows = file.map(|key| ("## The file", key));
     let rows = rows.chain(LINK_KEYS.iter().map(|key| ("## `[[link]]`", key)));
     let rows = rows.chain(UPLINK_KEYS.iter().map(|key| ("### `uplink`", key)));
+    let rows = rows.chain(TENANT_KEYS.iter().map(|key| ("## `[[tenant]]`", key)));
     for (heading, key) in rows.chain(VIF_KEYS.iter().map(|key| ("## `[[vif]]`", key))) {
         assert_eq!(part(heading).matches(&format!("\n| `{key}` |")).count(), 1, "{key} under {heading}");
     }

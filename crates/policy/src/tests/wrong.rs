@@ -82,15 +82,15 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
@@ -102,7 +102,7 @@ fn unknown_keys() {
     );
     file(
         "contrl = 1",
-        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, link, vif)",
+        "unknown key `contrl` in the file, did you mean `control`? (its keys are control, metrics, link, tenant, vif)",
     );
 }
 
@@ -405,8 +405,41 @@ fn all_mistakes_are_reported_at_once_by_line() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );
+}
+
+#[test]
+fn wrong_tenants() {
+    let tenants = "[[tenant]]\nname = \"red\"\nmin_rate = \"20Mbit/s\"\n[[tenant]]\nname = \"blue\"\n";
+    let vif = |keys: &str| format!("[[vif]]\nname = \"v\"\nsocket = \"s\"\n{keys}\n");
+    let link = "[[link]]\nname = \"l\"\nrate = \"100Mbit/s\"\n";
+    for (text, problem) in [
+        (format!("{link}{tenants}{}", vif("tenant = \"rde\"")), "p:12: no tenant is named `rde`, did you mean `red`?"),
+        (
+            format!("{link}{tenants}{}", vif("tenant = \"red\"\nmin_rate = \"30Mbit/s\"")),
+            "p:6: the min_rates of tenant `red` on link `l` add up to 30Mbit/s, above the tenant's min_rate (20Mbit/s)",
+        ),
+        (
+            format!("{link}{tenants}{}", vif("tenant = \"blue\"\nmin_rate = \"1Mbit/s\"")),
+            "p:7: the min_rates of tenant `blue` on link `l` add up to 1Mbit/s, above the tenant's min_rate (none)",
+        ),
+        (
+            format!("{}{tenants}{}", link.replace("100M", "10M"), vif("tenant = \"red\"")),
+            "p:3: the min_rates on link `l` add up to 20Mbit/s, above its rate 10Mbit/s",
+        ),
+        (
+            format!("{link}scheduler = \"wrr\"\n{tenants}{}", vif("tenant = \"blue\"")),
+            "p:13: tenant belongs to scheduler \"fair\", this link has \"wrr\"",
+        ),
+        (format!("{link}{tenants}[[tenant]]\nname = \"red\"\n"), "p:10: name `red` is taken by another tenant"),
+        (
+            format!("{link}[[tenant]]\nname = \"red\"\nmin_rate = \"2Mbit/s\"\nmax_rate = \"1Mbit/s\"\n"),
+            "p:6: min_rate 2Mbit/s of tenant `red` is above its max_rate 1Mbit/s",
+        ),
+    ] {
+        assert_eq!(problems(&text), [problem], "{text}");
+    }
 }
