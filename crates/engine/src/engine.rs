@@ -11,9 +11,10 @@ use crate::control::{self, Reload, Request, Set};
 use crate::error::Error;
 use crate::metrics;
 use crate::ports;
-use crate::snapshot::{LinkState, Snapshot, VifState};
+use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
 use crate::worker::Worker;
-use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
+use fairlane_core::sched::Share;
+use fairlane_policy::{Change, Link, Policy, Setting, Tenant, Terms, Uplink};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
 use fairlane_port::xen::backend::Found;
@@ -297,7 +298,16 @@ impl Shared {
             rx_pool: link.rx_pool,
             uplink: uplinks.get(&link.name).cloned().flatten(),
         };
-        Ok(Snapshot { time: self.clock.now().0, links: policy.links.iter().map(link).collect(), vifs })
+        let tenant = |tenant: &Tenant| {
+            let (name, Share { weight, min_rate, max_rate, burst }) = (tenant.name.clone(), tenant.share);
+            TenantState { name, weight, min_rate, max_rate, burst }
+        };
+        Ok(Snapshot {
+            time: self.clock.now().0,
+            links: policy.links.iter().map(link).collect(),
+            tenants: policy.tenants.iter().map(tenant).collect(),
+            vifs,
+        })
     }
 
     /// Answers a control client.

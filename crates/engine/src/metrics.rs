@@ -257,7 +257,7 @@ mod tests {
             }),
             port,
         };
-        Snapshot { time: 0, links: Vec::new(), vifs: vec![vif] }
+        Snapshot { time: 0, links: Vec::new(), tenants: Vec::new(), vifs: vec![vif] }
     }
 
     #[test]

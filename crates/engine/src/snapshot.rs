@@ -18,8 +18,26 @@ pub struct Snapshot {
     pub time: u64,
     /// The links, in the policy's order.
     pub links: Vec<LinkState>,
+    /// The tenants, in the policy's order.
+    #[serde(default)]
+    pub tenants: Vec<TenantState>,
     /// The vifs, in the policy's order.
     pub vifs: Vec<VifState>,
+}
+
+/// A tenant's share of each link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantState {
+    /// Its name.
+    pub name: String,
+    /// Relative share.
+    pub weight: u32,
+    /// Guaranteed rate; 0 for none.
+    pub min_rate: u64,
+    /// Highest rate.
+    pub max_rate: Option<u64>,
+    /// Bytes that `max_rate` lets pass at once after an idle time.
+    pub burst: u64,
 }
 
 /// A link.

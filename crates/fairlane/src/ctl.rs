@@ -7,7 +7,7 @@ use clap::Subcommand;
 use fairlane_core::time::Nanos;
 use fairlane_engine::Waiting;
 use fairlane_engine::control::Client;
-use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, VifState};
+use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State, TenantState, VifState};
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
 use serde::Serialize;
@@ -207,6 +207,7 @@ fn show(shown: &Snapshot) -> String {
         [
             vif.name.clone(),
             vif.link.clone(),
+            vif.tenant.clone().unwrap_or_default(),
             vif.port.state.name().to_owned(),
             vif.weight.to_string(),
             format!("{:.3}", vif.share),
@@ -218,8 +219,22 @@ fn show(shown: &Snapshot) -> String {
     };
     let head = ["link", "scheduler", "rate", "idle timeout", "isolate", "cpu", "uplink"];
     let mut text = table(head, [false, false, true, true, false, false, false], shown.links.iter().map(link).collect());
-    let head = ["vif", "link", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
-    let right = [false, false, false, true, true, true, true, true, false];
+    let tenant = |tenant: &TenantState| {
+        [
+            tenant.name.clone(),
+            tenant.weight.to_string(),
+            rate(Some(tenant.min_rate).filter(|rate| *rate > 0)),
+            rate(tenant.max_rate),
+            format_size(tenant.burst),
+        ]
+    };
+    let head = ["tenant", "weight", "min_rate", "max_rate", "burst"];
+    if !shown.tenants.is_empty() {
+        let rows = shown.tenants.iter().map(tenant).collect();
+        text += &format!("\n{}", table(head, [false, true, true, true, true], rows));
+    }
+    let head = ["vif", "link", "tenant", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
+    let right = [false, false, false, false, true, true, true, true, true, false];
     if !shown.vifs.is_empty() {
         text += &format!("\n{}", table(head, right, shown.vifs.iter().map(vif).collect()));
     }

@@ -62,7 +62,7 @@ impl Reading {
     pub(super) fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Reading> {
         let seconds = later.time.checked_sub(earlier.time).filter(|nanos| *nanos > 0)? as f64 / 1e9;
         let before: HashMap<&str, &VifState> = earlier.vifs.iter().map(|vif| (vif.name.as_str(), vif)).collect();
-        let weights = weights(later);
+        let weights = Weights::of(later);
         let vif = |vif: &VifState| {
             // A vif that is new has sent and received nothing yet.
             let old = before.get(vif.name.as_str()).copied().unwrap_or(vif);
@@ -72,7 +72,7 @@ impl Reading {
             VifReading {
                 sent: rate(old.port.sent_bytes, vif.port.sent_bytes, seconds),
                 received: rate(old.port.received_bytes, vif.port.received_bytes, seconds),
-                due: used.then(|| f64::from(weight(later, vif)) / weights[vif.link.as_str()]),
+                due: used.then(|| weights.due(later, vif)),
                 drops: rate(drops(&old.port), drops(&vif.port), seconds) / 8.0,
                 p50: figures::wait_quantile(&waits, 0.5),
                 p99: figures::wait_quantile(&waits, 0.99),
@@ -110,13 +110,48 @@ fn weight(seen: &Snapshot, vif: &VifState) -> u32 {
     if ignored { 1 } else { vif.weight }
 }
 
-/// The sum of the weights of the vifs that use each link.
-fn weights(seen: &Snapshot) -> HashMap<&str, f64> {
-    let mut weights = HashMap::new();
-    for vif in seen.vifs.iter().filter(|vif| vif.share > 0.0) {
-        *weights.entry(vif.link.as_str()).or_default() += f64::from(weight(seen, vif));
+/// Sums of the weights of those that use a link.
+struct Weights<'a> {
+    /// Of each link: tenants, and vifs without one.
+    links: HashMap<&'a str, f64>,
+    /// Of each tenant on each link.
+    tenants: HashMap<(&'a str, &'a str), f64>,
+}
+
+impl<'a> Weights<'a> {
+    fn of(seen: &'a Snapshot) -> Weights<'a> {
+        let mut weights = Weights { links: HashMap::new(), tenants: HashMap::new() };
+        for vif in seen.vifs.iter().filter(|vif| vif.share > 0.0) {
+            let link = weights.links.entry(vif.link.as_str()).or_default();
+            match &vif.tenant {
+                None => *link += f64::from(weight(seen, vif)),
+                Some(tenant) => {
+                    let own = weights.tenants.entry((&vif.link, tenant)).or_insert_with(|| {
+                        *link += tenant_weight(seen, tenant);
+                        0.0
+                    });
+                    *own += f64::from(vif.weight);
+                }
+            }
+        }
+        weights
     }
-    weights
+
+    /// The share of its link that a vif's weight gives it, and its tenant's.
+    fn due(&self, seen: &Snapshot, vif: &VifState) -> f64 {
+        let link = self.links[vif.link.as_str()];
+        match &vif.tenant {
+            None => f64::from(weight(seen, vif)) / link,
+            Some(tenant) => {
+                let of_tenant = f64::from(vif.weight) / self.tenants[&(vif.link.as_str(), tenant.as_str())];
+                tenant_weight(seen, tenant) / link * of_tenant
+            }
+        }
+    }
+}
+
+fn tenant_weight(seen: &Snapshot, name: &str) -> f64 {
+    seen.tenants.iter().find(|tenant| tenant.name == name).map_or(0.0, |tenant| f64::from(tenant.weight))
 }
 
 /// The waits of the later histogram that are not in the earlier one.

@@ -5,7 +5,7 @@ use super::cells;
 use super::draw::draw;
 use super::state::{History, Reading};
 use fairlane_engine::Waiting;
-use fairlane_engine::snapshot::{LinkState, PortState, ReceiveState, Snapshot, State, VifState};
+use fairlane_engine::snapshot::{LinkState, PortState, ReceiveState, Snapshot, State, TenantState, VifState};
 use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -50,7 +50,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         rx_pool: 64 << 20,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
     };
-    Snapshot { time, links: vec![link], vifs }
+    Snapshot { time, links: vec![link], tenants: Vec::new(), vifs }
 }
 
 /// After this many seconds: `web` with three quarters of the link, `batch` with one quarter, `idle` without a guest.
@@ -272,4 +272,19 @@ proptest! {
         app.table.select(Some(selected));
         screen(&mut app, width, height);
     }
+}
+
+/// Tenant `red` has twice the weight of the vif without a tenant; its two vifs share by 1 to 3.
+#[test]
+fn due_shares_follow_tenants() {
+    let of_red = |name: &str, weight| VifState { tenant: Some("red".to_owned()), ..vif(name, weight, 0.3, 1) };
+    let tenants = vec![TenantState { name: "red".to_owned(), weight: 200, min_rate: 0, max_rate: None, burst: 0 }];
+    let at = |time| {
+        let vifs = vec![of_red("a", 10), of_red("b", 30), vif("c", 100, 0.3, 1)];
+        Snapshot { tenants: tenants.clone(), ..snapshot(time, vifs) }
+    };
+    let reading = Reading::between(&at(0), &at(SECOND)).unwrap();
+    let due: Vec<f64> = reading.vifs.iter().map(|vif| vif.due.unwrap()).collect();
+    let expected = [1.0 / 6.0, 0.5, 1.0 / 3.0];
+    assert!(due.iter().zip(expected).all(|(due, expected)| (due - expected).abs() < 1e-9), "{due:?}");
 }

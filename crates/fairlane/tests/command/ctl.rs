@@ -11,8 +11,8 @@ link  scheduler       rate  idle timeout  isolate  cpu  uplink
 near  fair       100Mbit/s         100ms  false    any  up
 far   fair       100Mbit/s         100ms  false    any  up
 
-vif  link  state    weight  share  min_rate  max_rate  burst  waits for
-web  near  waiting      30  0.000  20Mbit/s      none  64KiB
+vif  link  tenant  state    weight  share  min_rate  max_rate  burst  waits for
+web  near          waiting      30  0.000  20Mbit/s      none  64KiB
 
 vif  rx_weight  rx_min_rate  rx_max_rate  rx_burst  rx_queue  rx_timeout  queued frames
 web         30         none         none     64KiB      4MiB       500ms              0
@@ -37,7 +37,7 @@ fn changes_settings() {
     assert_done(&workspace.ctl("set web weight=7 max_rate=50Mbit/s"), "");
     assert_done(&workspace.ctl("set near --json scheduler=fair"), "null\n");
     let shown = workspace.ctl("show").out;
-    assert!(shown.contains("web  near  waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
+    assert!(shown.contains("web  near          waiting       7  0.000  20Mbit/s  50Mbit/s"), "{shown}");
 
     // A vif without rx_weight receives by its weight.
     assert!(shown.contains("web          7         none"), "{shown}");

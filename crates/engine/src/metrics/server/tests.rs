@@ -11,7 +11,7 @@ fn served() -> (Server, Arc<AtomicUsize>) {
     let counted = asked.clone();
     let source: Source = Arc::new(move || {
         counted.fetch_add(1, Ordering::Relaxed);
-        Ok(Snapshot { time: 0, links: Vec::new(), vifs: Vec::new() })
+        Ok(Snapshot { time: 0, links: Vec::new(), tenants: Vec::new(), vifs: Vec::new() })
     });
     (Server::start("127.0.0.1:0".parse().unwrap(), source).unwrap(), asked)
 }
