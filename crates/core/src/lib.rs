@@ -7,6 +7,7 @@
 
 pub mod ack;
 pub mod codel;
+pub mod inflow;
 pub mod packet;
 pub mod receive;
 pub mod sched;

@@ -22,6 +22,8 @@ pub enum DropReason {
     RxQueueTimeout,
     /// The receiver's queue did not get shorter for too long, and the frame could not carry a mark ([`crate::codel`]).
     RxCongested,
+    /// The receiver got more of the worker's time than its share, while others had to wait ([`crate::inflow`]).
+    RxOverShare,
     /// The receiver is not connected or was disabled.
     ReceiverDown,
     /// Larger than the receiver's buffers or rules allow.
@@ -40,7 +42,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of [`Drops`].
-    pub const ALL: [DropReason; 14] = [
+    pub const ALL: [DropReason; 15] = [
         DropReason::SpoofedMac,
         DropReason::SpoofedAddress,
         DropReason::Malformed,
@@ -48,6 +50,7 @@ impl DropReason {
         DropReason::RxQueueFull,
         DropReason::RxQueueTimeout,
         DropReason::RxCongested,
+        DropReason::RxOverShare,
         DropReason::ReceiverDown,
         DropReason::TooLarge,
         DropReason::UplinkFull,
@@ -67,6 +70,7 @@ impl DropReason {
             DropReason::RxQueueFull => "rx_queue_full",
             DropReason::RxQueueTimeout => "rx_queue_timeout",
             DropReason::RxCongested => "rx_congested",
+            DropReason::RxOverShare => "rx_over_share",
             DropReason::ReceiverDown => "receiver_down",
             DropReason::TooLarge => "too_large",
             DropReason::UplinkFull => "uplink_full",

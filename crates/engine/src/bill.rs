@@ -27,6 +27,12 @@ const FRESH: Nanos = Nanos::from_millis(1);
 pub(crate) struct FrameTime(u64);
 
 impl FrameTime {
+    /// The average, in nanoseconds; 0 if unknown.
+    #[inline]
+    pub(crate) fn average(&self) -> u64 {
+        self.0
+    }
+
     /// The part of the `nanos` of a service that was the port's own work. `worked` returns an upper bound, the thread's CPU time;
     /// it is called only if the service took unusually long.
     #[inline]

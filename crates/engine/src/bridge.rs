@@ -5,6 +5,7 @@
 
 mod early;
 mod settings;
+mod uplink;
 
 use crate::bill::Worked;
 use crate::clock::Clock;
@@ -22,6 +23,9 @@ use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
 
 /// Most services in a round; ports are flushed after these.
 pub(crate) const SERVICES: usize = 8;
+
+/// Work of the uplink's frames that is worth a reading of the clock, if no service follows which reads it.
+const MEASURED: u64 = 2 * BURST as u64;
 
 /// Most idle ports polled in a round.
 const POLLS: usize = 64;
@@ -127,16 +131,13 @@ impl Bridge {
         self.resume(burst, &mut round, &mut now, clock);
         let mut uplink = true;
         for _ in 0..SERVICES {
-            if uplink {
-                let frames = self.serve_uplink(burst, now);
-                uplink = frames > 0;
-                round.frames += frames;
-            }
+            let frames = if uplink { self.serve_uplink(burst, now, &mut uplink) } else { 0 };
+            round.frames += frames;
             match self.scheduler.next(now) {
                 Next::Serve(port, budget) => {
-                    if uplink {
+                    if frames > 0 {
                         // Otherwise the uplink's service would count as this port's.
-                        now = clock.now();
+                        now = self.measure_uplink(now, clock);
                     }
                     let service = Service { port, budget, cost: Cost::default() };
                     self.carry_out(service, burst, &mut round, &mut now, clock);
@@ -146,10 +147,14 @@ impl Bridge {
                         round.next = round.next.min(time);
                     }
                     round.busy = delivered.busy;
+                    self.fabric.receivers.inflow.none_sends();
                     break;
                 }
-                Next::WaitUntil(_) | Next::Idle => {}
+                Next::WaitUntil(_) | Next::Idle => self.fabric.receivers.inflow.none_sends(),
             }
+        }
+        if self.fabric.receivers.uplink_work.units >= MEASURED {
+            now = self.measure_uplink(now, clock);
         }
         round.next = round.next.min(self.flush(now));
         if !self.accelerated.is_empty() {
@@ -159,19 +164,8 @@ impl Bridge {
             round.next = round.next.min(self.uplink_room(now));
         }
         round.busy |= self.fabric.receivers.new_waits;
+        self.end_period(&round, now);
         Round { end: now, ..round }
-    }
-
-    /// Frames from the uplink are not scheduled: their senders decide.
-    fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos) -> u64 {
-        let Some(entry) = self.fabric.entry(UPLINK) else { return 0 };
-        if !entry.has_frames(now) {
-            return 0;
-        }
-        let budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
-        let mut service = Service { port: UPLINK, budget, cost: Cost::default() };
-        self.serve(&mut service, burst, now);
-        service.cost.frames
     }
 
     /// Resumes services that found the uplink full, once it has room. A port that sent nothing yet returns to its place in the
@@ -237,6 +231,7 @@ impl Bridge {
             entry.since = end;
         }
         if let Left::Waits(UPLINK) = left {
+            self.fabric.receivers.inflow.uplink_full();
             self.held.push(service);
             if let Some(entry) = self.fabric.entry(port) {
                 entry.turn = Turn::Parked(UPLINK);
@@ -249,6 +244,7 @@ impl Bridge {
             Left::Waits(_) => After::Blocked,
         };
         self.scheduler.charge(port, service.cost, after, end);
+        self.report_sent(port, service.cost.nanos, after);
         match left {
             Left::Some => {}
             Left::Nothing => self.set_idle(port),

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::entry::{PortEntry, RxState};
-use crate::receivers::Receivers;
+use crate::receivers::{Receivers, work};
 use fairlane_core::PortId;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::{DropReason, Drops};
@@ -171,7 +171,7 @@ impl Fabric {
     fn deliver_to_guest(&mut self, sending: &mut Sending<'_>, to: PortId, end: usize) {
         let Fabric { entries, touched, receivers, .. } = self;
         match entries.get_mut(to.index()).and_then(Option::as_deref_mut) {
-            Some(guest) => guest.accept(sending, to, end, touched, receivers),
+            Some(guest) => guest.receive(sending, to, end, touched, receivers),
             None => sending.drop(sending.done..end, DropReason::ReceiverDown),
         }
     }
@@ -194,7 +194,7 @@ impl Fabric {
         for to in switch.flood(sending.from).filter(|to| *to != UPLINK) {
             if let Some(guest) = entries.get_mut(to.index()).and_then(Option::as_deref_mut) {
                 sending.done = start;
-                guest.accept(sending, to, done, touched, receivers);
+                guest.receive(sending, to, done, touched, receivers);
             }
         }
         (sending.done, sending.may_wait) = (done, may_wait);
@@ -234,6 +234,34 @@ impl PortEntry {
             }
         }
         next
+    }
+
+    /// Delivers the frames before `end` to the guest, or drops them if they are from the uplink and the guest is above its share. The
+    /// work for frames of guests is charged to their senders.
+    fn receive(
+        &mut self,
+        sending: &mut Sending<'_>,
+        id: PortId,
+        end: usize,
+        touched: &mut Vec<PortId>,
+        receivers: &mut Receivers,
+    ) {
+        if sending.from != UPLINK {
+            return self.accept(sending, id, end, touched, receivers);
+        }
+        let (run, weight) = (sending.done..end, self.receive.share.weight);
+        let units = work(&sending.batch, run.clone());
+        let nanos = receivers.uplink_work.time_of(units);
+        if receivers.inflow.admits(id, weight, sending.now) {
+            self.accept(sending, id, end, touched, receivers);
+            receivers.inflow.received(id, weight, nanos);
+            receivers.uplink_work.units += units;
+        } else {
+            self.counters.receive_drops.add(DropReason::RxOverShare, run.len() as u64);
+            receivers.inflow.refused(id, weight, nanos);
+            receivers.uplink_work.has_drops = true;
+            sending.done = end;
+        }
     }
 
     /// Delivers the frames before `end` to the guest: into its ring, and those without room there into its queue. If the sender may

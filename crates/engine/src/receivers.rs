@@ -1,15 +1,18 @@
 //! The receiving side of a bridge: delivers frames from receive queues into guests' rings.
 
+use crate::bill::FrameTime;
 use crate::bridge::SERVICES;
 use crate::clock::Clock;
 use crate::entry::{PortEntry, RxState};
 use crate::forward::Fabric;
 use crate::rx_queue::RxPool;
 use fairlane_core::PortId;
+use fairlane_core::inflow::Inflow;
 use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Burst, Refusal, Room, Status};
+use fairlane_port::{Batch, Burst, Refusal, Room, Status};
+use std::ops::Range;
 
 /// How long a port whose queue became empty keeps its place.
 const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
@@ -23,13 +26,55 @@ pub(crate) struct Receivers {
     full: Vec<PortId>,
     /// Whether a frame or a sender began to wait in this round. Its deadline is known only after the next round.
     pub new_waits: bool,
+    /// The worker's time by guest, and which guests may receive from the uplink.
+    pub inflow: Inflow,
+    pub uplink_work: UplinkWork,
+}
+
+/// The worker's time for frames from the uplink. It is measured for several bursts together, and divided among their receivers by
+/// the work that such frames usually are.
+#[derive(Default)]
+pub(crate) struct UplinkWork {
+    /// Work since the last measurement, in units of [`work`].
+    pub units: u64,
+    /// Whether frames were dropped since then. Their time says nothing of the others'.
+    pub has_drops: bool,
+    /// Average time of a unit.
+    unit_time: FrameTime,
+}
+
+/// The work that a run of frames is: one unit a frame, and one for each KiB that is copied.
+pub(crate) fn work(batch: &Batch<'_>, run: Range<usize>) -> u64 {
+    run.len() as u64 + (batch.bytes_of(run) >> 10)
+}
+
+impl UplinkWork {
+    /// The usual time of so many units, in nanoseconds.
+    pub(crate) fn time_of(&self, units: u64) -> u64 {
+        units * self.unit_time.average()
+    }
+
+    /// Takes the time for the work since the last measurement, as [`FrameTime::own`] does.
+    pub(crate) fn measured(&mut self, nanos: u64, worked: impl FnOnce() -> u64) {
+        let (units, has_drops) = (std::mem::take(&mut self.units), std::mem::take(&mut self.has_drops));
+        if units > 0 && !has_drops {
+            self.unit_time.own(nanos, units, worked);
+        }
+    }
 }
 
 impl Receivers {
     /// For a link without guests. `rate` is the uplink's, in bits a second.
     pub(crate) fn new(rate: Option<u64>, pool: u64) -> Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
-        Receivers { pool: RxPool::new(pool), scheduler, full: Vec::new(), new_waits: false }
+        Receivers {
+            pool: RxPool::new(pool),
+            scheduler,
+            full: Vec::new(),
+            new_waits: false,
+            inflow: Inflow::new(),
+            uplink_work: UplinkWork::default(),
+        }
     }
 
     /// Reports that frames are queued for a guest.
@@ -44,6 +89,7 @@ impl Receivers {
     /// Removes a port.
     pub(crate) fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);
+        self.inflow.remove(port);
         self.full.retain(|other| *other != port);
     }
 }
@@ -69,6 +115,9 @@ impl Fabric {
                     cost.nanos = end.since(*now).0;
                     *now = end;
                     delivered.frames += cost.frames;
+                    if let Some(entry) = self.entries[port.index()].as_deref() {
+                        self.receivers.inflow.received(port, entry.receive.share.weight, cost.nanos);
+                    }
                     self.receivers.scheduler.charge(port, cost, after, end);
                 }
                 idle => {

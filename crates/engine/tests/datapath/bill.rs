@@ -9,7 +9,7 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
 use fairlane_port::drain::Drain;
-use fairlane_port::{Batch, Burst, Put, Room, Sink, Source, Wrapper, memory};
+use fairlane_port::{Batch, Burst, Port, Put, Room, Sink, Source, Wrapper, memory};
 use proptest::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The time and the worker's CPU time.
 #[derive(Clone, Default)]
-struct Busy(Arc<[AtomicU64; 2]>);
+pub(crate) struct Busy(Arc<[AtomicU64; 2]>);
 
 impl Busy {
     /// Advances both clocks, or the time alone while other threads use the core.
-    fn spend(&self, work: u64, others: u64) {
+    pub(crate) fn spend(&self, work: u64, others: u64) {
         self.0[0].fetch_add(work + others, Relaxed);
         self.0[1].fetch_add(work, Relaxed);
     }
@@ -36,57 +36,57 @@ impl Clock for Busy {
     }
 }
 
-/// An uplink that takes as long for each frame as the frame says: CPU time first, then time of other threads.
-struct Slow {
-    clock: Busy,
-    drain: Drain,
+/// A port that takes as long for each frame put as the frame says: CPU time first, then time of other threads.
+pub(crate) struct Slow<P> {
+    pub clock: Busy,
+    pub port: P,
 }
 
-impl Source for Slow {
+impl<P: Port> Source for Slow<P> {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, now: Nanos) -> Batch<'a> {
-        self.drain.offer(burst, budget, now)
+        self.port.offer(burst, budget, now)
     }
 
     fn consume(&mut self, frames: usize) {
-        self.drain.consume(frames)
+        self.port.consume(frames)
     }
 
     fn waiting(&mut self, now: Nanos) -> bool {
-        self.drain.waiting(now)
+        self.port.waiting(now)
     }
 }
 
-impl Sink for Slow {
+impl<P: Port> Sink for Slow<P> {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, now: Nanos) -> Put {
         for frame in frames.clone() {
             let word = |at: usize| u64::from_be_bytes(batch.head(frame)[at..at + 8].try_into().unwrap());
             self.clock.spend(word(14), word(22));
         }
-        self.drain.put(batch, frames, now)
+        self.port.put(batch, frames, now)
     }
 
     fn room(&mut self, now: Nanos) -> Room {
-        self.drain.room(now)
+        self.port.room(now)
     }
 
     fn ring(&self) -> Ring {
-        self.drain.ring()
+        self.port.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {
-        self.drain.flush(now)
+        self.port.flush(now)
     }
 }
 
-impl Wrapper for Slow {
-    type Inner = Drain;
+impl<P: Port> Wrapper for Slow<P> {
+    type Inner = P;
 
-    fn inner(&self) -> &Drain {
-        &self.drain
+    fn inner(&self) -> &P {
+        &self.port
     }
 
-    fn inner_mut(&mut self) -> &mut Drain {
-        &mut self.drain
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.port
     }
 }
 
@@ -94,7 +94,7 @@ impl Wrapper for Slow {
 fn charged(burst: u32, frames: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let (clock, charged) = (Busy::default(), Arc::new(AtomicU64::new(0)));
     let ledger = Ledger { turns: Turns::of(burst), charged: charged.clone() };
-    let uplink = Slow { clock: clock.clone(), drain: Drain::new() };
+    let uplink = Slow { clock: clock.clone(), port: Drain::new() };
     let Link { mut bridge, peers, .. } = {
         let config = Config { isolate: true, seed: 1 };
         let mut link = Link::with_uplink(config, Box::new(ledger), Box::new(uplink), memory::pair(0).1);

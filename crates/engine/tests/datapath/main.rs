@@ -7,6 +7,7 @@ mod fairness;
 mod flood;
 #[path = "../../../port/tests/frontend/mod.rs"]
 mod frontend;
+mod inflow;
 mod receive;
 mod support;
 mod worker;

@@ -1,0 +1,232 @@
+//! A worker in virtual time that serves guests' rings by weight and an uplink in the order of arrival: what each guest gets of it.
+
+use fairlane_core::PortId;
+use fairlane_core::inflow::{Inflow, Wants};
+use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind, Share};
+use fairlane_core::time::{Nanos, SECOND};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// Frames in a burst.
+const BURST: usize = 32;
+
+/// Time to deliver a frame, and to drop one, in nanoseconds.
+const DELIVERY: u64 = 200;
+const DROP: u64 = 20;
+
+/// Slots of the uplink's ring.
+const SLOTS: usize = 4096;
+
+/// A flow: its weight, and the time a second that its frames would take.
+type Demand = (u32, f64);
+
+struct Worker {
+    inflow: Inflow,
+    scheduler: Box<dyn Scheduler>,
+    now: Nanos,
+    senders: Vec<Demand>,
+    receivers: Vec<Demand>,
+    /// The time that each sender and each receiver took.
+    took: [Vec<u64>; 2],
+    /// Frames for each receiver that came from outside, and those that were dropped for its limit.
+    came: Vec<u64>,
+    refused: Vec<u64>,
+    /// The receivers of frames in the uplink's ring, and the number of frames that found it full.
+    ring: VecDeque<usize>,
+    lost: u64,
+}
+
+impl Worker {
+    fn new(senders: &[Demand], receivers: &[Demand]) -> Worker {
+        let mut scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
+        for (sender, (weight, _)) in senders.iter().enumerate() {
+            let share = Share { weight: *weight, min_rate: 0, max_rate: None, burst: 0 };
+            scheduler.configure(PortId(sender as u32), share, Nanos(0));
+        }
+        Worker {
+            inflow: Inflow::new(),
+            scheduler,
+            now: Nanos(0),
+            senders: senders.to_vec(),
+            receivers: receivers.to_vec(),
+            took: [vec![0; senders.len()], vec![0; receivers.len()]],
+            came: vec![0; receivers.len()],
+            refused: vec![0; receivers.len()],
+            ring: VecDeque::new(),
+            lost: 0,
+        }
+    }
+
+    /// Frames of a flow that came until now.
+    fn due(&self, (_, demand): Demand) -> u64 {
+        (self.now.0 as f64 * demand / DELIVERY as f64) as u64
+    }
+
+    /// Puts frames into the uplink's ring, in an order without bursts.
+    fn arrive(&mut self) {
+        let mut coming = true;
+        while std::mem::take(&mut coming) {
+            for receiver in 0..self.receivers.len() {
+                if self.came[receiver] < self.due(self.receivers[receiver]) {
+                    self.came[receiver] += 1;
+                    coming = true;
+                    if self.ring.len() < SLOTS { self.ring.push_back(receiver) } else { self.lost += 1 }
+                }
+            }
+        }
+    }
+
+    fn serve_uplink(&mut self) {
+        for _ in 0..self.ring.len().min(BURST) {
+            let Some(receiver) = self.ring.pop_front() else { break };
+            let (port, weight) = (PortId(receiver as u32), self.receivers[receiver].0);
+            if self.inflow.admits(port, weight, self.now) {
+                self.inflow.received(port, weight, DELIVERY);
+                self.took[1][receiver] += DELIVERY;
+                self.now += Nanos(DELIVERY);
+            } else {
+                self.inflow.refused(port, weight, DELIVERY);
+                self.refused[receiver] += 1;
+                self.now += Nanos(DROP);
+            }
+        }
+    }
+
+    fn serve(&mut self, port: PortId, budget: Budget) {
+        let sender = port.index();
+        let frames = self.unsent(sender).min(budget.frames.into());
+        let nanos = frames * DELIVERY;
+        self.took[0][sender] += nanos;
+        self.now += Nanos(nanos);
+        let more = self.unsent(sender) > 0;
+        let after = if more { After::Backlogged } else { After::Empty };
+        self.scheduler.charge(port, Cost { frames, nanos, ..Cost::default() }, after, self.now);
+        let wants = if more { Wants::All } else { Wants::Nothing };
+        self.inflow.sent(port, self.senders[sender].0, nanos, wants);
+    }
+
+    /// Frames in a sender's ring.
+    fn unsent(&self, sender: usize) -> u64 {
+        self.due(self.senders[sender]).saturating_sub(self.took[0][sender] / DELIVERY)
+    }
+
+    fn round(&mut self) {
+        self.arrive();
+        for sender in 0..self.senders.len() {
+            if self.unsent(sender) > 0 {
+                self.scheduler.activate(PortId(sender as u32), self.now);
+            }
+        }
+        let mut uplink = false;
+        while self.inflow.uplink_is_next() && !self.ring.is_empty() {
+            self.serve_uplink();
+            uplink = true;
+        }
+        match self.scheduler.next(self.now) {
+            Next::Serve(port, budget) => self.serve(port, budget),
+            _ if self.ring.is_empty() && !uplink => {
+                self.inflow.idle();
+                self.now += Nanos(5_000);
+            }
+            _ => self.inflow.none_sends(),
+        }
+        let lost = self.lost;
+        self.inflow.advance(self.now, || lost);
+    }
+
+    /// The part of the worker's time that each sender and each receiver gets, after some time to settle.
+    fn shares(&mut self) -> [Vec<f64>; 2] {
+        self.run(Nanos(SECOND / 2));
+        let (start, before) = (self.now, self.took.clone());
+        self.run(Nanos(SECOND / 2));
+        let elapsed = (self.now - start).0 as f64;
+        let part = |(after, before): (&u64, &u64)| (after - before) as f64 / elapsed;
+        [0, 1].map(|way| self.took[way].iter().zip(&before[way]).map(part).collect())
+    }
+
+    fn run(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while self.now < end {
+            self.round();
+        }
+    }
+}
+
+/// What each flow gets of a worker by max-min fairness.
+fn fair(flows: &[Demand], worker: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..flows.len()).collect();
+    let level = |flow: &usize| flows[*flow].1 / f64::from(flows[*flow].0);
+    order.sort_by(|a, b| level(a).total_cmp(&level(b)));
+    let (mut left, mut weights) = (worker, flows.iter().map(|(weight, _)| f64::from(*weight)).sum::<f64>());
+    let mut shares = vec![0.0; flows.len()];
+    for flow in order {
+        let (weight, demand) = flows[flow];
+        shares[flow] = demand.min(left * f64::from(weight) / weights);
+        (left, weights) = (left - shares[flow], weights - f64::from(weight));
+    }
+    shares
+}
+
+#[test]
+fn a_flood_from_outside_gets_no_more_than_its_weight() {
+    // Guest 0 is flooded with twice what the worker can deliver; nine guests have as much as possible to send.
+    let mut worker = Worker::new(&[(100, 9.0); 9], &[(100, 2.0)]);
+    let [sent, received] = worker.shares();
+    // The rest goes into drops.
+    let used = sent.iter().sum::<f64>() + received[0];
+    assert!((received[0] / used - 0.1).abs() < 0.005, "{received:?} of {used}");
+    assert!(sent.iter().all(|sent| (sent / used - 0.1).abs() < 0.005), "{sent:?} of {used}");
+}
+
+#[test]
+fn a_flood_from_outside_takes_nothing_from_others_that_receive() {
+    // Without a limit, half of the frames of guest 1 would be lost in the uplink's ring.
+    let mut worker = Worker::new(&[], &[(100, 1.9), (100, 0.1)]);
+    let [_, received] = worker.shares();
+    assert!(received[1] > 0.95 * 0.1 && worker.refused[1] == 0, "{received:?}");
+}
+
+#[test]
+fn nothing_is_refused_while_the_worker_has_time() {
+    for (senders, receivers) in [
+        (&[(1, 0.3)][..], &[(1, 0.2), (100, 0.4)][..]),
+        (&[], &[(1, 0.98)]),
+        (&[(10_000, 0.5), (10_000, 0.2)], &[(1, 0.25)]),
+    ] {
+        let mut worker = Worker::new(senders, receivers);
+        worker.run(Nanos(SECOND));
+        assert_eq!(worker.refused.iter().sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn a_limit_ends_with_the_load_that_needed_it() {
+    let mut worker = Worker::new(&[(100, 9.0)], &[(100, 2.0)]);
+    worker.run(Nanos(SECOND));
+    (worker.senders, worker.receivers) = (vec![(100, 0.0)], vec![(100, 0.6)]);
+    worker.came = vec![worker.due((100, 0.6))];
+    worker.run(Nanos(SECOND));
+    let before = worker.refused.clone();
+    worker.run(Nanos(SECOND));
+    assert_eq!(worker.refused, before);
+}
+
+fn flows(most: f64) -> impl Strategy<Value = Vec<Demand>> {
+    proptest::collection::vec((1u32..10, 0.01..most), 1..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn all_flows_share_the_worker(senders in flows(2.0), receivers in flows(1.0)) {
+        let mut worker = Worker::new(&senders, &receivers);
+        let [sent, received] = worker.shares();
+        // Drops take time as well.
+        let used: f64 = sent.iter().chain(&received).sum();
+        let flows: Vec<Demand> = senders.iter().chain(&receivers).copied().collect();
+        for ((due, found), demand) in fair(&flows, used).iter().zip(sent.iter().chain(&received)).zip(&flows) {
+            prop_assert!(*found > 0.9 * due - 0.02 && *found < 1.1 * due + 0.02, "{demand:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Service of the uplink, and the worker's time that guests take of it by what they send and receive ([`fairlane_core::inflow`]).
+
+use super::{Bridge, Round, Service};
+use crate::clock::Clock;
+use crate::forward::{Fabric, UPLINK};
+use fairlane_core::PortId;
+use fairlane_core::inflow::Wants;
+use fairlane_core::sched::{After, Budget, Cost};
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use fairlane_port::{BURST, Burst};
+
+/// Most bytes that the uplink delivers before the next scheduled service, and one frame: a burst of full frames.
+const UPLINK_BYTES: u64 = 48 << 10;
+
+/// Most bursts that the uplink delivers before the next scheduled service.
+const UPLINK_BURSTS: usize = 4;
+
+impl Bridge {
+    /// Reads the clock after frames of the uplink were forwarded, and measures what they took since `before`.
+    pub(super) fn measure_uplink(&mut self, before: Nanos, clock: &impl Clock) -> Nanos {
+        let now = clock.now();
+        self.fabric.receivers.uplink_work.measured(now.since(before).0, || self.worked.take(now, clock));
+        now
+    }
+
+    /// Reports to the receivers' limits whether the worker had something to do, and what the uplink lost.
+    pub(super) fn end_period(&mut self, round: &Round, now: Nanos) {
+        let Fabric { receivers, entries, .. } = &mut self.fabric;
+        if round.frames == 0 || !round.busy {
+            receivers.inflow.idle();
+        }
+        if !self.held.is_empty() {
+            receivers.inflow.uplink_full();
+        }
+        let uplink = entries[UPLINK.index()].as_deref();
+        receivers.inflow.advance(now, || uplink.map_or(0, |uplink| uplink.port.lost().get(DropReason::RingFull)));
+    }
+
+    /// Frames from the uplink are not scheduled by their sender: they are served in their order, and some are dropped for their
+    /// receivers' limits. Sets `waits` to false once no more wait.
+    pub(super) fn serve_uplink(&mut self, burst: &mut Burst, now: Nanos, waits: &mut bool) -> u64 {
+        let mut frames = 0;
+        for _ in 0..UPLINK_BURSTS {
+            if !self.fabric.receivers.inflow.uplink_is_next() {
+                break;
+            }
+            *waits = self.fabric.entry(UPLINK).is_some_and(|entry| entry.has_frames(now));
+            if !*waits {
+                break;
+            }
+            let budget = Budget { bytes: UPLINK_BYTES, frames: BURST as u32 };
+            let mut service = Service { port: UPLINK, budget, cost: Cost::default() };
+            self.serve(&mut service, burst, now);
+            frames += service.cost.frames;
+        }
+        frames
+    }
+
+    /// Charges a guest for a service of its ring.
+    pub(super) fn report_sent(&mut self, port: PortId, nanos: u64, after: After) {
+        let Some(entry) = self.fabric.entry(port) else { return };
+        let (weight, limited) = (entry.share.weight, entry.effective_share().max_rate.is_some());
+        let wants = match after {
+            After::Backlogged if limited => Wants::Limited,
+            After::Backlogged => Wants::All,
+            After::Empty | After::Blocked => Wants::Nothing,
+        };
+        self.fabric.receivers.inflow.sent(port, weight, nanos, wants);
+    }
+}
