@@ -48,6 +48,8 @@ peers: guests
 	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need ovs-vswitchd openvswitch-switch-dpdk
 	@deploy/need setpriv util-linux
+	@deploy/need nft nftables
+	@deploy/need tc iproute2
 
 # Real guests on a shared link, before and after: about a minute and a half after the first build. Writes out/demo/report.html.
 demo: guests

@@ -3,15 +3,18 @@
 use crate::machine::REAL_TIME;
 use crate::process;
 use anyhow::{Result, ensure};
+use fairlane_core::PortId;
 use fairlane_core::packet::Mac;
+use fairlane_core::receive::Receive;
 use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
-use fairlane_engine::clock::Monotonic;
+use fairlane_engine::clock::{Clock, Monotonic};
 use fairlane_engine::worker::Worker;
 use fairlane_port::Port;
 use fairlane_port::drain::Drain;
+use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::VhostUser;
 use std::path::PathBuf;
 
@@ -28,6 +31,8 @@ pub(crate) enum Uplink {
     None,
     /// A sink, which copies each frame once. Guests send to nobody else.
     Sink,
+    /// A tap with this name.
+    Tap(&'static str),
 }
 
 impl Backend {
@@ -39,8 +44,10 @@ impl Backend {
         let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
         let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
         let mut bridge = Bridge::new("bench", switch, scheduler);
-        if uplink == Uplink::Sink {
-            bridge.set_uplink(Box::new(Drain::new()));
+        match uplink {
+            Uplink::None => {}
+            Uplink::Sink => bridge.set_uplink(Box::new(Drain::new())),
+            Uplink::Tap(name) => bridge.set_uplink(Box::new(Tap::open(name)?)),
         }
         let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
         for (number, (socket, mac)) in guests.iter().enumerate() {
@@ -60,6 +67,17 @@ impl Backend {
         let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
         let [chrt, policy, priority] = REAL_TIME;
         process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
+    }
+
+    /// Limits what the first guest receives, in bits a second, with a policy's default burst.
+    ///
+    /// # Errors
+    /// The worker does not respond.
+    pub(crate) fn limit_receiver(&self, rate: u64) -> Result<()> {
+        let unlimited = Receive::with_weight(1);
+        let share = Share { max_rate: Some(rate), burst: (rate / 800).max(64 << 10), ..unlimited.share };
+        let receive = Receive { share, ..unlimited };
+        Ok(self.0.call(move |work| work.bridges[0].set_receive(PortId(1), receive, work.clock.now()))?)
     }
 
     /// Checks that no frame was dropped, so that a rate measured at the guests counts frames that arrived.

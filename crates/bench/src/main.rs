@@ -10,6 +10,7 @@ mod backend;
 mod decision;
 mod forward;
 mod guest;
+mod limit;
 mod machine;
 mod ovs;
 mod process;
@@ -60,6 +61,8 @@ enum Part {
     Ack,
     /// TCP between two guests.
     Guest,
+    /// TCP toward a guest with a limit.
+    Limit,
 }
 
 /// The state of a run, for its parts.
@@ -187,6 +190,7 @@ fn run(options: Options) -> Result<bool> {
             Part::Sched => sched::measure(&mut run),
             Part::Ack => ack::measure(&mut run),
             Part::Guest => guest::measure(&mut run),
+            Part::Limit => limit::measure(&mut run),
         };
         match outcome {
             Ok(()) => {}

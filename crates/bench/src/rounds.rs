@@ -5,29 +5,34 @@ use anyhow::{Context, Result};
 use fairlane_lab::interrupt;
 use fairlane_report::{Axis, Series};
 
-/// A contestant: a name, and a function that measures one figure.
-pub(crate) struct Contestant<'a> {
+/// A contestant: a name, and a function that measures a figure, or several.
+pub(crate) struct Contestant<'a, F = f64> {
     /// The name in the result.
     pub name: &'a str,
-    /// Runs once and returns the figure.
-    pub run: Box<dyn FnMut() -> Result<f64> + 'a>,
+    /// Runs once and returns the figures.
+    pub run: Box<dyn FnMut() -> Result<F> + 'a>,
 }
 
-impl<'a> Contestant<'a> {
+impl<'a, F> Contestant<'a, F> {
     /// Creates a contestant.
-    pub(crate) fn new(name: &'a str, run: impl FnMut() -> Result<f64> + 'a) -> Contestant<'a> {
+    pub(crate) fn new(name: &'a str, run: impl FnMut() -> Result<F> + 'a) -> Contestant<'a, F> {
         Contestant { name, run: Box::new(run) }
     }
 }
 
-/// The figures of each contestant, one per round.
-pub(crate) struct Figures(Vec<(String, Vec<f64>)>);
+/// The figures of each contestant, by round.
+pub(crate) struct Figures<F = f64>(Vec<(String, Vec<F>)>);
 
 /// Runs every contestant once per round. The first one changes from round to round, so that the order does not always favour one.
 ///
 /// # Errors
 /// The error of a contestant.
-pub(crate) fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec<Contestant<'_>>) -> Result<Figures> {
+pub(crate) fn compete<F>(
+    run: &Run,
+    what: &str,
+    rounds: usize,
+    mut contestants: Vec<Contestant<'_, F>>,
+) -> Result<Figures<F>> {
     let mut figures: Vec<_> = contestants.iter().map(|one| (one.name.to_owned(), Vec::new())).collect();
     run.show(format!("{what}: {rounds} rounds of {} contestants", contestants.len()));
     for round in 0..rounds {
@@ -40,6 +45,13 @@ pub(crate) fn compete(run: &Run, what: &str, rounds: usize, mut contestants: Vec
         }
     }
     Ok(Figures(figures))
+}
+
+impl<F> Figures<F> {
+    /// One of several figures.
+    pub(crate) fn map(&self, of: impl Fn(&F) -> f64) -> Figures {
+        Figures(self.0.iter().map(|(name, figures)| (name.clone(), figures.iter().map(&of).collect())).collect())
+    }
 }
 
 impl Figures {
