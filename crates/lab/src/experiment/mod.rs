@@ -60,7 +60,7 @@ macro_rules! built_in {
     };
 }
 /// The built-in experiments: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 18] = [
+pub const BUILT_IN: [(&str, &str); 19] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -79,6 +79,7 @@ pub const BUILT_IN: [(&str, &str); 18] = [
     built_in!("accept-rate"),
     built_in!("http-sizes"),
     built_in!("receive-stall"),
+    built_in!("receive-flood"),
 ];
 
 impl Experiment {
