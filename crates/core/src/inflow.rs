@@ -14,7 +14,7 @@
 //! idle although a guest had more to send, or in which the uplink lost frames.
 
 use crate::PortId;
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND};
 
 /// Shortest period. A limit follows a change of the load after one or two of them.
 const PERIOD: Nanos = Nanos::from_millis(1);
@@ -26,13 +26,13 @@ const FLOW_PERIOD: u64 = 1_000;
 const BURST: Nanos = Nanos::from_millis(8);
 
 /// The uplink's time for each time of guests' services while receivers are limited.
-const UPLINK_PART: i64 = 16;
+const UPLINK_PART: i64 = 64;
 
 /// Drops that take about as long as a delivery.
 const DROPS: u64 = 4;
 
-/// Least reduction of a debt, in nanoseconds.
-const LEAST_PAID: u64 = 64;
+/// Longest time for which a receiver is refused after one delivery.
+const MOST_NEEDED: Nanos = Nanos(SECOND);
 
 /// Fraction bits of [`Inflow::limit`].
 const FRACTION: u32 = 32;
@@ -94,11 +94,11 @@ struct Flow {
     took: u64,
     /// The time that what it was refused would have taken.
     refused: u64,
-    /// For a sender: what it wants beyond that.
+    /// For a sender: what it wants beyond that, and whether it wanted nothing after an earlier service of the period.
     wants: Wants,
-    /// What a receiver took above its limit, and when this was last computed.
-    debt: u64,
-    since: Nanos,
+    emptied: bool,
+    /// When a receiver's limit has allowed all that it took.
+    allowed: Nanos,
 }
 
 impl Flows {
@@ -109,7 +109,7 @@ impl Flows {
         }
         let flow = &mut self.flows[index];
         if flow.period != period {
-            *flow = Flow { period, debt: flow.debt, since: flow.since, ..Flow::default() };
+            *flow = Flow { period, allowed: flow.allowed, ..Flow::default() };
             self.active.push(port);
         }
         flow.weight = weight;
@@ -134,31 +134,24 @@ impl Inflow {
         self.ahead < 0
     }
 
-    /// Whether frames from the uplink may be delivered to a port of this weight.
+    /// Whether frames from the uplink may be delivered to a port.
     #[inline]
-    pub fn admits(&mut self, port: PortId, weight: u32, now: Nanos) -> bool {
-        self.limit.is_none_or(|limit| self.is_within(limit, port, weight, now))
-    }
-
-    fn is_within(&mut self, limit: u64, port: PortId, weight: u32, now: Nanos) -> bool {
-        let flow = self.receivers.get(port, weight, self.period);
-        let part = |time: Nanos| share_of(time, limit, weight);
-        let paid = part(now.since(flow.since));
-        // Not less, as the fraction that is cut off would add up.
-        if paid >= LEAST_PAID {
-            flow.debt = flow.debt.saturating_sub(paid);
-            flow.since = now;
-        }
-        flow.debt <= part(BURST)
+    pub fn admits(&self, port: PortId, now: Nanos) -> bool {
+        let allowed = |flow: &Flow| flow.allowed <= now + BURST;
+        self.limit.is_none() || self.receivers.flows.get(port.index()).is_none_or(allowed)
     }
 
     /// Charges a port for the worker's time that it took to deliver frames to it, in nanoseconds.
     #[inline]
-    pub fn received(&mut self, port: PortId, weight: u32, nanos: u64) {
+    pub fn received(&mut self, port: PortId, weight: u32, nanos: u64, now: Nanos) {
+        let limit = self.limit;
         let flow = self.receivers.get(port, weight, self.period);
         flow.took += nanos;
-        if self.limit.is_some() {
-            flow.debt += nanos;
+        if let Some(limit) = limit {
+            // The generic cell rate algorithm (ITU-T I.371), with the time that the limit needs to allow this much.
+            let needed = (u128::from(nanos) << FRACTION) / (u128::from(limit) * u128::from(weight.max(1)));
+            let needed = Nanos(u64::try_from(needed).map_or(MOST_NEEDED.0, |needed| needed.min(MOST_NEEDED.0)));
+            flow.allowed = flow.allowed.max(now) + needed;
         }
         self.ahead += nanos as i64;
     }
@@ -176,6 +169,7 @@ impl Inflow {
         let flow = self.senders.get(port, weight, self.period);
         flow.took += nanos;
         flow.wants = wants;
+        flow.emptied |= wants == Wants::Nothing;
         let part = nanos as i64 * if self.limit.is_some() { UPLINK_PART } else { 1 };
         // What the uplink did not use before is lost.
         self.ahead = (self.ahead - part).max(-part);
@@ -224,14 +218,16 @@ impl Inflow {
     fn end_period(&mut self, elapsed: Nanos, lost: u64) {
         let loses = std::mem::replace(&mut self.lost, lost) < lost;
         let starves = !self.idle && self.senders.active().any(|flow| flow.wants == Wants::All);
-        self.limit = if loses || starves {
-            self.level(loses).map(|(time, weights)| {
+        let level = if loses || starves { self.level(loses) } else { None };
+        self.limit = match (level, self.limit) {
+            (Some((time, weights)), before) => {
                 let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
-                u64::try_from(rate).unwrap_or(u64::MAX).max(1)
-            })
-        } else {
+                let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+                // What flows take follows the limit, so a limit that changes at once may swing.
+                Some(before.map_or(rate, |before| before - before / 4 + rate / 4))
+            }
             // Slowly, as the load that needed the limit may still be there.
-            self.limit.map(|limit| limit + limit / 32 + 1).filter(|limit| *limit < 1 << FRACTION)
+            (None, before) => before.map(|limit| limit + limit / 32 + 1).filter(|limit| *limit < 1 << FRACTION),
         };
         self.period = self.period.wrapping_add(1).max(1);
         (self.idle, self.uplink_full) = (false, false);
@@ -252,7 +248,7 @@ impl Inflow {
         let senders = self.senders.active().map(|flow| {
             let wanted = match flow.wants {
                 Wants::Nothing => flow.took,
-                Wants::All if !self.uplink_full => u64::MAX,
+                Wants::All if !self.uplink_full && !flow.emptied => u64::MAX,
                 Wants::Limited | Wants::All => grown(flow.took),
             };
             (flow.weight, wanted)
@@ -277,10 +273,4 @@ impl Inflow {
         }
         None
     }
-}
-
-/// The part of a time that a port of this weight may use.
-fn share_of(time: Nanos, limit: u64, weight: u32) -> u64 {
-    let part = (u128::from(time.0) * u128::from(limit) * u128::from(weight)) >> FRACTION;
-    u64::try_from(part).unwrap_or(u64::MAX)
 }

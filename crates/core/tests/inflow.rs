@@ -80,8 +80,8 @@ impl Worker {
         for _ in 0..self.ring.len().min(BURST) {
             let Some(receiver) = self.ring.pop_front() else { break };
             let (port, weight) = (PortId(receiver as u32), self.receivers[receiver].0);
-            if self.inflow.admits(port, weight, self.now) {
-                self.inflow.received(port, weight, DELIVERY);
+            if self.inflow.admits(port, self.now) {
+                self.inflow.received(port, weight, DELIVERY, self.now);
                 self.took[1][receiver] += DELIVERY;
                 self.now += Nanos(DELIVERY);
             } else {

@@ -92,7 +92,7 @@ impl Bridge {
                 switch: Switch::new(switch),
                 entries: vec![None],
                 touched: Vec::new(),
-                receivers: Receivers::new(None, receive::POOL),
+                receivers: Receivers::new(receive::POOL),
             },
             scheduler,
             idle: Vec::new(),

@@ -5,13 +5,14 @@ use crate::clock::Clock;
 use crate::early;
 use crate::error::Error;
 use crate::ports;
+use crate::receivers::IDLE_TIMEOUT;
 use crate::worker::Work;
 use fairlane_core::ack::Mode;
-use fairlane_core::sched::{self, Scheduler};
+use fairlane_core::sched::{self, Scheduler, SchedulerKind, Share};
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_core::{PortId, TenantId};
-use fairlane_policy::{Change, Link, Policy, Vif};
+use fairlane_policy::{Change, Link, Policy, Tenant, Vif};
 use fairlane_port::Port;
 use std::collections::HashMap;
 use std::io;
@@ -33,6 +34,7 @@ impl Bridge {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
         let mut bridge =
             Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link, clock.now()));
+        bridge.set_receivers_scheduler(receivers_scheduler(policy, link, clock.now()), clock.now());
         if let Some(uplink) = uplink {
             bridge.set_uplink(uplink);
         }
@@ -54,12 +56,36 @@ impl Bridge {
 /// The scheduler of a link, with its tenants if it has any.
 fn scheduler(policy: &Policy, link: &Link, now: Nanos) -> Box<dyn Scheduler> {
     let rate = ports::rate(&policy.links, link);
-    if !policy.vifs.iter().any(|vif| vif.link == link.name && vif.tenant.is_some()) {
-        return sched::build(link.scheduler, rate, link.idle_timeout);
+    if has_tenants(policy, link) {
+        with_tenants(policy, rate, link.idle_timeout, |tenant| tenant.share, now)
+    } else {
+        sched::build(link.scheduler, rate, link.idle_timeout)
     }
-    let mut scheduler = sched::build_for_tenants(rate, link.idle_timeout);
+}
+
+/// The scheduler of a link's receivers. Guests receive from each other as well, so the uplink's rate is no limit.
+fn receivers_scheduler(policy: &Policy, link: &Link, now: Nanos) -> Box<dyn Scheduler> {
+    if has_tenants(policy, link) {
+        with_tenants(policy, None, IDLE_TIMEOUT, |tenant| tenant.rx, now)
+    } else {
+        sched::build(SchedulerKind::Fair, None, IDLE_TIMEOUT)
+    }
+}
+
+fn has_tenants(policy: &Policy, link: &Link) -> bool {
+    policy.vifs.iter().any(|vif| vif.link == link.name && vif.tenant.is_some())
+}
+
+fn with_tenants(
+    policy: &Policy,
+    rate: Option<u64>,
+    idle_timeout: Nanos,
+    share: fn(&Tenant) -> Share,
+    now: Nanos,
+) -> Box<dyn Scheduler> {
+    let mut scheduler = sched::build_for_tenants(rate, idle_timeout);
     for (index, tenant) in policy.tenants.iter().enumerate() {
-        scheduler.configure_tenant(TenantId(index as u32), tenant.share, now);
+        scheduler.configure_tenant(TenantId(index as u32), share(tenant), now);
     }
     scheduler
 }
@@ -226,6 +252,7 @@ impl<C: Clock> Work<C> {
         for bridge in &mut self.bridges {
             let Some(link) = policy.link(bridge.name()) else { continue };
             bridge.set_scheduler(scheduler(policy, link, now), |vif| tenants.get(vif).copied(), now);
+            bridge.set_receivers_scheduler(receivers_scheduler(policy, link, now), now);
         }
     }
 

@@ -299,8 +299,10 @@ impl Shared {
             uplink: uplinks.get(&link.name).cloned().flatten(),
         };
         let tenant = |tenant: &Tenant| {
-            let (name, Share { weight, min_rate, max_rate, burst }) = (tenant.name.clone(), tenant.share);
-            TenantState { name, weight, min_rate, max_rate, burst }
+            let Share { weight, min_rate, max_rate, burst } = tenant.share;
+            let Share { weight: rx_weight, min_rate: rx_min_rate, max_rate: rx_max_rate, burst: rx_burst } = tenant.rx;
+            let name = tenant.name.clone();
+            TenantState { name, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst }
         };
         Ok(Snapshot {
             time: self.clock.now().0,

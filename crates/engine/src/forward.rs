@@ -252,9 +252,9 @@ impl PortEntry {
         let (run, weight) = (sending.done..end, self.receive.share.weight);
         let units = work(&sending.batch, run.clone());
         let nanos = receivers.uplink_work.time_of(units);
-        if receivers.inflow.admits(id, weight, sending.now) {
+        if receivers.inflow.admits(id, sending.now) {
             self.accept(sending, id, end, touched, receivers);
-            receivers.inflow.received(id, weight, nanos);
+            receivers.inflow.received(id, weight, nanos, sending.now);
             receivers.uplink_work.units += units;
         } else {
             self.counters.receive_drops.add(DropReason::RxOverShare, run.len() as u64);

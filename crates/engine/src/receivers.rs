@@ -14,8 +14,8 @@ use fairlane_core::time::Nanos;
 use fairlane_port::{Batch, Burst, Refusal, Room, Status};
 use std::ops::Range;
 
-/// How long a port whose queue became empty keeps its place.
-const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
+/// How long a port whose queue became empty keeps its place in the receivers' scheduler.
+pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 
 /// What the receive queues of a bridge share.
 pub(crate) struct Receivers {
@@ -64,9 +64,10 @@ impl UplinkWork {
 }
 
 impl Receivers {
-    /// For a link without guests. `rate` is the uplink's, in bits a second.
-    pub(crate) fn new(rate: Option<u64>, pool: u64) -> Receivers {
-        let scheduler = sched::build(SchedulerKind::Fair, rate, IDLE_TIMEOUT);
+    /// For a link without guests.
+    pub(crate) fn new(pool: u64) -> Receivers {
+        // Guests receive from each other as well, so the uplink's rate is no limit.
+        let scheduler = sched::build(SchedulerKind::Fair, None, IDLE_TIMEOUT);
         Receivers {
             pool: RxPool::new(pool),
             scheduler,
@@ -116,7 +117,7 @@ impl Fabric {
                     *now = end;
                     delivered.frames += cost.frames;
                     if let Some(entry) = self.entries[port.index()].as_deref() {
-                        self.receivers.inflow.received(port, entry.receive.share.weight, cost.nanos);
+                        self.receivers.inflow.received(port, entry.receive.share.weight, cost.nanos, end);
                     }
                     self.receivers.scheduler.charge(port, cost, after, end);
                 }

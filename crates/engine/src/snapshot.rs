@@ -38,6 +38,18 @@ pub struct TenantState {
     pub max_rate: Option<u64>,
     /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
+    /// Relative share of what its guests receive.
+    #[serde(default)]
+    pub rx_weight: u32,
+    /// Guaranteed rate of what its guests receive; 0 for none.
+    #[serde(default)]
+    pub rx_min_rate: u64,
+    /// Highest rate of what its guests receive.
+    #[serde(default)]
+    pub rx_max_rate: Option<u64>,
+    /// Bytes that `rx_max_rate` lets pass at once after an idle time.
+    #[serde(default)]
+    pub rx_burst: u64,
 }
 
 /// A link.

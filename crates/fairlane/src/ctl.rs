@@ -226,12 +226,15 @@ fn show(shown: &Snapshot) -> String {
             rate(Some(tenant.min_rate).filter(|rate| *rate > 0)),
             rate(tenant.max_rate),
             format_size(tenant.burst),
+            tenant.rx_weight.to_string(),
+            rate(Some(tenant.rx_min_rate).filter(|rate| *rate > 0)),
+            rate(tenant.rx_max_rate),
         ]
     };
-    let head = ["tenant", "weight", "min_rate", "max_rate", "burst"];
+    let head = ["tenant", "weight", "min_rate", "max_rate", "burst", "rx_weight", "rx_min_rate", "rx_max_rate"];
     if !shown.tenants.is_empty() {
         let rows = shown.tenants.iter().map(tenant).collect();
-        text += &format!("\n{}", table(head, [false, true, true, true, true], rows));
+        text += &format!("\n{}", table(head, [false, true, true, true, true, true, true, true], rows));
     }
     let head = ["vif", "link", "tenant", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
     let right = [false, false, false, false, true, true, true, true, true, false];

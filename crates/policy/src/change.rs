@@ -1,6 +1,6 @@
 //! The changes that lead from a running policy to a newer one.
 
-use super::{Fixed, Link, Policy, SchedulerKind, Vif};
+use super::{Fixed, Link, Policy, SchedulerKind, Tenant, Vif};
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::receive::Receive;
@@ -140,11 +140,11 @@ impl Policy {
     }
 
     /// The tenants of a link's vifs, with their shares.
-    fn memberships(&self, link: &str) -> BTreeMap<&str, (&str, Share)> {
+    fn memberships(&self, link: &str) -> BTreeMap<&str, &Tenant> {
         let of_link = self.vifs.iter().filter(|vif| vif.link == link);
         let membership = |vif: &'_ Vif| self.tenant_of(vif).map(|index| &self.tenants[index]);
         let named = of_link.filter_map(|vif| Some((vif.name.as_str(), membership(vif)?)));
-        named.map(|(vif, tenant)| (vif, (tenant.name.as_str(), tenant.share))).collect()
+        named.collect()
     }
 
     /// Copies something to a vif from its old version.

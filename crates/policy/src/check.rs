@@ -194,22 +194,29 @@ fn tenants(policy: &Policy, found: &mut Vec<Conflict>) {
         }
     }
     for (i, tenant) in policy.tenants.iter().enumerate() {
-        let Share { min_rate, max_rate, .. } = tenant.share;
-        let mut conflict = |message| found.push(Conflict { part: Part::Tenant(i), key: "min_rate", message });
-        let (name, shown) = (&tenant.name, format_rate(min_rate));
-        if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
-            conflict(format!("min_rate {shown} of tenant `{name}` is above its max_rate {}", format_rate(max_rate)));
+        for direction in [&SENDING, &RECEIVING] {
+            tenant_guarantees(policy, i, tenant, direction, found);
         }
-        for link in &policy.links {
-            let is_here = |vif: &&Vif| vif.link == link.name && vif.tenant.as_ref() == Some(name);
-            let sum = policy.vifs.iter().filter(is_here).fold(0u64, |sum, vif| sum.saturating_add(vif.share.min_rate));
-            if sum > min_rate {
-                let (sum, has, link) =
-                    (format_rate(sum), if min_rate > 0 { shown.as_str() } else { "none" }, &link.name);
-                conflict(format!(
-                    "the min_rates of tenant `{name}` on link `{link}` add up to {sum}, above the tenant's min_rate ({has})"
-                ));
-            }
+    }
+}
+
+/// A tenant's guarantee must fit into its highest rate, and its vifs' guarantees on each link into the tenant's.
+fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: &Direction, found: &mut Vec<Conflict>) {
+    let Direction { min_rate: key, max_rate: limit, share, tenant_share, .. } = *direction;
+    let Share { min_rate, max_rate, .. } = tenant_share(tenant);
+    let mut conflict = |message| found.push(Conflict { part: Part::Tenant(i), key, message });
+    let (name, shown) = (&tenant.name, format_rate(min_rate));
+    if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
+        conflict(format!("{key} {shown} of tenant `{name}` is above its {limit} {}", format_rate(max_rate)));
+    }
+    for link in &policy.links {
+        let is_here = |vif: &&Vif| vif.link == link.name && vif.tenant.as_ref() == Some(name);
+        let sum = policy.vifs.iter().filter(is_here).fold(0u64, |sum, vif| sum.saturating_add(share(vif).min_rate));
+        if sum > min_rate {
+            let (sum, has, link) = (format_rate(sum), if min_rate > 0 { shown.as_str() } else { "none" }, &link.name);
+            conflict(format!(
+                "the {key}s of tenant `{name}` on link `{link}` add up to {sum}, above the tenant's {key} ({has})"
+            ));
         }
     }
 }
@@ -226,17 +233,28 @@ struct Direction {
     min_rate: &'static str,
     max_rate: &'static str,
     share: fn(&Vif) -> Share,
+    tenant_share: fn(&Tenant) -> Share,
     /// Whether the link's scheduler must support guarantees.
     by_link: bool,
 }
 
-const SENDING: Direction =
-    Direction { min_rate: "min_rate", max_rate: "max_rate", share: |vif| vif.share, by_link: true };
-const RECEIVING: Direction =
-    Direction { min_rate: "rx_min_rate", max_rate: "rx_max_rate", share: |vif| vif.receive().share, by_link: false };
+const SENDING: Direction = Direction {
+    min_rate: "min_rate",
+    max_rate: "max_rate",
+    share: |vif| vif.share,
+    tenant_share: |tenant| tenant.share,
+    by_link: true,
+};
+const RECEIVING: Direction = Direction {
+    min_rate: "rx_min_rate",
+    max_rate: "rx_max_rate",
+    share: |vif| vif.receive().share,
+    tenant_share: |tenant| tenant.rx,
+    by_link: false,
+};
 
 fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>) {
-    let Direction { min_rate: key, max_rate: limit, share, by_link } = *direction;
+    let Direction { min_rate: key, max_rate: limit, share, tenant_share, by_link } = *direction;
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
     // The sum of each link's guarantees, and whether a single one was reported already.
     let mut guaranteed: HashMap<&str, (u64, bool)> = HashMap::new();
@@ -260,14 +278,13 @@ fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>)
             conflict(format!("{key} {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
         }
         // A tenant's vifs are guaranteed parts of what the tenant is.
-        let of_tenant = by_link && vif.tenant.is_some();
         let (sum, reported) = guaranteed.entry(&vif.link).or_default();
-        *sum = sum.saturating_add(if of_tenant { 0 } else { min_rate });
+        *sum = sum.saturating_add(if vif.tenant.is_some() { 0 } else { min_rate });
         *reported |= over.is_some();
     }
-    for (tenant, link) in members(policy).filter(|_| by_link) {
+    for (tenant, link) in members(policy) {
         let (sum, _) = guaranteed.entry(link).or_default();
-        *sum = sum.saturating_add(tenant.share.min_rate);
+        *sum = sum.saturating_add(tenant_share(tenant).min_rate);
     }
     for (i, link) in policy.links.iter().enumerate() {
         let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();

@@ -68,6 +68,8 @@ pub struct Tenant {
     pub name: String,
     /// Its share of each link.
     pub share: Share,
+    /// Its share of what the guests of each link receive.
+    pub rx: Share,
 }
 
 /// A link: ports that can reach each other and share an uplink.
@@ -231,11 +233,18 @@ impl Default for Rx {
     }
 }
 
+impl Rx {
+    /// The share, for a vif or tenant of this `weight`.
+    fn share(&self, weight: u32) -> Share {
+        let Rx { min_rate, max_rate, burst, .. } = *self;
+        Share { weight: self.weight.unwrap_or(weight), min_rate, max_rate, burst }
+    }
+}
+
 impl Vif {
     /// How its guest's frames are queued and scheduled.
     pub fn receive(&self) -> Receive {
-        let Rx { weight, min_rate, max_rate, burst, queue, timeout } = self.rx;
-        let weight = weight.unwrap_or(self.share.weight);
-        Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout }
+        let Rx { queue, timeout, .. } = self.rx;
+        Receive { share: self.rx.share(self.share.weight), queue, timeout }
     }
 }

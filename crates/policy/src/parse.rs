@@ -24,7 +24,8 @@ pub(super) const LINK_KEYS: &[&str] = &[
     "rx_pool",
 ];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
-pub(super) const TENANT_KEYS: &[&str] = &["name", "weight", "min_rate", "max_rate", "burst"];
+pub(super) const TENANT_KEYS: &[&str] =
+    &["name", "weight", "min_rate", "max_rate", "burst", "rx_weight", "rx_min_rate", "rx_max_rate", "rx_burst"];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
     "link",
@@ -200,7 +201,8 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
 
 fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
     let name = section.require("name", rules::name, problems).unwrap_or_default();
-    Tenant { name, share: share(section, problems) }
+    let share = share(section, problems);
+    Tenant { name, share, rx: rx(section, problems).share(share.weight) }
 }
 
 fn share(section: &Section, problems: &mut Problems) -> Share {

@@ -144,9 +144,12 @@ impl Scheduler for Tenants {
         if self.places.len() <= port.index() {
             self.places.resize(port.index() + 1, Place::default());
         }
-        match self.tenant_of(port).and_then(|tenant| self.group(tenant)) {
-            Some(group) => group.ports.configure(port, share, now),
-            None => self.link.configure(of_port(port), share, now),
+        let Some(tenant) = self.tenant_of(port) else { return self.link.configure(of_port(port), share, now) };
+        let Some(group) = self.group(tenant) else { return };
+        group.ports.configure(port, share, now);
+        // A port that was above its old `max_rate` may be below the new one.
+        if group.active > 0 && self.held.remove(tenant.0) {
+            self.link.activate(of_tenant(tenant), now);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Changes to a bridge between two rounds: its ports, their shares, the scheduler, captures.
 
 use super::Bridge;
-use crate::entry::{Attached, PortEntry, Turn};
+use crate::entry::{Attached, PortEntry, RxState, Turn};
 use crate::forward::{Fabric, UPLINK};
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::{Scheduler, Share};
@@ -149,14 +149,20 @@ impl Bridge {
         }
     }
 
-    /// Moves a port to a tenant, or out of all, from the next decision on. The scheduler must know the tenant.
+    /// Moves a port to a tenant, or out of all, from the next decision on. Both schedulers must know the tenant.
     pub fn set_tenant(&mut self, port: PortId, tenant: Option<TenantId>, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|entry| entry.tenant != tenant) else { return };
         entry.tenant = tenant;
-        self.scheduler.assign(port, tenant);
-        self.scheduler.configure(port, entry.effective_share(), now);
-        if entry.turn == Turn::Active {
-            self.scheduler.activate(port, now);
+        // The schedulers forget the service that waits for the uplink, if there is one.
+        let before = self.held.len();
+        self.held.retain(|service| service.port != port);
+        if self.held.len() < before {
+            entry.turn = Turn::Active;
+        }
+        entry.enter_senders(port, &mut *self.scheduler, now);
+        let Fabric { entries, receivers, .. } = &mut self.fabric;
+        if let Some(entry) = &entries[port.index()] {
+            entry.enter_receivers(port, &mut *receivers.scheduler, now);
         }
     }
 
@@ -211,7 +217,8 @@ impl Bridge {
         }
     }
 
-    /// Replaces the scheduler, which knows the tenants that `tenant_of` returns by a vif's name. Ports keep their frames, their shares and what they wait for.
+    /// Replaces the scheduler, which knows the tenants that `tenant_of` returns by a vif's name. Ports keep their frames, their
+    /// shares and what they wait for.
     pub fn set_scheduler(
         &mut self,
         scheduler: Box<dyn Scheduler>,
@@ -229,11 +236,38 @@ impl Bridge {
             let Some(entry) = entry else { continue };
             let port = PortId(index as u32);
             entry.tenant = tenant_of(&entry.name);
-            self.scheduler.assign(port, entry.tenant);
-            self.scheduler.configure(port, entry.effective_share(), now);
-            if entry.turn == Turn::Active {
-                self.scheduler.activate(port, now);
+            entry.enter_senders(port, &mut *self.scheduler, now);
+        }
+    }
+
+    /// Replaces the scheduler of receivers, which knows the tenants of all ports. Queued frames stay.
+    pub fn set_receivers_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
+        let Fabric { entries, receivers, .. } = &mut self.fabric;
+        receivers.scheduler = scheduler;
+        for (index, entry) in entries.iter().enumerate().skip(1) {
+            if let Some(entry) = entry {
+                entry.enter_receivers(PortId(index as u32), &mut *receivers.scheduler, now);
             }
+        }
+    }
+}
+
+impl PortEntry {
+    /// Enters the port into the link's scheduler, which does not know it or has it elsewhere.
+    fn enter_senders(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
+        scheduler.assign(port, self.tenant);
+        scheduler.configure(port, self.effective_share(), now);
+        if self.turn == Turn::Active {
+            scheduler.activate(port, now);
+        }
+    }
+
+    /// The same for the receivers' scheduler.
+    fn enter_receivers(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
+        scheduler.assign(port, self.tenant);
+        scheduler.configure(port, self.receive.share, now);
+        if self.rx_state == RxState::Ready {
+            scheduler.activate(port, now);
         }
     }
 }

@@ -13,7 +13,8 @@ use fairlane_port::{BURST, Burst};
 /// Most bytes that the uplink delivers before the next scheduled service, and one frame: a burst of full frames.
 const UPLINK_BYTES: u64 = 48 << 10;
 
-/// Most bursts that the uplink delivers before the next scheduled service.
+/// Most bursts that the uplink delivers before the next scheduled service: so receivers together get at most four fifths of the time,
+/// whatever their weights, if all frames cost the same.
 const UPLINK_BURSTS: usize = 4;
 
 impl Bridge {

@@ -212,5 +212,14 @@ fn tenants_share_the_link_and_their_guests_what_they_get() {
     flood.link.bridge.set_tenant(PortId(2), Some(TenantId(1)), now);
     flood.second();
     assert_near(&parts(&flood.second()), &[0.2, 0.16, 0.64], 0.01);
+    // Also if a frame of it waits for the uplink meanwhile.
+    for round in 0..1000 {
+        let now = flood.link.clock.now();
+        flood.link.bridge.set_tenant(PortId(2), Some(TenantId(round % 2)), now);
+        flood.link.round();
+        flood.link.clock.advance(Nanos(50_000));
+    }
+    flood.second();
+    assert_near(&parts(&flood.second()), &[0.2, 0.16, 0.64], 0.01);
     assert_eq!(flood.drops(), 0);
 }

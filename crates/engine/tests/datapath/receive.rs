@@ -2,12 +2,12 @@
 //! it.
 
 use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, weight};
-use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::receive::{self, Receive};
 use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::stats::{Counters, DropReason, Drops};
 use fairlane_core::time::Nanos;
+use fairlane_core::{PortId, TenantId};
 use fairlane_engine::clock::Clock;
 use proptest::prelude::*;
 
@@ -407,26 +407,48 @@ proptest! {
     }
 }
 
-/// If frames wait for all guests, their weights decide who gets the worker's time.
-#[test]
-fn queues_are_emptied_by_weight() {
-    let mut link = Link::new(Turns::of(8), 2, 1_000_000);
-    for (guest, share) in [(1, weight(3)), (2, weight(1))] {
-        terms(&mut link, guest, |receive| {
-            receive.share = Share { max_rate: Some(1), burst: 1, ..share };
+/// Queues frames for guests 1 to `guests` in turn while a rate holds them back, and lifts it. Returns the frames that each guest
+/// received when guest 1 had 6,000.
+fn emptied(link: &mut Link, shares: &[Share]) -> Vec<f64> {
+    let guests = shares.len() as u32;
+    for guest in 1..=guests {
+        terms(link, guest, |receive| {
+            receive.share = Share { max_rate: Some(1), burst: 1, ..weight(1) };
             receive.queue = 1 << 30;
         });
     }
-    for number in 0..20_000 {
-        link.send(0, 1 + number as u32 % 2, number);
+    for number in 0..30_000 {
+        link.send(0, 1 + number as u32 % guests, number);
     }
     link.settle();
-    for (guest, share) in [(1, weight(3)), (2, weight(1))] {
-        terms(&mut link, guest, |receive| (receive.share, receive.queue) = (share, 1 << 30));
+    for (guest, share) in (1..).zip(shares) {
+        terms(link, guest, |receive| (receive.share, receive.queue) = (*share, 1 << 30));
     }
     while link.received(0).is_empty() && link.counters(1).received_frames < 6_000 {
         link.round();
     }
-    let frames = [1, 2].map(|guest| link.counters(guest).received_frames as f64);
+    (1..=guests).map(|guest| link.counters(guest).received_frames as f64).collect()
+}
+
+/// If frames wait for all guests, their weights decide who gets the worker's time.
+#[test]
+fn queues_are_emptied_by_weight() {
+    let frames = emptied(&mut Link::new(Turns::of(8), 2, 1_000_000), &[weight(3), weight(1)]);
     assert!((frames[0] / frames[1] - 3.0).abs() < 0.3, "{frames:?}");
+}
+
+/// Guest 1 has a tenant of its own, and guests 2 and 3 share another.
+#[test]
+fn queues_are_emptied_by_the_weight_of_tenants() {
+    let mut link = Link::new(Turns::of(8), 3, 1_000_000);
+    let mut scheduler = sched::build_for_tenants(None, Nanos::from_millis(100));
+    scheduler.configure_tenant(TenantId(0), weight(2), Nanos(0));
+    scheduler.configure_tenant(TenantId(1), weight(3), Nanos(0));
+    link.bridge.set_receivers_scheduler(scheduler, Nanos(0));
+    for (guest, tenant) in [(1, 0), (2, 1), (3, 1)] {
+        link.bridge.set_tenant(PortId(guest), Some(TenantId(tenant)), Nanos(0));
+    }
+    let frames = emptied(&mut link, &[weight(1), weight(2), weight(1)]);
+    assert!((frames[1] / frames[0] - 1.0).abs() < 0.1, "{frames:?}");
+    assert!((frames[1] / frames[2] - 2.0).abs() < 0.2, "{frames:?}");
 }

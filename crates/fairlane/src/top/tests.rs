@@ -278,7 +278,18 @@ proptest! {
 #[test]
 fn due_shares_follow_tenants() {
     let of_red = |name: &str, weight| VifState { tenant: Some("red".to_owned()), ..vif(name, weight, 0.3, 1) };
-    let tenants = vec![TenantState { name: "red".to_owned(), weight: 200, min_rate: 0, max_rate: None, burst: 0 }];
+    let (name, weight) = ("red".to_owned(), 200);
+    let tenants = vec![TenantState {
+        name,
+        weight,
+        min_rate: 0,
+        max_rate: None,
+        burst: 0,
+        rx_weight: weight,
+        rx_min_rate: 0,
+        rx_max_rate: None,
+        rx_burst: 0,
+    }];
     let at = |time| {
         let vifs = vec![of_red("a", 10), of_red("b", 30), vif("c", 100, 0.3, 1)];
         Snapshot { tenants: tenants.clone(), ..snapshot(time, vifs) }

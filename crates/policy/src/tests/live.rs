@@ -231,7 +231,8 @@ fn a_change_of_tenants_replaces_the_scheduler() {
     let old = parse(text);
     assert_eq!(old.tenant_of(&old.vifs[0]), Some(0));
     let replaced = Change::Scheduler { link: "l".into(), scheduler: SchedulerKind::Fair };
-    for (from, to) in [("20Mbit", "30Mbit"), ("tenant = \"red\"", "")] {
+    let rx = "name = \"red\"\nrx_weight = 7";
+    for (from, to) in [("20Mbit", "30Mbit"), ("tenant = \"red\"", ""), ("name = \"red\"", rx)] {
         assert_eq!(old.changes(&parse(&text.replace(from, to))), Ok(vec![replaced.clone()]));
     }
     assert_eq!(old.changes(&old), Ok(Vec::new()));

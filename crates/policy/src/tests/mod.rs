@@ -111,11 +111,14 @@ fn written(policy: &Policy) -> String {
             }
         }
     }
-    for Tenant { name, share } in &policy.tenants {
-        writeln!(text, "[[tenant]]\nname = {name:?}\nweight = {}", share.weight).unwrap();
-        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
-        writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
-        writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
+    for Tenant { name, share, rx } in &policy.tenants {
+        writeln!(text, "[[tenant]]\nname = {name:?}").unwrap();
+        for (direction, share) in [("", share), ("rx_", rx)] {
+            let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
+            writeln!(text, "{direction}weight = {}\n{direction}min_rate = {min_rate:?}", share.weight).unwrap();
+            writeln!(text, "{direction}max_rate = {:?}", rate(share.max_rate)).unwrap();
+            writeln!(text, "{direction}burst = {:?}", format_size(share.burst)).unwrap();
+        }
     }
     for vif in &policy.vifs {
         let share = vif.share;

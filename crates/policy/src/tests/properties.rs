@@ -89,6 +89,25 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
     })
 }
 
+/// Tenants of every vif that can have one, each with a guarantee that its vifs' fit into.
+fn tenants(links: &[Link], vifs: &mut [Vif]) -> Vec<Tenant> {
+    let fair = |vif: &Vif| links.iter().any(|link| link.name == vif.link && link.scheduler == SchedulerKind::Fair);
+    let mut tenants: Vec<Tenant> = Vec::new();
+    for vif in vifs.iter_mut().filter(|vif| fair(vif) && vif.queues % 3 > 0) {
+        let name = format!("{}-{}", vif.link, vif.queues % 3);
+        vif.tenant = Some(name.clone());
+        let (share, rx) = (Share { max_rate: None, ..vif.share }, Share { max_rate: None, ..vif.receive().share });
+        match tenants.iter_mut().find(|tenant| tenant.name == name) {
+            Some(tenant) => {
+                tenant.share.min_rate += share.min_rate;
+                tenant.rx.min_rate += rx.min_rate;
+            }
+            None => tenants.push(Tenant { name, share, rx }),
+        }
+    }
+    tenants
+}
+
 fn policy() -> impl Strategy<Value = Policy> {
     let links = (link(0), link(1), link(2), link(3)).prop_map(|(a, b, c, d)| vec![a, b, c, d]);
     links.prop_flat_map(|links| {
@@ -109,8 +128,9 @@ fn policy() -> impl Strategy<Value = Policy> {
                     Card::Xen { guest, device } => format!("{guest}/{device}"),
                 })
             });
+            let tenants = tenants(&links, &mut vifs);
             let control = "/run/control".into();
-            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), tenants: Vec::new(), vifs }
+            Policy { control, metrics: "[::1]:9477".parse().ok(), links: links.clone(), tenants, vifs }
         })
     })
 }

@@ -46,6 +46,20 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
 }
 
 #[test]
+fn a_tenant_receives_by_its_weight_unless_another_is_given() {
+    let tenant = |keys: &str| {
+        let text = format!("[[link]]\nname = \"l\"\n[[tenant]]\nname = \"red\"\nweight = 30\n{keys}\n");
+        parse(&text).tenants[0].clone()
+    };
+    let red = tenant("min_rate = \"1Mbit/s\"");
+    assert_eq!(red.share, Share { weight: 30, min_rate: 1_000_000, max_rate: None, burst: 65536 });
+    assert_eq!(red.rx, Share { weight: 30, min_rate: 0, max_rate: None, burst: 65536 });
+    let red = tenant("rx_weight = 7\nrx_min_rate = \"2Mbit/s\"\nrx_max_rate = \"1Gbit/s\"");
+    assert_eq!(red.rx, Share { weight: 7, min_rate: 2_000_000, max_rate: Some(1_000_000_000), burst: 1_250_000 });
+    assert_eq!(tenant("rx_burst = \"1MiB\"").rx.burst, 1 << 20);
+}
+
+#[test]
 fn missing_keys_have_defaults() {
     let policy = parse("[[link]]\nname = \"l\"\n[[vif]]\nname = \"v\"\nsocket = \"s\"\n");
     let link = Link {

@@ -431,6 +431,25 @@ fn wrong_tenants() {
             "p:3: the min_rates on link `l` add up to 20Mbit/s, above its rate 10Mbit/s",
         ),
         (
+            format!(
+                "{link}{tenants}rx_min_rate = \"2Mbit/s\"\n{}",
+                vif("tenant = \"blue\"\nrx_min_rate = \"3Mbit/s\"")
+            ),
+            "p:9: the rx_min_rates of tenant `blue` on link `l` add up to 3Mbit/s, above the tenant's rx_min_rate (2Mbit/s)",
+        ),
+        (
+            format!("{link}{tenants}rx_min_rate = \"200Mbit/s\"\n{}", vif("tenant = \"blue\"")),
+            "p:3: the rx_min_rates on link `l` add up to 200Mbit/s, above its rate 100Mbit/s",
+        ),
+        (
+            format!("{link}{tenants}rx_wieght = 2\n"),
+            "p:9: unknown key `rx_wieght` in [[tenant]], did you mean `rx_weight`? (its keys are name, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst)",
+        ),
+        (
+            format!("{link}{tenants}rx_max_rate = \"2\"\n"),
+            "p:9: rx_max_rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"2\"",
+        ),
+        (
             format!("{link}scheduler = \"wrr\"\n{tenants}{}", vif("tenant = \"blue\"")),
             "p:13: tenant belongs to scheduler \"fair\", this link has \"wrr\"",
         ),
