@@ -226,7 +226,7 @@ proptest! {
         let used: f64 = sent.iter().chain(&received).sum();
         let flows: Vec<Demand> = senders.iter().chain(&receivers).copied().collect();
         for ((due, found), demand) in fair(&flows, used).iter().zip(sent.iter().chain(&received)).zip(&flows) {
-            prop_assert!(*found > 0.9 * due - 0.02 && *found < 1.1 * due + 0.02, "{demand:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
+            prop_assert!(*found > 0.9 * due - 0.05 && *found < 1.1 * due + 0.05, "{demand:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
         }
     }
 }

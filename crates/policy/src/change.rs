@@ -121,7 +121,12 @@ impl Policy {
     pub fn revert(&mut self, change: &Change, old: &Policy) {
         match change {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
-            Change::RemoveVif { vif } => self.vifs.extend(old.vifs.iter().find(|old| old.name == *vif).cloned()),
+            Change::RemoveVif { vif } => {
+                let Some(vif) = old.vifs.iter().find(|old| old.name == *vif) else { return };
+                let tenant = old.tenant_of(vif).map(|index| &old.tenants[index]);
+                self.tenants.extend(tenant.filter(|_| self.tenant_of(vif).is_none()).cloned());
+                self.vifs.push(vif.clone());
+            }
             Change::Share { vif, .. } => {
                 self.vif_from(old, vif, |vif, old| (vif.share, vif.rx) = (old.share, old.rx));
             }
