@@ -11,7 +11,8 @@
 //! less than its part gets all it wants, and the others share the rest by weight. The result is one number, the time per weight
 //! that no receiver may exceed, as the fair share of core-stateless fair queueing (Stoica, Shenker and Zhang, SIGCOMM 1998). No
 //! frame is dropped for it while the worker has time to spare: there is a limit only after a period in which the worker was never
-//! idle although a guest had more to send, or in which the uplink lost frames.
+//! idle although a guest had more to send, or in which the uplink lost frames. Tenants do not count here: each guest has its own
+//! weight.
 
 use crate::PortId;
 use crate::time::{Nanos, SECOND};
@@ -25,8 +26,11 @@ const FLOW_PERIOD: u64 = 1_000;
 /// The time whose share a receiver may use at once after it used less.
 const BURST: Nanos = Nanos::from_millis(8);
 
-/// The uplink's time for each time of guests' services while receivers are limited.
+/// How many times as long as guests' services the uplink may take while receivers are limited.
 const UPLINK_PART: i64 = 64;
+
+/// The most that the uplink can be ahead, in nanoseconds: time that other threads took of the worker is not all its own.
+const MOST_AHEAD: i64 = 1_000_000;
 
 /// Drops that take about as long as a delivery.
 const DROPS: u64 = 4;
@@ -37,8 +41,8 @@ const MOST_NEEDED: Nanos = Nanos(SECOND);
 /// Fraction bits of [`Inflow::limit`].
 const FRACTION: u32 = 32;
 
-/// The demand of a flow that something else limited is not known. It is taken for this much more than what it got, so the flow grows by as
-/// much in each period until it gets all it wants.
+/// The demand of a flow that something else limits is not known. It is taken to be this much, so that the flow can grow by as much in
+/// each period, until it gets all it wants.
 fn grown(took: u64) -> u64 {
     took + took / 8 + 1
 }
@@ -153,7 +157,7 @@ impl Inflow {
             let needed = Nanos(u64::try_from(needed).map_or(MOST_NEEDED.0, |needed| needed.min(MOST_NEEDED.0)));
             flow.allowed = flow.allowed.max(now) + needed;
         }
-        self.ahead += nanos as i64;
+        self.ahead = (self.ahead + nanos as i64).min(MOST_AHEAD);
     }
 
     /// Reports that frames for a port were dropped for its limit, and the time that it would have taken to deliver them. The time
