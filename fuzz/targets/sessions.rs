@@ -124,7 +124,7 @@ fn act(kind: u8, input: &mut &[u8], hostile: &mut Frontend) {
             hostile.write(u64::from(u16::from_le_bytes([place[0], place[1]])) * 32, &bytes);
         }
         5 => hostile.kick(queue),
-        6 => hostile.lend(u16::from(take(1)[0] & 7), ROOM),
+        6 => hostile.post_buffer(u16::from(take(1)[0] & 7), ROOM),
         // A frame to the honest frontend, in a valid descriptor.
         _ => {
             let len = 60 + usize::from(take(1)[0]) * 16;
@@ -149,7 +149,7 @@ impl Bench {
         }
         let mut honest = Frontend::connect(&socket(&directory, HONEST), SLOTS);
         honest.set_up(PLAIN, 2);
-        (0..SLOTS).for_each(|index| honest.lend(index, ROOM));
+        (0..SLOTS).for_each(|index| honest.post_buffer(index, ROOM));
         let free = (0..WINDOW).collect();
         let mut bench = Bench { directory, link, poller, honest, free, sent: [0; 2], arrived: [0; 2], sessions: 0 };
         bench.settle();
@@ -232,9 +232,9 @@ impl Bench {
             self.note(&bytes, HOST);
         }
         for (head, len) in self.honest.completed(0) {
-            let bytes = self.honest.lent(head, len);
+            let bytes = self.honest.received_buffer(head, len);
             self.note(&bytes[HEADER..], HONEST);
-            self.honest.lend(head as u16, ROOM);
+            self.honest.post_buffer(head as u16, ROOM);
         }
         let sent = self.honest.completed(1);
         self.free.extend(sent.into_iter().map(|(head, _)| head as u16));

@@ -142,11 +142,11 @@ fn a_buffer_may_cross_from_one_region_into_the_next() {
 #[test]
 fn a_frame_arrives_in_a_posted_buffer() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    frontend.lend(2, 2048);
+    frontend.post_buffer(2, 2048);
     let put = backend.put(&frame(3, 700), Offload::default());
     assert_eq!((put.accepted, put.refusal), (1, None));
     assert_eq!(frontend.completed(0), [(2, 712)]);
-    let got = frontend.lent(2, 712);
+    let got = frontend.received_buffer(2, 712);
     // num_buffers is 1.
     assert_eq!(got[..HEADER], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     assert_eq!(got[HEADER..], frame(3, 700));
@@ -156,14 +156,14 @@ fn a_frame_arrives_in_a_posted_buffer() {
 fn a_large_frame_takes_several_buffers_and_keeps_its_offload() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 32);
     for index in 0..20 {
-        frontend.lend(index, 4096);
+        frontend.post_buffer(index, 4096);
     }
     let sent = frame(5, 65_000);
     let put = backend.put(&sent, tcp_offload(Some(1448)));
     assert_eq!((put.accepted, put.refusal), (1, None));
     let completed = frontend.completed(0);
     assert_eq!(completed.len(), (65_000 + HEADER).div_ceil(4096));
-    let got: Vec<u8> = completed.iter().flat_map(|(head, len)| frontend.lent(*head, *len)).collect();
+    let got: Vec<u8> = completed.iter().flat_map(|(head, len)| frontend.received_buffer(*head, *len)).collect();
     assert_eq!(got[HEADER..], sent);
     assert_eq!(got[..HEADER], [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, completed.len() as u8, 0]);
 }
@@ -172,30 +172,30 @@ fn a_large_frame_takes_several_buffers_and_keeps_its_offload() {
 #[test]
 fn a_guest_without_offloads_gets_complete_frames() {
     let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF, 8);
-    (0..2).for_each(|index| frontend.lend(index, 2048));
+    (0..2).for_each(|index| frontend.post_buffer(index, 2048));
     let put = backend.put(&tcp_frame(2500), tcp_offload(Some(1000)));
     assert_eq!((put.refusal, frontend.completed(0).len()), (Some(Refusal::Full), 0), "the third segment has no buffer");
     assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
-    frontend.lend(2, 2048);
+    frontend.post_buffer(2, 2048);
     assert_eq!(backend.port.room(Nanos(0)), Room::Now);
     assert_eq!(backend.put(&tcp_frame(2500), tcp_offload(Some(1000))).refusal, None);
     let completed = frontend.completed(0);
     assert_eq!(completed.iter().map(|(_, len)| *len as usize - HEADER - 54).collect::<Vec<_>>(), [1000, 1000, 500]);
     for (head, len) in completed {
-        let got = frontend.lent(head, len);
+        let got = frontend.received_buffer(head, len);
         assert_eq!(got[..HEADER], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         assert!(checksum::verify(&got[HEADER..]).unwrap());
     }
-    frontend.lend(3, 2048);
+    frontend.post_buffer(3, 2048);
     assert_eq!(backend.put(&tcp_frame(300), tcp_offload(None)).refusal, None);
-    assert!(checksum::verify(&frontend.lent(3, 366)[HEADER..]).unwrap());
-    assert_eq!(frontend.lent(3, HEADER as u32)[0], 0, "there is no offload");
+    assert!(checksum::verify(&frontend.received_buffer(3, 366)[HEADER..]).unwrap());
+    assert_eq!(frontend.received_buffer(3, HEADER as u32)[0], 0, "there is no offload");
 }
 
 #[test]
 fn more_segments_than_the_ring_holds_never_fit() {
     let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF, 4);
-    (0..4).for_each(|index| frontend.lend(index, 2048));
+    (0..4).for_each(|index| frontend.post_buffer(index, 2048));
     let put = backend.put(&tcp_frame(5000), tcp_offload(Some(1000)));
     assert_eq!(put.refusal, Some(Refusal::Never(DropReason::TooLarge)));
     assert_eq!(backend.put(&tcp_frame(900), tcp_offload(None)).refusal, None);
@@ -205,11 +205,11 @@ fn more_segments_than_the_ring_holds_never_fit() {
 #[test]
 fn a_full_ring_makes_frames_wait() {
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 8);
-    frontend.lend(0, 1000);
+    frontend.post_buffer(0, 1000);
     assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, Some(Refusal::Full));
     assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
     assert!(!backend.port.enable_notifications(Wanted { frames: false, room: true }));
-    frontend.lend(1, 1000);
+    frontend.post_buffer(1, 1000);
     assert!(
         backend.port.enable_notifications(Wanted { frames: false, room: true }),
         "there is room before the worker sleeps"
@@ -223,10 +223,10 @@ fn a_full_ring_makes_frames_wait() {
 fn a_frame_that_never_fits_is_refused() {
     let too_large = Some(Refusal::Never(DropReason::TooLarge));
     let (_dir, _, mut backend, mut frontend) = connected(RICH, 4);
-    (0..4).for_each(|index| frontend.lend(index, 1000));
+    (0..4).for_each(|index| frontend.post_buffer(index, 1000));
     assert_eq!(backend.put(&frame(0, 5000), Offload::default()).refusal, too_large, "larger than the whole ring");
     let (_dir, _, mut backend, mut frontend) = connected(PLAIN, 4);
-    (0..4).for_each(|index| frontend.lend(index, 1000));
+    (0..4).for_each(|index| frontend.post_buffer(index, 1000));
     assert_eq!(backend.put(&frame(0, 1500), Offload::default()).refusal, too_large, "buffers are not mergeable");
     assert_eq!(backend.put(&frame(0, 988), Offload::default()).refusal, None);
 }
@@ -435,7 +435,7 @@ fn waiting_for_room_in_one_queue_ignores_the_other() {
     let mut frontend = Frontend::connect(&path, 8);
     frontend.set_up(RICH | 1 << 22, 4);
     backend.until_up();
-    (0..8).for_each(|index| frontend.lend(index, 1600));
+    (0..8).for_each(|index| frontend.post_buffer(index, 1600));
     // Flows are spread over both queues; the second has no buffers.
     let refused = (1..).find(|seed| backend.put(&frame(*seed, 90), Offload::default()).refusal == Some(Refusal::Full));
     assert!(refused.is_some_and(|seed| seed < 8), "the first queue has buffers left");

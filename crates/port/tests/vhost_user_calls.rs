@@ -104,7 +104,7 @@ fn a_polling_driver_is_not_notified_later() {
 #[test]
 fn a_received_frame_is_notified_at_once_unless_in_bulk() {
     let (_dir, mut backend, mut frontend) = connected(RICH, 128);
-    (0..128).for_each(|index| frontend.lend(index, 1600));
+    (0..128).for_each(|index| frontend.post_buffer(index, 1600));
     let mut put = |bytes: usize, now: Nanos| {
         let (mut source, peer) = memory::pair(1);
         peer.send(&frame(0, bytes), Offload::default());

@@ -391,7 +391,7 @@ fn a_log_truncated_in_use() {
     frontend.log_all(RICH, 2, &log, 0);
     backend.until_up();
     log.set_len(0).unwrap();
-    frontend.lend(0, 2048);
+    frontend.post_buffer(0, 2048);
     backend.put(&frame(0, 1000), Offload::default());
     let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
     assert!(why.contains("the frontend truncated the dirty log"), "{why}");

@@ -247,7 +247,7 @@ fn full_blocking_eventfds_block_no_worker() {
     }
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {
-        frontend.lend(0, 4096);
+        frontend.post_buffer(0, 4096);
         assert_eq!(backend.put(&frame(0, 100), Offload::default()).accepted, 1);
         frontend.transmit(0, NO_HEADER, &frame(1, 60));
         assert_eq!(backend.take().len(), 1);

@@ -118,7 +118,7 @@ proptest! {
                 }
                 Step::Post(buffers, len) => {
                     for _ in 0..(*buffers).min(free) {
-                        frontend.lend(posted % SIZE, *len);
+                        frontend.post_buffer(posted % SIZE, *len);
                         writable.extend(pages(PARTS[2] + 0x2000 * u64::from(posted % SIZE), (*len).into()));
                         posted += 1;
                         free -= 1;
@@ -169,8 +169,8 @@ fn exactly_the_written_pages_are_marked() {
     log.write_all_at(&vec![0; LOG as usize], 0).unwrap();
     let buffer = BUFFERS + (1 << 20);
     // The second buffer is two pages long, and the frame ends in the first.
-    frontend.lend(0, 2048);
-    frontend.lend(1, 0x2000);
+    frontend.post_buffer(0, 2048);
+    frontend.post_buffer(1, 0x2000);
     assert_eq!(backend.put(&frame(0, 4000), Offload::default()).refusal, None);
     let used = |queue: u32| ring(queue)[2] / PAGE;
     assert_eq!(marked(&log, 0), BTreeSet::from([used(0), buffer / PAGE, buffer / PAGE + 2]));
@@ -211,7 +211,7 @@ fn nothing_is_logged_before_or_after_a_migration() {
     let (_dir, mut backend, mut frontend) = connected(RICH);
     let log = log_file(LOG);
     let pass = |backend: &mut Backend, frontend: &mut Frontend, index: u16| {
-        frontend.lend(index, 2048);
+        frontend.post_buffer(index, 2048);
         assert_eq!(backend.put(&frame(0, 1000), Offload::default()).refusal, None);
         frontend.transmit(index, NO_HEADER, &frame(0, 100));
         assert_eq!(backend.take().len(), 1);
@@ -241,7 +241,7 @@ fn a_device_that_must_log_waits_for_its_log() {
     let mut backend = Backend::listen(&path, 1);
     let mut frontend = Frontend::connect(&path, SIZE);
     frontend.set_up(RICH | F_LOG_ALL, 2);
-    frontend.lend(0, 2048);
+    frontend.post_buffer(0, 2048);
     backend.settle();
     assert_eq!(backend.port.status(), Status::Waiting);
     let log = log_file(LOG);

@@ -233,7 +233,7 @@ fn a_guest_that_posts_room_byte_by_byte_delays_no_other() {
         assert!(arrived.contains(&(100 + step)));
         assert_eq!(arrived.contains(&2), step == 0);
         link.clock.advance(Nanos::from_millis(10));
-        receiver.lend(1);
+        receiver.post(1);
     }
 }
 

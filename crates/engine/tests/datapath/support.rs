@@ -112,15 +112,15 @@ pub(crate) const BROADCAST: Mac = Mac([0xff; 6]);
 /// A guest that sends nothing and posts room byte by byte. As in a ring, any more than at its last refusal counts as room.
 #[derive(Clone, Default)]
 pub(crate) struct Dripping {
-    lent: Arc<AtomicU64>,
+    posted: Arc<AtomicU64>,
     /// The posted room that was not enough.
     short: u64,
 }
 
 impl Dripping {
     /// Posts more room.
-    pub(crate) fn lend(&self, bytes: u64) {
-        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn post(&self, bytes: u64) {
+        self.posted.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -140,12 +140,12 @@ impl Sink for Dripping {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
         let mut accepted = 0;
         for frame in frames {
-            let lent = self.lent.load(Ordering::Relaxed);
-            if batch.bytes(frame) > lent {
-                self.short = lent;
+            let posted = self.posted.load(Ordering::Relaxed);
+            if batch.bytes(frame) > posted {
+                self.short = posted;
                 return Put { accepted, refusal: Some(Refusal::Full) };
             }
-            self.lent.fetch_sub(batch.bytes(frame), Ordering::Relaxed);
+            self.posted.fetch_sub(batch.bytes(frame), Ordering::Relaxed);
             self.short = 0;
             accepted += 1;
         }
@@ -153,7 +153,7 @@ impl Sink for Dripping {
     }
 
     fn room(&mut self, _now: Nanos) -> Room {
-        if self.lent.load(Ordering::Relaxed) > self.short { Room::Now } else { Room::Unknown }
+        if self.posted.load(Ordering::Relaxed) > self.short { Room::Now } else { Room::Unknown }
     }
 
     fn ring(&self) -> Ring {

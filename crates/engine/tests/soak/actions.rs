@@ -88,7 +88,7 @@ impl World {
             Action::Drip => {
                 let every = Nanos::from_millis(1 + self.random.below(200));
                 let bytes = 1 + self.random.below(700);
-                card::lock(&self.guests[place].ring).lent = Some(0);
+                card::lock(&self.guests[place].ring).posted = Some(0);
                 self.moody(place, Mood::Dripping { every, bytes }, Nanos(3 * SECOND));
                 self.later(every, Event::Turn(place));
                 self.besiege(at, place);

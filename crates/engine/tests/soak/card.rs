@@ -41,7 +41,7 @@ pub(crate) struct Ring {
     /// Number of frames that it has buffers for.
     pub room: usize,
     /// Bytes that it posts in addition; none if unlimited. And the bytes posted when that was not enough.
-    pub lent: Option<u64>,
+    pub posted: Option<u64>,
     short: u64,
     drained: u32,
 }
@@ -90,19 +90,19 @@ impl Ring {
     }
 
     fn has_room(&self) -> bool {
-        self.received.len() + self.put.len() < self.room && self.lent.is_none_or(|lent| lent > self.short)
+        self.received.len() + self.put.len() < self.room && self.posted.is_none_or(|posted| posted > self.short)
     }
 
     fn take_in(&mut self, bytes: u64) -> bool {
         if self.driver != Driver::Runs || self.received.len() + self.put.len() >= self.room {
             return false;
         }
-        if let Some(lent) = &mut self.lent {
-            if bytes > *lent {
-                self.short = *lent;
+        if let Some(posted) = &mut self.posted {
+            if bytes > *posted {
+                self.short = *posted;
                 return false;
             }
-            *lent -= bytes;
+            *posted -= bytes;
         }
         self.short = 0;
         true

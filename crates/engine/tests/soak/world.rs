@@ -263,7 +263,7 @@ impl World {
         let guest = &mut self.guests[place];
         if now >= guest.until {
             guest.mood = Mood::Calm;
-            card::lock(&guest.ring).lent = None;
+            card::lock(&guest.ring).posted = None;
             self.backends[guest.at].is_dirty = true;
             return self.take(place, usize::MAX);
         }
@@ -273,8 +273,8 @@ impl World {
                 self.later(every, Event::Turn(place));
             }
             Mood::Dripping { every, bytes } => {
-                if let Some(lent) = &mut card::lock(&guest.ring).lent {
-                    *lent += bytes;
+                if let Some(posted) = &mut card::lock(&guest.ring).posted {
+                    *posted += bytes;
                 }
                 self.backends[guest.at].is_dirty = true;
                 self.later(every, Event::Turn(place));

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 pub(super) const LENGTH: u64 = 10 * 2 * CASES.len() as u64 * (SECONDS as u64 + 1);
 
 /// How long pings are sent, in seconds, and their interval, which is neither a divisor nor a multiple of a slice.
-const SECONDS: f64 = 4.0;
+const SECONDS: f64 = 3.0;
 const INTERVAL: f64 = 0.0053;
 
 /// How long to wait for the last replies, in seconds.

@@ -25,7 +25,7 @@ pub(crate) fn accept_guest(listener: &UnixListener) -> Frontend {
 fn set_up(stream: UnixStream) -> Frontend {
     let mut guest = Frontend::over(stream, file_of("guest", MEMORY, MFdFlags::empty()), 256);
     guest.set_up(F_VERSION_1 | F_PROTOCOL, 2);
-    (0..POSTED).for_each(|index| guest.lend(index, BUFFER));
+    (0..POSTED).for_each(|index| guest.post_buffer(index, BUFFER));
     guest.kick(0);
     guest
 }
@@ -44,7 +44,7 @@ pub(crate) fn exchange_frame(from: &mut Frontend, to: &mut Frontend) {
     });
     // Post the used buffers again.
     for (head, _) in to.completed(0) {
-        to.lend(head as u16, BUFFER);
+        to.post_buffer(head as u16, BUFFER);
     }
     to.kick(0);
 }

@@ -121,7 +121,7 @@ impl Card {
     fn new(socket: &Path, tap: Tap, behavior: Behavior, large: Arc<AtomicU64>) -> Card {
         let mut frontend = Frontend::connect(socket, SIZE);
         set_up(&frontend, behavior);
-        (0..SIZE).for_each(|index| frontend.lend(index, BUFFER));
+        (0..SIZE).for_each(|index| frontend.post_buffer(index, BUFFER));
         Card {
             socket: socket.to_owned(),
             frontend: Some(frontend),
@@ -187,7 +187,7 @@ impl Card {
             return false;
         }
         // All buffers of a frame are completed at once.
-        let mut buffers = done.iter().map(|(head, len)| frontend.lent(*head, *len));
+        let mut buffers = done.iter().map(|(head, len)| frontend.received_buffer(*head, *len));
         let mut frames: Vec<Received> = Vec::new();
         while let Some(mut header) = buffers.next() {
             let mut frame = header.split_off(HEADER.min(header.len()));
@@ -197,7 +197,7 @@ impl Card {
             frames.push((frame, offload));
         }
         for (head, _) in &done {
-            frontend.lend(*head as u16, BUFFER);
+            frontend.post_buffer(*head as u16, BUFFER);
         }
         // The used event index, which enables a notification and shows the driver's progress.
         frontend.write(ring(0)[1] + 4 + 2 * u64::from(SIZE), &frontend.used[0].to_le_bytes());

@@ -128,7 +128,7 @@ impl Card {
 
     /// Posts as many receive buffers as the ring has entries.
     pub(crate) fn post_all(&mut self) {
-        (0..SIZE).for_each(|index| self.frontend.lend(index, 2048));
+        (0..SIZE).for_each(|index| self.frontend.post_buffer(index, 2048));
     }
 
     /// A frame to an unknown address.

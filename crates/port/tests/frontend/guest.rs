@@ -242,13 +242,13 @@ impl Frontend {
     }
 
     /// Posts a receive buffer of `len` bytes on queue 0 with descriptor `index`.
-    pub(crate) fn lend(&mut self, index: u16, len: u32) {
+    pub(crate) fn post_buffer(&mut self, index: u16, len: u32) {
         self.descriptor(0, index, BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len, WRITE, 0);
         self.push(0, index);
     }
 
     /// The first `len` bytes of a receive buffer.
-    pub(crate) fn lent(&self, index: u32, len: u32) -> Vec<u8> {
+    pub(crate) fn received_buffer(&self, index: u32, len: u32) -> Vec<u8> {
         self.read(BUFFERS + (1 << 20) + u64::from(index) * 0x2000, len as usize)
     }
 }

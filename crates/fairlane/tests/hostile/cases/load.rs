@@ -15,7 +15,7 @@ pub(super) fn receive_buffers_of_one_byte(attacker: &Attacker) -> Card {
         if attacker.should_stop() {
             break;
         }
-        card.frontend.lend(index, 1);
+        card.frontend.post_buffer(index, 1);
         card.frontend.kick(0);
         attacker.count();
         thread::sleep(Duration::from_millis(150));
@@ -30,7 +30,7 @@ pub(super) fn receive_buffers_withheld(attacker: &Attacker) -> Card {
         if attacker.should_stop() {
             break;
         }
-        card.frontend.lend(index, 2048);
+        card.frontend.post_buffer(index, 2048);
         card.frontend.kick(0);
         attacker.count();
         thread::sleep(Duration::from_millis(if index % 16 == 0 { 250 } else { 1 }));
