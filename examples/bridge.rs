@@ -29,7 +29,7 @@ fn sent_by(weights: [u32; 2], room: usize) -> [usize; 2] {
     let guests: Vec<Peer> = (0..2)
         .map(|guest| {
             let (port, peer) = memory::pair(1000);
-            let share = Share { weight: weights[guest], min_rate: 0, max_rate: None, burst: 0 };
+            let share = Share::of_weight(weights[guest]);
             bridge
                 .add(&format!("guest{guest}"), Box::new(port), share, AntiSpoofing::default(), Nanos(0))
                 .expect("no pinned addresses");

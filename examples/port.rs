@@ -89,7 +89,7 @@ fn mirrored(count: u8) -> Vec<Vec<u8>> {
     let mut bridge = Bridge::new("lan", Config { isolate: false, seed: 1 }, scheduler);
     bridge.set_uplink(Box::new(Mirror::default()));
     let (port, guest) = memory::pair(1000);
-    let share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
+    let share = Share::of_weight(100);
     bridge.add("guest", Box::new(port), share, AntiSpoofing::default(), Nanos(0)).expect("no pinned addresses");
     for number in 0..count {
         let mut frame = vec![number; 60];

@@ -57,7 +57,7 @@ const FRAME: u64 = 1514;
 /// share of the link that each used.
 fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
     let (bulk, voice) = (PortId(1), PortId(2));
-    let share = |weight| Share { weight, min_rate: 0, max_rate: None, burst: 0 };
+    let share = |weight| Share::of_weight(weight);
     scheduler.configure(bulk, share(1), Nanos(0));
     scheduler.configure(voice, share(2), Nanos(0));
     scheduler.activate(bulk, Nanos(0));
@@ -78,7 +78,7 @@ fn shares(mut scheduler: Box<dyn Scheduler>) -> [f64; 2] {
                 sent[port.index() - 1] += bytes;
                 now += Nanos(bytes * 8 * SECOND / RATE);
                 let after = if waiting > frames { After::Backlogged } else { After::Empty };
-                scheduler.charge(port, Cost { bytes, uplink_bytes: bytes, frames, nanos: 0 }, after, now);
+                scheduler.charge(port, Cost { bytes, uplink_bytes: bytes, frames, ..Cost::default() }, after, now);
             }
             Next::WaitUntil(time) => now = time,
             Next::Idle => now += Nanos::from_millis(1),

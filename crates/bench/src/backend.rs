@@ -49,7 +49,7 @@ impl Backend {
             Uplink::Sink => bridge.set_uplink(Box::new(Drain::new())),
             Uplink::Tap(name) => bridge.set_uplink(Box::new(Tap::open(name)?)),
         }
-        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        let share = Share::of_weight(1);
         for (number, (socket, mac)) in guests.iter().enumerate() {
             let name = format!("guest{number}");
             let port: Box<dyn Port> = Box::new(VhostUser::listen(&name, socket, 1)?);

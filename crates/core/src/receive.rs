@@ -27,6 +27,6 @@ pub const POOL: u64 = 64 << 20;
 impl Receive {
     /// The terms of a port that names none: the weight of what it sends, no rates.
     pub fn with_weight(weight: u32) -> Receive {
-        Receive { share: Share { weight, min_rate: 0, max_rate: None, burst: 0 }, queue: QUEUE, timeout: TIMEOUT }
+        Receive { share: Share::of_weight(weight), queue: QUEUE, timeout: TIMEOUT }
     }
 }

@@ -40,7 +40,7 @@ impl Worker {
     fn new(senders: &[Demand], receivers: &[Demand]) -> Worker {
         let mut scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
         for (sender, (weight, _)) in senders.iter().enumerate() {
-            let share = Share { weight: *weight, min_rate: 0, max_rate: None, burst: 0 };
+            let share = Share::of_weight(*weight);
             scheduler.configure(PortId(sender as u32), share, Nanos(0));
         }
         Worker {

@@ -77,7 +77,7 @@ impl Control for Endless {
     }
 }
 
-const SHARE: Share = Share { weight: 100, min_rate: 0, max_rate: None, burst: 0 };
+const SHARE: Share = Share::of_weight(100);
 
 fn bridge(uplink: Box<dyn Port>) -> Bridge {
     let scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));

@@ -5,6 +5,7 @@
 
 mod early;
 mod settings;
+mod tenants;
 mod uplink;
 
 use crate::bill::Worked;
@@ -20,6 +21,7 @@ use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
+use tenants::Tenants;
 
 /// Most services in a round; ports are flushed after these.
 pub(crate) const SERVICES: usize = 8;
@@ -49,6 +51,7 @@ pub struct Bridge {
     name: String,
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
+    tenants: Tenants,
     /// Guests' ports whose ring was empty, in no particular order, and the next one to poll.
     idle: Vec<PortId>,
     cursor: usize,
@@ -95,6 +98,7 @@ impl Bridge {
                 receivers: Receivers::new(receive::POOL),
             },
             scheduler,
+            tenants: Tenants::default(),
             idle: Vec::new(),
             cursor: 0,
             accelerated: Vec::new(),
@@ -284,7 +288,7 @@ impl Bridge {
             };
             let blocked = self.fabric.forward(&mut sending);
             let Sending { done, uplink_bytes, .. } = sending;
-            let bytes = batch.bytes_of(0..done);
+            let (bytes, segments) = (batch.bytes_of(0..done), batch.segments_of(0..done));
             match &mut sender.early {
                 Some(early) => early.consume(&mut *sender.port, done),
                 None => sender.port.consume(done),
@@ -292,6 +296,7 @@ impl Bridge {
             cost.bytes += bytes;
             cost.uplink_bytes += uplink_bytes;
             cost.frames += done as u64;
+            cost.segments += segments;
             budget.bytes = budget.bytes.saturating_sub(bytes);
             budget.frames = budget.frames.saturating_sub(done as u32);
             let spent = budget.bytes == 0 || budget.frames == 0;
@@ -470,12 +475,13 @@ impl Bridge {
                 VifState {
                     name: entry.name.clone(),
                     link: self.name.clone(),
-                    // The engine knows names of tenants.
-                    tenant: None,
+                    tenant: entry.tenant.and_then(|tenant| Some(self.tenants.get(tenant)?.name.clone())),
                     weight: share.weight,
                     min_rate: share.min_rate,
                     max_rate: share.max_rate,
                     burst: share.burst,
+                    max_frames: share.max_frames,
+                    frame_burst: share.frame_burst,
                     share: entry.measured_share,
                     waits_for: if let Turn::Parked(on) = entry.turn { name(on) } else { None },
                     waiting: entry.waiting.clone(),

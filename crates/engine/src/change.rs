@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::ports;
 use crate::receivers::IDLE_TIMEOUT;
 use crate::worker::Work;
+use fairlane_core::PortId;
 use fairlane_core::ack::Mode;
-use fairlane_core::sched::{self, Scheduler, SchedulerKind, Share};
+use fairlane_core::sched::{self, Scheduler, SchedulerKind};
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
-use fairlane_core::{PortId, TenantId};
-use fairlane_policy::{Change, Link, Policy, Tenant, Vif};
+use fairlane_policy::{Change, Link, Policy, Vif};
 use fairlane_port::Port;
 use std::collections::HashMap;
 use std::io;
@@ -32,17 +32,17 @@ impl Bridge {
         clock: &impl Clock,
     ) -> Result<Bridge, Error> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &link.name);
-        let mut bridge =
-            Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link, clock.now()));
-        bridge.set_receivers_scheduler(receivers_scheduler(policy, link, clock.now()), clock.now());
+        let mut bridge = Bridge::new(&link.name, Config { isolate: link.isolate, seed }, scheduler(policy, link));
+        bridge.set_receivers_scheduler(receivers_scheduler(policy, link), clock.now());
+        bridge.set_rx_rate(link.rx_rate, clock.now());
         if let Some(uplink) = uplink {
             bridge.set_uplink(uplink);
         }
         bridge.set_receive_pool(link.rx_pool);
         for vif in policy.vifs.iter().filter(|vif| vif.link == link.name) {
-            let added = bridge.add(&vif.name, card(vif)?, vif.share, anti_spoofing(vif), clock.now());
+            let added = bridge.add(&vif.name, card(vif)?, vif.shares.tx, anti_spoofing(vif), clock.now());
             let port = added.map_err(|error| Error::failed(format!("vif `{}`", vif.name), error))?;
-            bridge.set_tenant(port, tenant_of(policy, vif), clock.now());
+            bridge.set_tenant(port, policy.tenant_of(vif), clock.now());
             bridge.set_receive(port, vif.receive(), clock.now());
             or_without(
                 &vif.name,
@@ -53,46 +53,23 @@ impl Bridge {
     }
 }
 
-/// The scheduler of a link, with its tenants if it has any.
-fn scheduler(policy: &Policy, link: &Link, now: Nanos) -> Box<dyn Scheduler> {
+/// The scheduler of a link.
+fn scheduler(policy: &Policy, link: &Link) -> Box<dyn Scheduler> {
     let rate = ports::rate(&policy.links, link);
-    if has_tenants(policy, link) {
-        with_tenants(policy, rate, link.idle_timeout, |tenant| tenant.share, now)
+    if policy.has_tenants(&link.name) {
+        sched::build_for_tenants(rate, link.idle_timeout)
     } else {
         sched::build(link.scheduler, rate, link.idle_timeout)
     }
 }
 
-/// The scheduler of a link's receivers. Guests receive from each other as well, so the uplink's rate is no limit.
-fn receivers_scheduler(policy: &Policy, link: &Link, now: Nanos) -> Box<dyn Scheduler> {
-    if has_tenants(policy, link) {
-        with_tenants(policy, None, IDLE_TIMEOUT, |tenant| tenant.rx, now)
+/// The scheduler of a link's receivers.
+fn receivers_scheduler(policy: &Policy, link: &Link) -> Box<dyn Scheduler> {
+    if policy.has_tenants(&link.name) {
+        sched::build_for_tenants(link.rx_rate, IDLE_TIMEOUT)
     } else {
-        sched::build(SchedulerKind::Fair, None, IDLE_TIMEOUT)
+        sched::build(SchedulerKind::Fair, link.rx_rate, IDLE_TIMEOUT)
     }
-}
-
-fn has_tenants(policy: &Policy, link: &Link) -> bool {
-    policy.vifs.iter().any(|vif| vif.link == link.name && vif.tenant.is_some())
-}
-
-fn with_tenants(
-    policy: &Policy,
-    rate: Option<u64>,
-    idle_timeout: Nanos,
-    share: fn(&Tenant) -> Share,
-    now: Nanos,
-) -> Box<dyn Scheduler> {
-    let mut scheduler = sched::build_for_tenants(rate, idle_timeout);
-    for (index, tenant) in policy.tenants.iter().enumerate() {
-        scheduler.configure_tenant(TenantId(index as u32), share(tenant), now);
-    }
-    scheduler
-}
-
-/// A vif's tenant, by its index in the policy.
-fn tenant_of(policy: &Policy, vif: &Vif) -> Option<TenantId> {
-    policy.tenant_of(vif).map(|index| TenantId(index as u32))
 }
 
 /// The source addresses that a vif may use.
@@ -199,6 +176,22 @@ impl<C: Clock> Work<C> {
                 self.reschedule(policy);
             }
             Change::Scheduler { .. } | Change::IdleTimeout { .. } => self.reschedule(policy),
+            Change::RxRate { link, rate } => {
+                if let (Some(bridge), Some(link)) = (self.find(link), policy.link(link)) {
+                    self.bridges[bridge].set_rx_rate(*rate, now);
+                    self.bridges[bridge].set_receivers_scheduler(receivers_scheduler(policy, link), now);
+                }
+            }
+            Change::Tenant { link, tenant } => {
+                if let Some(bridge) = self.find(link) {
+                    self.bridges[bridge].set_tenant_shares(tenant, now);
+                }
+            }
+            Change::Member { vif, tenant } => {
+                if let Some((bridge, port)) = self.vif(vif) {
+                    self.bridges[bridge].set_tenant(port, tenant.as_ref(), now);
+                }
+            }
             Change::Isolate { link, isolate } => {
                 if let Some(bridge) = self.find(link) {
                     self.bridges[bridge].set_isolate(*isolate);
@@ -226,9 +219,9 @@ impl<C: Clock> Work<C> {
                 let Some(bridge) = self.find(&vif.link) else { return Ok(()) };
                 let port = opened.remove(&vif.name).map_or_else(|| ports::vif(vif), Ok)?;
                 let said = |error: &dyn std::fmt::Display| Error::failed(format!("vif `{}`", vif.name), error);
-                let added = self.bridges[bridge].add(&vif.name, port, vif.share, anti_spoofing(vif), now);
+                let added = self.bridges[bridge].add(&vif.name, port, vif.shares.tx, anti_spoofing(vif), now);
                 let port = added.map_err(|error| said(&error))?;
-                self.bridges[bridge].set_tenant(port, tenant_of(policy, vif), now);
+                self.bridges[bridge].set_tenant(port, policy.tenant_of(vif), now);
                 self.bridges[bridge].set_receive(port, vif.receive(), now);
                 let registered = self.register(bridge, port).map_err(|error| said(&error));
                 let bridge = &mut self.bridges[bridge];
@@ -247,12 +240,10 @@ impl<C: Clock> Work<C> {
     /// Gives every bridge a new scheduler from the policy.
     fn reschedule(&mut self, policy: &Policy) {
         let now = self.clock.now();
-        let tenants: HashMap<&str, TenantId> =
-            policy.vifs.iter().filter_map(|vif| Some((vif.name.as_str(), tenant_of(policy, vif)?))).collect();
         for bridge in &mut self.bridges {
             let Some(link) = policy.link(bridge.name()) else { continue };
-            bridge.set_scheduler(scheduler(policy, link, now), |vif| tenants.get(vif).copied(), now);
-            bridge.set_receivers_scheduler(receivers_scheduler(policy, link, now), now);
+            bridge.set_scheduler(scheduler(policy, link), now);
+            bridge.set_receivers_scheduler(receivers_scheduler(policy, link), now);
         }
     }
 

@@ -13,8 +13,7 @@ use crate::metrics;
 use crate::ports;
 use crate::snapshot::{LinkState, Snapshot, TenantState, VifState};
 use crate::worker::Worker;
-use fairlane_core::sched::Share;
-use fairlane_policy::{Change, Link, Policy, Setting, Tenant, Terms, Uplink};
+use fairlane_policy::{Change, Link, Policy, Setting, Terms, Uplink};
 use fairlane_port::Port;
 use fairlane_port::capture::Recording;
 use fairlane_port::xen::backend::Found;
@@ -251,11 +250,14 @@ impl Shared {
         };
         let link = match change {
             Change::RemoveVif { vif } => of_vif(policy, vif),
-            Change::Share { vif, .. } | Change::AntiSpoofing { vif, .. } | Change::EarlyAck { vif, .. } => {
-                of_vif(newer, vif)
-            }
+            Change::Share { vif, .. }
+            | Change::Member { vif, .. }
+            | Change::AntiSpoofing { vif, .. }
+            | Change::EarlyAck { vif, .. } => of_vif(newer, vif),
             Change::AddVif(vif) => vif.link.clone(),
             Change::Rate { link, .. }
+            | Change::RxRate { link, .. }
+            | Change::Tenant { link, .. }
             | Change::Scheduler { link, .. }
             | Change::IdleTimeout { link, .. }
             | Change::Isolate { link, .. }
@@ -282,32 +284,23 @@ impl Shared {
         let policy = self.policy();
         let places: HashMap<&str, usize> =
             policy.vifs.iter().enumerate().map(|(place, vif)| (vif.name.as_str(), place)).collect();
-        for vif in &mut vifs {
-            let place = places.get(vif.name.as_str());
-            vif.tenant = place.and_then(|place| policy.vifs[*place].tenant.clone());
-        }
         vifs.sort_by_key(|vif| places.get(vif.name.as_str()).copied());
         let link = |link: &Link| LinkState {
             name: link.name.clone(),
             scheduler: link.scheduler.name().to_owned(),
             by_weight: link.scheduler.by_weight(),
             rate: ports::rate(&policy.links, link),
+            rx_rate: link.rx_rate,
             idle_timeout: link.idle_timeout.0,
             isolate: link.isolate,
             cpu: link.cpu,
             rx_pool: link.rx_pool,
             uplink: uplinks.get(&link.name).cloned().flatten(),
         };
-        let tenant = |tenant: &Tenant| {
-            let Share { weight, min_rate, max_rate, burst } = tenant.share;
-            let Share { weight: rx_weight, min_rate: rx_min_rate, max_rate: rx_max_rate, burst: rx_burst } = tenant.rx;
-            let name = tenant.name.clone();
-            TenantState { name, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst }
-        };
         Ok(Snapshot {
             time: self.clock.now().0,
             links: policy.links.iter().map(link).collect(),
-            tenants: policy.tenants.iter().map(tenant).collect(),
+            tenants: policy.tenants.iter().map(TenantState::new).collect(),
             vifs,
         })
     }

@@ -119,6 +119,8 @@ pub(crate) struct PortEntry {
     pub since: Nanos,
     /// How frames for its guest are queued and scheduled.
     pub receive: Receive,
+    /// Whether its guest receives through its queue only, as it or its tenant has a highest rate.
+    pub is_paced: bool,
     /// Frames that wait for room in its guest's ring.
     pub queue: RxQueue,
     pub rx_state: RxState,
@@ -163,6 +165,7 @@ impl PortEntry {
             turn: Turn::Idle,
             since: Nanos(0),
             receive: Receive::with_weight(share.weight),
+            is_paced: false,
             queue: RxQueue::default(),
             rx_state: RxState::Idle,
             rx_waiting: Waiting::default(),
@@ -194,12 +197,14 @@ impl PortEntry {
 
     /// The receiving direction for a snapshot.
     pub(crate) fn receive_state(&self) -> ReceiveState {
-        let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = self.receive;
+        let Receive { share, queue, timeout } = self.receive;
         ReceiveState {
-            weight,
-            min_rate,
-            max_rate,
-            burst,
+            weight: share.weight,
+            min_rate: share.min_rate,
+            max_rate: share.max_rate,
+            burst: share.burst,
+            max_frames: share.max_frames,
+            frame_burst: share.frame_burst,
             queue,
             timeout: timeout.0,
             queued_frames: self.queue.len() as u64,

@@ -276,8 +276,13 @@ impl PortEntry {
     ) {
         // Room that became free meanwhile belongs to the sender whose turn it is: a later one would overtake those that wait.
         let promised = sending.may_wait && !self.waiters.is_empty() && sending.turn_at != Some(id);
-        if self.rx_state == RxState::Idle && self.receive.share.max_rate.is_none() && !promised {
+        let paced = self.is_paced || (sending.from == UPLINK && !receivers.pace.passes(sending.now));
+        if self.rx_state == RxState::Idle && !paced && !promised {
+            let before = self.counters.received_bytes;
             let next = self.take(sending, id, sending.done..end, touched);
+            if sending.from == UPLINK {
+                receivers.pace.take(self.counters.received_bytes - before, sending.now);
+            }
             // These did not wait.
             self.rx_waiting.buckets[0] += (next - sending.done) as u64;
             sending.done = next;
@@ -288,8 +293,7 @@ impl PortEntry {
         if self.port.status() != Status::Up {
             return sending.drop(sending.done..end, DropReason::ReceiverDown);
         }
-        // A guest with an `rx_max_rate` receives through its queue only.
-        let is_full = self.rx_state == RxState::Idle && self.receive.share.max_rate.is_none();
+        let is_full = self.rx_state == RxState::Idle && !self.is_paced;
         let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));
         if !waits {
             self.enqueue(sending, id, end, receivers);

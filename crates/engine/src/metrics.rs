@@ -6,11 +6,12 @@ pub use server::Server;
 
 use crate::entry::Waiting;
 use crate::error::Error;
-use crate::snapshot::{EarlyState, PortState, Snapshot, VifState};
+use crate::snapshot::{EarlyState, PortState, ReceiveState, Snapshot, TenantState, VifState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,21 +48,30 @@ impl Collector for Page {
 
         let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
         self.gauge(&mut encoder, "vif_share_ratio", help, None, |vif| Some(vif.share))?;
-        let help = "Relative share that the policy grants";
-        self.gauge(&mut encoder, "vif_weight", help, None, |vif| Some(f64::from(vif.weight)))?;
-        let unit = Unit::Other("bytes_per_second".to_owned());
-        let rate = |bits: u64| bits as f64 / 8.0;
-        let help = "Rate that the policy guarantees";
-        self.gauge(&mut encoder, "vif_min_rate", help, Some(&unit), |vif| Some(rate(vif.min_rate)))?;
-        let help = "Rate that the policy allows at most; absent without a limit";
-        self.gauge(&mut encoder, "vif_max_rate", help, Some(&unit), |vif| vif.max_rate.map(rate))?;
+        let help = "1 for the tenant of a vif that has one";
+        let mut family = encoder.encode_descriptor("vif_tenant", help, None, MetricType::Gauge)?;
+        for vif in &self.0.vifs {
+            if let Some(tenant) = &vif.tenant {
+                let labels = [vif_labels(vif), vec![("tenant", tenant.as_str())]].concat();
+                family.encode_family(&labels)?.encode_gauge(&1_i64)?;
+            }
+        }
+        let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
+        let mut family = encoder.encode_descriptor("tenant_share_ratio", help, None, MetricType::Gauge)?;
+        for ((tenant, link), share) in self.tenant_shares() {
+            family.encode_family(&vec![("tenant", tenant), ("link", link)])?.encode_gauge(&share)?;
+        }
+        grants(&mut encoder, "vif", "", || self.0.vifs.iter().map(|vif| (vif_labels(vif), Grant::of_vif(vif))))?;
+        grants(&mut encoder, "vif_rx", " of what its guest receives", || {
+            self.0.vifs.iter().map(|vif| (vif_labels(vif), Grant::of_guest(vif)))
+        })?;
+        grants(&mut encoder, "tenant", "", || {
+            self.0.tenants.iter().map(|tenant| (tenant_labels(tenant), Grant::of_tenant(tenant)))
+        })?;
+        grants(&mut encoder, "tenant_rx", " of what its guests receive", || {
+            self.0.tenants.iter().map(|tenant| (tenant_labels(tenant), Grant::of_tenants_guests(tenant)))
+        })?;
 
-        let help = "Relative share that the policy grants of what guests receive";
-        self.gauge(&mut encoder, "vif_rx_weight", help, None, |vif| Some(f64::from(vif.receive.weight)))?;
-        let help = "Rate that the policy guarantees a guest to receive";
-        self.gauge(&mut encoder, "vif_rx_min_rate", help, Some(&unit), |vif| Some(rate(vif.receive.min_rate)))?;
-        let help = "Rate that the policy allows a guest to receive at most; absent without a limit";
-        self.gauge(&mut encoder, "vif_rx_max_rate", help, Some(&unit), |vif| vif.receive.max_rate.map(rate))?;
         let help = "Bytes that wait for room in a guest's ring";
         let queued = |vif: &VifState| Some(vif.receive.queued_bytes as f64);
         self.gauge(&mut encoder, "vif_rx_queue", help, Some(&Unit::Bytes), queued)?;
@@ -112,6 +122,17 @@ impl Collector for Page {
 }
 
 impl Page {
+    /// The measured share of each tenant, by link.
+    fn tenant_shares(&self) -> BTreeMap<(&str, &str), f64> {
+        let mut shares = BTreeMap::new();
+        for vif in &self.0.vifs {
+            if let Some(tenant) = &vif.tenant {
+                *shares.entry((tenant.as_str(), vif.link.as_str())).or_default() += vif.share;
+            }
+        }
+        shares
+    }
+
     /// One value for each vif that has it.
     fn gauge(
         &self,
@@ -151,8 +172,65 @@ impl Page {
     }
 }
 
+/// What the policy grants. Rates are in bits a second.
+struct Grant {
+    weight: u32,
+    min_rate: u64,
+    max_rate: Option<u64>,
+    max_frames: Option<u64>,
+}
+
+impl Grant {
+    fn of_vif(&VifState { weight, min_rate, max_rate, max_frames, .. }: &VifState) -> Grant {
+        Grant { weight, min_rate, max_rate, max_frames }
+    }
+
+    fn of_guest(vif: &VifState) -> Grant {
+        let ReceiveState { weight, min_rate, max_rate, max_frames, .. } = vif.receive;
+        Grant { weight, min_rate, max_rate, max_frames }
+    }
+
+    fn of_tenant(&TenantState { weight, min_rate, max_rate, max_frames, .. }: &TenantState) -> Grant {
+        Grant { weight, min_rate, max_rate, max_frames }
+    }
+
+    fn of_tenants_guests(tenant: &TenantState) -> Grant {
+        let TenantState { rx_weight, rx_min_rate, rx_max_rate, rx_max_frames, .. } = *tenant;
+        Grant { weight: rx_weight, min_rate: rx_min_rate, max_rate: rx_max_rate, max_frames: rx_max_frames }
+    }
+}
+
+/// What the policy grants to vifs or tenants, in one direction.
+fn grants<'a, I>(encoder: &mut DescriptorEncoder<'_>, kind: &str, what: &str, all: impl Fn() -> I) -> fmt::Result
+where
+    I: Iterator<Item = (Labels<'a>, Grant)>,
+{
+    let bytes = Unit::Other("bytes_per_second".to_owned());
+    let frames = Unit::Other("per_second".to_owned());
+    let rate = |bits: u64| bits as f64 / 8.0;
+    let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: &dyn Fn(&Grant) -> Option<f64>| {
+        let (name, help) = (format!("{kind}_{name}"), format!("{help}{what}"));
+        let mut family = encoder.encode_descriptor(&name, &help, unit, MetricType::Gauge)?;
+        for (labels, grant) in all() {
+            if let Some(value) = value(&grant) {
+                family.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    };
+    gauge("weight", "Relative share that the policy grants", None, &|grant| Some(f64::from(grant.weight)))?;
+    gauge("min_rate", "Rate that the policy guarantees", Some(&bytes), &|grant| Some(rate(grant.min_rate)))?;
+    gauge("max_rate", "Highest rate that the policy allows, if any,", Some(&bytes), &|grant| grant.max_rate.map(rate))?;
+    let most = |grant: &Grant| Some(grant.max_frames? as f64);
+    gauge("max_frames", "Most frames that the policy allows, if any,", Some(&frames), &most)
+}
+
 fn vif_labels(vif: &VifState) -> Labels<'_> {
     vec![("vif", &vif.name), ("link", &vif.link)]
+}
+
+fn tenant_labels(tenant: &TenantState) -> Labels<'_> {
+    vec![("tenant", &tenant.name)]
 }
 
 /// What vifs and uplinks have in common: bytes, frames, drops, state.
@@ -232,11 +310,13 @@ mod tests {
         let vif = VifState {
             name: "a".to_owned(),
             link: "b".to_owned(),
-            tenant: None,
+            tenant: Some("c".to_owned()),
             weight: 1,
             min_rate: 8_000,
             max_rate: None,
             burst: 0,
+            max_frames: Some(100),
+            frame_burst: 0,
             share: 0.25,
             waits_for: None,
             receive: ReceiveState {
@@ -257,7 +337,16 @@ mod tests {
             }),
             port,
         };
-        Snapshot { time: 0, links: Vec::new(), tenants: Vec::new(), vifs: vec![vif] }
+        let tenant = TenantState {
+            name: "c".to_owned(),
+            weight: 7,
+            max_rate: Some(8_000),
+            rx_max_rate: Some(80_000),
+            max_frames: Some(9),
+            rx_max_frames: Some(10),
+            ..TenantState::default()
+        };
+        Snapshot { time: 0, links: Vec::new(), tenants: vec![tenant], vifs: vec![vif] }
     }
 
     #[test]
@@ -286,6 +375,13 @@ mod tests {
             r#"fairlane_vif_early_ack_fallbacks_total{vif="a",link="b",reason="reset"} 2"#,
             r#"fairlane_vif_rx_weight{vif="a",link="b"} 20.0"#,
             r#"fairlane_vif_rx_max_rate_bytes_per_second{vif="a",link="b"} 2000.0"#,
+            r#"fairlane_vif_max_frames_per_second{vif="a",link="b"} 100.0"#,
+            r#"fairlane_vif_tenant{vif="a",link="b",tenant="c"} 1"#,
+            r#"fairlane_tenant_share_ratio{tenant="c",link="b"} 0.25"#,
+            r#"fairlane_tenant_weight{tenant="c"} 7.0"#,
+            r#"fairlane_tenant_max_rate_bytes_per_second{tenant="c"} 1000.0"#,
+            r#"fairlane_tenant_rx_max_rate_bytes_per_second{tenant="c"} 10000.0"#,
+            r#"fairlane_tenant_rx_max_frames_per_second{tenant="c"} 10.0"#,
             r#"fairlane_vif_rx_queue_bytes{vif="a",link="b"} 124.0"#,
             r#"fairlane_vif_rx_marked_frames_total{vif="a",link="b"} 5"#,
             r#"fairlane_vif_rx_waiting_seconds_count{vif="a",link="b"} 7"#,

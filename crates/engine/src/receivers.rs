@@ -8,18 +8,57 @@ use crate::forward::Fabric;
 use crate::rx_queue::RxPool;
 use fairlane_core::PortId;
 use fairlane_core::inflow::Inflow;
-use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind};
+use fairlane_core::sched::{self, After, Bucket, Budget, Cost, Next, Scheduler, SchedulerKind, Share};
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
+use fairlane_policy::uplink_queue;
 use fairlane_port::{Batch, Burst, Refusal, Room, Status};
 use std::ops::Range;
 
 /// How long a port whose queue became empty keeps its place in the receivers' scheduler.
 pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(100);
 
+/// The rate of what guests receive from the uplink together.
+pub(crate) struct Pace {
+    bucket: Option<Bucket>,
+    /// Whether queued frames may wait for it, which later ones must not overtake.
+    is_behind: bool,
+}
+
+impl Pace {
+    /// A rate in bits a second; none for no limit.
+    pub(crate) fn new(rate: Option<u64>, now: Nanos) -> Pace {
+        let share = Share { max_rate: rate, burst: uplink_queue(rate), ..Share::default() };
+        Pace { bucket: Bucket::of_bytes(&share, now), is_behind: false }
+    }
+
+    /// Whether frames from the uplink may go into a ring at once. If not, they must be queued.
+    #[inline]
+    pub(crate) fn passes(&mut self, now: Nanos) -> bool {
+        let Some(bucket) = &mut self.bucket else { return true };
+        self.is_behind |= bucket.room(now) == 0;
+        !self.is_behind
+    }
+
+    /// Counts bytes from the uplink that a guest received.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: u64, now: Nanos) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(bytes, now);
+        }
+    }
+
+    /// Until when no frame from the uplink may be delivered; none if one may be now.
+    fn closed_until(&mut self, now: Nanos) -> Option<Nanos> {
+        let bucket = self.bucket.as_mut()?;
+        (bucket.room(now) == 0).then(|| bucket.ready_at())
+    }
+}
+
 /// What the receive queues of a bridge share.
 pub(crate) struct Receivers {
     pub pool: RxPool,
+    pub pace: Pace,
     /// Chooses among guests with queued frames and room in their ring.
     pub scheduler: Box<dyn Scheduler>,
     /// Guests with queued frames and without room in their ring, in no particular order.
@@ -70,6 +109,7 @@ impl Receivers {
         let scheduler = sched::build(SchedulerKind::Fair, None, IDLE_TIMEOUT);
         Receivers {
             pool: RxPool::new(pool),
+            pace: Pace::new(None, Nanos(0)),
             scheduler,
             full: Vec::new(),
             new_waits: false,
@@ -111,6 +151,13 @@ impl Fabric {
         for _ in 0..SERVICES {
             match self.receivers.scheduler.next(*now) {
                 Next::Serve(port, budget) => {
+                    if let Some(open) = self.waits_for_pace(port, *now) {
+                        // Its place is kept, so that the scheduler alone decides who gets the rate.
+                        self.receivers.scheduler.defer(port, *now);
+                        delivered.next = delivered.next.min(open);
+                        delivered.busy = false;
+                        break;
+                    }
                     let (mut cost, after) = self.deliver_queued_to(port, budget, burst, *now);
                     let end = clock.now();
                     cost.nanos = end.since(*now).0;
@@ -119,6 +166,7 @@ impl Fabric {
                     if let Some(entry) = self.entries[port.index()].as_deref() {
                         self.receivers.inflow.received(port, entry.receive.share.weight, cost.nanos, end);
                     }
+                    self.receivers.pace.take(cost.uplink_bytes, end);
                     self.receivers.scheduler.charge(port, cost, after, end);
                 }
                 idle => {
@@ -126,11 +174,19 @@ impl Fabric {
                         delivered.next = delivered.next.min(time);
                     }
                     delivered.busy = false;
+                    self.receivers.pace.is_behind = false;
                     break;
                 }
             }
         }
         delivered
+    }
+
+    /// When the link's rate allows the next frame that is queued for a guest, if it does not now.
+    fn waits_for_pace(&mut self, port: PortId, now: Nanos) -> Option<Nanos> {
+        let open = self.receivers.pace.closed_until(now)?;
+        let next = self.entries[port.index()].as_deref()?.queue.front()?;
+        next.from_uplink.then_some(open)
     }
 
     /// Delivers queued frames into one guest's ring.
@@ -155,6 +211,7 @@ impl Fabric {
                 let bytes = u64::from(frame.len);
                 cost.frames += 1;
                 cost.bytes += bytes;
+                cost.segments += frame.offload.segments(bytes);
                 cost.uplink_bytes += if frame.from_uplink { bytes } else { 0 };
                 budget.bytes = budget.bytes.saturating_sub(bytes);
                 entry.rx_waiting.record(now.since(frame.since));

@@ -6,6 +6,7 @@ use crate::early::Seen;
 use crate::entry::Waiting;
 use fairlane_core::ack::{Fallback, FlowView};
 use fairlane_core::stats::{Counters, Drops};
+use fairlane_policy::{Shares, Tenant};
 use fairlane_port::Status;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub struct Snapshot {
 }
 
 /// A tenant's share of each link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantState {
     /// Its name.
     pub name: String,
@@ -38,6 +39,12 @@ pub struct TenantState {
     pub max_rate: Option<u64>,
     /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
+    /// Most frames a second.
+    #[serde(default)]
+    pub max_frames: Option<u64>,
+    /// Frames that `max_frames` lets pass at once after an idle time.
+    #[serde(default)]
+    pub frame_burst: u64,
     /// Relative share of what its guests receive.
     #[serde(default)]
     pub rx_weight: u32,
@@ -50,6 +57,33 @@ pub struct TenantState {
     /// Bytes that `rx_max_rate` lets pass at once after an idle time.
     #[serde(default)]
     pub rx_burst: u64,
+    /// Most frames a second that its guests receive.
+    #[serde(default)]
+    pub rx_max_frames: Option<u64>,
+    /// Frames that `rx_max_frames` lets pass at once after an idle time.
+    #[serde(default)]
+    pub rx_frame_burst: u64,
+}
+
+impl TenantState {
+    pub(crate) fn new(tenant: &Tenant) -> TenantState {
+        let Tenant { name, shares: Shares { tx, rx, .. } } = tenant;
+        TenantState {
+            name: name.clone(),
+            weight: tx.weight,
+            min_rate: tx.min_rate,
+            max_rate: tx.max_rate,
+            burst: tx.burst,
+            max_frames: tx.max_frames,
+            frame_burst: tx.frame_burst,
+            rx_weight: rx.weight,
+            rx_min_rate: rx.min_rate,
+            rx_max_rate: rx.max_rate,
+            rx_burst: rx.burst,
+            rx_max_frames: rx.max_frames,
+            rx_frame_burst: rx.frame_burst,
+        }
+    }
 }
 
 /// A link.
@@ -61,8 +95,11 @@ pub struct LinkState {
     pub scheduler: String,
     /// Whether its vifs share by weight; if not, equally.
     pub by_weight: bool,
-    /// Rate of the uplink; unlimited if absent.
+    /// Rate of what guests send to the uplink; unlimited if absent.
     pub rate: Option<u64>,
+    /// Rate of what guests receive from the uplink; unlimited if absent.
+    #[serde(default)]
+    pub rx_rate: Option<u64>,
     /// A vif without a frame for this long counts as inactive.
     #[serde(alias = "delay")]
     pub idle_timeout: u64,
@@ -95,6 +132,12 @@ pub struct VifState {
     pub max_rate: Option<u64>,
     /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
+    /// Most frames a second.
+    #[serde(default)]
+    pub max_frames: Option<u64>,
+    /// Frames that `max_frames` lets pass at once after an idle time.
+    #[serde(default)]
+    pub frame_burst: u64,
     /// Its share, 0 to 1, of what the link's vifs sent to the uplink in the last whole second (longer if the link was asleep).
     /// Without an uplink: of everything they sent.
     pub share: f64,
@@ -124,6 +167,12 @@ pub struct ReceiveState {
     pub max_rate: Option<u64>,
     /// Bytes that `max_rate` lets pass at once after an idle time.
     pub burst: u64,
+    /// Most frames a second.
+    #[serde(default)]
+    pub max_frames: Option<u64>,
+    /// Frames that `max_frames` lets pass at once after an idle time.
+    #[serde(default)]
+    pub frame_burst: u64,
     /// Most bytes in its queue.
     pub queue: u64,
     /// Frames that wait longer are dropped.

@@ -99,7 +99,7 @@ fn the_socket_shows_sets_and_stops() {
     let shown = client.show().unwrap();
     assert_eq!((shown.vifs[0].weight, shown.vifs[0].max_rate), (30, Some(50_000_000)));
     assert_eq!((shown.links[0].scheduler.as_str(), shown.links[1].rate), ("wrr", Some(200_000_000)));
-    assert_eq!(engine.policy().vifs[0].share.weight, 30);
+    assert_eq!(engine.policy().vifs[0].shares.tx.weight, 30);
 
     client.stop().unwrap();
     assert!(engine.wait(None));

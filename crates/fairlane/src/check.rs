@@ -84,7 +84,7 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
             name: link.name.clone(),
             scheduler: link.scheduler.name(),
             rate: link.rate,
-            min_rates: vifs.iter().fold(0, |sum, vif| vif.share.min_rate.saturating_add(sum)),
+            min_rates: vifs.iter().fold(0, |sum, vif| vif.shares.tx.min_rate.saturating_add(sum)),
             vifs: vifs.len(),
             uplink: match &link.uplink {
                 Uplink::None => "none".to_owned(),

@@ -33,12 +33,12 @@ enum Command {
         #[command(subcommand)]
         what: Option<What>,
     },
-    /// Change settings of a vif or link, as in the policy file
+    /// Change settings of a vif, tenant or link, as in the policy file
     ///
-    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif: weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, early_ack. Of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool.
+    /// For example: fairlane ctl set web weight=30 max_rate=50Mbit/s. Of a vif or tenant: weight, min_rate, max_rate, burst, max_frames, frame_burst, and the same with rx_ in front. Of a vif: rx_queue, rx_timeout, early_ack, tenant. Of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool.
     /// Settings are applied in order, up to the first that is refused. The policy file is not changed.
     Set {
-        /// The vif or link
+        /// The vif, tenant or link
         name: String,
         /// What to change
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
@@ -192,11 +192,13 @@ fn set(client: &mut Client, name: &str, settings: &[(String, String)]) -> anyhow
 /// Formats settings, states and shares.
 fn show(shown: &Snapshot) -> String {
     let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
+    let frames = |frames: Option<u64>| frames.map_or("none".to_owned(), |frames| frames.to_string());
     let link = |link: &LinkState| {
         [
             link.name.clone(),
             link.scheduler.clone(),
             rate(link.rate),
+            rate(link.rx_rate),
             format_duration(Nanos(link.idle_timeout)),
             link.isolate.to_string(),
             link.cpu.map_or("any".to_owned(), |cpu| cpu.to_string()),
@@ -214,30 +216,55 @@ fn show(shown: &Snapshot) -> String {
             rate(Some(vif.min_rate).filter(|rate| *rate > 0)),
             rate(vif.max_rate),
             format_size(vif.burst),
+            frames(vif.max_frames),
             vif.waits_for.clone().unwrap_or_default(),
         ]
     };
-    let head = ["link", "scheduler", "rate", "idle timeout", "isolate", "cpu", "uplink"];
-    let mut text = table(head, [false, false, true, true, false, false, false], shown.links.iter().map(link).collect());
+    let head = ["link", "scheduler", "rate", "rx_rate", "idle timeout", "isolate", "cpu", "uplink"];
+    let right = [false, false, true, true, true, false, false, false];
+    let mut text = table(head, right, shown.links.iter().map(link).collect());
     let tenant = |tenant: &TenantState| {
         [
             tenant.name.clone(),
             tenant.weight.to_string(),
             rate(Some(tenant.min_rate).filter(|rate| *rate > 0)),
             rate(tenant.max_rate),
-            format_size(tenant.burst),
+            frames(tenant.max_frames),
             tenant.rx_weight.to_string(),
             rate(Some(tenant.rx_min_rate).filter(|rate| *rate > 0)),
             rate(tenant.rx_max_rate),
+            frames(tenant.rx_max_frames),
         ]
     };
-    let head = ["tenant", "weight", "min_rate", "max_rate", "burst", "rx_weight", "rx_min_rate", "rx_max_rate"];
+    let head = [
+        "tenant",
+        "weight",
+        "min_rate",
+        "max_rate",
+        "max_frames",
+        "rx_weight",
+        "rx_min_rate",
+        "rx_max_rate",
+        "rx_max_frames",
+    ];
     if !shown.tenants.is_empty() {
         let rows = shown.tenants.iter().map(tenant).collect();
-        text += &format!("\n{}", table(head, [false, true, true, true, true, true, true, true], rows));
+        text += &format!("\n{}", table(head, [false, true, true, true, true, true, true, true, true], rows));
     }
-    let head = ["vif", "link", "tenant", "state", "weight", "share", "min_rate", "max_rate", "burst", "waits for"];
-    let right = [false, false, false, false, true, true, true, true, true, false];
+    let head = [
+        "vif",
+        "link",
+        "tenant",
+        "state",
+        "weight",
+        "share",
+        "min_rate",
+        "max_rate",
+        "burst",
+        "max_frames",
+        "waits for",
+    ];
+    let right = [false, false, false, false, true, true, true, true, true, true, false];
     if !shown.vifs.is_empty() {
         text += &format!("\n{}", table(head, right, shown.vifs.iter().map(vif).collect()));
     }
@@ -249,14 +276,24 @@ fn show(shown: &Snapshot) -> String {
             rate(Some(receive.min_rate).filter(|rate| *rate > 0)),
             rate(receive.max_rate),
             format_size(receive.burst),
+            frames(receive.max_frames),
             format_size(receive.queue),
             format_duration(Nanos(receive.timeout)),
             receive.queued_frames.to_string(),
         ]
     };
-    let head =
-        ["vif", "rx_weight", "rx_min_rate", "rx_max_rate", "rx_burst", "rx_queue", "rx_timeout", "queued frames"];
-    let right = [false, true, true, true, true, true, true, true];
+    let head = [
+        "vif",
+        "rx_weight",
+        "rx_min_rate",
+        "rx_max_rate",
+        "rx_burst",
+        "rx_max_frames",
+        "rx_queue",
+        "rx_timeout",
+        "queued frames",
+    ];
+    let right = [false, true, true, true, true, true, true, true, true];
     if !shown.vifs.is_empty() {
         text += &format!("\n{}", table(head, right, shown.vifs.iter().map(receive).collect()));
     }

@@ -6,7 +6,7 @@ use fairlane_core::packet::Mac;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// One change from a running policy to a newer one.
@@ -25,7 +25,15 @@ pub enum Change {
         /// Bits a second; unlimited if absent.
         rate: Option<u64>,
     },
-    /// Replace a link's scheduler, or change its settings or its tenants. A scheduler holds no packets, so none is lost.
+    /// Change the rate of what a link's guests receive from the uplink.
+    RxRate {
+        /// The link.
+        link: String,
+        /// Bits a second; unlimited if absent.
+        rate: Option<u64>,
+    },
+    /// Replace a link's scheduler, or change its settings, as [`Policy::has_tenants`] may. A scheduler holds no packets, so none is
+    /// lost.
     Scheduler {
         /// The link.
         link: String,
@@ -61,6 +69,20 @@ pub enum Change {
         share: Share,
         /// How frames for its guest are queued and scheduled.
         receive: Receive,
+    },
+    /// Change a tenant's shares of a link.
+    Tenant {
+        /// The link.
+        link: String,
+        /// The tenant.
+        tenant: Tenant,
+    },
+    /// Move a vif to a tenant, or out of all.
+    Member {
+        /// The vif.
+        vif: String,
+        /// The tenant; none if absent.
+        tenant: Option<Tenant>,
     },
     /// Pin a vif to other addresses.
     AntiSpoofing {
@@ -104,13 +126,19 @@ impl Policy {
         let mut changes: Vec<Change> = gone.map(|vif| Change::RemoveVif { vif: vif.name.clone() }).collect();
         for new in &newer.links {
             if let Some(old) = self.link(&new.name) {
-                let tenants_changed = self.memberships(&new.name) != newer.memberships(&new.name);
-                link_changes(old, new, tenants_changed, &mut changes);
+                let with_or_without = self.has_tenants(&new.name) != newer.has_tenants(&new.name);
+                link_changes(old, new, with_or_without, &mut changes);
+                self.tenant_changes(newer, &new.name, &mut changes);
             }
         }
         for new in &newer.vifs {
             match old_vifs.get(new.name.as_str()) {
-                Some(old) if same_card(old, new) => vif_changes(old, new, &mut changes),
+                Some(old) if same_card(old, new) => {
+                    if old.tenant != new.tenant {
+                        changes.push(Change::Member { vif: new.name.clone(), tenant: newer.tenant_of(new).cloned() });
+                    }
+                    vif_changes(old, new, &mut changes);
+                }
                 _ => changes.push(Change::AddVif(new.clone())),
             }
         }
@@ -123,18 +151,30 @@ impl Policy {
             Change::AddVif(added) => self.vifs.retain(|vif| vif.name != added.name),
             Change::RemoveVif { vif } => {
                 let Some(vif) = old.vifs.iter().find(|old| old.name == *vif) else { return };
-                let tenant = old.tenant_of(vif).map(|index| &old.tenants[index]);
-                self.tenants.extend(tenant.filter(|_| self.tenant_of(vif).is_none()).cloned());
+                self.tenants.extend(old.tenant_of(vif).filter(|_| self.tenant_of(vif).is_none()).cloned());
                 self.vifs.push(vif.clone());
             }
-            Change::Share { vif, .. } => {
-                self.vif_from(old, vif, |vif, old| (vif.share, vif.rx) = (old.share, old.rx));
+            Change::Share { vif, .. } => self.vif_from(old, vif, |vif, old| {
+                (vif.shares, vif.rx_queue, vif.rx_timeout) = (old.shares, old.rx_queue, old.rx_timeout);
+            }),
+            Change::Member { vif, .. } => {
+                if let Some(vif) = old.vifs.iter().find(|old| old.name == *vif) {
+                    self.tenants.extend(old.tenant_of(vif).filter(|_| self.tenant_of(vif).is_none()).cloned());
+                }
+                self.vif_from(old, vif, |vif, old| vif.tenant.clone_from(&old.tenant));
+            }
+            Change::Tenant { tenant, .. } => {
+                let now = self.tenants.iter_mut().find(|now| now.name == tenant.name);
+                if let Some((now, old)) = now.zip(old.tenants.iter().find(|old| old.name == tenant.name)) {
+                    now.shares = old.shares;
+                }
             }
             Change::AntiSpoofing { vif, .. } => {
                 self.vif_from(old, vif, |vif, old| (vif.mac, vif.addresses) = (old.mac, old.addresses.clone()));
             }
             Change::EarlyAck { vif, .. } => self.vif_from(old, vif, |vif, old| vif.early_ack = old.early_ack),
             Change::Rate { link, .. } => self.link_from(old, link, |link, old| link.rate = old.rate),
+            Change::RxRate { link, .. } => self.link_from(old, link, |link, old| link.rx_rate = old.rx_rate),
             Change::Scheduler { link, .. } => self.link_from(old, link, |link, old| link.scheduler = old.scheduler),
             Change::IdleTimeout { link, .. } => {
                 self.link_from(old, link, |link, old| link.idle_timeout = old.idle_timeout)
@@ -144,12 +184,17 @@ impl Policy {
         }
     }
 
-    /// The tenants of a link's vifs, with their shares.
-    fn memberships(&self, link: &str) -> BTreeMap<&str, &Tenant> {
-        let of_link = self.vifs.iter().filter(|vif| vif.link == link);
-        let membership = |vif: &'_ Vif| self.tenant_of(vif).map(|index| &self.tenants[index]);
-        let named = of_link.filter_map(|vif| Some((vif.name.as_str(), membership(vif)?)));
-        named.collect()
+    /// The changes to the shares of tenants that have vifs on a link, before and after.
+    fn tenant_changes(&self, newer: &Policy, link: &str, changes: &mut Vec<Change>) {
+        for new in &newer.tenants {
+            let Some(old) = self.tenants.iter().find(|old| old.name == new.name) else { continue };
+            let is_here = |policy: &Policy| {
+                policy.vifs.iter().any(|vif| vif.link == link && vif.tenant.as_ref() == Some(&new.name))
+            };
+            if old.shares != new.shares && (is_here(self) || is_here(newer)) {
+                changes.push(Change::Tenant { link: link.to_owned(), tenant: new.clone() });
+            }
+        }
     }
 
     /// Copies something to a vif from its old version.
@@ -174,12 +219,15 @@ fn same_card(old: &Vif, new: &Vif) -> bool {
     (&old.link, &old.card, old.queues) == (&new.link, &new.card, new.queues)
 }
 
-fn link_changes(old: &Link, new: &Link, tenants_changed: bool, changes: &mut Vec<Change>) {
+fn link_changes(old: &Link, new: &Link, with_or_without_tenants: bool, changes: &mut Vec<Change>) {
     let link = || new.name.clone();
     if old.rate != new.rate {
         changes.push(Change::Rate { link: link(), rate: new.rate });
     }
-    if old.scheduler != new.scheduler || tenants_changed {
+    if old.rx_rate != new.rx_rate {
+        changes.push(Change::RxRate { link: link(), rate: new.rx_rate });
+    }
+    if old.scheduler != new.scheduler || with_or_without_tenants {
         changes.push(Change::Scheduler { link: link(), scheduler: new.scheduler });
     }
     if old.idle_timeout != new.idle_timeout {
@@ -194,8 +242,8 @@ fn link_changes(old: &Link, new: &Link, tenants_changed: bool, changes: &mut Vec
 }
 
 fn vif_changes(old: &Vif, new: &Vif, changes: &mut Vec<Change>) {
-    if (old.share, old.receive()) != (new.share, new.receive()) {
-        changes.push(Change::Share { vif: new.name.clone(), share: new.share, receive: new.receive() });
+    if (old.shares.tx, old.receive()) != (new.shares.tx, new.receive()) {
+        changes.push(Change::Share { vif: new.name.clone(), share: new.shares.tx, receive: new.receive() });
     }
     if (old.mac, &old.addresses) != (new.mac, &new.addresses) {
         changes.push(Change::AntiSpoofing { vif: new.name.clone(), mac: new.mac, addresses: new.addresses.clone() });

@@ -1,7 +1,8 @@
 //! Checks across a policy: names, cards, uplinks, guarantees.
 
+use super::shares::Keys;
 use super::units::format_rate;
-use super::{Card, Link, Policy, SchedulerKind, Tenant, Uplink, Vif};
+use super::{Card, Direction, Link, Policy, SchedulerKind, Tenant, Uplink, Vif};
 use crate::problem::unknown_name;
 use fairlane_core::sched::Share;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,22 +26,26 @@ pub(super) struct Conflict {
     pub(super) message: String,
 }
 
-/// A key that belongs to another scheduler than the link's.
+/// A key that belongs to other schedulers than the link's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} belongs to scheduler \"{owner}\", this link has \"{has}\"")]
+#[error("{key} belongs to scheduler \"{}\", this link has \"{has}\"", .owners.join("\" or \""))]
 pub struct OtherScheduler {
     /// The key.
     pub key: &'static str,
-    /// The scheduler that the key belongs to.
-    pub owner: &'static str,
+    /// The schedulers that the key belongs to.
+    pub owners: &'static [&'static str],
     /// The scheduler of the link.
     pub has: &'static str,
 }
 
-/// Checks that a key of the scheduler `owner` is used with that scheduler.
-pub(super) fn belongs_to(key: &'static str, owner: &'static str, kind: SchedulerKind) -> Result<(), OtherScheduler> {
+/// Checks that a key of some schedulers is used with one of them.
+pub(super) fn belongs_to(
+    key: &'static str,
+    owners: &'static [&'static str],
+    kind: SchedulerKind,
+) -> Result<(), OtherScheduler> {
     let has = kind.name();
-    if owner == has { Ok(()) } else { Err(OtherScheduler { key, owner, has }) }
+    if owners.contains(&has) { Ok(()) } else { Err(OtherScheduler { key, owners, has }) }
 }
 
 /// All conflicts in a policy. Empty names and paths stand for missing ones and are skipped.
@@ -89,6 +94,10 @@ fn names(policy: &Policy, found: &mut Vec<Conflict>) {
     }
     let mut vifs = HashSet::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
+        if tenants.contains(vif.name.as_str()) && !vif.name.is_empty() {
+            let message = format!("name `{}` is taken by a tenant", vif.name);
+            found.push(Conflict { part: Part::Vif(i), key: "name", message });
+        }
         if !vifs.insert(vif.name.as_str()) && !vif.name.is_empty() {
             let message = format!("name `{}` is taken by another vif", vif.name);
             found.push(Conflict { part: Part::Vif(i), key: "name", message });
@@ -179,31 +188,32 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
 
 /// Each tenant with each link on which it has vifs.
 fn members(policy: &Policy) -> impl Iterator<Item = (&Tenant, &str)> {
-    let of_vif = |vif| Some((policy.tenant_of(vif)?, vif.link.as_str()));
-    let members: BTreeSet<(usize, &str)> = policy.vifs.iter().filter_map(of_vif).collect();
-    members.into_iter().map(|(tenant, link)| (&policy.tenants[tenant], link))
+    let members: BTreeSet<_> =
+        policy.vifs.iter().filter_map(|vif| Some((vif.tenant.as_deref()?, vif.link.as_str()))).collect();
+    let tenant = |name: &str| policy.tenants.iter().find(|tenant| tenant.name == name);
+    members.into_iter().filter_map(move |(name, link)| Some((tenant(name)?, link)))
 }
 
 /// Tenants need the scheduler that knows them, and guarantees that their vifs' fit into.
 fn tenants(policy: &Policy, found: &mut Vec<Conflict>) {
     for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.tenant.is_some()) {
         if let Some(link) = policy.link(&vif.link)
-            && let Err(other) = belongs_to("tenant", "fair", link.scheduler)
+            && let Err(other) = belongs_to("tenant", &["fair"], link.scheduler)
         {
             found.push(Conflict { part: Part::Vif(i), key: "tenant", message: other.to_string() });
         }
     }
     for (i, tenant) in policy.tenants.iter().enumerate() {
-        for direction in [&SENDING, &RECEIVING] {
+        for direction in Direction::ALL {
             tenant_guarantees(policy, i, tenant, direction, found);
         }
     }
 }
 
 /// A tenant's guarantee must fit into its highest rate, and its vifs' guarantees on each link into the tenant's.
-fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: &Direction, found: &mut Vec<Conflict>) {
-    let Direction { min_rate: key, max_rate: limit, share, tenant_share, .. } = *direction;
-    let Share { min_rate, max_rate, .. } = tenant_share(tenant);
+fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: Direction, found: &mut Vec<Conflict>) {
+    let Keys { min_rate: key, max_rate: limit, .. } = *direction.keys();
+    let Share { min_rate, max_rate, .. } = *direction.of(&tenant.shares);
     let mut conflict = |message| found.push(Conflict { part: Part::Tenant(i), key, message });
     let (name, shown) = (&tenant.name, format_rate(min_rate));
     if let Some(max_rate) = max_rate.filter(|max_rate| min_rate > *max_rate) {
@@ -211,7 +221,8 @@ fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: &Dir
     }
     for link in &policy.links {
         let is_here = |vif: &&Vif| vif.link == link.name && vif.tenant.as_ref() == Some(name);
-        let sum = policy.vifs.iter().filter(is_here).fold(0u64, |sum, vif| sum.saturating_add(share(vif).min_rate));
+        let guaranteed = policy.vifs.iter().filter(is_here).map(|vif| direction.of(&vif.shares).min_rate);
+        let sum = guaranteed.fold(0u64, u64::saturating_add);
         if sum > min_rate {
             let (sum, has, link) = (format_rate(sum), if min_rate > 0 { shown.as_str() } else { "none" }, &link.name);
             conflict(format!(
@@ -224,42 +235,34 @@ fn tenant_guarantees(policy: &Policy, i: usize, tenant: &Tenant, direction: &Dir
 /// All guarantees must be possible together: none above the vif's highest rate or the link's rate, no sum above the link's
 /// rate in either direction, and a scheduler that supports them.
 fn rates(policy: &Policy, found: &mut Vec<Conflict>) {
-    guarantees(policy, &SENDING, found);
-    guarantees(policy, &RECEIVING, found);
+    for direction in Direction::ALL {
+        guarantees(policy, direction, found);
+    }
+    for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.shares.tx.max_frames.is_some()) {
+        let key = Direction::Tx.keys().max_frames;
+        if let Some(link) = policy.link(&vif.link)
+            && let Err(other) = belongs_to(key, &["fair", "wrr"], link.scheduler)
+        {
+            found.push(Conflict { part: Part::Vif(i), key, message: other.to_string() });
+        }
+    }
 }
 
-/// The keys of one direction.
-struct Direction {
-    min_rate: &'static str,
-    max_rate: &'static str,
-    share: fn(&Vif) -> Share,
-    tenant_share: fn(&Tenant) -> Share,
-    /// Whether the link's scheduler must support guarantees.
-    by_link: bool,
+/// The rate that guarantees of a direction must fit into, and its key.
+fn capacity(direction: Direction, link: &Link) -> (&'static str, Option<u64>) {
+    match direction {
+        Direction::Rx if link.rx_rate.is_some() => ("rx_rate", link.rx_rate),
+        Direction::Tx | Direction::Rx => ("rate", link.rate),
+    }
 }
 
-const SENDING: Direction = Direction {
-    min_rate: "min_rate",
-    max_rate: "max_rate",
-    share: |vif| vif.share,
-    tenant_share: |tenant| tenant.share,
-    by_link: true,
-};
-const RECEIVING: Direction = Direction {
-    min_rate: "rx_min_rate",
-    max_rate: "rx_max_rate",
-    share: |vif| vif.receive().share,
-    tenant_share: |tenant| tenant.rx,
-    by_link: false,
-};
-
-fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>) {
-    let Direction { min_rate: key, max_rate: limit, share, tenant_share, by_link } = *direction;
+fn guarantees(policy: &Policy, direction: Direction, found: &mut Vec<Conflict>) {
+    let Keys { min_rate: key, max_rate: limit, .. } = *direction.keys();
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
     // The sum of each link's guarantees, and whether a single one was reported already.
     let mut guaranteed: HashMap<&str, (u64, bool)> = HashMap::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
-        let Share { min_rate, max_rate, .. } = share(vif);
+        let Share { min_rate, max_rate, .. } = *direction.of(&vif.shares);
         if min_rate == 0 {
             continue;
         }
@@ -269,13 +272,15 @@ fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>)
             conflict(format!("{key} {shown} of vif `{}` is above its {limit} {}", vif.name, format_rate(max_rate)));
         }
         let Some(link) = links.get(vif.link.as_str()).filter(|link| !link.name.is_empty()) else { continue };
-        if let (true, Err(other)) = (by_link, belongs_to(key, "fair", link.scheduler)) {
+        // What guests receive is always scheduled by `fair`.
+        if let (Direction::Tx, Err(other)) = (direction, belongs_to(key, &["fair"], link.scheduler)) {
             conflict(other.to_string());
         }
-        let over = link.rate.filter(|rate| min_rate > *rate);
+        let (of_link, rate) = capacity(direction, link);
+        let over = rate.filter(|rate| min_rate > *rate);
         if let Some(rate) = over {
             let (name, rate) = (&link.name, format_rate(rate));
-            conflict(format!("{key} {shown} of vif `{}` is above the rate {rate} of link `{name}`", vif.name));
+            conflict(format!("{key} {shown} of vif `{}` is above the {of_link} {rate} of link `{name}`", vif.name));
         }
         // A tenant's vifs are guaranteed parts of what the tenant is.
         let (sum, reported) = guaranteed.entry(&vif.link).or_default();
@@ -284,14 +289,15 @@ fn guarantees(policy: &Policy, direction: &Direction, found: &mut Vec<Conflict>)
     }
     for (tenant, link) in members(policy) {
         let (sum, _) = guaranteed.entry(link).or_default();
-        *sum = sum.saturating_add(tenant_share(tenant).min_rate);
+        *sum = sum.saturating_add(direction.of(&tenant.shares).min_rate);
     }
     for (i, link) in policy.links.iter().enumerate() {
         let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();
-        if let Some(rate) = link.rate.filter(|rate| sum > *rate && !reported) {
+        let (of_link, rate) = capacity(direction, link);
+        if let Some(rate) = rate.filter(|rate| sum > *rate && !reported) {
             let (sum, rate, name) = (format_rate(sum), format_rate(rate), &link.name);
-            let message = format!("the {key}s on link `{name}` add up to {sum}, above its rate {rate}");
-            found.push(Conflict { part: Part::Link(i), key: "rate", message });
+            let message = format!("the {key}s on link `{name}` add up to {sum}, above its {of_link} {rate}");
+            found.push(Conflict { part: Part::Link(i), key: of_link, message });
         }
     }
 }

@@ -4,9 +4,9 @@
 //! Their share is in xenstore, as `weight` and `min_rate` beside the toolstack's keys. For a vif in the file only the
 //! file counts.
 
-use super::{Card, Policy, Rx, Setting, Vif, rules};
+use super::{Card, Policy, Setting, Shares, Vif, rules};
 use fairlane_core::ack::Mode;
-use fairlane_core::sched::Share;
+use fairlane_core::receive;
 
 /// The share of a found card in xenstore, in the syntax of a policy file; a missing value has the file's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,8 +33,6 @@ impl Policy {
             Some(vif) if vif.name != name => return Vec::new(),
             Some(_) => {}
             None => {
-                let share =
-                    Share { weight: rules::WEIGHT, min_rate: 0, max_rate: None, burst: rules::default_burst(None) };
                 let (link, name) = (link.name.clone(), name.clone());
                 self.vifs.push(Vif {
                     name,
@@ -42,8 +40,9 @@ impl Policy {
                     card,
                     queues: 1,
                     tenant: None,
-                    share,
-                    rx: Rx::default(),
+                    shares: Shares::of_weight(rules::WEIGHT),
+                    rx_queue: receive::QUEUE,
+                    rx_timeout: receive::TIMEOUT,
                     mac: None,
                     addresses: Vec::new(),
                     early_ack: Mode::Off,

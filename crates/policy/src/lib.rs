@@ -14,6 +14,7 @@ pub mod problem;
 mod rules;
 mod section;
 mod setting;
+mod shares;
 #[cfg(test)]
 mod tests;
 pub mod units;
@@ -24,11 +25,12 @@ pub use fixed::Fixed;
 pub use found::Terms;
 pub use parse::{CONTROL, renamed_keys};
 pub use setting::{LinkSetting, Setting, SettingError, VifSetting};
+pub use shares::{Direction, ShareSetting, Shares};
 
 use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
-use fairlane_core::receive::{self, Receive};
-use fairlane_core::sched::{SchedulerKind, Share};
+use fairlane_core::receive::Receive;
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -54,10 +56,15 @@ impl Policy {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// The index of a vif's tenant in [`Policy::tenants`].
-    pub fn tenant_of(&self, vif: &Vif) -> Option<usize> {
+    /// A vif's tenant.
+    pub fn tenant_of(&self, vif: &Vif) -> Option<&Tenant> {
         let name = vif.tenant.as_ref()?;
-        self.tenants.iter().position(|tenant| tenant.name == *name)
+        self.tenants.iter().find(|tenant| tenant.name == *name)
+    }
+
+    /// Whether vifs of a link have tenants.
+    pub fn has_tenants(&self, link: &str) -> bool {
+        self.vifs.iter().any(|vif| vif.link == link && vif.tenant.is_some())
     }
 }
 
@@ -66,10 +73,8 @@ impl Policy {
 pub struct Tenant {
     /// Unique name.
     pub name: String,
-    /// Its share of each link.
-    pub share: Share,
-    /// Its share of what the guests of each link receive.
-    pub rx: Share,
+    /// Its shares of each link.
+    pub shares: Shares,
 }
 
 /// A link: ports that can reach each other and share an uplink.
@@ -77,8 +82,10 @@ pub struct Tenant {
 pub struct Link {
     /// Unique name.
     pub name: String,
-    /// Rate of the uplink in bits a second, in each direction; unlimited if absent.
+    /// Rate of what guests send to the uplink, in bits a second; unlimited if absent. A wire has it in both directions.
     pub rate: Option<u64>,
+    /// Rate of what guests receive from the uplink together, in bits a second; unlimited if absent.
+    pub rx_rate: Option<u64>,
     /// The scheduler.
     pub scheduler: SchedulerKind,
     /// A vif without a frame for this long counts as inactive.
@@ -196,11 +203,12 @@ pub struct Vif {
     pub queues: u16,
     /// Name of its tenant; none if it is a member of the link itself.
     pub tenant: Option<String>,
-    /// Its share of the link, or of its tenant's.
-    pub share: Share,
-    /// Its share of what the guests of the link receive, and its receive queue. Without `rx_weight`, the weight is that of
-    /// [`Vif::share`]: see [`Vif::receive`].
-    pub rx: Rx,
+    /// Its shares of the link, or of its tenant's.
+    pub shares: Shares,
+    /// Most bytes in its receive queue.
+    pub rx_queue: u64,
+    /// Longest time in its receive queue.
+    pub rx_timeout: Nanos,
     /// The only source MAC address it may use; any if absent.
     pub mac: Option<Mac>,
     /// The only source IP addresses it may use; any if empty.
@@ -209,42 +217,9 @@ pub struct Vif {
     pub early_ack: Mode,
 }
 
-/// What a vif's keys say about the frames that its guest receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rx {
-    /// `rx_weight`.
-    pub weight: Option<u32>,
-    /// `rx_min_rate` in bits a second; 0 for none.
-    pub min_rate: u64,
-    /// `rx_max_rate` in bits a second; unlimited if absent.
-    pub max_rate: Option<u64>,
-    /// `rx_burst` in bytes.
-    pub burst: u64,
-    /// `rx_queue` in bytes.
-    pub queue: u64,
-    /// `rx_timeout`.
-    pub timeout: Nanos,
-}
-
-impl Default for Rx {
-    fn default() -> Rx {
-        let burst = rules::default_burst(None);
-        Rx { weight: None, min_rate: 0, max_rate: None, burst, queue: receive::QUEUE, timeout: receive::TIMEOUT }
-    }
-}
-
-impl Rx {
-    /// The share, for a vif or tenant of this `weight`.
-    fn share(&self, weight: u32) -> Share {
-        let Rx { min_rate, max_rate, burst, .. } = *self;
-        Share { weight: self.weight.unwrap_or(weight), min_rate, max_rate, burst }
-    }
-}
-
 impl Vif {
     /// How its guest's frames are queued and scheduled.
     pub fn receive(&self) -> Receive {
-        let Rx { queue, timeout, .. } = self.rx;
-        Receive { share: self.rx.share(self.share.weight), queue, timeout }
+        Receive { share: self.shares.rx, queue: self.rx_queue, timeout: self.rx_timeout }
     }
 }

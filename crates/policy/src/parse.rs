@@ -2,10 +2,9 @@
 
 use super::check::{Part, belongs_to, conflicts};
 use super::section::{Section, present_name};
-use super::{Access, Card, Link, Policy, Rx, SchedulerKind, Tenant, Uplink, Vif, rules, uplink_queue};
+use super::{Access, Card, Link, Policy, SchedulerKind, Shares, Tenant, Uplink, Vif, rules, uplink_queue};
 use crate::problem::{Problem, Problems, document};
 use fairlane_core::receive;
-use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use std::path::PathBuf;
 
@@ -13,6 +12,7 @@ pub(super) const FILE_KEYS: &[&str] = &["control", "metrics", "link", "tenant", 
 pub(super) const LINK_KEYS: &[&str] = &[
     "name",
     "rate",
+    "rx_rate",
     "scheduler",
     "prioritize",
     "refill",
@@ -24,8 +24,21 @@ pub(super) const LINK_KEYS: &[&str] = &[
     "rx_pool",
 ];
 pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
-pub(super) const TENANT_KEYS: &[&str] =
-    &["name", "weight", "min_rate", "max_rate", "burst", "rx_weight", "rx_min_rate", "rx_max_rate", "rx_burst"];
+pub(super) const TENANT_KEYS: &[&str] = &[
+    "name",
+    "weight",
+    "min_rate",
+    "max_rate",
+    "burst",
+    "max_frames",
+    "frame_burst",
+    "rx_weight",
+    "rx_min_rate",
+    "rx_max_rate",
+    "rx_burst",
+    "rx_max_frames",
+    "rx_frame_burst",
+];
 pub(super) const VIF_KEYS: &[&str] = &[
     "name",
     "link",
@@ -41,10 +54,14 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "min_rate",
     "max_rate",
     "burst",
+    "max_frames",
+    "frame_burst",
     "rx_weight",
     "rx_min_rate",
     "rx_max_rate",
     "rx_burst",
+    "rx_max_frames",
+    "rx_frame_burst",
     "rx_queue",
     "rx_timeout",
     "mac",
@@ -117,6 +134,7 @@ fn link(section: &Section, problems: &mut Problems) -> Link {
     Link {
         name,
         rate,
+        rx_rate: section.read("rx_rate", rules::rate, problems).flatten(),
         scheduler: scheduler(section, problems),
         idle_timeout: section.read("idle_timeout", rules::idle_timeout, problems).unwrap_or(rules::IDLE_TIMEOUT),
         isolate: section.read("isolate", rules::flag, problems).unwrap_or(false),
@@ -133,7 +151,7 @@ fn scheduler(section: &Section, problems: &mut Problems) -> SchedulerKind {
     let prioritize = section.read("prioritize", rules::flag, problems);
     let refill = section.read("refill", rules::refill, problems);
     if named.is_some() || !section.has("scheduler") {
-        for (key, owner) in [("prioritize", "wrr"), ("refill", "netback")] {
+        for (key, owner) in [("prioritize", &["wrr"]), ("refill", &["netback"])] {
             if let (true, Err(other)) = (section.has(key), belongs_to(key, owner, kind)) {
                 problems.add(section.span(key), other.to_string());
             }
@@ -190,9 +208,10 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
         link,
         card: card(section, problems),
         queues: section.read("queues", rules::queues, problems).unwrap_or(1),
-        tenant: section.read("tenant", rules::name, problems),
-        share: share(section, problems),
-        rx: rx(section, problems),
+        tenant: section.read("tenant", rules::tenant, problems).flatten(),
+        shares: Shares::read(section, problems),
+        rx_queue: section.read("rx_queue", rules::queue, problems).unwrap_or(receive::QUEUE),
+        rx_timeout: section.read("rx_timeout", rules::rx_timeout, problems).unwrap_or(receive::TIMEOUT),
         mac: section.read("mac", rules::mac, problems),
         addresses: section.each("addresses", rules::address, problems),
         early_ack: section.read("early_ack", rules::early_ack, problems).unwrap_or_default(),
@@ -201,31 +220,7 @@ fn vif(section: &Section, links: &[Link], problems: &mut Problems) -> Vif {
 
 fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
     let name = section.require("name", rules::name, problems).unwrap_or_default();
-    let share = share(section, problems);
-    Tenant { name, share, rx: rx(section, problems).share(share.weight) }
-}
-
-fn share(section: &Section, problems: &mut Problems) -> Share {
-    let max_rate = section.read("max_rate", rules::rate, problems).flatten();
-    Share {
-        weight: section.read("weight", rules::weight, problems).unwrap_or(rules::WEIGHT),
-        min_rate: section.read("min_rate", rules::min_rate, problems).unwrap_or(0),
-        max_rate,
-        burst: section.read("burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
-    }
-}
-
-fn rx(section: &Section, problems: &mut Problems) -> Rx {
-    let default = Rx::default();
-    let max_rate = section.read("rx_max_rate", rules::rate, problems).flatten();
-    Rx {
-        weight: section.read("rx_weight", rules::weight, problems),
-        min_rate: section.read("rx_min_rate", rules::min_rate, problems).unwrap_or(0),
-        max_rate,
-        burst: section.read("rx_burst", rules::burst, problems).unwrap_or(rules::default_burst(max_rate)),
-        queue: section.read("rx_queue", rules::queue, problems).unwrap_or(default.queue),
-        timeout: section.read("rx_timeout", rules::rx_timeout, problems).unwrap_or(default.timeout),
-    }
+    Tenant { name, shares: Shares::read(section, problems) }
 }
 
 fn card(section: &Section, problems: &mut Problems) -> Card {

@@ -93,7 +93,7 @@ pub fn unknown_name<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a
         Some(name) => format!("did you mean `{name}`?"),
         None => match known.take(8).collect::<Vec<_>>()[..] {
             [] => "there is none".to_owned(),
-            ref names => format!("the {kind}s are {}", names.join(", ")),
+            ref names => format!("the {}s are {}", kind.replace(" or", "s and"), names.join(", ")),
         },
     };
     format!("no {kind} is named `{}`, {hint}", given.escape_debug())

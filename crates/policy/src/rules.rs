@@ -28,6 +28,11 @@ pub(super) fn default_burst(max_rate: Option<u64>) -> u64 {
     (max_rate.unwrap_or(0) / 800).max(64 << 10)
 }
 
+/// The default frame burst: 10 ms of its `max_frames`, at least 64.
+pub(super) fn default_frame_burst(max_frames: Option<u64>) -> u64 {
+    (max_frames.unwrap_or(0) / 100).max(64)
+}
+
 /// A value as text for a message.
 pub(super) fn shown(value: &DeValue) -> String {
     match value {
@@ -115,6 +120,19 @@ pub(super) fn weight(value: &DeValue) -> Result<u32, Phrase> {
     number(value, 1..=10_000).map(|weight| weight as u32)
 }
 
+/// Frames a second, or `"none"`.
+pub(super) fn frames(value: &DeValue) -> Result<Option<u64>, Phrase> {
+    if value.as_str() == Some("none") {
+        return Ok(None);
+    }
+    let frames = number(value, 1..=1_000_000_000).map(|frames| Some(frames as u64));
+    frames.map_err(|wrong| wrong.replacen(", not ", " or \"none\", not ", 1))
+}
+
+pub(super) fn frame_burst(value: &DeValue) -> Result<u64, Phrase> {
+    number(value, 1..=1_000_000).map(|frames| frames as u64)
+}
+
 pub(super) fn queues(value: &DeValue) -> Result<u16, Phrase> {
     number(value, 1..=16).map(|queues| queues as u16)
 }
@@ -185,6 +203,11 @@ fn word(value: &DeValue, longest: usize) -> Result<String, Phrase> {
 
 pub(super) fn name(value: &DeValue) -> Result<String, Phrase> {
     word(value, 32)
+}
+
+/// A tenant's name, or `"none"`.
+pub(super) fn tenant(value: &DeValue) -> Result<Option<String>, Phrase> {
+    if value.as_str() == Some("none") { Ok(None) } else { name(value).map(Some) }
 }
 
 /// The name of a network interface: shorter than IFNAMSIZ, and neither "." nor ".." (`dev_valid_name` in Linux).

@@ -1,47 +1,34 @@
-//! Settings that `ctl set` changes while the backend runs: one key of one vif or link, with the file's rules.
+//! Settings that `ctl set` changes while the backend runs: one key of one vif, tenant or link, with the file's rules.
 
 use super::check::{OtherScheduler, belongs_to, conflicts};
-use super::{Link, Policy, SchedulerKind, Vif, rules};
+use super::{Direction, Link, Policy, SchedulerKind, ShareSetting, Vif, rules};
 use crate::problem::{nearest, unknown_name};
 use fairlane_core::ack::Mode;
 use fairlane_core::time::Nanos;
 use toml::de::DeValue;
 
 /// A key with its new value. No key belongs to both vifs and links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
+    /// A setting of a vif's or tenant's share.
+    Share(Direction, ShareSetting),
     /// A vif's setting.
     Vif(VifSetting),
     /// A link's setting.
     Link(LinkSetting),
 }
 
-/// A vif's setting. Rates are bits a second, sizes bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A setting that only a vif has. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VifSetting {
-    /// `weight`.
-    Weight(u32),
-    /// `min_rate`; 0 for none.
-    MinRate(u64),
-    /// `max_rate`; unlimited if absent. A burst that is the default for the old rate becomes the default for the new
-    /// one.
-    MaxRate(Option<u64>),
-    /// `burst`.
-    Burst(u64),
-    /// `rx_weight`.
-    RxWeight(u32),
-    /// `rx_min_rate`; 0 for none.
-    RxMinRate(u64),
-    /// `rx_max_rate`; unlimited if absent. It changes a default burst as [`VifSetting::MaxRate`] does.
-    RxMaxRate(Option<u64>),
-    /// `rx_burst`.
-    RxBurst(u64),
     /// `rx_queue`.
     RxQueue(u64),
     /// `rx_timeout`.
     RxTimeout(Nanos),
     /// `early_ack`.
     EarlyAck(Mode),
+    /// `tenant`; none if absent.
+    Tenant(Option<String>),
 }
 
 /// A link's setting.
@@ -49,6 +36,8 @@ pub enum VifSetting {
 pub enum LinkSetting {
     /// `rate` in bits a second; unlimited if absent.
     Rate(Option<u64>),
+    /// `rx_rate` in bits a second; unlimited if absent.
+    RxRate(Option<u64>),
     /// `scheduler`, with the defaults of its own keys.
     Scheduler(SchedulerKind),
     /// `prioritize` (scheduler `wrr`).
@@ -77,7 +66,7 @@ pub enum SettingError {
         /// What is wrong, to follow the key.
         wrong: String,
     },
-    /// No vif or link has the given name; a sentence with a suggestion.
+    /// No vif, tenant or link has the given name; a sentence with a suggestion.
     #[error("{0}")]
     NoTarget(String),
     /// The key belongs to another scheduler.
@@ -88,20 +77,23 @@ pub enum SettingError {
     Conflicts(Vec<String>),
 }
 
-const VIF_SETTINGS: [&str; 11] = [
+const SHARE_SETTINGS: [&str; 12] = [
     "weight",
     "min_rate",
     "max_rate",
     "burst",
+    "max_frames",
+    "frame_burst",
     "rx_weight",
     "rx_min_rate",
     "rx_max_rate",
     "rx_burst",
-    "rx_queue",
-    "rx_timeout",
-    "early_ack",
+    "rx_max_frames",
+    "rx_frame_burst",
 ];
-const LINK_SETTINGS: [&str; 7] = ["rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "rx_pool"];
+const VIF_SETTINGS: [&str; 4] = ["rx_queue", "rx_timeout", "early_ack", "tenant"];
+const LINK_SETTINGS: [&str; 8] =
+    ["rate", "rx_rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "rx_pool"];
 
 impl Setting {
     /// Parses a key and the text of its value: `("max_rate", "50Mbit/s")`, `("max_rate", "none")`.
@@ -115,18 +107,12 @@ impl Setting {
             _ => DeValue::String(value.into()),
         };
         let setting = match key {
-            "weight" => rules::weight(&value).map(VifSetting::Weight).map(Setting::Vif),
-            "min_rate" => rules::min_rate(&value).map(VifSetting::MinRate).map(Setting::Vif),
-            "max_rate" => rules::rate(&value).map(VifSetting::MaxRate).map(Setting::Vif),
-            "burst" => rules::burst(&value).map(VifSetting::Burst).map(Setting::Vif),
-            "rx_weight" => rules::weight(&value).map(VifSetting::RxWeight).map(Setting::Vif),
-            "rx_min_rate" => rules::min_rate(&value).map(VifSetting::RxMinRate).map(Setting::Vif),
-            "rx_max_rate" => rules::rate(&value).map(VifSetting::RxMaxRate).map(Setting::Vif),
-            "rx_burst" => rules::burst(&value).map(VifSetting::RxBurst).map(Setting::Vif),
             "rx_queue" => rules::queue(&value).map(VifSetting::RxQueue).map(Setting::Vif),
             "rx_timeout" => rules::rx_timeout(&value).map(VifSetting::RxTimeout).map(Setting::Vif),
             "early_ack" => rules::early_ack(&value).map(VifSetting::EarlyAck).map(Setting::Vif),
+            "tenant" => rules::tenant(&value).map(VifSetting::Tenant).map(Setting::Vif),
             "rate" => rules::rate(&value).map(LinkSetting::Rate).map(Setting::Link),
+            "rx_rate" => rules::rate(&value).map(LinkSetting::RxRate).map(Setting::Link),
             "scheduler" => rules::scheduler(&value).map(LinkSetting::Scheduler).map(Setting::Link),
             "prioritize" => rules::flag(&value).map(LinkSetting::Prioritize).map(Setting::Link),
             "refill" => rules::refill(&value).map(LinkSetting::Refill).map(Setting::Link),
@@ -134,36 +120,66 @@ impl Setting {
             "idle_timeout" | "delay" => rules::idle_timeout(&value).map(LinkSetting::IdleTimeout).map(Setting::Link),
             "isolate" => rules::flag(&value).map(LinkSetting::Isolate).map(Setting::Link),
             "rx_pool" => rules::pool(&value).map(LinkSetting::RxPool).map(Setting::Link),
-            _ => return Err(SettingError::Unknown(key.to_owned())),
+            _ => match Direction::ALL.into_iter().find_map(|direction| share_setting(direction, key, &value)) {
+                Some(setting) => setting,
+                None => return Err(SettingError::Unknown(key.to_owned())),
+            },
         };
         setting.map_err(|wrong| SettingError::Value { key: key.to_owned(), wrong })
     }
 }
 
+/// Parses a key of a share; none if it is no such key.
+fn share_setting(direction: Direction, key: &str, value: &DeValue) -> Option<Result<Setting, rules::Phrase>> {
+    let keys = direction.keys();
+    let setting = match key {
+        key if key == keys.weight => rules::weight(value).map(ShareSetting::Weight),
+        key if key == keys.min_rate => rules::min_rate(value).map(ShareSetting::MinRate),
+        key if key == keys.max_rate => rules::rate(value).map(ShareSetting::MaxRate),
+        key if key == keys.burst => rules::burst(value).map(ShareSetting::Burst),
+        key if key == keys.max_frames => rules::frames(value).map(ShareSetting::MaxFrames),
+        key if key == keys.frame_burst => rules::frame_burst(value).map(ShareSetting::FrameBurst),
+        _ => return None,
+    };
+    Some(setting.map(|setting| Setting::Share(direction, setting)))
+}
+
 fn unknown_setting(key: &str) -> String {
-    let known = VIF_SETTINGS.iter().chain(&LINK_SETTINGS).copied();
+    let known = SHARE_SETTINGS.iter().chain(&VIF_SETTINGS).chain(&LINK_SETTINGS).copied();
     let hint = nearest(key, known).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
-    let (vif, link) = (VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", "));
-    format!("`{}` cannot be set{hint} (of a vif: {vif}; of a link: {link})", key.escape_debug())
+    let [share, vif, link] = [SHARE_SETTINGS.join(", "), VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", ")];
+    let key = key.escape_debug();
+    format!("`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a vif: {vif}; of a link: {link})")
 }
 
 impl Policy {
-    /// Changes one setting of the vif or link named `target`; the setting determines which of the two.
+    /// Changes one setting of the vif, tenant or link named `target`; the setting determines which. No vif has the name of a
+    /// tenant.
     ///
     /// # Errors
     /// No such target, or what would be wrong with the resulting policy; nothing is changed then.
     pub fn apply(&mut self, target: &str, setting: Setting) -> Result<(), SettingError> {
         let mut next = self.clone();
-        let unknown =
-            |kind: &str, known: &[&str]| SettingError::NoTarget(unknown_name(kind, target, known.iter().copied()));
+        let vifs = self.vifs.iter().map(|vif| vif.name.as_str());
+        let tenants = self.tenants.iter().map(|tenant| tenant.name.as_str());
+        let links = self.links.iter().map(|link| link.name.as_str());
         match setting {
+            Setting::Share(direction, setting) => {
+                let vif = next.vifs.iter_mut().find(|vif| vif.name == target).map(|vif| &mut vif.shares);
+                let tenant = next.tenants.iter_mut().find(|tenant| tenant.name == target);
+                let Some(shares) = vif.or(tenant.map(|tenant| &mut tenant.shares)) else {
+                    let kind = if self.tenants.is_empty() { "vif" } else { "vif or tenant" };
+                    return Err(SettingError::NoTarget(unknown_name(kind, target, vifs.chain(tenants))));
+                };
+                shares.set(direction, setting);
+            }
             Setting::Vif(setting) => match next.vifs.iter_mut().find(|vif| vif.name == target) {
                 Some(vif) => setting.apply(vif),
-                None => return Err(unknown("vif", &self.vifs.iter().map(|vif| &*vif.name).collect::<Vec<_>>())),
+                None => return Err(SettingError::NoTarget(unknown_name("vif", target, vifs))),
             },
             Setting::Link(setting) => match next.links.iter_mut().find(|link| link.name == target) {
                 Some(link) => setting.apply(link)?,
-                None => return Err(unknown("link", &self.links.iter().map(|link| &*link.name).collect::<Vec<_>>())),
+                None => return Err(SettingError::NoTarget(unknown_name("link", target, links))),
             },
         }
         let found = conflicts(&next);
@@ -177,43 +193,28 @@ impl Policy {
 
 impl VifSetting {
     fn apply(self, vif: &mut Vif) {
-        let (share, rx) = (&mut vif.share, &mut vif.rx);
         match self {
-            VifSetting::Weight(weight) => share.weight = weight,
-            VifSetting::MinRate(rate) => share.min_rate = rate,
-            VifSetting::MaxRate(rate) => set_max_rate(&mut share.max_rate, &mut share.burst, rate),
-            VifSetting::Burst(burst) => share.burst = burst,
-            VifSetting::RxWeight(weight) => rx.weight = Some(weight),
-            VifSetting::RxMinRate(rate) => rx.min_rate = rate,
-            VifSetting::RxMaxRate(rate) => set_max_rate(&mut rx.max_rate, &mut rx.burst, rate),
-            VifSetting::RxBurst(burst) => rx.burst = burst,
-            VifSetting::RxQueue(bytes) => rx.queue = bytes,
-            VifSetting::RxTimeout(time) => rx.timeout = time,
+            VifSetting::RxQueue(bytes) => vif.rx_queue = bytes,
+            VifSetting::RxTimeout(time) => vif.rx_timeout = time,
             VifSetting::EarlyAck(mode) => vif.early_ack = mode,
+            VifSetting::Tenant(tenant) => vif.tenant = tenant,
         }
     }
-}
-
-/// Changes a rate, and a burst that is the default for the old rate.
-fn set_max_rate(max_rate: &mut Option<u64>, burst: &mut u64, rate: Option<u64>) {
-    if *burst == rules::default_burst(*max_rate) {
-        *burst = rules::default_burst(rate);
-    }
-    *max_rate = rate;
 }
 
 impl LinkSetting {
     fn apply(self, link: &mut Link) -> Result<(), OtherScheduler> {
         match self {
             LinkSetting::Rate(rate) => link.rate = rate,
+            LinkSetting::RxRate(rate) => link.rx_rate = rate,
             LinkSetting::Scheduler(kind) if kind.name() == link.scheduler.name() => {}
             LinkSetting::Scheduler(kind) => link.scheduler = kind,
             LinkSetting::Prioritize(prioritize) => {
-                belongs_to("prioritize", "wrr", link.scheduler)?;
+                belongs_to("prioritize", &["wrr"], link.scheduler)?;
                 link.scheduler = SchedulerKind::Wrr { prioritize };
             }
             LinkSetting::Refill(refill) => {
-                belongs_to("refill", "netback", link.scheduler)?;
+                belongs_to("refill", &["netback"], link.scheduler)?;
                 link.scheduler = SchedulerKind::Netback { refill };
             }
             LinkSetting::IdleTimeout(time) => link.idle_timeout = time,

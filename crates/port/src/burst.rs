@@ -360,6 +360,15 @@ impl<'a> Batch<'a> {
         self.metas[frames].iter().map(|meta| u64::from(meta.len)).sum()
     }
 
+    /// Number of frames on a wire that some frames become.
+    ///
+    /// # Panics
+    /// If the range does not end at [`Batch::len`] or before.
+    #[inline]
+    pub fn segments_of(&self, frames: Range<usize>) -> u64 {
+        self.metas[frames].iter().map(|meta| meta.offload.segments(meta.len.into())).sum()
+    }
+
     /// Fetches the bytes of these frames where they are in memory that is not mapped, all at once. Returns the frames
     /// that are readable, from the first on, and why the next is to be dropped.
     #[inline]

@@ -43,7 +43,7 @@ impl Backlogged {
         let mut random = StdRng::seed_from_u64(u64::from(ports));
         for port in (0..ports).map(PortId) {
             let weight = random.random_range(1..=10_000);
-            scheduler.configure(port, Share { weight, min_rate: 0, max_rate: None, burst: 0 }, Nanos(0));
+            scheduler.configure(port, Share::of_weight(weight), Nanos(0));
             scheduler.activate(port, Nanos(0));
         }
         let mut backlogged = Backlogged { scheduler, services: services(&mut random), turn: 0, now: Nanos(0) };

@@ -73,6 +73,15 @@ impl Offload {
         };
         Ok(Offload { checksum, gso })
     }
+
+    /// Number of frames on a wire that a frame of `len` bytes becomes.
+    #[inline]
+    pub fn segments(&self, len: u64) -> u64 {
+        match self.gso {
+            Some(gso) => len.saturating_sub(gso.header.into()).div_ceil(gso.size.max(1).into()).max(1),
+            None => 1,
+        }
+    }
 }
 
 fn check_partial(start: usize, offset: usize, len: usize, head: &[u8]) -> Result<(), Error> {
@@ -155,6 +164,13 @@ mod tests {
         }
         assert_eq!(check(PARTIAL, Some(Gso { size: 5000, ..GSO })).unwrap().gso, None, "one segment needs no cutting");
         assert_eq!(Offload::new_checked(Checksum::Valid, None, 3, &[0; 3]).unwrap().checksum, Checksum::Valid);
+    }
+
+    #[test]
+    fn a_large_frame_counts_as_its_segments() {
+        let offload = check(PARTIAL, Some(GSO)).unwrap();
+        assert_eq!([5_054, 5_055, 54, 0].map(|len| offload.segments(len)), [5, 6, 1, 1]);
+        assert_eq!(Offload::default().segments(9_000), 1);
     }
 
     #[test]

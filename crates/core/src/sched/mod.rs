@@ -13,6 +13,8 @@ mod tenants;
 mod throttle;
 mod wrr;
 
+pub use bucket::Bucket;
+
 use crate::time::Nanos;
 use crate::{PortId, TenantId};
 
@@ -86,7 +88,7 @@ enum State {
     Ready,
     /// Offered by `next` and not yet charged. An activation now is ignored: the charge reports newer state.
     Serving,
-    /// Active, but waiting for tokens of its `max_rate`.
+    /// Active, but waiting for tokens of its `max_rate` or `max_frames`.
     Held,
 }
 
@@ -106,7 +108,7 @@ pub struct Budget {
 pub enum Next {
     /// Serve this port up to the budget, then [`Scheduler::charge`] it.
     Serve(PortId, Budget),
-    /// Every active port is above its `max_rate`; ask again at this time.
+    /// Every active port is above its `max_rate` or `max_frames`; ask again at this time.
     WaitUntil(Nanos),
     /// No port is active.
     Idle,
@@ -121,6 +123,8 @@ pub struct Cost {
     pub uplink_bytes: u64,
     /// Frames.
     pub frames: u64,
+    /// Frames on a wire: a large frame counts as the segments that it is cut into. `max_frames` counts these.
+    pub segments: u64,
     /// Measured backend time, in nanoseconds.
     pub nanos: u64,
 }
@@ -137,7 +141,7 @@ pub enum After {
 }
 
 /// A port's configured share. Rates are in bits a second, sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Relative share of what is contended, 1 to 10000.
     pub weight: u32,
@@ -147,6 +151,23 @@ pub struct Share {
     pub max_rate: Option<u64>,
     /// Bytes that may exceed `max_rate` at once after an idle time: the token bucket's size.
     pub burst: u64,
+    /// Most frames a second, as a wire counts them; `None` for no limit.
+    pub max_frames: Option<u64>,
+    /// Frames that may exceed `max_frames` at once after an idle time.
+    pub frame_burst: u64,
+}
+
+impl Share {
+    /// A share of this weight, without guarantees and limits.
+    pub const fn of_weight(weight: u32) -> Share {
+        Share { weight, min_rate: 0, max_rate: None, burst: 0, max_frames: None, frame_burst: 0 }
+    }
+
+    /// Whether it has a highest rate, in bits or frames.
+    #[inline]
+    pub const fn is_limited(&self) -> bool {
+        self.max_rate.is_some() || self.max_frames.is_some()
+    }
 }
 
 /// Decides which of the active ports is served next.
@@ -157,9 +178,14 @@ pub trait Scheduler: Send {
     /// Adds a tenant, or changes its share. Schedulers without tenants ignore it.
     fn configure_tenant(&mut self, _tenant: TenantId, _share: Share, _now: Nanos) {}
 
+    /// Removes a tenant without ports; an unknown one is ignored.
+    fn remove_tenant(&mut self, _tenant: TenantId) {}
+
     /// Assigns a port that is to be configured next to a known tenant, or to none. It forgets the port's earlier state.
-    /// Schedulers without tenants ignore it.
-    fn assign(&mut self, _port: PortId, _tenant: Option<TenantId>) {}
+    /// Schedulers without tenants do no more than that.
+    fn assign(&mut self, port: PortId, _tenant: Option<TenantId>) {
+        self.remove(port);
+    }
 
     /// Removes a port; an unknown one is ignored.
     fn remove(&mut self, port: PortId);

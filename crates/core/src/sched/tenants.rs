@@ -132,6 +132,14 @@ impl Scheduler for Tenants {
         self.link.configure(of_tenant(tenant), share, now);
     }
 
+    fn remove_tenant(&mut self, tenant: TenantId) {
+        if let Some(group) = self.groups.get_mut(tenant.index()) {
+            *group = None;
+            self.held.remove(tenant.0);
+            self.link.remove(of_tenant(tenant));
+        }
+    }
+
     fn assign(&mut self, port: PortId, tenant: Option<TenantId>) {
         self.remove(port);
         if self.places.len() <= port.index() {

@@ -1,61 +1,77 @@
-//! `max_rate`: a token bucket for each limited port, and the ports that wait for tokens.
+//! `max_rate` and `max_frames`: token buckets for each limited port, and the ports that wait for tokens.
 
 use super::bucket::Bucket;
 use super::heap::Heap;
-use super::{BUDGET_BYTES, Share};
+use super::{BUDGET_FRAMES, Budget, Cost, Share};
 use crate::time::Nanos;
 
 /// The buckets of all ports, and a timer for each port without tokens.
 #[derive(Default)]
 pub(super) struct Throttle {
-    buckets: Vec<Option<Bucket>>,
+    limits: Vec<Limits>,
     waiting: Heap,
 }
 
+/// A port's buckets; none without a limit.
+#[derive(Default)]
+struct Limits {
+    bytes: Option<Bucket>,
+    frames: Option<Bucket>,
+}
+
 impl Throttle {
-    /// Sets a port's bucket from its share, keeping the tokens or the debt of the previous one. Returns whether the
+    /// Sets a port's buckets from its share, keeping the tokens or the debt of the previous ones. Returns whether the
     /// port is limited.
     pub(super) fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
         let ports = port as usize + 1;
-        if self.buckets.len() < ports {
-            self.buckets.resize_with(ports, || None);
+        if self.limits.len() < ports {
+            self.limits.resize_with(ports, Limits::default);
             self.waiting.grow(ports);
         }
-        let mut bucket = Bucket::new(share, BUDGET_BYTES, now);
-        let old = self.buckets[port as usize].take();
-        if let (Some(bucket), Some(old)) = (&mut bucket, old) {
-            bucket.inherit(old, now);
+        let Limits { bytes, frames } = &mut self.limits[port as usize];
+        for (bucket, mut new) in [(bytes, Bucket::of_bytes(share, now)), (frames, Bucket::of_frames(share, now))] {
+            if let (Some(new), Some(old)) = (&mut new, bucket.take()) {
+                new.inherit(old, now);
+            }
+            *bucket = new;
         }
-        self.buckets[port as usize] = bucket;
-        self.buckets[port as usize].is_some()
+        share.is_limited()
     }
 
     /// Removes a port.
     pub(super) fn remove(&mut self, port: u32) {
-        self.buckets[port as usize] = None;
+        self.limits[port as usize] = Limits::default();
         self.waiting.remove(port);
     }
 
-    /// Bytes a port may send now: 0 while it is throttled, `u64::MAX` without a limit.
-    pub(super) fn room(&mut self, port: u32, now: Nanos) -> u64 {
-        self.buckets[port as usize].as_mut().map_or(u64::MAX, |bucket| bucket.room(now))
+    /// What a port may send now; none while it is throttled.
+    pub(super) fn room(&mut self, port: u32, now: Nanos) -> Option<Budget> {
+        let Limits { bytes, frames } = &mut self.limits[port as usize];
+        let bytes = bytes.as_mut().map_or(u64::MAX, |bucket| bucket.room(now));
+        let frames = frames.as_mut().map_or(u64::MAX, |bucket| bucket.room(now)).min(BUDGET_FRAMES.into()) as u32;
+        (bytes > 0 && frames > 0).then_some(Budget { bytes, frames })
     }
 
-    /// Takes tokens for bytes that a port sent.
-    pub(super) fn take(&mut self, port: u32, bytes: u64, now: Nanos) {
-        if let Some(bucket) = &mut self.buckets[port as usize] {
-            bucket.take(bytes, now);
+    /// Takes tokens for what a port sent.
+    pub(super) fn take(&mut self, port: u32, cost: &Cost, now: Nanos) {
+        let Limits { bytes, frames } = &mut self.limits[port as usize];
+        if let Some(bucket) = bytes {
+            bucket.take(cost.bytes, now);
+        }
+        if let Some(bucket) = frames {
+            bucket.take(cost.segments, now);
         }
     }
 
     /// Makes a port wait until it has tokens.
     pub(super) fn hold(&mut self, port: u32) {
-        if let Some(bucket) = &self.buckets[port as usize] {
-            self.waiting.push(port, bucket.ready_at());
+        let Limits { bytes, frames } = &self.limits[port as usize];
+        if let Some(ready) = [bytes, frames].into_iter().flatten().map(Bucket::ready_at).max() {
+            self.waiting.push(port, ready);
         }
     }
 
-    /// Ends a port's wait, whatever its bucket holds.
+    /// Ends a port's wait, whatever its buckets hold.
     pub(super) fn unhold(&mut self, port: u32) {
         self.waiting.remove(port);
     }

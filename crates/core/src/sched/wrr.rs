@@ -4,7 +4,7 @@
 //! The weight is the number of frames a vif may send per turn; then it moves to the end of the round. A vif whose ring
 //! runs empty is skipped, but keeps its place and the rest of its turn for `idle_timeout`: if frames arrive in that
 //! time, it is served next. After that it starts at the end with a new turn. A vif that waits for its destination or
-//! for its `max_rate` keeps both however long it waits. So between two visits to the end of the round a vif sends at
+//! for its `max_rate` or `max_frames` keeps both however long it waits. So between two visits to the end of the round a vif sends at
 //! most its weight; a turn may be interrupted, but is never lost or doubled. `min_rate` is ignored.
 
 use super::list::{Links, List};
@@ -114,14 +114,15 @@ impl Scheduler for Wrr {
                 self.enter(port);
                 continue;
             }
-            let bytes = if vif.limited { self.throttle.room(port, now) } else { u64::MAX };
-            if bytes == 0 {
+            let unlimited = Budget { bytes: u64::MAX, frames: BUDGET_FRAMES };
+            let room = if vif.limited { self.throttle.room(port, now) } else { Some(unlimited) };
+            let Some(Budget { bytes, frames }) = room else {
                 vif.state = State::Held;
                 self.throttle.hold(port);
                 continue;
-            }
+            };
             vif.state = State::Serving;
-            return Next::Serve(PortId(port), Budget { bytes, frames: vif.left.min(BUDGET_FRAMES) });
+            return Next::Serve(PortId(port), Budget { bytes, frames: frames.min(vif.left) });
         }
         self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil)
     }
@@ -135,7 +136,7 @@ impl Scheduler for Wrr {
         vif.place_until = if after == After::Empty { now + idle_timeout } else { Nanos::NEVER };
         let limited = vif.limited;
         if limited {
-            self.throttle.take(port.0, cost.bytes, now);
+            self.throttle.take(port.0, &cost, now);
         }
         if after == After::Backlogged {
             self.enter(port.0);

@@ -36,11 +36,9 @@ fn a_share() -> impl Strategy<Value = Share> {
     let floor = prop_oneof![3 => Just(0u64), 3 => 1u64..1_000_000_000, 1 => Just(u64::MAX)];
     let weight = prop_oneof![1u32..=10_000, Just(1), Just(10_000), Just(0), Just(u32::MAX)];
     let burst = prop_oneof![0u64..100_000, Just(u64::MAX)];
-    (weight, floor, limit, burst).prop_map(|(weight, min_rate, max_rate, burst)| Share {
-        weight,
-        min_rate,
-        max_rate,
-        burst,
+    let frames = (limit.clone(), burst.clone());
+    (weight, floor, limit, burst, frames).prop_map(|(weight, min_rate, max_rate, burst, (max_frames, frame_burst))| {
+        Share { weight, min_rate, max_rate, burst, max_frames, frame_burst }
     })
 }
 
@@ -49,9 +47,11 @@ fn a_cost() -> impl Strategy<Value = Cost> {
         bytes,
         uplink_bytes: bytes,
         frames,
+        segments: frames + bytes / 1_500,
         nanos,
     });
-    let huge = Cost { bytes: u64::MAX, uplink_bytes: u64::MAX, frames: u64::MAX, nanos: u64::MAX };
+    let most = u64::MAX;
+    let huge = Cost { bytes: most, uplink_bytes: most, frames: most, segments: most, nanos: most };
     prop_oneof![20 => sane, 1 => Just(huge), 1 => Just(Cost::default())]
 }
 
@@ -121,7 +121,7 @@ proptest! {
                             _ => None,
                         }).peekable();
                         prop_assert!(active.peek().is_some(), "a wait without an active port");
-                        prop_assert!(active.all(|share| share.max_rate.is_some()), "a port without limit waits");
+                        prop_assert!(active.all(Share::is_limited), "a port without limit waits");
                     }
                     Next::Idle => prop_assert!(!ports.iter().any(|port| matches!(port, Known::Active(_)))),
                 },
@@ -173,6 +173,26 @@ proptest! {
         for (port, (rate, burst, size)) in limits.iter().enumerate() {
             let excess = worst_excess(&services, port, *rate);
             prop_assert!(excess <= (burst + size) as f64, "{excess} over {burst}");
+        }
+    }
+
+    /// A port sends its `max_frames` and no more, and a large frame counts as its segments.
+    #[test]
+    fn max_frames_are_kept(
+        kind in prop_oneof![Just(SchedulerKind::Fair), Just(SchedulerKind::Wrr { prioritize: true })],
+        limits in prop::collection::vec((1u64..2_000, 250u64..500, 64u64..65_550), 1..4),
+    ) {
+        let mut sim = Sim::new(kind, LINK);
+        for (rate, burst, size) in &limits {
+            sim.flood(Share { max_frames: Some(*rate), frame_burst: *burst, ..share(5) }, *size);
+        }
+        sim.run_until(Nanos(2 * SECOND));
+        for (guest, (rate, burst, size)) in sim.guests.iter().zip(&limits) {
+            let segments = size.div_ceil(1_514);
+            let sent = guest.frames * segments;
+            // A service may exceed its tokens by what its budget still allowed.
+            prop_assert!(sent <= 2 * rate + burst + 32 * segments, "{sent} of {rate}");
+            prop_assert!(sent + 8 >= 2 * rate, "{sent} of {rate}");
         }
     }
 }

@@ -311,7 +311,7 @@ fn a_service_above_the_expected_cost_is_charged_in_full() {
         let nanos = if port == PortId(0) { 50_000_000 } else { 10_000 };
         times[port.index()] += nanos;
         now += Nanos(nanos);
-        scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 0, frames: 1, nanos }, After::Backlogged, now);
+        scheduler.charge(port, Cost { bytes: 1_514, frames: 1, nanos, ..Cost::default() }, After::Backlogged, now);
     }
     assert!(times[0].abs_diff(times[1]) <= 2 * 50_000_000, "{times:?}");
 }
@@ -371,7 +371,7 @@ fn a_blocked_port_keeps_its_place_and_no_more() {
         now += Nanos(121_120);
         let after = if port == PortId(0) { After::Blocked } else { After::Backlogged };
         blocked |= after == After::Blocked;
-        scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 1_514, frames: 1, nanos: 0 }, after, now);
+        scheduler.charge(port, Cost { bytes: 1_514, uplink_bytes: 1_514, frames: 1, ..Cost::default() }, after, now);
         if blocked && !(2_000..3_000).contains(&step) {
             scheduler.activate(PortId(0), now);
             blocked = false;

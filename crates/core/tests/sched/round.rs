@@ -20,7 +20,7 @@ fn serve(scheduler: &mut dyn Scheduler, port: u32, after: After, now: Nanos) -> 
 }
 
 fn serve_frames(scheduler: &mut dyn Scheduler, port: u32, frames: u64, after: After, now: Nanos) {
-    let cost = Cost { bytes: frames * 100, uplink_bytes: frames * 100, frames, nanos: 0 };
+    let cost = Cost { bytes: frames * 100, uplink_bytes: frames * 100, frames, ..Cost::default() };
     scheduler.charge(PortId(port), cost, after, now);
 }
 

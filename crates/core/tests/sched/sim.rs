@@ -20,7 +20,7 @@ pub(crate) const MOST: u64 = 16_384 + 65_550;
 pub(crate) const IDLE_TIMEOUT: Nanos = Nanos::from_millis(10);
 
 pub(crate) fn share(weight: u32) -> Share {
-    Share { weight, min_rate: 0, max_rate: None, burst: 0 }
+    Share::of_weight(weight)
 }
 
 /// The frames that a port's guest sends.
@@ -129,6 +129,7 @@ impl Sim {
             }
             guest.frames += 1;
             cost.frames += 1;
+            cost.segments += size.div_ceil(1_514);
             cost.bytes += size;
         }
         guest.bytes += cost.bytes;

@@ -3,19 +3,20 @@
 use super::Bridge;
 use crate::entry::{Attached, PortEntry, RxState, Turn};
 use crate::forward::{Fabric, UPLINK};
+use crate::receivers::Pace;
+use fairlane_core::PortId;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::{Scheduler, Share};
 use fairlane_core::stats::{Counters, DropReason};
 use fairlane_core::switch::{AntiSpoofing, Taken};
 use fairlane_core::time::Nanos;
-use fairlane_core::{PortId, TenantId};
 use fairlane_port::Port;
 use fairlane_port::capture::{Captured, Recorder};
 
 impl Bridge {
     /// Attaches the uplink and replaces an earlier one.
     pub fn set_uplink(&mut self, port: Box<dyn Port>) {
-        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        let share = Share::of_weight(1);
         self.fabric.switch.attach_uplink(UPLINK);
         self.fabric.entries[UPLINK.index()] = Some(Box::new(PortEntry::new("uplink".to_owned(), port, share)));
     }
@@ -81,6 +82,7 @@ impl Bridge {
         self.muted.retain(|muted| *muted != port);
         self.accelerated.retain(|other| *other != port);
         self.scheduler.remove(port);
+        self.forget_tenant(entry.tenant);
         Some(())
     }
 
@@ -149,29 +151,13 @@ impl Bridge {
         }
     }
 
-    /// Moves a port to a tenant, or out of all, from the next decision on. Both schedulers must know the tenant.
-    pub fn set_tenant(&mut self, port: PortId, tenant: Option<TenantId>, now: Nanos) {
-        let Some(entry) = self.fabric.entry(port).filter(|entry| entry.tenant != tenant) else { return };
-        entry.tenant = tenant;
-        // The schedulers forget the service that waits for the uplink, if there is one.
-        let before = self.held.len();
-        self.held.retain(|service| service.port != port);
-        if self.held.len() < before {
-            entry.turn = Turn::Active;
-        }
-        entry.enter_senders(port, &mut *self.scheduler, now);
-        let Fabric { entries, receivers, .. } = &mut self.fabric;
-        if let Some(entry) = &entries[port.index()] {
-            entry.enter_receivers(port, &mut *receivers.scheduler, now);
-        }
-    }
-
     /// Changes how frames for a guest are queued and scheduled, from the next decision on. Queued frames stay.
     pub fn set_receive(&mut self, port: PortId, receive: Receive, now: Nanos) {
         let Some(entry) = self.fabric.entry(port).filter(|_| port != UPLINK) else { return };
         let before = std::mem::replace(&mut entry.receive, receive);
         self.fabric.receivers.pool.reweigh(before.share.weight, receive.share.weight);
         self.fabric.receivers.scheduler.configure(port, receive.share, now);
+        self.set_paced(port);
     }
 
     /// Changes the memory of all receive queues. Queued frames stay.
@@ -217,33 +203,37 @@ impl Bridge {
         }
     }
 
-    /// Replaces the scheduler, which knows the tenants that `tenant_of` returns by a vif's name. Ports keep their frames, their
-    /// shares and what they wait for.
-    pub fn set_scheduler(
-        &mut self,
-        scheduler: Box<dyn Scheduler>,
-        tenant_of: impl Fn(&str) -> Option<TenantId>,
-        now: Nanos,
-    ) {
+    /// Changes the rate of what guests receive from the uplink together. Queued frames stay.
+    pub fn set_rx_rate(&mut self, rate: Option<u64>, now: Nanos) {
+        self.fabric.receivers.pace = Pace::new(rate, now);
+    }
+
+    /// Replaces the scheduler. Ports keep their frames, their shares, their tenants and what they wait for.
+    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
         self.scheduler = scheduler;
+        for (id, tenant) in self.tenants.iter() {
+            self.scheduler.configure_tenant(id, tenant.shares.tx, now);
+        }
         // The new scheduler does not know these services; the old one is not charged for them.
         for service in self.held.drain(..) {
             if let Some(entry) = self.fabric.entry(service.port) {
                 entry.turn = Turn::Active;
             }
         }
-        for (index, entry) in self.fabric.entries.iter_mut().enumerate().skip(1) {
-            let Some(entry) = entry else { continue };
-            let port = PortId(index as u32);
-            entry.tenant = tenant_of(&entry.name);
-            entry.enter_senders(port, &mut *self.scheduler, now);
+        for (index, entry) in self.fabric.entries.iter().enumerate().skip(1) {
+            if let Some(entry) = entry {
+                entry.enter_senders(PortId(index as u32), &mut *self.scheduler, now);
+            }
         }
     }
 
-    /// Replaces the scheduler of receivers, which knows the tenants of all ports. Queued frames stay.
+    /// Replaces the scheduler of receivers. Queued frames stay.
     pub fn set_receivers_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: Nanos) {
         let Fabric { entries, receivers, .. } = &mut self.fabric;
         receivers.scheduler = scheduler;
+        for (id, tenant) in self.tenants.iter() {
+            receivers.scheduler.configure_tenant(id, tenant.shares.rx, now);
+        }
         for (index, entry) in entries.iter().enumerate().skip(1) {
             if let Some(entry) = entry {
                 entry.enter_receivers(PortId(index as u32), &mut *receivers.scheduler, now);
@@ -254,7 +244,7 @@ impl Bridge {
 
 impl PortEntry {
     /// Enters the port into the link's scheduler, which does not know it or has it elsewhere.
-    fn enter_senders(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
+    pub(super) fn enter_senders(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
         scheduler.assign(port, self.tenant);
         scheduler.configure(port, self.effective_share(), now);
         if self.turn == Turn::Active {
@@ -263,7 +253,7 @@ impl PortEntry {
     }
 
     /// The same for the receivers' scheduler.
-    fn enter_receivers(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
+    pub(super) fn enter_receivers(&self, port: PortId, scheduler: &mut dyn Scheduler, now: Nanos) {
         scheduler.assign(port, self.tenant);
         scheduler.configure(port, self.receive.share, now);
         if self.rx_state == RxState::Ready {

@@ -60,8 +60,11 @@ impl Bridge {
 
     /// Charges a guest for a service of its ring.
     pub(super) fn report_sent(&mut self, port: PortId, nanos: u64, after: After) {
-        let Some(entry) = self.fabric.entry(port) else { return };
-        let (weight, limited) = (entry.share.weight, entry.effective_share().max_rate.is_some());
+        let Bridge { fabric, tenants, .. } = self;
+        let Some(entry) = fabric.entry(port) else { return };
+        let tenant = entry.tenant.and_then(|tenant| tenants.get(tenant));
+        let by_tenant = tenant.is_some_and(|tenant| tenant.shares.tx.is_limited());
+        let (weight, limited) = (entry.share.weight, by_tenant || entry.effective_share().is_limited());
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
             After::Backlogged => Wants::All,

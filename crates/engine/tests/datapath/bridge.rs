@@ -142,7 +142,7 @@ fn a_new_scheduler_finds_the_ports_as_they_are() {
     for _ in 0..20 {
         link.round();
         let now = link.clock.now();
-        link.bridge.set_scheduler(Turns::of(3), |_| None, now);
+        link.bridge.set_scheduler(Turns::of(3), now);
         link.settle();
         uplink.extend(link.received(0));
         third.extend(link.received(3));
@@ -205,7 +205,7 @@ proptest! {
                 Step::Wait { millis } => link.clock.advance(Nanos::from_millis(millis)),
                 Step::Swap => {
                     let now = link.clock.now();
-                    link.bridge.set_scheduler(Turns::of(5), |_| None, now);
+                    link.bridge.set_scheduler(Turns::of(5), now);
                 }
                 Step::Weigh { guest } => {
                     let now = link.clock.now();

@@ -1,10 +1,10 @@
 //! Shares of a paced uplink in virtual time, with the real schedulers.
 
-use crate::support::{Link, frame, mac, weight};
+use crate::support::{Link, frame, mac, tenant, weight};
 use fairlane_core::sched::{self, SchedulerKind, Share};
 use fairlane_core::switch::Config;
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_core::{PortId, TenantId, packet::Offload};
+use fairlane_core::{PortId, packet::Offload};
 use fairlane_engine::clock::Clock;
 use fairlane_port::drain::Drain;
 use fairlane_port::memory;
@@ -121,11 +121,7 @@ fn a_scheduler_is_swapped_under_load_without_a_drop() {
         Flood::new(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, &[(weight(3), 1514), (weight(1), 1514)]);
     assert_near(&parts(&flood.second()), &[0.5, 0.5], 0.01);
     let now = flood.link.clock.now();
-    flood.link.bridge.set_scheduler(
-        sched::build(SchedulerKind::Fair, Some(RATE), Nanos::from_millis(100)),
-        |_| None,
-        now,
-    );
+    flood.link.bridge.set_scheduler(sched::build(SchedulerKind::Fair, Some(RATE), Nanos::from_millis(100)), now);
     assert_near(&parts(&flood.second()), &[0.75, 0.25], 0.01);
     assert_eq!(flood.drops(), 0);
     let now = flood.link.clock.now();
@@ -201,25 +197,51 @@ fn tenants_share_the_link_and_their_guests_what_they_get() {
     let mut flood = Flood::new(SchedulerKind::Fair, &[(weight(3), 1514), (weight(1), 1514), (weight(4), 64)]);
     assert_near(&parts(&flood.second()), &[0.375, 0.125, 0.5], 0.01);
     let now = flood.link.clock.now();
-    let mut scheduler = sched::build_for_tenants(Some(RATE), Nanos::from_millis(100));
-    scheduler.configure_tenant(TenantId(0), weight(1), now);
-    scheduler.configure_tenant(TenantId(1), weight(4), now);
-    let tenant_of = |vif: &str| Some(TenantId(u32::from(vif == "guest3")));
-    flood.link.bridge.set_scheduler(scheduler, tenant_of, now);
+    let [red, blue] = [tenant("red", weight(1)), tenant("blue", weight(4))];
+    flood.link.bridge.set_scheduler(sched::build_for_tenants(Some(RATE), Nanos::from_millis(100)), now);
+    for (port, tenant) in [(1, &red), (2, &red), (3, &blue)] {
+        flood.link.bridge.set_tenant(PortId(port), Some(tenant), now);
+    }
     flood.second();
     assert_near(&parts(&flood.second()), &[0.15, 0.05, 0.8], 0.01);
     let now = flood.link.clock.now();
-    flood.link.bridge.set_tenant(PortId(2), Some(TenantId(1)), now);
+    flood.link.bridge.set_tenant(PortId(2), Some(&blue), now);
     flood.second();
     assert_near(&parts(&flood.second()), &[0.2, 0.16, 0.64], 0.01);
     // Also if a frame of it waits for the uplink meanwhile.
     for round in 0..1000 {
         let now = flood.link.clock.now();
-        flood.link.bridge.set_tenant(PortId(2), Some(TenantId(round % 2)), now);
+        flood.link.bridge.set_tenant(PortId(2), Some([&red, &blue][round % 2]), now);
         flood.link.round();
         flood.link.clock.advance(Nanos(50_000));
     }
     flood.second();
     assert_near(&parts(&flood.second()), &[0.2, 0.16, 0.64], 0.01);
+    // A new scheduler knows the tenants, and a tenant's share changes while frames pass.
+    let now = flood.link.clock.now();
+    flood.link.bridge.set_scheduler(sched::build_for_tenants(Some(RATE), Nanos::from_millis(100)), now);
+    flood.link.bridge.set_tenant_shares(&tenant("blue", weight(1)), now);
+    flood.second();
+    assert_near(&parts(&flood.second()), &[0.5, 0.1, 0.4], 0.01);
+    // A guest without a tenant is a member of the link.
+    let now = flood.link.clock.now();
+    flood.link.bridge.set_tenant(PortId(3), None, now);
+    flood.second();
+    assert_near(&parts(&flood.second()), &[1.0 / 6.0, 1.0 / 6.0, 4.0 / 6.0], 0.01);
     assert_eq!(flood.drops(), 0);
+}
+
+/// The scheduler of such a link does not know tenants, but it must not forget a port either.
+#[test]
+fn a_tenant_on_a_link_of_a_round_robin_changes_nothing() {
+    let kind = SchedulerKind::Wrr { prioritize: true };
+    let mut flood = Flood::new(kind, &[(weight(3), 1514), (weight(1), 1514)]);
+    for round in 0..1000 {
+        let now = flood.link.clock.now();
+        flood.link.bridge.set_tenant(PortId(2), Some(&tenant("red", weight(1))).filter(|_| round % 2 == 0), now);
+        flood.link.round();
+        flood.link.clock.advance(Nanos(50_000));
+    }
+    flood.second();
+    assert_near(&parts(&flood.second()), &[0.75, 0.25], 0.01);
 }

@@ -9,5 +9,6 @@ mod flood;
 mod frontend;
 mod inflow;
 mod receive;
+mod rx_rates;
 mod support;
 mod worker;

@@ -1,20 +1,20 @@
 //! Receive queues in virtual time: which frames wait for a guest whose ring is full, and where; and that no other port waits for
 //! it.
 
-use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, weight};
+use crate::support::{BROADCAST, Dripping, Link, Turns, frame, mac, tenant, weight};
+use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::receive::{self, Receive};
-use fairlane_core::sched::{self, SchedulerKind, Share};
+use fairlane_core::sched::{self, Share};
 use fairlane_core::stats::{Counters, DropReason, Drops};
 use fairlane_core::time::Nanos;
-use fairlane_core::{PortId, TenantId};
 use fairlane_engine::clock::Clock;
 use proptest::prelude::*;
 
 /// Bytes that a queued frame of 60 bytes is charged.
 const CHARGED: u64 = 60 + 64;
 
-fn terms(link: &mut Link, guest: u32, change: impl FnOnce(&mut Receive)) {
+pub(crate) fn terms(link: &mut Link, guest: u32, change: impl FnOnce(&mut Receive)) {
     let mut receive = Receive::with_weight(1);
     change(&mut receive);
     let now = link.clock.now();
@@ -250,36 +250,6 @@ fn a_guest_whose_frontend_leaves_keeps_no_memory() {
     assert_eq!(drain(&mut link, 2), [3, 4]);
 }
 
-/// Guests that take `each` frames per millisecond together, of those with which the uplink floods all of them.
-fn receive_for_a_second(link: &mut Link, guests: u32, each: usize) -> Vec<u64> {
-    let before: Vec<u64> = (1..=guests).map(|guest| link.counters(guest).received_bytes).collect();
-    for _ in 0..1000 {
-        for number in 0..each as u64 {
-            for guest in 1..=guests {
-                link.send(0, guest, number);
-            }
-        }
-        link.settle();
-        (1..=guests).for_each(|guest| _ = link.received(guest));
-        link.clock.advance(Nanos::from_millis(1));
-    }
-    (1..=guests).zip(before).map(|(guest, before)| link.counters(guest).received_bytes - before).collect()
-}
-
-#[test]
-fn rx_max_rate_limits_what_a_guest_receives() {
-    let mut link = Link::new(sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100)), 2, 1000);
-    terms(&mut link, 1, |receive| {
-        receive.share = Share { weight: 1, min_rate: 0, max_rate: Some(8 * 60 * 10_000), burst: 1500 };
-        receive.queue = 100 * CHARGED;
-    });
-    receive_for_a_second(&mut link, 2, 30);
-    let bytes = receive_for_a_second(&mut link, 2, 30);
-    // 10 of 30 frames per millisecond.
-    assert!(bytes[0].abs_diff(600_000) <= 12_000, "{bytes:?}");
-    assert_eq!(bytes[1], 30 * 60 * 1000);
-}
-
 /// Guest 1 takes one frame per millisecond, and the uplink has two for it. Returns its counters after ten seconds.
 fn congested(packet: &[u8]) -> Counters {
     let mut link = Link::new(Turns::of(8), 1, 1);
@@ -441,12 +411,10 @@ fn queues_are_emptied_by_weight() {
 #[test]
 fn queues_are_emptied_by_the_weight_of_tenants() {
     let mut link = Link::new(Turns::of(8), 3, 1_000_000);
-    let mut scheduler = sched::build_for_tenants(None, Nanos::from_millis(100));
-    scheduler.configure_tenant(TenantId(0), weight(2), Nanos(0));
-    scheduler.configure_tenant(TenantId(1), weight(3), Nanos(0));
-    link.bridge.set_receivers_scheduler(scheduler, Nanos(0));
-    for (guest, tenant) in [(1, 0), (2, 1), (3, 1)] {
-        link.bridge.set_tenant(PortId(guest), Some(TenantId(tenant)), Nanos(0));
+    link.bridge.set_receivers_scheduler(sched::build_for_tenants(None, Nanos::from_millis(100)), Nanos(0));
+    let [red, blue] = [tenant("red", weight(2)), tenant("blue", weight(3))];
+    for (guest, tenant) in [(1, &red), (2, &blue), (3, &blue)] {
+        link.bridge.set_tenant(PortId(guest), Some(tenant), Nanos(0));
     }
     let frames = emptied(&mut link, &[weight(1), weight(2), weight(1)]);
     assert!((frames[1] / frames[0] - 1.0).abs() < 0.1, "{frames:?}");

@@ -8,6 +8,7 @@ use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
+use fairlane_policy::{Shares, Tenant};
 use fairlane_port::memory::{self, Peer};
 use fairlane_port::{Batch, Burst, Control, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
@@ -87,7 +88,12 @@ impl Scheduler for Ledger {
 
 /// A share with this weight and nothing else.
 pub(crate) fn weight(weight: u32) -> Share {
-    Share { weight, min_rate: 0, max_rate: None, burst: 100_000 }
+    Share { burst: 100_000, ..Share::of_weight(weight) }
+}
+
+/// A tenant with this share in both directions.
+pub(crate) fn tenant(name: &str, share: Share) -> Tenant {
+    Tenant { name: name.to_owned(), shares: Shares { tx: share, rx: share, same_weight: true } }
 }
 
 /// The MAC address of a guest by number; 0 is a host behind the uplink.

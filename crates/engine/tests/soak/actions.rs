@@ -1,6 +1,6 @@
 //! Carries out the scenario's actions.
 
-use crate::backend::name_of;
+use crate::backend::{TENANTS, name_of};
 use crate::card::{self, Driver};
 use crate::contest::Contest;
 use crate::frame::{SHORTEST, Station};
@@ -194,7 +194,8 @@ impl World {
     fn set_vif(&mut self, at: usize, place: usize) {
         let mbit = 1 + self.random.below(8);
         let weight = [10, 30, 100, 300][self.random.below(4) as usize];
-        let (key, value) = match self.random.below(14) {
+        let tenants = TENANTS.map(|(name, _)| name);
+        let (key, value) = match self.random.below(20) {
             0 | 1 => ("weight", weight.to_string()),
             2 => ("min_rate", format!("{mbit}00kbit/s")),
             3 => ("min_rate", "none".to_owned()),
@@ -207,16 +208,27 @@ impl World {
             10 => ("rx_max_rate", "none".to_owned()),
             11 => ("rx_queue", format!("{}KiB", 2 << self.random.below(12))),
             12 => ("rx_timeout", format!("{}ms", 1 << self.random.below(10))),
+            13 => ("max_frames", (100 << self.random.below(6)).to_string()),
+            14 => ("max_frames", "none".to_owned()),
+            15 => ("rx_max_frames", (100 << self.random.below(6)).to_string()),
+            16 => ("rx_max_frames", "none".to_owned()),
+            17 | 18 => ("tenant", (*tenants.get(self.random.below(6) as usize).unwrap_or(&"none")).to_owned()),
             _ => ("early_ack", ["false", "true", "always"][self.random.below(3) as usize].to_owned()),
         };
         self.backends[at].set(&name_of(place), key, &value);
     }
 
     fn set_link(&mut self, at: usize) {
-        let (key, value) = match self.random.below(5) {
+        let (key, value) = match self.random.below(8) {
             0 | 1 => ("rate", format!("{}Mbit/s", [5, 10, 20, 50][self.random.below(4) as usize])),
             2 => ("isolate", ["true", "false"][self.random.below(2) as usize].to_owned()),
             3 => ("rx_pool", format!("{}KiB", 64 << self.random.below(12))),
+            4 => ("rx_rate", format!("{}Mbit/s", [5, 10, 20, 50][self.random.below(4) as usize])),
+            5 => ("rx_rate", "none".to_owned()),
+            6 => {
+                let (tenant, _) = TENANTS[self.random.below(TENANTS.len() as u64) as usize];
+                return self.backends[at].set(tenant, "weight", &(100 << self.random.below(3)).to_string());
+            }
             _ => ("idle_timeout", format!("{}ms", 1 + self.random.below(1000))),
         };
         self.backends[at].set("lan", key, &value);
@@ -227,7 +239,8 @@ impl World {
         let kind = ["fair", "fair", "wrr", "netback"][self.random.below(4) as usize];
         let mut newer = self.backends[at].policy.clone();
         if kind != "fair" {
-            newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
+            newer.vifs.iter_mut().for_each(|vif| (vif.shares.tx.min_rate, vif.tenant) = (0, None));
+            newer.vifs.iter_mut().filter(|_| kind == "netback").for_each(|vif| vif.shares.tx.max_frames = None);
         }
         let setting = fairlane_policy::Setting::parse("scheduler", kind).expect("it is one");
         newer.apply("lan", setting).expect("nothing is against it");
@@ -249,7 +262,12 @@ impl World {
             // It was draining and is not any more.
             vif.early_ack = Mode::Auto;
         }
-        (vif.share.min_rate, vif.rx.min_rate) = (0, 0);
+        (vif.shares.tx.min_rate, vif.shares.rx.min_rate) = (0, 0);
+        match self.backends[to].link().scheduler {
+            SchedulerKind::Fair => {}
+            SchedulerKind::Wrr { .. } => vif.tenant = None,
+            SchedulerKind::Netback { .. } => (vif.tenant, vif.shares.tx.max_frames) = (None, None),
+        }
         let mut here = self.backends[to].policy.clone();
         here.vifs.push(vif);
         self.guests[place].at = to;
@@ -300,15 +318,17 @@ impl World {
         let mut newer = self.backends[at].policy.clone();
         let Link { rate, scheduler, .. } = newer.links[0];
         let Some(rate) = rate else { return };
-        newer.vifs.iter_mut().for_each(|vif| vif.share.min_rate = 0);
+        newer.vifs.iter_mut().for_each(|vif| vif.shares.tx.min_rate = 0);
         let is_owed = scheduler == SchedulerKind::Fair && self.random.chance(0.5);
         let is_bounded = members.len() > 1 && self.random.chance(0.5);
         for (index, (place, ..)) in members.iter().enumerate() {
             let vif = newer.vifs.iter_mut().find(|vif| vif.name == name_of(*place)).expect("it is here");
-            vif.share.max_rate = None;
+            (vif.shares.tx.max_rate, vif.shares.tx.max_frames) = (None, None);
             match index {
-                0 if is_owed => (vif.share.weight, vif.share.min_rate) = (10, rate / 3),
-                last if is_bounded && last + 1 == members.len() => vif.share.max_rate = Some(rate / 10),
+                0 if is_owed => {
+                    (vif.shares.tx.weight, vif.shares.tx.min_rate, vif.tenant) = (10, rate / 3, None);
+                }
+                last if is_bounded && last + 1 == members.len() => vif.shares.tx.max_rate = Some(rate / 10),
                 _ => {}
             }
         }

@@ -11,7 +11,7 @@ use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::Clock;
 use fairlane_engine::worker::Work;
-use fairlane_policy::{Change, Link, Policy, Setting, Uplink, Vif, uplink_queue};
+use fairlane_policy::{Change, Link, Policy, Setting, Shares, Tenant, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
 use fairlane_port::{Burst, Port};
 use std::cell::Cell;
@@ -82,12 +82,20 @@ pub(crate) struct Backend {
     _directory: TempDir,
 }
 
+/// The tenants, with their weights. Some guests belong to each of them.
+pub(crate) const TENANTS: [(&str, u32); 3] = [("red", 100), ("blue", 200), ("green", 300)];
+
+fn tenant((name, weight): (&str, u32)) -> Tenant {
+    Tenant { name: name.to_owned(), shares: Shares::of_weight(weight) }
+}
+
 impl Backend {
     pub(crate) fn new(clock: &Virtual) -> Backend {
         let directory = tempfile::tempdir().expect("there is a place for files");
         let link = Link {
             name: "lan".to_owned(),
             rate: Some(20_000_000),
+            rx_rate: None,
             scheduler: SchedulerKind::Fair,
             idle_timeout: Nanos::from_millis(100),
             isolate: false,
@@ -98,7 +106,13 @@ impl Backend {
         };
         let control = directory.path().join("control.sock");
         let mut backend = Backend {
-            policy: Policy { control, metrics: None, links: vec![link], tenants: Vec::new(), vifs: Vec::new() },
+            policy: Policy {
+                control,
+                metrics: None,
+                links: vec![link],
+                tenants: TENANTS.map(tenant).to_vec(),
+                vifs: Vec::new(),
+            },
             work: None,
             ledger: Ledger::default(),
             clock: clock.clone(),
@@ -147,15 +161,22 @@ impl Backend {
         let bridge = Bridge::open(&self.policy, &link, Some(Box::new(uplink)), open, &self.clock);
         let work =
             Work::new(vec![bridge.expect("a policy is opened")], self.clock.clone()).expect("there are descriptors");
-        let share = Share { weight: 1, min_rate: 0, max_rate: None, burst: 0 };
+        let share = Share::of_weight(1);
         let kind = link.scheduler;
         let nobody = Station::Host(u32::MAX);
-        self.ledger.open(UPLINK, fairlane_engine::UPLINK, nobody, Terms { share, early: false, kind }, now);
+        self.ledger.open(
+            UPLINK,
+            fairlane_engine::UPLINK,
+            nobody,
+            Terms { share, tenant: None, early: false, kind },
+            now,
+        );
         for vif in &self.policy.vifs {
             let place = place_of(&vif.name);
             let port = work.bridges[0].find(&vif.name).expect("it was opened");
             let file = self.early_file(&vif.name);
-            let terms = Terms { share: vif.share, early: vif.early_ack != Mode::Off || file.exists(), kind };
+            let early = vif.early_ack != Mode::Off || file.exists();
+            let terms = Terms { share: vif.shares.tx, tenant: vif.tenant.clone(), early, kind };
             self.ledger.open(place, port, guest(place).1, terms, now);
         }
         self.ledger.excuse(now);
@@ -225,7 +246,16 @@ impl Backend {
                 Change::EarlyAck { vif, mode } if *mode != Mode::Off => {
                     self.ledger.at_mut(place_of(vif)).expect("it is attached").early = true;
                 }
-                Change::EarlyAck { .. } | Change::AntiSpoofing { .. } | Change::RxPool { .. } | Change::AddVif(_) => {}
+                Change::Member { vif, tenant } => {
+                    let tenant = tenant.as_ref().map(|tenant| tenant.name.clone());
+                    self.ledger.join(place_of(vif), tenant, kind, now);
+                }
+                Change::EarlyAck { .. }
+                | Change::AntiSpoofing { .. }
+                | Change::RxPool { .. }
+                | Change::RxRate { .. }
+                | Change::Tenant { .. }
+                | Change::AddVif(_) => {}
             }
             if !matches!(change, Change::RemoveVif { .. } | Change::AddVif(_) | Change::EarlyAck { .. }) {
                 self.ledger.excuse(now);
@@ -247,7 +277,7 @@ impl Backend {
         for (name, _, station) in cards {
             let vif = self.policy.vifs.iter().find(|vif| vif.name == *name).expect("it was added");
             let early = vif.early_ack != Mode::Off || self.early_file(name).exists();
-            let terms = Terms { share: vif.share, early, kind };
+            let terms = Terms { share: vif.shares.tx, tenant: vif.tenant.clone(), early, kind };
             let port = self.work.as_ref().expect("it runs").bridges[0].find(name).expect("it was added");
             self.ledger.open(place_of(name), port, *station, terms, now);
         }

@@ -70,37 +70,40 @@ impl Contest {
         let shares = self.members.iter().map(|member| {
             let account = ledger.at(member.place).expect("it is attached");
             let (frames, bytes) = (account.up.0 - member.before.0, account.up.1 - member.before.1);
-            (member.place, account.share, frames as f64, bytes as f64)
+            (member.place, (account.share, account.tenant.as_deref()), frames as f64, bytes as f64)
         });
         let shares: Vec<_> = shares.collect();
-        if shares.iter().any(|(_, share, ..)| share.max_rate.is_none()) {
+        if shares.iter().any(|(_, (share, _), ..)| !share.is_limited()) {
             assert!(passed >= possible - queue, "{passed} bytes passed of {possible} in {seconds} s: {shares:?}");
         }
         if link.scheduler == SchedulerKind::Fair {
-            for (place, share, _, bytes) in &shares {
+            for (place, (share, _), _, bytes) in &shares {
                 let floor = share.min_rate as f64 / 8.0;
                 let least = floor * seconds - 2.0 * SERVICE - floor * (SERVICE + queue) * 8.0 / rate as f64;
-                let limit = share.max_rate.is_some();
+                let limit = share.is_limited();
                 assert!(
                     limit || *bytes >= least,
                     "place {place} got {bytes} bytes in {seconds} s, of {least}: {share:?}"
                 );
             }
         }
-        let free = shares.iter().filter(|(_, share, ..)| share.max_rate.is_none() && share.min_rate == 0);
+        let free = shares.iter().filter(|(_, (share, _), ..)| !share.is_limited() && share.min_rate == 0);
         let free: Vec<_> = free
-            .map(|(place, share, frames, bytes)| {
+            .map(|(place, (share, tenant), frames, bytes)| {
                 let weight = f64::from(share.weight);
-                match link.scheduler {
-                    SchedulerKind::Fair => (place, bytes / weight, LAG * SERVICE / weight),
-                    SchedulerKind::Wrr { prioritize: true } => (place, frames / weight, 2.0),
-                    SchedulerKind::Wrr { prioritize: false } => (place, *frames, 2.0),
-                    SchedulerKind::Netback { .. } => (place, *frames, 2.0 * NETBACK_TURN),
-                }
+                let levels = if tenant.is_some() { 2.0 } else { 1.0 };
+                let (got, off) = match link.scheduler {
+                    SchedulerKind::Fair => (bytes / weight, levels * LAG * SERVICE / weight),
+                    SchedulerKind::Wrr { prioritize: true } => (frames / weight, 2.0),
+                    SchedulerKind::Wrr { prioritize: false } => (*frames, 2.0),
+                    SchedulerKind::Netback { .. } => (*frames, 2.0 * NETBACK_TURN),
+                };
+                (place, tenant, got, off)
             })
             .collect();
-        for (one, got, off) in &free {
-            for (other, others, others_off) in &free {
+        // What a tenant gets depends on its other guests as well, so only guests of the same one are compared.
+        for (one, tenant, got, off) in &free {
+            for (other, _, others, others_off) in free.iter().filter(|(_, other, ..)| other == tenant) {
                 let kind = link.scheduler;
                 let far = (got - others).abs();
                 assert!(

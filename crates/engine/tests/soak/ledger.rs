@@ -6,7 +6,7 @@
 
 use crate::card::{Entry, Frame, What};
 use crate::frame::{self, Station};
-use crate::limit::Limit;
+use crate::limit::Limits;
 use fairlane_core::PortId;
 use fairlane_core::receive;
 use fairlane_core::sched::{SchedulerKind, Share};
@@ -47,16 +47,18 @@ pub(crate) struct Account {
     last_taken: Nanos,
     /// When it last received something from another guest.
     fed: Nanos,
-    limit: Option<Limit>,
+    pub tenant: Option<String>,
+    limits: Limits,
     /// Its frames and bytes that went to the uplink.
     pub up: (u64, u64),
     is_touched: bool,
 }
 
 /// How a card is attached.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Terms {
     pub share: Share,
+    pub tenant: Option<String>,
     pub early: bool,
     pub kind: SchedulerKind,
 }
@@ -107,7 +109,7 @@ impl Ledger {
 
     /// A card was attached.
     pub(crate) fn open(&mut self, place: usize, port: PortId, station: Station, terms: Terms, now: Nanos) {
-        let Terms { share, early, kind } = terms;
+        let Terms { share, tenant, early, kind } = terms;
         if self.accounts.len() <= place {
             self.accounts.resize_with(place + 1, || None);
         }
@@ -127,7 +129,8 @@ impl Ledger {
             heard,
             last_taken: now,
             fed: now,
-            limit: Limit::of(&share, kind, now),
+            tenant,
+            limits: Limits::of(&share, kind, now),
             up: (0, 0),
             is_touched: false,
         });
@@ -157,16 +160,24 @@ impl Ledger {
     /// A share or the scheduler was changed.
     pub(crate) fn limit(&mut self, place: usize, share: Share, kind: SchedulerKind, now: Nanos) {
         if let Some(account) = self.at_mut(place) {
-            let old = account.limit.take();
+            let old = std::mem::take(&mut account.limits);
             account.share = share;
-            account.limit = Limit::of(&share, kind, now).map(|limit| limit.after(old, now));
+            account.limits = Limits::of(&share, kind, now).after(old, now);
         }
     }
 
     /// The scheduler was replaced by one without memory.
     pub(crate) fn reschedule(&mut self, kind: SchedulerKind, now: Nanos) {
         for account in self.accounts.iter_mut().skip(1).flatten() {
-            account.limit = Limit::of(&account.share, kind, now);
+            account.limits = Limits::of(&account.share, kind, now);
+        }
+    }
+
+    /// A vif got another tenant, in which it has a new place.
+    pub(crate) fn join(&mut self, place: usize, tenant: Option<String>, kind: SchedulerKind, now: Nanos) {
+        if let Some(account) = self.at_mut(place) {
+            account.tenant = tenant;
+            account.limits = Limits::of(&account.share, kind, now);
         }
     }
 
@@ -209,9 +220,7 @@ impl Ledger {
         account.taken_bytes += bytes;
         account.asked += copies;
         account.last_taken = *at;
-        if let Some(limit) = &mut account.limit {
-            limit.take(bytes, kind, *at);
-        }
+        account.limits.take(bytes, kind, *at);
     }
 
     /// Number of copies of a frame, each of which is delivered or dropped; one if no port may receive it.
@@ -239,7 +248,7 @@ impl Ledger {
         let Some(number) = frame::read(frame) else { return };
         let Some(account) = self.at(place) else { return };
         let Some(to) = Station::of(&frame[..6]).and_then(|to| self.places.get(&to)) else { return };
-        let Some(receiver) = self.at(*to).filter(|_| *to != UPLINK && account.limit.is_none()) else { return };
+        let Some(receiver) = self.at(*to).filter(|_| *to != UPLINK && !account.share.is_limited()) else { return };
         let since = number.sent.max(account.last_taken).max(self.excused);
         if place == UPLINK {
             let waited = at.since(since);

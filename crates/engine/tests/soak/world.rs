@@ -1,6 +1,6 @@
 //! All backends, guests and hosts, event by event in virtual time.
 
-use crate::backend::{Backend, HOSTS, Virtual, name_of};
+use crate::backend::{Backend, HOSTS, TENANTS, Virtual, name_of};
 use crate::card::{self, Driver, Frame, Shared};
 use crate::frame::Station;
 use crate::guest::{Guest, Mood};
@@ -9,9 +9,10 @@ use crate::memory::Held;
 use crate::scenario::{self, Action};
 use crate::transfer::{self, Transfers};
 use fairlane_core::ack::Mode;
-use fairlane_core::sched::Share;
+use fairlane_core::receive;
+use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_policy::{Card, Policy, Rx, Vif};
+use fairlane_policy::{Card, Policy, Shares, Vif};
 use fairlane_port::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -362,15 +363,18 @@ impl World {
             false => Mode::Off,
         };
         let weight = [10, 30, 100, 300][self.random.below(4) as usize];
+        let knows_tenants = self.backends[self.guests[place].at].link().scheduler == SchedulerKind::Fair;
+        let tenant = TENANTS.get(self.random.below(6) as usize).filter(|_| knows_tenants);
         let socket = format!("/soak/{place}").into();
         Vif {
             name: name_of(place),
             link: "lan".to_owned(),
             card: Card::VhostUser { socket, connect: false, access: Default::default() },
             queues: 1,
-            share: Share { weight, min_rate: 0, max_rate: None, burst: 64 << 10 },
-            rx: Rx::default(),
-            tenant: None,
+            shares: Shares::of_weight(weight),
+            rx_queue: receive::QUEUE,
+            rx_timeout: receive::TIMEOUT,
+            tenant: tenant.map(|(name, _)| (*name).to_owned()),
             mac: Some(self.guests[place].station.mac()),
             addresses: Vec::new(),
             early_ack,

@@ -181,6 +181,12 @@ fn about(vif: &VifReading) -> Line<'static> {
     if let Some(rate) = seen.max_rate {
         text += &format!(", max_rate {}", format_rate(rate));
     }
+    if let Some(frames) = seen.max_frames {
+        text += &format!(", max_frames {frames}");
+    }
+    if let Some(tenant) = &seen.tenant {
+        text += &format!(", tenant {tenant}");
+    }
     if let Some(port) = &seen.waits_for {
         text += &format!(", waits for {port}");
     }

@@ -27,6 +27,8 @@ fn vif(name: &str, weight: u32, share: f64, sent_bytes: u64) -> VifState {
         weight,
         min_rate: 0,
         max_rate: None,
+        max_frames: None,
+        frame_burst: 0,
         burst: 65536,
         share,
         waits_for: None,
@@ -48,6 +50,7 @@ fn snapshot(time: u64, vifs: Vec<VifState>) -> Snapshot {
         isolate: false,
         cpu: None,
         rx_pool: 64 << 20,
+        rx_rate: None,
         uplink: Some(port(0, vifs.iter().map(|vif| vif.port.sent_bytes).sum())),
     };
     Snapshot { time, links: vec![link], tenants: Vec::new(), vifs }
@@ -278,18 +281,7 @@ proptest! {
 #[test]
 fn due_shares_follow_tenants() {
     let of_red = |name: &str, weight| VifState { tenant: Some("red".to_owned()), ..vif(name, weight, 0.3, 1) };
-    let (name, weight) = ("red".to_owned(), 200);
-    let tenants = vec![TenantState {
-        name,
-        weight,
-        min_rate: 0,
-        max_rate: None,
-        burst: 0,
-        rx_weight: weight,
-        rx_min_rate: 0,
-        rx_max_rate: None,
-        rx_burst: 0,
-    }];
+    let tenants = vec![TenantState { name: "red".to_owned(), weight: 200, ..TenantState::default() }];
     let at = |time| {
         let vifs = vec![of_red("a", 10), of_red("b", 30), vif("c", 100, 0.3, 1)];
         Snapshot { tenants: tenants.clone(), ..snapshot(time, vifs) }

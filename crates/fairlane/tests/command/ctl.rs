@@ -7,15 +7,15 @@ fn shows_settings_and_states() {
     let workspace = Workspace::with_policy();
     let _backend = workspace.up();
     let expected = "\
-link  scheduler       rate  idle timeout  isolate  cpu  uplink
-near  fair       100Mbit/s         100ms  false    any  up
-far   fair       100Mbit/s         100ms  false    any  up
+link  scheduler       rate  rx_rate  idle timeout  isolate  cpu  uplink
+near  fair       100Mbit/s     none         100ms  false    any  up
+far   fair       100Mbit/s     none         100ms  false    any  up
 
-vif  link  tenant  state    weight  share  min_rate  max_rate  burst  waits for
-web  near          waiting      30  0.000  20Mbit/s      none  64KiB
+vif  link  tenant  state    weight  share  min_rate  max_rate  burst  max_frames  waits for
+web  near          waiting      30  0.000  20Mbit/s      none  64KiB        none
 
-vif  rx_weight  rx_min_rate  rx_max_rate  rx_burst  rx_queue  rx_timeout  queued frames
-web         30         none         none     64KiB      4MiB       500ms              0
+vif  rx_weight  rx_min_rate  rx_max_rate  rx_burst  rx_max_frames  rx_queue  rx_timeout  queued frames
+web         30         none         none     64KiB           none      4MiB       500ms              0
 ";
     assert_done(&workspace.ctl("show"), expected);
     let shown: serde_json::Value = serde_json::from_str(&workspace.ctl("show --json").out).unwrap();
@@ -43,8 +43,15 @@ fn changes_settings() {
     assert!(shown.contains("web          7         none"), "{shown}");
     assert_done(&workspace.ctl("set web rx_weight=40 rx_max_rate=1Gbit/s rx_queue=1MiB rx_timeout=90ms"), "");
     let shown = workspace.ctl("show").out;
-    assert!(shown.contains("web         40         none      1Gbit/s  1250000B      1MiB        90ms"), "{shown}");
-    assert_done(&workspace.ctl("set near rx_pool=1GiB"), "");
+    assert!(
+        shown.contains("web         40         none      1Gbit/s  1250000B           none      1MiB        90ms"),
+        "{shown}"
+    );
+    assert_done(&workspace.ctl("set near rx_pool=1GiB rx_rate=90Mbit/s"), "");
+    assert_done(&workspace.ctl("set web max_frames=20000 rx_max_frames=100"), "");
+    let shown = workspace.ctl("show").out;
+    assert!(shown.contains("near  fair       100Mbit/s  90Mbit/s"), "{shown}");
+    assert!(shown.contains("20Mbit/s  50Mbit/s  64KiB       20000"), "{shown}");
 
     assert_refused(&workspace.ctl("set wbe weight=7"), 1, "no vif is named `wbe`, did you mean `web`?\n");
     // Settings are applied in order, up to the first that is refused.
@@ -53,6 +60,28 @@ fn changes_settings() {
     let outcome = workspace.ctl("set web weight");
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.err.contains("must be KEY=VALUE, such as weight=30"), "{}", outcome.err);
+}
+
+#[test]
+fn changes_tenants() {
+    let workspace = Workspace::with_policy();
+    workspace.write("policy.toml", &(POLICY.to_owned() + "\n[[tenant]]\nname = \"red\"\nmin_rate = \"20Mbit/s\"\n"));
+    let _backend = workspace.up();
+    assert_done(&workspace.ctl("set red weight=300 rx_max_rate=1Gbit/s max_frames=5000"), "");
+    assert_done(&workspace.ctl("set web tenant=red"), "");
+    let shown = workspace.ctl("show").out;
+    let expected = "\
+tenant  weight  min_rate  max_rate  max_frames  rx_weight  rx_min_rate  rx_max_rate  rx_max_frames
+red        300  20Mbit/s      none        5000        300         none      1Gbit/s           none
+
+vif  link  tenant  state    weight  share  min_rate  max_rate  burst  max_frames  waits for
+web  near  red     waiting      30  0.000  20Mbit/s      none  64KiB        none
+";
+    assert!(shown.contains(expected), "{shown}");
+    let unknown = "no tenant is named `blue`, the tenants are red\n";
+    assert_refused(&workspace.ctl("set web tenant=blue"), 1, unknown);
+    assert_done(&workspace.ctl("set web tenant=none"), "");
+    assert!(!workspace.ctl("show").out.contains("near  red"));
 }
 
 #[test]

@@ -40,6 +40,9 @@ fn a_setting_changes_its_key() {
         ("web", "min_rate", "20Mbit/s"),
         ("web", "max_rate", "50Mbit/s"),
         ("web", "burst", "128KiB"),
+        ("web", "max_frames", "20000"),
+        ("web", "rx_max_frames", "10000"),
+        ("web", "rx_frame_burst", "5"),
         ("web", "rx_weight", "20"),
         ("web", "rx_min_rate", "10Mbit/s"),
         ("web", "rx_max_rate", "1Gbit/s"),
@@ -50,14 +53,17 @@ fn a_setting_changes_its_key() {
         ("lan", "isolate", "true"),
         ("lan", "rx_pool", "1GiB"),
         ("lan", "rate", "1Gbit/s"),
+        ("lan", "rx_rate", "900Mbit/s"),
         ("old", "prioritize", "false"),
     ] {
         set(&mut policy, target, key, value).unwrap();
     }
-    let web = policy.vifs[0].share;
+    let web = policy.vifs[0].shares.tx;
     assert_eq!((web.weight, web.min_rate, web.max_rate, web.burst), (300, 20_000_000, Some(50_000_000), 131_072));
     let (max_rate, burst) = (Some(1_000_000_000), 1_250_000);
-    let share = Share { weight: 20, min_rate: 10_000_000, max_rate, burst };
+    assert_eq!((web.max_frames, web.frame_burst), (Some(20_000), 200));
+    let (max_frames, frame_burst) = (Some(10_000), 5);
+    let share = Share { weight: 20, min_rate: 10_000_000, max_rate, burst, max_frames, frame_burst };
     assert_eq!(policy.vifs[0].receive(), Receive { share, queue: 1 << 20, timeout: Nanos::from_millis(90) });
     set(&mut policy, "web", "rx_burst", "64KiB").unwrap();
     assert_eq!(policy.vifs[0].receive().share.burst, 64 << 10);
@@ -67,7 +73,7 @@ fn a_setting_changes_its_key() {
     set(&mut policy, "web", "early_ack", "false").unwrap();
     assert_eq!(policy.vifs[0].early_ack, Mode::Off);
     let lan = policy.link("lan").unwrap();
-    assert_eq!(lan.rx_pool, 1 << 30);
+    assert_eq!((lan.rx_pool, lan.rx_rate), (1 << 30, Some(900_000_000)));
     assert_eq!((lan.idle_timeout, lan.isolate, lan.rate), (Nanos::from_millis(20), true, Some(1_000_000_000)));
     assert_eq!(policy.link("old").unwrap().scheduler, SchedulerKind::Wrr { prioritize: false });
     set(&mut policy, "old", "scheduler", "wrr").unwrap();
@@ -78,19 +84,19 @@ fn a_setting_changes_its_key() {
     set(&mut policy, "web", "min_rate", "none").unwrap();
     set(&mut policy, "web", "max_rate", "none").unwrap();
     set(&mut policy, "lan", "rate", "none").unwrap();
-    assert_eq!((policy.vifs[0].share.min_rate, policy.vifs[0].share.max_rate), (0, None));
+    assert_eq!((policy.vifs[0].shares.tx.min_rate, policy.vifs[0].shares.tx.max_rate), (0, None));
     assert_eq!(policy.link("lan").unwrap().rate, None);
 }
 
 #[test]
 fn a_default_burst_follows_max_rate_and_a_configured_one_does_not() {
     let mut policy = parse(TWO);
-    assert_eq!(policy.vifs[1].share.burst, 1_250_000);
+    assert_eq!(policy.vifs[1].shares.tx.burst, 1_250_000);
     set(&mut policy, "db", "max_rate", "2Gbit/s").unwrap();
-    assert_eq!(policy.vifs[1].share.burst, 2_500_000);
+    assert_eq!(policy.vifs[1].shares.tx.burst, 2_500_000);
     set(&mut policy, "db", "burst", "100KiB").unwrap();
     set(&mut policy, "db", "max_rate", "1Gbit/s").unwrap();
-    assert_eq!(policy.vifs[1].share.burst, 102_400);
+    assert_eq!(policy.vifs[1].shares.tx.burst, 102_400);
 }
 
 #[test]
@@ -118,6 +124,9 @@ fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
         ("old", "refill", "1ms", "refill belongs to scheduler \"netback\", this link has \"wrr\""),
         ("old", "prioritize", "yes", "prioritize must be true or false, not \"yes\""),
         ("lan", "idle_timeout", "0ms", "idle_timeout must be 1us to 60s, not \"0ms\""),
+        ("box", "max_frames", "0", "max_frames must be 1 to 1000000000 or \"none\", not 0"),
+        ("web", "frame_burst", "none", "frame_burst must be a whole number, 1 to 1000000, not \"none\""),
+        ("web", "tenant", "red", "no tenant is named `red`, there is none"),
         ("wbe", "weight", "1", "no vif is named `wbe`, did you mean `web`?"),
         ("lan", "weight", "1", "no vif is named `lan`, the vifs are web, db, box"),
         ("web", "idle_timeout", "1ms", "no link is named `web`, the links are lan, old"),
@@ -125,9 +134,10 @@ fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
             "web",
             "wieght",
             "1",
-            "`wieght` cannot be set, did you mean `weight`? (of a vif: weight, min_rate, max_rate, burst, rx_weight, \
-             rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, early_ack; \
-             of a link: rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool)",
+            "`wieght` cannot be set, did you mean `weight`? (of a vif or tenant: weight, min_rate, max_rate, burst, \
+             max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst; \
+             of a vif: rx_queue, rx_timeout, early_ack, tenant; \
+             of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool)",
         ),
     ] {
         assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
@@ -147,7 +157,7 @@ fn found_cards_have_the_share_that_is_in_xenstore() {
     let file = policy.clone();
     assert!(policy.add_found_card("shop", 1, &terms(Some("30"), Some("5Mbit/s"))).is_empty());
     let vif = policy.vifs.last().unwrap().clone();
-    let share = |vif: &Vif| (vif.share.weight, vif.share.min_rate);
+    let share = |vif: &Vif| (vif.shares.tx.weight, vif.shares.tx.min_rate);
     assert_eq!((vif.name.as_str(), vif.link.as_str(), share(&vif)), ("shop/1", "lan", (30, 5_000_000)));
     set(&mut policy, "shop/1", "weight", "7").unwrap();
     // A wrong or removed value has its default; a wrong one is reported.
@@ -186,14 +196,14 @@ fn a_reload_lists_its_changes() {
         Change::Scheduler { link: "old".into(), scheduler: SchedulerKind::Netback { refill: Nanos::from_millis(50) } },
         Change::IdleTimeout { link: "old".into(), idle_timeout: Nanos::from_millis(1000) },
         Change::Isolate { link: "old".into(), isolate: true },
-        Change::Share { vif: "web".into(), share: web.share, receive: web.receive() },
+        Change::Share { vif: "web".into(), share: web.shares.tx, receive: web.receive() },
         Change::AntiSpoofing { vif: "web".into(), mac: web.mac, addresses: Vec::new() },
         Change::EarlyAck { vif: "web".into(), mode: Mode::Auto },
         Change::AddVif(db.clone()),
         Change::AddVif(crate_.clone()),
     ];
     assert_eq!(changes, expected);
-    assert_eq!(ordered(executed(&old, changes)), ordered(newer));
+    assert_eq!(ordered(executed(&old, &newer, changes)), ordered(newer));
 }
 
 #[test]
@@ -224,16 +234,91 @@ fn every_difference_that_needs_a_restart_is_reported() {
     assert_eq!(reported, expected);
 }
 
+/// Two links, two vifs of tenant `red` on the first, and one without a tenant on the second.
+const TENANTS: &str = r#"
+    [[link]]
+    name = "lan"
+    rate = "100Mbit/s"
+    [[link]]
+    name = "old"
+    [[tenant]]
+    name = "red"
+    min_rate = "20Mbit/s"
+    [[tenant]]
+    name = "blue"
+    [[vif]]
+    name = "web"
+    link = "lan"
+    socket = "web"
+    min_rate = "10Mbit/s"
+    tenant = "red"
+    [[vif]]
+    name = "db"
+    link = "lan"
+    socket = "db"
+    tenant = "red"
+    [[vif]]
+    name = "box"
+    link = "old"
+    socket = "box"
+"#;
+
 #[test]
-fn a_change_of_tenants_replaces_the_scheduler() {
-    let text = "[[link]]\nname = \"l\"\nrate = \"100Mbit/s\"\n[[tenant]]\nname = \"red\"\nmin_rate = \"20Mbit/s\"\n\
-                [[vif]]\nname = \"v\"\nsocket = \"s\"\nmin_rate = \"10Mbit/s\"\ntenant = \"red\"\n";
-    let old = parse(text);
-    assert_eq!(old.tenant_of(&old.vifs[0]), Some(0));
-    let replaced = Change::Scheduler { link: "l".into(), scheduler: SchedulerKind::Fair };
-    let rx = "name = \"red\"\nrx_weight = 7";
-    for (from, to) in [("20Mbit", "30Mbit"), ("tenant = \"red\"", ""), ("name = \"red\"", rx)] {
-        assert_eq!(old.changes(&parse(&text.replace(from, to))), Ok(vec![replaced.clone()]));
+fn tenants_change_without_a_new_scheduler() {
+    let old = parse(TENANTS);
+    assert_eq!(old.tenant_of(&old.vifs[0]), Some(&old.tenants[0]));
+    let changes = |from: &str, to: &str| {
+        let newer = parse(&TENANTS.replacen(from, to, 1));
+        (old.changes(&newer).unwrap(), newer)
+    };
+    for (from, to) in [("20Mbit", "30Mbit"), ("name = \"red\"", "name = \"red\"\nrx_weight = 7")] {
+        let (found, newer) = changes(from, to);
+        assert_eq!(found, [Change::Tenant { link: "lan".into(), tenant: newer.tenants[0].clone() }]);
     }
+    let (found, newer) = changes("socket = \"db\"\n    tenant = \"red\"", "socket = \"db\"\n    tenant = \"blue\"");
+    assert_eq!(found, [Change::Member { vif: "db".into(), tenant: Some(newer.tenants[1].clone()) }]);
+    // A link's first tenant needs the scheduler that knows tenants.
+    let (found, newer) = changes("socket = \"box\"", "socket = \"box\"\n    tenant = \"red\"");
+    let red = Some(newer.tenants[0].clone());
+    let scheduler = Change::Scheduler { link: "old".into(), scheduler: SchedulerKind::Fair };
+    assert_eq!(found, [scheduler, Change::Member { vif: "box".into(), tenant: red }]);
     assert_eq!(old.changes(&old), Ok(Vec::new()));
+}
+
+#[test]
+fn a_setting_of_a_tenant_has_the_rules_of_a_file() {
+    let mut policy = parse(TENANTS);
+    set(&mut policy, "red", "weight", "300").unwrap();
+    assert_eq!((policy.tenants[0].shares.tx.weight, policy.tenants[0].shares.rx.weight), (300, 300));
+    set(&mut policy, "red", "rx_weight", "7").unwrap();
+    set(&mut policy, "red", "weight", "9").unwrap();
+    assert_eq!((policy.tenants[0].shares.tx.weight, policy.tenants[0].shares.rx.weight), (9, 7));
+    set(&mut policy, "red", "max_frames", "1000").unwrap();
+    assert_eq!(policy.tenants[0].shares.tx.max_frames, Some(1_000));
+    set(&mut policy, "box", "tenant", "blue").unwrap();
+    assert_eq!(policy.vifs[2].tenant.as_deref(), Some("blue"));
+    set(&mut policy, "box", "tenant", "none").unwrap();
+    assert_eq!(policy.vifs[2].tenant, None);
+    for (target, key, value, message) in [
+        ("rde", "weight", "1", "no vif or tenant is named `rde`, did you mean `red`?"),
+        ("zzz", "weight", "1", "no vif or tenant is named `zzz`, the vifs and tenants are web, db, box, red, blue"),
+        ("red", "rx_queue", "1MiB", "no vif is named `red`, the vifs are web, db, box"),
+        ("db", "tenant", "bleu", "no tenant is named `bleu`, did you mean `blue`?"),
+        (
+            "red",
+            "min_rate",
+            "5Mbit/s",
+            "the min_rates of tenant `red` on link `lan` add up to 10Mbit/s, above the tenant's min_rate (5Mbit/s)",
+        ),
+        (
+            "web",
+            "tenant",
+            "blue",
+            "the min_rates of tenant `blue` on link `lan` add up to 10Mbit/s, above the tenant's min_rate (none)",
+        ),
+    ] {
+        let before = policy.clone();
+        assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
+        assert_eq!(policy, before);
+    }
 }

@@ -5,10 +5,9 @@ mod reference;
 mod units;
 mod wrong;
 
-use super::{Account, Card, Change, Policy, Rx, Tenant, Uplink};
+use super::{Account, Card, Change, Direction, Policy, Shares, Tenant, Uplink};
 use fairlane_core::ack::Mode;
 use fairlane_core::receive::Receive;
-use fairlane_core::sched::Share;
 
 /// The commented example for administrators.
 const EXAMPLE: &str = include_str!("../../../../examples/policy.toml");
@@ -22,8 +21,8 @@ fn problems(text: &str) -> Vec<String> {
     Policy::parse("p", text).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |_| Vec::new())
 }
 
-/// A policy after an engine applied the changes.
-fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
+/// A policy after an engine applied the changes to a newer one.
+fn executed(old: &Policy, newer: &Policy, changes: Vec<Change>) -> Policy {
     let mut policy = with_rx_weights(old.clone());
     for change in changes {
         match change {
@@ -33,11 +32,19 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
             Change::IdleTimeout { link, idle_timeout } => link_mut(&mut policy, &link).idle_timeout = idle_timeout,
             Change::Isolate { link, isolate } => link_mut(&mut policy, &link).isolate = isolate,
             Change::Share { vif, share, receive } => {
-                let Receive { share: Share { weight, min_rate, max_rate, burst }, queue, timeout } = receive;
+                let Receive { share: rx, queue, timeout } = receive;
                 let vif = vif_mut(&mut policy, &vif);
-                vif.share = share;
-                vif.rx = Rx { weight: Some(weight), min_rate, max_rate, burst, queue, timeout };
+                vif.shares = Shares { tx: share, rx, same_weight: false };
+                (vif.rx_queue, vif.rx_timeout) = (queue, timeout);
             }
+            Change::Tenant { tenant, .. } => tenant_mut(&mut policy, &tenant).shares = tenant.shares,
+            Change::Member { vif, tenant } => {
+                vif_mut(&mut policy, &vif).tenant = tenant.as_ref().map(|tenant| tenant.name.clone());
+                if let Some(tenant) = tenant {
+                    tenant_mut(&mut policy, &tenant);
+                }
+            }
+            Change::RxRate { link, rate } => link_mut(&mut policy, &link).rx_rate = rate,
             Change::RxPool { link, bytes } => link_mut(&mut policy, &link).rx_pool = bytes,
             Change::AntiSpoofing { vif, mac, addresses } => {
                 let vif = vif_mut(&mut policy, &vif);
@@ -47,6 +54,9 @@ fn executed(old: &Policy, changes: Vec<Change>) -> Policy {
             Change::AddVif(vif) => {
                 let in_use = policy.vifs.iter().any(|other| other.name == vif.name || other.card == vif.card);
                 assert!(!in_use, "{} is added before its name or card is free", vif.name);
+                if let Some(tenant) = newer.tenant_of(&vif) {
+                    tenant_mut(&mut policy, tenant);
+                }
                 policy.vifs.push(vif);
             }
         }
@@ -58,22 +68,57 @@ fn link_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Link {
     policy.links.iter_mut().find(|link| link.name == name).expect("no such link")
 }
 
+/// An engine learns of a tenant when it gets its first vif.
+fn tenant_mut<'a>(policy: &'a mut Policy, tenant: &Tenant) -> &'a mut Tenant {
+    let known = policy.tenants.iter().position(|known| known.name == tenant.name);
+    let index = known.unwrap_or_else(|| {
+        policy.tenants.push(tenant.clone());
+        policy.tenants.len() - 1
+    });
+    &mut policy.tenants[index]
+}
+
 fn vif_mut<'a>(policy: &'a mut Policy, name: &str) -> &'a mut super::Vif {
     policy.vifs.iter_mut().find(|vif| vif.name == name).expect("no such vif")
 }
 
 /// The same policy with every `rx_weight` given: an engine is told weights, not where they are from.
 fn with_rx_weights(mut policy: Policy) -> Policy {
-    policy.vifs.iter_mut().for_each(|vif| vif.rx.weight = Some(vif.receive().share.weight));
+    policy.vifs.iter_mut().for_each(|vif| vif.shares.same_weight = false);
+    policy.tenants.iter_mut().for_each(|tenant| tenant.shares.same_weight = false);
     policy
 }
 
-/// The same policy with links and vifs sorted by name, and every `rx_weight` given.
+/// The same policy with everything sorted by name, every `rx_weight` given, and only tenants that have vifs.
 fn ordered(policy: Policy) -> Policy {
     let mut policy = with_rx_weights(policy);
+    let vifs = &policy.vifs;
+    policy.tenants.retain(|tenant| vifs.iter().any(|vif| vif.tenant.as_ref() == Some(&tenant.name)));
+    policy.tenants.sort_by(|a, b| a.name.cmp(&b.name));
     policy.links.sort_by(|a, b| a.name.cmp(&b.name));
     policy.vifs.sort_by(|a, b| a.name.cmp(&b.name));
     policy
+}
+
+/// The keys of shares as text.
+fn written_shares(shares: &Shares) -> String {
+    use super::units::{format_rate, format_size};
+    use std::fmt::Write;
+
+    let mut text = String::new();
+    let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
+    for direction in Direction::ALL {
+        let (keys, share) = (direction.keys(), direction.of(shares));
+        if direction == Direction::Tx || !shares.same_weight {
+            writeln!(text, "{} = {}", keys.weight, share.weight).unwrap();
+        }
+        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
+        writeln!(text, "{} = {min_rate:?}\n{} = {:?}", keys.min_rate, keys.max_rate, rate(share.max_rate)).unwrap();
+        writeln!(text, "{} = {:?}", keys.burst, format_size(share.burst)).unwrap();
+        let frames = share.max_frames.map_or("\"none\"".to_owned(), |frames| frames.to_string());
+        writeln!(text, "{} = {frames}\n{} = {}", keys.max_frames, keys.frame_burst, share.frame_burst).unwrap();
+    }
+    text
 }
 
 /// A policy as the text of a file with every key.
@@ -89,6 +134,7 @@ fn written(policy: &Policy) -> String {
     let rate = |rate: Option<u64>| rate.map_or("none".to_owned(), format_rate);
     for link in &policy.links {
         writeln!(text, "[[link]]\nname = {:?}\nrate = {:?}", link.name, rate(link.rate)).unwrap();
+        writeln!(text, "rx_rate = {:?}", rate(link.rx_rate)).unwrap();
         writeln!(text, "idle_timeout = {:?}\nisolate = {}", format_duration(link.idle_timeout), link.isolate).unwrap();
         writeln!(text, "xen = {}\nrx_pool = {:?}", link.xen, format_size(link.rx_pool)).unwrap();
         writeln!(text, "scheduler = {:?}", link.scheduler.name()).unwrap();
@@ -111,17 +157,10 @@ fn written(policy: &Policy) -> String {
             }
         }
     }
-    for Tenant { name, share, rx } in &policy.tenants {
-        writeln!(text, "[[tenant]]\nname = {name:?}").unwrap();
-        for (direction, share) in [("", share), ("rx_", rx)] {
-            let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
-            writeln!(text, "{direction}weight = {}\n{direction}min_rate = {min_rate:?}", share.weight).unwrap();
-            writeln!(text, "{direction}max_rate = {:?}", rate(share.max_rate)).unwrap();
-            writeln!(text, "{direction}burst = {:?}", format_size(share.burst)).unwrap();
-        }
+    for Tenant { name, shares } in &policy.tenants {
+        writeln!(text, "[[tenant]]\nname = {name:?}\n{}", written_shares(shares)).unwrap();
     }
     for vif in &policy.vifs {
-        let share = vif.share;
         writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();
         match &vif.card {
             Card::VhostUser { socket, connect, access } => {
@@ -142,18 +181,9 @@ fn written(policy: &Policy) -> String {
         if let Some(tenant) = &vif.tenant {
             writeln!(text, "tenant = {tenant:?}").unwrap();
         }
-        writeln!(text, "queues = {}\nweight = {}", vif.queues, share.weight).unwrap();
-        let min_rate = rate(Some(share.min_rate).filter(|rate| *rate > 0));
-        writeln!(text, "min_rate = {min_rate:?}\nmax_rate = {:?}", rate(share.max_rate)).unwrap();
-        writeln!(text, "burst = {:?}", format_size(share.burst)).unwrap();
-        if let Some(weight) = vif.rx.weight {
-            writeln!(text, "rx_weight = {weight}").unwrap();
-        }
-        let min_rate = rate(Some(vif.rx.min_rate).filter(|rate| *rate > 0));
-        writeln!(text, "rx_min_rate = {min_rate:?}\nrx_max_rate = {:?}", rate(vif.rx.max_rate)).unwrap();
-        let (burst, queue) = (format_size(vif.rx.burst), format_size(vif.rx.queue));
-        writeln!(text, "rx_burst = {burst:?}\nrx_queue = {queue:?}").unwrap();
-        writeln!(text, "rx_timeout = {:?}", format_duration(vif.rx.timeout)).unwrap();
+        writeln!(text, "queues = {}\n{}", vif.queues, written_shares(&vif.shares)).unwrap();
+        writeln!(text, "rx_queue = {:?}", format_size(vif.rx_queue)).unwrap();
+        writeln!(text, "rx_timeout = {:?}", format_duration(vif.rx_timeout)).unwrap();
         if let Some(fairlane_core::packet::Mac([a, b, c, d, e, f])) = vif.mac {
             writeln!(text, "mac = \"{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\"").unwrap();
         }

@@ -4,6 +4,11 @@ use fairlane_core::ack::Mode;
 use fairlane_core::packet::Mac;
 use fairlane_core::sched::Share;
 
+/// The share of this weight of a vif without other keys.
+fn default_share(weight: u32) -> Share {
+    Share { burst: 65_536, frame_burst: 64, ..Share::of_weight(weight) }
+}
+
 #[test]
 fn the_example_is_valid() {
     let policy = parse(EXAMPLE);
@@ -17,7 +22,8 @@ fn the_example_is_valid() {
     assert_eq!(far.scheduler, SchedulerKind::Netback { refill: Nanos::from_millis(50) });
     let web = &policy.vifs[0];
     let max_rate = Some(800_000_000);
-    assert_eq!(web.share, Share { weight: 200, min_rate: 200_000_000, max_rate, burst: 1 << 20 });
+    let share = Share { min_rate: 200_000_000, max_rate, burst: 1 << 20, ..default_share(200) };
+    assert_eq!(web.shares.tx, share);
     assert_eq!(web.mac, Some(Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56])));
     assert_eq!(web.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
     assert_eq!(parse(&written(&policy)), policy);
@@ -52,11 +58,15 @@ fn a_tenant_receives_by_its_weight_unless_another_is_given() {
         parse(&text).tenants[0].clone()
     };
     let red = tenant("min_rate = \"1Mbit/s\"");
-    assert_eq!(red.share, Share { weight: 30, min_rate: 1_000_000, max_rate: None, burst: 65536 });
-    assert_eq!(red.rx, Share { weight: 30, min_rate: 0, max_rate: None, burst: 65536 });
+    assert_eq!(red.shares.tx, Share { min_rate: 1_000_000, ..default_share(30) });
+    assert_eq!(red.shares.rx, default_share(30));
     let red = tenant("rx_weight = 7\nrx_min_rate = \"2Mbit/s\"\nrx_max_rate = \"1Gbit/s\"");
-    assert_eq!(red.rx, Share { weight: 7, min_rate: 2_000_000, max_rate: Some(1_000_000_000), burst: 1_250_000 });
-    assert_eq!(tenant("rx_burst = \"1MiB\"").rx.burst, 1 << 20);
+    let rx = Share { min_rate: 2_000_000, max_rate: Some(1_000_000_000), burst: 1_250_000, ..default_share(7) };
+    assert_eq!(red.shares.rx, rx);
+    assert_eq!(tenant("rx_burst = \"1MiB\"").shares.rx.burst, 1 << 20);
+    let red = tenant("max_frames = 50000\nrx_max_frames = 100\nrx_frame_burst = 7");
+    assert_eq!((red.shares.tx.max_frames, red.shares.tx.frame_burst), (Some(50_000), 500));
+    assert_eq!((red.shares.rx.max_frames, red.shares.rx.frame_burst), (Some(100), 7));
 }
 
 #[test]
@@ -65,6 +75,7 @@ fn missing_keys_have_defaults() {
     let link = Link {
         name: "l".into(),
         rate: None,
+        rx_rate: None,
         scheduler: SchedulerKind::Fair,
         idle_timeout: Nanos::from_millis(100),
         isolate: false,
@@ -79,15 +90,9 @@ fn missing_keys_have_defaults() {
         card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default() },
         queues: 1,
         tenant: None,
-        share: Share { weight: 100, min_rate: 0, max_rate: None, burst: 65536 },
-        rx: Rx {
-            weight: None,
-            min_rate: 0,
-            max_rate: None,
-            burst: 65536,
-            queue: 4 << 20,
-            timeout: Nanos::from_millis(500),
-        },
+        shares: Shares { tx: default_share(100), rx: default_share(100), same_weight: true },
+        rx_queue: 4 << 20,
+        rx_timeout: Nanos::from_millis(500),
         mac: None,
         addresses: Vec::new(),
         early_ack: Mode::Off,
@@ -133,7 +138,7 @@ fn a_burst_is_ten_milliseconds_or_one_large_frame() {
     let burst = |max_rate: &str| {
         let text =
             format!("link = [{{ name = 'l' }}]\nvif = [{{ name = 'v', socket = 's', max_rate = '{max_rate}' }}]");
-        parse(&text).vifs[0].share.burst
+        parse(&text).vifs[0].shares.tx.burst
     };
     assert_eq!(burst("none"), 65536);
     assert_eq!(burst("50Mbit/s"), 65536);

@@ -27,7 +27,14 @@ fn every_key_has_a_row() {
 
 #[test]
 fn every_range_is_the_one_in_the_error_message() {
-    let of_link = ["rate = \"0bit/s\"", "idle_timeout = \"0ms\"", "refill = \"0ms\"", "cpu = -1", "rx_pool = \"0B\""];
+    let of_link = [
+        "rate = \"0bit/s\"",
+        "rx_rate = \"0bit/s\"",
+        "idle_timeout = \"0ms\"",
+        "refill = \"0ms\"",
+        "cpu = -1",
+        "rx_pool = \"0B\"",
+    ];
     let of_uplink = ["uplink.delay = \"1000s\"", "uplink.queue = \"0B\""];
     let of_vif = [
         "queues = 0",
@@ -35,10 +42,14 @@ fn every_range_is_the_one_in_the_error_message() {
         "min_rate = \"0bit/s\"",
         "max_rate = \"0bit/s\"",
         "burst = \"0B\"",
+        "max_frames = 0",
+        "frame_burst = 0",
         "rx_weight = 0",
         "rx_min_rate = \"0bit/s\"",
         "rx_max_rate = \"0bit/s\"",
         "rx_burst = \"0B\"",
+        "rx_max_frames = 0",
+        "rx_frame_burst = 0",
         "rx_queue = \"0B\"",
         "rx_timeout = \"0ms\"",
     ];
@@ -58,8 +69,10 @@ fn every_range_is_the_one_in_the_error_message() {
 #[test]
 fn every_setting_is_listed() {
     let known = Setting::parse("", "").unwrap_err().to_string();
-    let (vif, link) = known.split_once("; of a link: ").unwrap();
+    let (share, rest) = known.split_once("; of a vif: ").unwrap();
+    let (vif, link) = rest.split_once("; of a link: ").unwrap();
     let quoted = |list: &str| list.split(", ").map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-    let (vif, link) = (quoted(vif.split_once("of a vif: ").unwrap().1), quoted(link.trim_end_matches(')')));
-    assert!(part("## Changes while it runs").contains(&format!("| {vif} | {link} |")), "{vif} | {link}");
+    let share = share.split_once("of a vif or tenant: ").unwrap().1;
+    let row = [share, vif, link.trim_end_matches(')')].map(quoted).join(" | ");
+    assert!(part("## Changes while it runs").contains(&format!("| {row} |")), "{row}");
 }

@@ -82,19 +82,19 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
-        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, scheduler, prioritize, refill, idle_timeout, isolate, cpu, uplink, xen, rx_pool)",
+        "unknown key `rates` in [[link]], did you mean `rate`? (its keys are name, rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, cpu, uplink, xen, rx_pool)",
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
@@ -405,7 +405,7 @@ fn all_mistakes_are_reported_at_once_by_line() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );
@@ -443,7 +443,7 @@ fn wrong_tenants() {
         ),
         (
             format!("{link}{tenants}rx_wieght = 2\n"),
-            "p:9: unknown key `rx_wieght` in [[tenant]], did you mean `rx_weight`? (its keys are name, weight, min_rate, max_rate, burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst)",
+            "p:9: unknown key `rx_wieght` in [[tenant]], did you mean `rx_weight`? (its keys are name, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst)",
         ),
         (
             format!("{link}{tenants}rx_max_rate = \"2\"\n"),
@@ -452,6 +452,15 @@ fn wrong_tenants() {
         (
             format!("{link}scheduler = \"wrr\"\n{tenants}{}", vif("tenant = \"blue\"")),
             "p:13: tenant belongs to scheduler \"fair\", this link has \"wrr\"",
+        ),
+        (format!("{link}{tenants}[[vif]]\nname = \"red\"\nsocket = \"s\"\n"), "p:10: name `red` is taken by a tenant"),
+        (
+            format!("{link}scheduler = \"netback\"\n{}", vif("max_frames = 10")),
+            "p:8: max_frames belongs to scheduler \"fair\" or \"wrr\", this link has \"netback\"",
+        ),
+        (
+            format!("{link}rx_rate = \"1Mbit/s\"\n{}", vif("rx_min_rate = \"2Mbit/s\"")),
+            "p:8: rx_min_rate 2Mbit/s of vif `v` is above the rx_rate 1Mbit/s of link `l`",
         ),
         (format!("{link}{tenants}[[tenant]]\nname = \"red\"\n"), "p:10: name `red` is taken by another tenant"),
         (

@@ -1,7 +1,7 @@
 //! Weighted fair sharing with guarantees: the default.
 //!
-//! Three parts, in this order: [`Throttle`] holds back ports above their `max_rate`; [`Guarantee`] serves ports below
-//! their `min_rate`; [`Queue`] shares the rest by weight. A port in service is in none of them.
+//! Three parts, in this order: [`Throttle`] holds back ports above their `max_rate` or `max_frames`; [`Guarantee`]
+//! serves ports below their `min_rate`; [`Queue`] shares the rest by weight. A port in service is in none of them.
 //!
 //! # What is shared
 //! A service costs the larger of two times: the uplink's time for its bytes and the backend's time. This is the
@@ -51,7 +51,7 @@ pub(super) struct Fair {
 #[derive(Clone, Copy, Default)]
 struct Vif {
     state: State,
-    /// Has a `max_rate`.
+    /// Has a `max_rate` or `max_frames`.
     limited: bool,
     /// Has a `min_rate`.
     guaranteed: bool,
@@ -92,7 +92,7 @@ impl Fair {
     /// ago has lost what it was owed.
     fn enter(&mut self, port: u32, now: Nanos, grace: Nanos) {
         let vif = &mut self.vifs[port as usize];
-        if vif.limited && self.throttle.room(port, now) == 0 {
+        if vif.limited && self.throttle.room(port, now).is_none() {
             vif.state = State::Held;
             self.throttle.hold(port);
             return;
@@ -119,8 +119,13 @@ impl Fair {
     fn serve(&mut self, port: u32, owed: bool, now: Nanos) -> Next {
         let vif = &mut self.vifs[port as usize];
         (vif.state, vif.owed) = (State::Serving, owed);
-        let room = if vif.limited { self.throttle.room(port, now) } else { u64::MAX };
-        Next::Serve(PortId(port), Budget { bytes: room.min(BUDGET_BYTES), frames: BUDGET_FRAMES })
+        let mut budget = Budget { bytes: BUDGET_BYTES, frames: BUDGET_FRAMES };
+        if vif.limited {
+            // A queued port has tokens, unless the clock went back.
+            let Budget { bytes, frames } = self.throttle.room(port, now).unwrap_or(Budget { bytes: 1, frames: 1 });
+            budget = Budget { bytes: bytes.min(budget.bytes), frames: frames.min(budget.frames) };
+        }
+        Next::Serve(PortId(port), budget)
     }
 }
 
@@ -190,12 +195,12 @@ impl Scheduler for Fair {
         let Some(&mut vif) = self.vif(port, State::Serving) else { return };
         self.queue.charge(port.0, nanos, vif.owed);
         if vif.limited {
-            self.throttle.take(port.0, cost.bytes, now);
+            self.throttle.take(port.0, &cost, now);
         }
         if vif.guaranteed {
             self.guarantee.charge(port.0, cost.bytes, now);
         }
-        let throttled = vif.limited && self.throttle.room(port.0, now) == 0;
+        let throttled = vif.limited && self.throttle.room(port.0, now).is_none();
         let vif = &mut self.vifs[port.index()];
         if after == After::Backlogged && !throttled {
             vif.state = State::Ready;
