@@ -46,4 +46,4 @@ pub use machine::{Clock, CpuTime, Machine};
 pub use monitor::Monitor;
 pub use spec::{Backend, GuestSpec, Kind, Nic};
 pub use tools::Tools;
-pub use topology::{GuestPlan, Join, MachineKind, NameError, Node, Scheduler, Topology};
+pub use topology::{GuestPlan, Join, MachineKind, NameError, Node, Scheduler, TenantPlan, Topology};

@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fairlane_lab::{
-    Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Scheduler, Topology,
-    machine::{self, Backend},
-};
+use fairlane_lab::{Clock, Command, Error, GuestPlan, Join, Machine, MachineKind, Node, Outcome, Topology, machine};
 use fairlane_load::{ReceiveSpec, tcp, udp};
 use libtest_mimic::Arguments;
 use nix::{
@@ -51,23 +48,7 @@ fn main() -> process::ExitCode {
 fn topology() -> Topology {
     let cpu = usize::from(thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
     let guest = GuestPlan { cpus: vec![cpu], ..GuestPlan::default() };
-    Topology {
-        bare: false,
-        proxy: false,
-        mpi: false,
-        doctor: false,
-        guests: vec![guest.clone(), guest],
-        link: None,
-        join: Join::Bridge,
-        host_cpus: vec![0],
-        scheduler: Scheduler::Credit,
-        slice_ms: None,
-        count: false,
-        offload: true,
-        backend: Backend::default(),
-        early_ack: false,
-        hostile: false,
-    }
+    Topology::of(vec![guest.clone(), guest])
 }
 
 fn boot(kind: MachineKind, topology: &Topology) -> Result<(Box<dyn Machine>, tempfile::TempDir), Error> {

@@ -12,8 +12,7 @@ use std::{
 use fairlane_agent::mpi;
 use fairlane_engine::snapshot::{Snapshot, VifState};
 use fairlane_lab::{
-    Agent, Clock, Command, Error, Event, GuestPlan, Job, Join, Machine, MachineKind, Node, Outcome, Scheduler,
-    Topology, images,
+    Agent, Clock, Command, Error, Event, GuestPlan, Job, Machine, MachineKind, Node, Outcome, Topology, images,
     machine::{self, Backend},
 };
 use fairlane_load::{ReceiveSpec, disk, ping, tcp, udp};
@@ -35,21 +34,11 @@ fn main() -> process::ExitCode {
 fn topology(kind: MachineKind, backend: Backend) -> Topology {
     let guest = GuestPlan { cpus: vec![1], ..GuestPlan::default() };
     Topology {
-        bare: false,
-        proxy: false,
         mpi: kind == MachineKind::Xen && backend == Backend::Kernel,
-        doctor: false,
-        guests: vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }],
         link: Some(40e6),
-        join: Join::Bridge,
-        host_cpus: vec![0],
-        scheduler: Scheduler::Credit,
-        slice_ms: None,
-        count: false,
-        offload: true,
         backend,
-        early_ack: false,
         hostile: backend == Backend::Fairlane,
+        ..Topology::of(vec![guest.clone(), GuestPlan { disk: kind != MachineKind::Box, ..guest }])
     }
 }
 

@@ -73,8 +73,8 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
         }
     }
     let of_guests =
-        guests.iter().flat_map(|guest| [("guests", "rate", guest.rate), ("guests", "min_rate", guest.min_rate)]);
-    let rates = of_guests.chain([("link", "link", topology.link)]);
+        guests.iter().cloned().flat_map(|mut guest| guest.rates().map(|(key, rate)| ("guests", key, *rate)));
+    let rates = of_guests.chain([("link", "link", topology.link), ("rx_link", "rx_link", topology.rx_link)]);
     for (place, key, rate) in rates {
         if let Some(rate) = rate.filter(|rate| !(rate.is_finite() && *rate >= 1e4)) {
             faults.push((place, format!("{key} must be at least 1e4 bits per second, such as 100e6, not {rate}")));
@@ -82,6 +82,17 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     }
     for weight in guests.iter().filter_map(|guest| guest.weight).filter(|weight| !(1..=65_535).contains(weight)) {
         faults.push(("guests", format!("weight must be 1 to 65535, not {weight}")));
+    }
+    let shares = guests.iter().filter_map(|guest| Some(("guests", guest.share?)));
+    for (key, share) in shares.chain(topology.tenants.iter().map(|tenant| ("tenants", tenant.share))) {
+        if !(1..=10_000).contains(&share) {
+            faults.push((key, format!("share must be 1 to 10000, not {share}")));
+        }
+    }
+    for tenant in guests.iter().filter_map(|guest| guest.tenant.as_ref()) {
+        if topology.tenants.iter().all(|known| known.name != *tenant) {
+            faults.push(("guests", format!("no tenant is named `{tenant}` in tenants")));
+        }
     }
     if let Some(slice) = topology.slice_ms.filter(|slice| !(1..=1000).contains(slice)) {
         faults.push(("slice_ms", format!("slice_ms must be 1 to 1000, as Xen takes it, not {slice}")));

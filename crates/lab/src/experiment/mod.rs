@@ -28,7 +28,7 @@ pub use repeats::Repeats;
 pub use run::{Boot, Options, Watch, run};
 
 use crate::machine::Backend;
-use crate::{MachineKind, Topology};
+use crate::{GuestPlan, MachineKind, Topology};
 
 /// An experiment that passed all checks.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ macro_rules! built_in {
     };
 }
 /// The built-in experiments: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 19] = [
+pub const BUILT_IN: [(&str, &str); 21] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -80,6 +80,8 @@ pub const BUILT_IN: [(&str, &str); 19] = [
     built_in!("http-sizes"),
     built_in!("receive-stall"),
     built_in!("receive-flood"),
+    built_in!("receive-shares"),
+    built_in!("tenants"),
 ];
 
 impl Experiment {
@@ -139,8 +141,8 @@ impl Experiment {
         for case in &mut self.cases {
             case.procedure.scale(factor);
             let topology = &mut case.topology;
-            let of_guests = topology.guests.iter_mut().flat_map(|guest| [&mut guest.rate, &mut guest.min_rate]);
-            let rates = of_guests.chain([&mut topology.link]);
+            let of_guests = topology.guests.iter_mut().flat_map(GuestPlan::rates).map(|(_, rate)| rate);
+            let rates = of_guests.chain([&mut topology.link, &mut topology.rx_link]);
             rates.flatten().for_each(|rate| *rate *= factor);
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::wiring::{self, UPLINK};
 use crate::images::{NICE, PYTHON};
-use crate::topology::{Node, Topology};
+use crate::topology::{GuestPlan, Node, TenantPlan, Topology};
 use crate::{Agent, Error, Job};
 
 /// Fairlane's policy in dom0.
@@ -21,8 +21,28 @@ const LINK: &str = "lan";
 
 /// The link's section of a policy.
 fn link(topology: &Topology, uplink: &str) -> String {
-    let rate = topology.link.map(|rate| format!("rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
-    format!("[[link]]\nname = \"{LINK}\"\n{rate}uplink = {{ {uplink} }}\n")
+    let mut text = format!("[[link]]\nname = \"{LINK}\"\nuplink = {{ {uplink} }}\n");
+    for (key, rate) in [("rate", topology.link), ("rx_rate", topology.rx_link)] {
+        text += &rate.map(|rate| format!("{key} = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+    }
+    text
+}
+
+/// The tenants' sections of a policy.
+pub(super) fn tenants(topology: &Topology) -> String {
+    let section = |tenant: &TenantPlan| format!("[[tenant]]\nname = \"{}\"\nweight = {}\n", tenant.name, tenant.share);
+    topology.tenants.iter().map(section).collect()
+}
+
+/// The keys of a guest's vif in a policy that say what it may send and receive, except `max_rate`.
+pub(super) fn shares(guest: &GuestPlan) -> String {
+    let mut text = guest.share.map(|share| format!("weight = {share}\n")).unwrap_or_default();
+    text += &guest.tenant.as_ref().map(|tenant| format!("tenant = \"{tenant}\"\n")).unwrap_or_default();
+    let rates = [("min_rate", guest.min_rate), ("rx_max_rate", guest.rx_rate), ("rx_min_rate", guest.rx_min_rate)];
+    for (key, rate) in rates {
+        text += &rate.map(|rate| format!("{key} = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+    }
+    text
 }
 
 /// Creates the tap that is Fairlane's uplink and the only card to connect to the host's link; frames between guests do not
@@ -37,11 +57,11 @@ pub(super) fn link_by_tap(host: &Agent, topology: &Topology) -> Result<String, E
 /// Starts Fairlane in dom0, where it serves every guest's card. Its uplink is the host's own card, which must be up. The host and
 /// the guests share that card and cannot reach each other over it. The job is the daemon.
 pub(super) fn start(dom0: &Agent, topology: &Topology) -> Result<Job, Error> {
-    let mut text = format!("{}xen = true\n", link(topology, &format!("card = \"{UPLINK}\"")));
+    let mut text = format!("{}xen = true\n{}", link(topology, &format!("card = \"{UPLINK}\"")), tenants(topology));
     for (number, guest) in (1..).zip(&topology.guests) {
-        if let Some(rate) = guest.min_rate {
-            let node = Node::Guest(number);
-            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{node}/0\"\nmin_rate = \"{rate:.0}bit/s\"\n");
+        let (node, shares) = (Node::Guest(number), shares(guest));
+        if !shares.is_empty() {
+            text += &format!("[[vif]]\nname = \"{node}\"\nxen = \"{node}/0\"\n{shares}");
         }
     }
     dom0.run(Command::Write { path: POLICY.into(), text })?;

@@ -62,24 +62,7 @@ mod tests {
 
     fn topology(host: &[usize], guests: &[usize]) -> Topology {
         let guests = guests.iter().map(|cpu| GuestPlan { cpus: vec![*cpu], ..GuestPlan::default() }).collect();
-        let (join, scheduler, backend) = Default::default();
-        Topology {
-            bare: false,
-            proxy: false,
-            mpi: false,
-            doctor: false,
-            guests,
-            host_cpus: host.to_vec(),
-            link: None,
-            join,
-            scheduler,
-            slice_ms: None,
-            count: false,
-            offload: true,
-            backend,
-            early_ack: false,
-            hostile: false,
-        }
+        Topology { host_cpus: host.to_vec(), ..Topology::of(guests) }
     }
 
     #[test]

@@ -230,6 +230,9 @@ impl Maker<'_> {
         left_out.extend(
             spread.map(|(number, _)| format!("all but one CPU of guest {number}: User-Mode Linux has only one")),
         );
+        if topology.backend == Backend::Kernel {
+            left_out.extend(topology.unserved_by_kernel());
+        }
         left_out.extend(weights.map(|(number, weight)| format!("weight {weight} of guest {number}")));
         let bucket = |rate: f64| {
             let Bucket { burst, queue } = Bucket::of(rate);

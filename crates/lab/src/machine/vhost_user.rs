@@ -41,16 +41,14 @@ impl Fairlane {
     pub(super) fn start(&self, host: &Agent, topology: &Topology) -> Result<(), Error> {
         let (policy, control) = (self.home.join("policy.toml"), self.home.join("control.sock"));
         let control = control.to_string_lossy();
-        let mut text = format!("control = \"{control}\"\n{}", backend::link_by_tap(host, topology)?);
+        let (link, tenants) = (backend::link_by_tap(host, topology)?, backend::tenants(topology));
+        let mut text = format!("control = \"{control}\"\n{link}{tenants}");
         for (number, guest) in (1..=topology.joined()).zip(&topology.guests) {
             let node = Node::Guest(number);
             let (mac, socket) = (node.mac(), self.socket(number));
             text += &format!("[[vif]]\nname = \"{node}\"\nsocket = \"{}\"\nmac = \"{mac}\"\n", socket.display());
-            let rates = [("max_rate", guest.rate), ("min_rate", guest.min_rate)];
-            for (key, rate) in rates.into_iter().filter_map(|(key, rate)| Some((key, rate?))) {
-                text += &format!("{key} = \"{rate:.0}bit/s\"\n");
-            }
-            text += &format!("early_ack = {}\n", topology.early_ack);
+            text += &guest.rate.map(|rate| format!("max_rate = \"{rate:.0}bit/s\"\n")).unwrap_or_default();
+            text += &format!("early_ack = {}\n{}", topology.early_ack, backend::shares(guest));
         }
         host.run(Command::Write { path: policy.clone(), text })?;
         backend::serve(host, &[], &self.program.to_string_lossy(), &policy.to_string_lossy(), &control).map(drop)

@@ -30,6 +30,13 @@ pub struct Topology {
     /// The link to the external machine, in bits per second of Ethernet frames; unlimited if not given.
     #[serde(default)]
     pub link: Option<f64>,
+    /// What the guests receive over the link together, in bits per second of Ethernet frames (`rx_rate` of Fairlane's link), if less.
+    /// The kernel's backend ignores it.
+    #[serde(default)]
+    pub rx_link: Option<f64>,
+    /// The owners of guests' cards in Fairlane's policy. The kernel's backend ignores them.
+    #[serde(default)]
+    pub tenants: Vec<TenantPlan>,
     /// How the guests are connected to the link.
     #[serde(default)]
     pub join: Join,
@@ -70,6 +77,29 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// A topology with these guests, and defaults for the rest.
+    pub fn of(guests: Vec<GuestPlan>) -> Topology {
+        Topology {
+            bare: false,
+            guests,
+            link: None,
+            rx_link: None,
+            tenants: Vec::new(),
+            join: Join::default(),
+            host_cpus: first_cpu(),
+            scheduler: Scheduler::default(),
+            slice_ms: None,
+            count: false,
+            offload: yes(),
+            proxy: false,
+            mpi: false,
+            doctor: false,
+            backend: Backend::default(),
+            early_ack: false,
+            hostile: false,
+        }
+    }
+
     /// The physical CPUs that the host and the guests use.
     pub fn measured_cpus(&self) -> BTreeSet<usize> {
         self.guests.iter().flat_map(|guest| &guest.cpus).chain(&self.host_cpus).copied().collect()
@@ -83,6 +113,15 @@ impl Topology {
         }
     }
 
+    /// What the kernel's backend does not do of it.
+    pub(crate) fn unserved_by_kernel(&self) -> Option<String> {
+        let of_guest = |guest: &GuestPlan| {
+            (guest.share.is_some() || guest.rx_rate.is_some() || guest.rx_min_rate.is_some()) || guest.tenant.is_some()
+        };
+        let any = self.rx_link.is_some() || !self.tenants.is_empty() || self.guests.iter().any(of_guest);
+        any.then(|| "shares, tenants and rates of what guests receive: the kernel's bridge has none".to_owned())
+    }
+
     /// The tools of its guests.
     pub(crate) fn tools(&self) -> Tools {
         Tools { proxy: self.proxy, mpi: self.mpi, doctor: self.doctor, hostile: self.hostile }
@@ -91,11 +130,10 @@ impl Topology {
     /// Refuses a topology that no machine can have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |where_: &str, what: String| Err(Error::Topology(format!("{where_}: {what}")));
-        let rates = (1..).zip(&self.guests).flat_map(|(number, guest)| {
-            [("rate", guest.rate), ("min_rate", guest.min_rate)]
-                .map(|(key, rate)| (format!("guest {number}: {key}"), rate))
-        });
-        for (name, rate) in rates.chain([("link".to_owned(), self.link)]) {
+        let rates = (1..)
+            .zip(self.guests.clone())
+            .flat_map(|(number, mut guest)| guest.rates().map(|(key, rate)| (format!("guest {number}: {key}"), *rate)));
+        for (name, rate) in rates.chain([("link".to_owned(), self.link), ("rx_link".to_owned(), self.rx_link)]) {
             if let Some(rate) = rate.filter(|rate| !(*rate >= LEAST_RATE && rate.is_finite())) {
                 return refuse(&name, format!("{rate} bit/s; at least {LEAST_RATE} is needed"));
             }
@@ -139,9 +177,40 @@ pub struct GuestPlan {
     /// Its card's guaranteed rate on the link, in bits per second of Ethernet frames. Backend fairlane only.
     #[serde(default)]
     pub min_rate: Option<f64>,
+    /// Its card's weight on the link in both directions, in Fairlane's policy; the default (100) if not given. The kernel's backend
+    /// ignores it, and so the next three keys.
+    #[serde(default)]
+    pub share: Option<u32>,
+    /// The tenant of its card.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The rate up to which its card receives, in bits per second of Ethernet frames (`rx_max_rate`).
+    #[serde(default)]
+    pub rx_rate: Option<f64>,
+    /// The rate that its card is guaranteed to receive (`rx_min_rate`).
+    #[serde(default)]
+    pub rx_min_rate: Option<f64>,
     /// Whether it has a disk, served by the host's block backend.
     #[serde(default)]
     pub disk: bool,
+}
+
+impl GuestPlan {
+    /// All rates, with their keys.
+    pub(crate) fn rates(&mut self) -> [(&'static str, &mut Option<f64>); 4] {
+        let GuestPlan { rate, min_rate, rx_rate, rx_min_rate, .. } = self;
+        [("rate", rate), ("min_rate", min_rate), ("rx_rate", rx_rate), ("rx_min_rate", rx_min_rate)]
+    }
+}
+
+/// An owner of guests' cards.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantPlan {
+    /// Its name.
+    pub name: String,
+    /// Its weight on the link in both directions.
+    pub share: u32,
 }
 
 /// How a host connects its guests' cards to its link.

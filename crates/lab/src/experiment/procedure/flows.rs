@@ -1,4 +1,4 @@
-//! Throughput of each of several guests in each interval, as the external machine counts it.
+//! Throughput from each of several senders in each interval, as the receiver counts it.
 
 use std::net::IpAddr;
 
@@ -14,22 +14,22 @@ pub(super) struct Flows {
     interval: f64,
     /// The end of each interval.
     pub times: Vec<f64>,
-    /// The throughput of each guest in each interval.
+    /// The throughput of each sender in each interval.
     pub rates: Vec<Vec<f64>>,
 }
 
 impl Flows {
-    /// Reads a receiver's samples of these guests over `seconds`.
-    pub(super) fn read(guests: &[usize], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
+    /// Reads a receiver's samples of these senders over `seconds`.
+    pub(super) fn read(senders: &[Node], at: Addresses, events: &[Event], interval: f64, seconds: f64) -> Flows {
         let count = (seconds / interval).round() as usize;
         let times = (1..=count).map(|index| index as f64 * interval).collect();
-        let mut rates = vec![vec![0.0; count]; guests.len()];
+        let mut rates = vec![vec![0.0; count]; senders.len()];
         for event in events {
             let Event::Sample(sample) = event else { continue };
-            let from = |guest: &usize| sample.source.ip() == IpAddr::V4(at(Node::Guest(*guest)));
+            let from = |sender: &Node| sample.source.ip() == IpAddr::V4(at(*sender));
             let place = ((sample.t / interval).round() as usize).checked_sub(1);
-            if let (Some(guest), Some(place)) = (guests.iter().position(from), place)
-                && let Some(rate) = rates[guest].get_mut(place)
+            if let (Some(sender), Some(place)) = (senders.iter().position(from), place)
+                && let Some(rate) = rates[sender].get_mut(place)
             {
                 *rate += sample.bytes as f64 * 8.0 / interval / 1e6;
             }
@@ -37,15 +37,15 @@ impl Flows {
         Flows { interval, times, rates }
     }
 
-    /// The throughput of a guest, given by its index, in the intervals within a time span.
-    pub(super) fn within(&self, guest: usize, from: f64, until: f64) -> Vec<f64> {
+    /// The throughput from a sender, given by its index, in the intervals within a time span.
+    pub(super) fn within(&self, sender: usize, from: f64, until: f64) -> Vec<f64> {
         let inside = |t: f64| t - self.interval >= from - 1e-6 && t <= until + 1e-6;
-        self.times.iter().zip(&self.rates[guest]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
+        self.times.iter().zip(&self.rates[sender]).filter(|(t, _)| inside(**t)).map(|(_, rate)| *rate).collect()
     }
 
-    /// A guest's throughput over time.
-    pub(super) fn points(&self, guest: usize) -> impl Iterator<Item = [f64; 2]> {
-        self.times.iter().zip(&self.rates[guest]).map(|(t, rate)| [*t, *rate])
+    /// A sender's throughput over time.
+    pub(super) fn points(&self, sender: usize) -> impl Iterator<Item = [f64; 2]> {
+        self.times.iter().zip(&self.rates[sender]).map(|(t, rate)| [*t, *rate])
     }
 }
 

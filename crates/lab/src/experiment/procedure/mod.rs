@@ -1,12 +1,14 @@
 //! Procedures: what is measured on a machine, and the metrics that follow from its samples. One file per procedure.
 
 mod all_to_all;
+mod due;
 mod executed;
 mod flows;
 mod packet_delay;
 mod passage;
 mod path_length;
 mod ping;
+mod receive_share;
 pub(super) mod registry;
 mod requests;
 mod stall;

@@ -4,12 +4,23 @@ use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
 use super::{
-    Procedure, all_to_all, packet_delay, path_length, ping, requests, stall, transfer, udp_share, weight_steps,
+    Procedure, all_to_all, packet_delay, path_length, ping, receive_share, requests, stall, transfer, udp_share,
+    weight_steps,
 };
 
 /// The names of all procedures.
-pub(crate) const NAMES: [&str; 9] =
-    ["udp-share", "weight-steps", "ping", "packet-delay", "transfer", "all-to-all", "path-length", "requests", "stall"];
+pub(crate) const NAMES: [&str; 10] = [
+    "udp-share",
+    "receive-share",
+    "weight-steps",
+    "ping",
+    "packet-delay",
+    "transfer",
+    "all-to-all",
+    "path-length",
+    "requests",
+    "stall",
+];
 
 /// Deserializes the procedure of this name; none if there is no such procedure.
 pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dyn Procedure>, toml::de::Error>> {
@@ -20,6 +31,7 @@ pub(crate) fn read(name: &str, value: ValueDeserializer) -> Option<Result<Box<dy
     }
     Some(match name {
         "udp-share" => boxed::<udp_share::UdpShare>(value),
+        "receive-share" => boxed::<receive_share::ReceiveShare>(value),
         "weight-steps" => boxed::<weight_steps::WeightSteps>(value),
         "ping" => boxed::<ping::Ping>(value),
         "packet-delay" => boxed::<packet_delay::PacketDelay>(value),

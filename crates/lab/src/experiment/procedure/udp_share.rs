@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::super::fault::{Fault, guest_fault, limits};
 use super::super::plan::{Account, Addresses, Plan};
 use super::super::record::{Record, Statistic};
+use super::due::{self, Bounds};
 use super::flows::{Flows, mean, worst};
 use super::{Finished, Procedure, passage, title};
 use crate::images::GUEST_DISK;
@@ -156,6 +157,33 @@ impl UdpShare {
         record.add("ratio", Statistic::OfRepeats, "", [last / first]);
     }
 
+    /// Computes how far the senders are from what they are due while all of them send, and what each tenant gets.
+    fn read_shares(&self, topology: &Topology, flows: &Flows, record: &mut Record) {
+        // The link carries frames, not payload.
+        let frames = |(index, sender): (usize, &Sender)| {
+            let payload = self.payload(sender) as f64;
+            let rates = flows.within(index, self.all_steady(), self.seconds);
+            rates.into_iter().map(|rate| rate * (payload + HEADERS) / payload).collect()
+        };
+        let rates: Vec<Vec<f64>> = self.senders.iter().enumerate().map(frames).collect();
+        let guests: Vec<usize> = self.senders.iter().map(|sender| sender.guest).collect();
+        let due = due::due(topology, &guests, topology.link.unwrap_or(f64::INFINITY), |plan| Bounds {
+            least: plan.min_rate,
+            most: plan.rate,
+        });
+        let second = ((1.0 / self.interval).round() as usize).max(1);
+        record.add("off", Statistic::OfRepeats, "", [due::off(&rates, &due, second)]);
+        let total: f64 = rates.iter().flatten().sum();
+        for tenant in &topology.tenants {
+            let is_its = |sender: &Sender| {
+                Self::plan_of(topology, sender).is_some_and(|plan| plan.tenant.as_ref() == Some(&tenant.name))
+            };
+            let its = self.senders.iter().zip(&rates).filter(|(sender, _)| is_its(sender));
+            let got: f64 = its.flat_map(|(_, rates)| rates).sum();
+            record.add(&format!("tenant/{}", tenant.name), Statistic::OfRepeats, "", [got / total]);
+        }
+    }
+
     /// Computes the first sender's throughput before, during and after the disk's use.
     fn read_disk(&self, disk: &Disk, flows: &Flows, record: &mut Record) {
         let part = |from, until| mean(&flows.within(0, from, until));
@@ -227,7 +255,8 @@ impl Procedure for UdpShare {
             names.extend(["alone", "kept"].map(str::to_owned));
         }
         if self.senders.len() > 1 {
-            names.extend(["apart", "jain", "starved", "dominated", "ratio"].map(str::to_owned));
+            names.extend(["apart", "jain", "starved", "dominated", "ratio", "off"].map(str::to_owned));
+            names.extend(topology.tenants.iter().map(|tenant| format!("tenant/{}", tenant.name)));
         }
         if self.disk.is_some() {
             names.extend(["before", "during", "after", "drop", "disk"].map(str::to_owned));
@@ -276,7 +305,7 @@ impl Procedure for UdpShare {
 
     fn read(&self, topology: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
         let Some(receiver) = accounts.first() else { return };
-        let guests: Vec<usize> = self.senders.iter().map(|sender| sender.guest).collect();
+        let guests: Vec<Node> = self.senders.iter().map(|sender| Node::Guest(sender.guest)).collect();
         let flows = Flows::read(&guests, at, &receiver.events, self.interval, self.seconds);
         let mut total = 0.0;
         for (index, sender) in self.senders.iter().enumerate() {
@@ -310,6 +339,7 @@ impl Procedure for UdpShare {
         record.add("lost", Statistic::OfRepeats, "%", [100.0 * lost.max(0.0) / (lost.max(0.0) + came)]);
         if self.senders.len() > 1 {
             self.read_division(&flows, record);
+            self.read_shares(topology, &flows, record);
         }
         if let Some(disk) = &self.disk {
             self.read_disk(disk, &flows, record);

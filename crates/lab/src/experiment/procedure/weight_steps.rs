@@ -146,7 +146,8 @@ impl Procedure for WeightSteps {
 
     fn read(&self, _: &Topology, at: Addresses, accounts: &[Account], record: &mut Record) {
         let Some(receiver) = accounts.first() else { return };
-        let flows = Flows::read(&self.guests, at, &receiver.events, self.step / INTERVALS, self.end());
+        let senders: Vec<Node> = self.guests.iter().copied().map(Node::Guest).collect();
+        let flows = Flows::read(&senders, at, &receiver.events, self.step / INTERVALS, self.end());
         let steps: Vec<Vec<(f64, f64)>> = (0..self.steps).map(|step| self.shares(&flows, step)).collect();
         let mut total = 0.0;
         for (place, guest) in self.guests.iter().enumerate() {
