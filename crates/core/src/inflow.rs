@@ -11,11 +11,13 @@
 //! less than its part gets all it wants, and the others share the rest by weight. The result is one number, the time per weight
 //! that no receiver may exceed, as the fair share of core-stateless fair queueing (Stoica, Shenker and Zhang, SIGCOMM 1998). No
 //! frame is dropped for it while the worker has time to spare: there is a limit only after a period in which the worker was never
-//! idle although a guest had more to send, or in which the uplink lost frames. Tenants do not count here: each guest has its own
-//! weight.
+//! idle although a guest had more to send, or in which the uplink lost frames.
+//!
+//! Flows of a tenant's guests share what the tenant gets: the division is made among tenants and flows without one, by the tenants'
+//! weights, and then in each tenant that wants more than its part. So there is a limit for each tenant.
 
-use crate::PortId;
 use crate::time::{Nanos, SECOND};
+use crate::{PortId, TenantId};
 
 /// Shortest period. A limit follows a change of the load after one or two of them.
 const PERIOD: Nanos = Nanos::from_millis(1);
@@ -53,8 +55,13 @@ pub struct Inflow {
     /// Number of the period, and when it began.
     period: u32,
     began: Nanos,
-    /// The worker's time per time and weight that a receiver may use, with [`FRACTION`] fraction bits; none if unlimited.
+    /// The worker's time per time and weight that a receiver without a tenant may use, with [`FRACTION`] fraction bits; none if
+    /// unlimited.
     limit: Option<u64>,
+    /// The same for receivers of each tenant.
+    tenants: Vec<Option<u64>>,
+    /// Whether there is any limit.
+    is_limited: bool,
     senders: Flows,
     receivers: Flows,
     /// The time that receivers took beyond that of senders, in nanoseconds.
@@ -65,8 +72,33 @@ pub struct Inflow {
     uplink_full: bool,
     /// Frames that the uplink had lost when the period began.
     lost: u64,
-    /// Weights and wanted times of flows; kept for its memory.
+    /// What flows want, and what tenants and flows without one want; kept for their memory.
+    flows: Vec<Demand>,
     demands: Vec<(u64, u64)>,
+}
+
+/// Whose a flow is: its guest's weight, and the guest's tenant with its weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The weight of what the guest sends or receives.
+    pub weight: u32,
+    /// The tenant, and its weight in the same direction.
+    pub tenant: Option<(TenantId, u32)>,
+}
+
+/// What a flow wants of a period.
+#[derive(Clone, Copy)]
+struct Demand {
+    owner: Owner,
+    is_received: bool,
+    wanted: u64,
+}
+
+/// The time that is left for those who want more than their part, and the sum of their weights.
+#[derive(Clone, Copy)]
+struct Level {
+    time: u64,
+    weights: u64,
 }
 
 /// The flows of one direction.
@@ -93,7 +125,7 @@ pub enum Wants {
 struct Flow {
     /// The period of the next three fields.
     period: u32,
-    weight: u32,
+    owner: Owner,
     /// The worker's time that it took, in nanoseconds.
     took: u64,
     /// The time that what it was refused would have taken.
@@ -106,7 +138,7 @@ struct Flow {
 }
 
 impl Flows {
-    fn get(&mut self, port: PortId, weight: u32, period: u32) -> &mut Flow {
+    fn get(&mut self, port: PortId, owner: Owner, period: u32) -> &mut Flow {
         let index = port.index();
         if self.flows.len() <= index {
             self.flows.resize(index + 1, Flow::default());
@@ -116,7 +148,7 @@ impl Flows {
             *flow = Flow { period, allowed: flow.allowed, ..Flow::default() };
             self.active.push(port);
         }
-        flow.weight = weight;
+        flow.owner = owner;
         flow
     }
 
@@ -142,18 +174,18 @@ impl Inflow {
     #[inline]
     pub fn admits(&self, port: PortId, now: Nanos) -> bool {
         let allowed = |flow: &Flow| flow.allowed <= now + BURST;
-        self.limit.is_none() || self.receivers.flows.get(port.index()).is_none_or(allowed)
+        !self.is_limited || self.receivers.flows.get(port.index()).is_none_or(allowed)
     }
 
     /// Charges a port for the worker's time that it took to deliver frames to it, in nanoseconds.
     #[inline]
-    pub fn received(&mut self, port: PortId, weight: u32, nanos: u64, now: Nanos) {
-        let limit = self.limit;
-        let flow = self.receivers.get(port, weight, self.period);
+    pub fn received(&mut self, port: PortId, owner: Owner, nanos: u64, now: Nanos) {
+        let limit = if self.is_limited { self.limit_of(owner) } else { None };
+        let flow = self.receivers.get(port, owner, self.period);
         flow.took += nanos;
         if let Some(limit) = limit {
             // The generic cell rate algorithm (ITU-T I.371), with the time that the limit needs to allow this much.
-            let needed = (u128::from(nanos) << FRACTION) / (u128::from(limit) * u128::from(weight.max(1)));
+            let needed = (u128::from(nanos) << FRACTION) / (u128::from(limit) * u128::from(owner.weight.max(1)));
             let needed = Nanos(u64::try_from(needed).map_or(MOST_NEEDED.0, |needed| needed.min(MOST_NEEDED.0)));
             flow.allowed = flow.allowed.max(now) + needed;
         }
@@ -162,19 +194,19 @@ impl Inflow {
 
     /// Reports that frames for a port were dropped for its limit, and the time that it would have taken to deliver them. The time
     /// of a drop is not charged: a flood that is too large even to be dropped would leave its guest nothing.
-    pub fn refused(&mut self, port: PortId, weight: u32, nanos: u64) {
-        self.receivers.get(port, weight, self.period).refused += nanos;
+    pub fn refused(&mut self, port: PortId, owner: Owner, nanos: u64) {
+        self.receivers.get(port, owner, self.period).refused += nanos;
         self.ahead += (nanos / DROPS) as i64;
     }
 
     /// Charges a port for a service of its ring, in nanoseconds.
     #[inline]
-    pub fn sent(&mut self, port: PortId, weight: u32, nanos: u64, wants: Wants) {
-        let flow = self.senders.get(port, weight, self.period);
+    pub fn sent(&mut self, port: PortId, owner: Owner, nanos: u64, wants: Wants) {
+        let flow = self.senders.get(port, owner, self.period);
         flow.took += nanos;
         flow.wants = wants;
         flow.emptied |= wants == Wants::Nothing;
-        let part = nanos as i64 * if self.limit.is_some() { UPLINK_PART } else { 1 };
+        let part = nanos as i64 * if self.is_limited { UPLINK_PART } else { 1 };
         // What the uplink did not use before is lost.
         self.ahead = (self.ahead - part).max(-part);
     }
@@ -222,17 +254,14 @@ impl Inflow {
     fn end_period(&mut self, elapsed: Nanos, lost: u64) {
         let loses = std::mem::replace(&mut self.lost, lost) < lost;
         let starves = !self.idle && self.senders.active().any(|flow| flow.wants == Wants::All);
-        let level = if loses || starves { self.level(loses) } else { None };
-        self.limit = match (level, self.limit) {
-            (Some((time, weights)), before) => {
-                let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
-                let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-                // What flows take follows the limit, so a limit that changes at once may swing.
-                Some(before.map_or(rate, |before| before - before / 4 + rate / 4))
+        if loses || starves {
+            self.divide(loses, elapsed);
+        } else {
+            for limit in self.tenants.iter_mut().chain([&mut self.limit]) {
+                *limit = followed(*limit, None, elapsed);
             }
-            // Slowly, as the load that needed the limit may still be there.
-            (None, before) => before.map(|limit| limit + limit / 32 + 1).filter(|limit| *limit < 1 << FRACTION),
-        };
+        }
+        self.is_limited = self.tenants.iter().chain([&self.limit]).any(Option::is_some);
         self.period = self.period.wrapping_add(1).max(1);
         (self.idle, self.uplink_full) = (false, false);
         let period = self.period;
@@ -240,41 +269,113 @@ impl Inflow {
         // Of many senders that want all, some are not served in every period.
         active.retain(|port| {
             let flow = &mut flows[port.index()];
-            *flow = Flow { period, weight: flow.weight, wants: flow.wants, ..Flow::default() };
+            *flow = Flow { period, owner: flow.owner, wants: flow.wants, ..Flow::default() };
             flow.wants == Wants::All
         });
         self.receivers.active.clear();
     }
 
-    /// The time that is left for flows which want more than their part, and the sum of their weights; none if every flow gets all
-    /// it wants.
-    fn level(&mut self, loses: bool) -> Option<(u64, u64)> {
+    /// Divides the period's time, and sets the limits.
+    fn divide(&mut self, loses: bool, elapsed: Nanos) {
+        let uplink_full = self.uplink_full;
         let senders = self.senders.active().map(|flow| {
             let wanted = match flow.wants {
                 Wants::Nothing => flow.took,
-                Wants::All if !self.uplink_full && !flow.emptied => u64::MAX,
+                Wants::All if !uplink_full && !flow.emptied => u64::MAX,
                 Wants::Limited | Wants::All => grown(flow.took),
             };
-            (flow.weight, wanted)
+            Demand { owner: flow.owner, is_received: false, wanted }
         });
         let receivers = self.receivers.active().map(|flow| {
             // If the uplink lost frames, they may have been for any receiver.
             let wanted = if loses { grown(flow.took) } else { flow.took };
-            (flow.weight, wanted.max(flow.took + flow.refused))
+            Demand { owner: flow.owner, is_received: true, wanted: wanted.max(flow.took + flow.refused) }
         });
-        let demands = &mut self.demands;
+        let Inflow { flows, demands, tenants, limit, .. } = self;
+        flows.clear();
+        flows.extend(senders.chain(receivers));
+        let time = self.senders.active().chain(self.receivers.active()).map(|flow| flow.took).sum();
+        flows.sort_unstable_by_key(Demand::group);
+        let groups = || flows.chunk_by(|a, b| a.group().is_some() && a.group() == b.group());
         demands.clear();
-        demands.extend(senders.chain(receivers).map(|(weight, wanted)| (u64::from(weight.max(1)), wanted)));
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        demands.sort_unstable_by(|a, b| product(a.1, b.0).cmp(&product(b.1, a.0)));
-        let mut time = self.senders.active().chain(self.receivers.active()).map(|flow| flow.took).sum::<u64>();
-        let mut weights = demands.iter().map(|(weight, _)| weight).sum::<u64>();
-        for &(weight, wanted) in demands.iter() {
-            if product(wanted, weights) > product(time, weight) {
-                return Some((time, weights));
-            }
-            (time, weights) = (time - wanted, weights - weight);
+        demands.extend(groups().map(|group| match group[0].owner.tenant {
+            Some((_, weight)) => (weight.max(1).into(), wanted_by(group)),
+            None => (group[0].owner.weight.max(1).into(), group[0].wanted),
+        }));
+        let all = level(demands, time);
+        *limit = followed(*limit, all, elapsed);
+        // Groups are in the order of their tenants.
+        let last = flows.last().and_then(|flow| flow.owner.tenant).map_or(0, |(tenant, _)| tenant.index() + 1);
+        if tenants.len() < last {
+            tenants.resize(last, None);
         }
-        None
+        let mut received = groups().filter(|group| group[0].is_received && group[0].group().is_some()).peekable();
+        for (index, limit) in tenants.iter_mut().enumerate() {
+            let is_its = |group: &&[Demand]| group[0].owner.tenant.is_some_and(|(tenant, _)| tenant.index() == index);
+            let group = received.next_if(is_its).unwrap_or_default();
+            // A tenant that gets all it wants has no limit.
+            let weight = group.first().and_then(|flow| flow.owner.tenant).map_or(1, |(_, weight)| weight.max(1));
+            let part = all.map(|all| all.part(weight)).filter(|part| *part < wanted_by(group));
+            let level = part.and_then(|part| {
+                demands.clear();
+                demands.extend(group.iter().map(|flow| (u64::from(flow.owner.weight.max(1)), flow.wanted)));
+                level(demands, part)
+            });
+            *limit = followed(*limit, level, elapsed);
+        }
     }
+
+    /// The limit of a receiver.
+    fn limit_of(&self, owner: Owner) -> Option<u64> {
+        match owner.tenant {
+            Some((tenant, _)) => *self.tenants.get(tenant.index())?,
+            None => self.limit,
+        }
+    }
+}
+
+impl Demand {
+    /// Flows of a tenant in one direction are a group.
+    fn group(&self) -> Option<(TenantId, bool)> {
+        self.owner.tenant.map(|(tenant, _)| (tenant, self.is_received))
+    }
+}
+
+/// What flows want together.
+fn wanted_by(group: &[Demand]) -> u64 {
+    group.iter().fold(0, |sum, flow| sum.saturating_add(flow.wanted))
+}
+
+impl Level {
+    /// The part of those who have this weight together.
+    fn part(self, weight: u32) -> u64 {
+        let part = u128::from(self.time) * u128::from(weight) / u128::from(self.weights);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+/// Divides time among those who want it, given as weights and wanted times; none if everybody gets all they want.
+fn level(demands: &mut [(u64, u64)], mut time: u64) -> Option<Level> {
+    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+    demands.sort_unstable_by(|a, b| product(a.1, b.0).cmp(&product(b.1, a.0)));
+    let mut weights = demands.iter().map(|(weight, _)| weight).sum::<u64>();
+    for &(weight, wanted) in demands.iter() {
+        if product(wanted, weights) > product(time, weight) {
+            return Some(Level { time, weights });
+        }
+        (time, weights) = (time - wanted, weights - weight);
+    }
+    None
+}
+
+/// A limit after a period.
+fn followed(limit: Option<u64>, level: Option<Level>, elapsed: Nanos) -> Option<u64> {
+    let Some(Level { time, weights }) = level else {
+        // Slowly, as the load that needed the limit may still be there.
+        return limit.map(|limit| limit + limit / 32 + 1).filter(|limit| *limit < 1 << FRACTION);
+    };
+    let rate = (u128::from(time) << FRACTION) / (u128::from(weights) * u128::from(elapsed.0));
+    let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+    // What flows take follows the limit, so a limit that changes at once may swing.
+    Some(limit.map_or(rate, |limit| limit - limit / 4 + rate / 4))
 }

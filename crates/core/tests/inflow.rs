@@ -1,9 +1,9 @@
 //! A worker in virtual time that serves guests' rings by weight and an uplink in the order of arrival: what each guest gets of it.
 
-use fairlane_core::PortId;
-use fairlane_core::inflow::{Inflow, Wants};
+use fairlane_core::inflow::{Inflow, Owner, Wants};
 use fairlane_core::sched::{self, After, Budget, Cost, Next, Scheduler, SchedulerKind, Share};
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_core::{PortId, TenantId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -20,12 +20,21 @@ const SLOTS: usize = 4096;
 /// A flow: its weight, and the time a second that its frames would take.
 type Demand = (u32, f64);
 
+/// The tenant of each flow, if it has one, and the weight of tenant t: t + 1.
+type Tenants<'a> = &'a [Option<u32>];
+
+fn tenant_weight(tenant: u32) -> u32 {
+    tenant + 1
+}
+
 struct Worker {
     inflow: Inflow,
     scheduler: Box<dyn Scheduler>,
     now: Nanos,
     senders: Vec<Demand>,
     receivers: Vec<Demand>,
+    /// The tenants of senders and of receivers.
+    tenants: [Vec<Option<u32>>; 2],
     /// The time that each sender and each receiver took.
     took: [Vec<u64>; 2],
     /// Frames for each receiver that came from outside, and those that were dropped for its limit.
@@ -38,12 +47,25 @@ struct Worker {
 
 impl Worker {
     fn new(senders: &[Demand], receivers: &[Demand]) -> Worker {
-        let mut scheduler = sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100));
+        Worker::with_tenants(senders, receivers, [&vec![None; senders.len()], &vec![None; receivers.len()]])
+    }
+
+    fn with_tenants(senders: &[Demand], receivers: &[Demand], tenants: [Tenants<'_>; 2]) -> Worker {
+        let mut scheduler = if tenants[0].iter().any(Option::is_some) {
+            sched::build_for_tenants(None, Nanos::from_millis(100))
+        } else {
+            sched::build(SchedulerKind::Fair, None, Nanos::from_millis(100))
+        };
         for (sender, (weight, _)) in senders.iter().enumerate() {
             let share = Share::of_weight(*weight);
+            if let Some(tenant) = tenants[0][sender] {
+                scheduler.configure_tenant(TenantId(tenant), Share::of_weight(tenant_weight(tenant)), Nanos(0));
+            }
+            scheduler.assign(PortId(sender as u32), tenants[0][sender].map(TenantId));
             scheduler.configure(PortId(sender as u32), share, Nanos(0));
         }
         Worker {
+            tenants: tenants.map(<[_]>::to_vec),
             inflow: Inflow::new(),
             scheduler,
             now: Nanos(0),
@@ -55,6 +77,13 @@ impl Worker {
             ring: VecDeque::new(),
             lost: 0,
         }
+    }
+
+    /// Whose a flow is; senders are direction 0, receivers 1.
+    fn owner(&self, direction: usize, flow: usize) -> Owner {
+        let (weight, _) = [&self.senders, &self.receivers][direction][flow];
+        let tenant = self.tenants[direction][flow].map(|tenant| (TenantId(tenant), tenant_weight(tenant)));
+        Owner { weight, tenant }
     }
 
     /// Frames of a flow that came until now.
@@ -79,13 +108,13 @@ impl Worker {
     fn serve_uplink(&mut self) {
         for _ in 0..self.ring.len().min(BURST) {
             let Some(receiver) = self.ring.pop_front() else { break };
-            let (port, weight) = (PortId(receiver as u32), self.receivers[receiver].0);
+            let (port, owner) = (PortId(receiver as u32), self.owner(1, receiver));
             if self.inflow.admits(port, self.now) {
-                self.inflow.received(port, weight, DELIVERY, self.now);
+                self.inflow.received(port, owner, DELIVERY, self.now);
                 self.took[1][receiver] += DELIVERY;
                 self.now += Nanos(DELIVERY);
             } else {
-                self.inflow.refused(port, weight, DELIVERY);
+                self.inflow.refused(port, owner, DELIVERY);
                 self.refused[receiver] += 1;
                 self.now += Nanos(DROP);
             }
@@ -102,7 +131,7 @@ impl Worker {
         let after = if more { After::Backlogged } else { After::Empty };
         self.scheduler.charge(port, Cost { frames, nanos, ..Cost::default() }, after, self.now);
         let wants = if more { Wants::All } else { Wants::Nothing };
-        self.inflow.sent(port, self.senders[sender].0, nanos, wants);
+        self.inflow.sent(port, self.owner(0, sender), nanos, wants);
     }
 
     /// Frames in a sender's ring.
@@ -167,6 +196,46 @@ fn fair(flows: &[Demand], worker: f64) -> Vec<f64> {
     shares
 }
 
+/// The same on two levels: among tenants and flows without one, and in each tenant. Senders and receivers of a tenant are two
+/// groups.
+fn fair_among_tenants(flows: &[(Demand, Option<(usize, u32)>)], worker: f64) -> Vec<f64> {
+    let mut groups: Vec<Option<(usize, u32)>> = Vec::new();
+    let mut members: Vec<Vec<usize>> = Vec::new();
+    for (flow, (_, tenant)) in flows.iter().enumerate() {
+        match groups.iter().position(|group| group.is_some() && group == tenant) {
+            Some(group) => members[group].push(flow),
+            None => {
+                groups.push(*tenant);
+                members.push(vec![flow]);
+            }
+        }
+    }
+    let demand = |group: usize| match groups[group] {
+        Some((_, tenant)) => (tenant_weight(tenant), members[group].iter().map(|flow| flows[*flow].0.1).sum()),
+        None => flows[members[group][0]].0,
+    };
+    let demands: Vec<Demand> = (0..groups.len()).map(demand).collect();
+    let mut shares = vec![0.0; flows.len()];
+    for (members, part) in members.iter().zip(fair(&demands, worker)) {
+        let own: Vec<Demand> = members.iter().map(|flow| flows[*flow].0).collect();
+        for (flow, share) in members.iter().zip(fair(&own, part)) {
+            shares[*flow] = share;
+        }
+    }
+    shares
+}
+
+/// Ten guests of a tenant are flooded, and a guest without one sends.
+#[test]
+fn a_flood_at_many_guests_of_a_tenant_gets_no_more_than_the_tenants_weight() {
+    let mut worker = Worker::with_tenants(&[(1, 9.0)], &[(100, 0.3); 10], [&[None], &[Some(0); 10]]);
+    let [sent, received] = worker.shares();
+    let all: f64 = received.iter().sum();
+    let part = all / (all + sent[0]);
+    assert!((part - 0.5).abs() < 0.02, "{part}");
+    assert!(received.iter().all(|part| (part / all - 0.1).abs() < 0.02), "{received:?}");
+}
+
 #[test]
 fn a_flood_from_outside_gets_no_more_than_its_weight() {
     // Guest 0 is flooded with twice what the worker can deliver; nine guests have as much as possible to send.
@@ -217,6 +286,27 @@ fn flows(most: f64) -> impl Strategy<Value = Vec<Demand>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn all_flows_of_tenants_share_the_worker(
+        senders in flows(2.0),
+        receivers in flows(1.0),
+        tenants in proptest::collection::vec(proptest::option::of(0u32..3), 10),
+    ) {
+        let of = [&tenants[..senders.len()], &tenants[5..5 + receivers.len()]];
+        let mut worker = Worker::with_tenants(&senders, &receivers, of);
+        let [sent, received] = worker.shares();
+        let used: f64 = sent.iter().chain(&received).sum();
+        let of_direction = |direction: usize| {
+            let flows = [&senders, &receivers][direction].iter().copied();
+            flows.zip(of[direction].iter().map(move |tenant| tenant.map(|tenant| (direction, tenant))))
+        };
+        let flows: Vec<(Demand, Option<(usize, u32)>)> = of_direction(0).chain(of_direction(1)).collect();
+        let due = fair_among_tenants(&flows, used);
+        for ((due, found), flow) in due.iter().zip(sent.iter().chain(&received)).zip(&flows) {
+            prop_assert!(*found > 0.9 * due - 0.05 && *found < 1.1 * due + 0.05, "{flow:?} got {found}, not {due}: {flows:?}, {sent:?}, {received:?}");
+        }
+    }
 
     #[test]
     fn all_flows_share_the_worker(senders in flows(2.0), receivers in flows(1.0)) {

@@ -6,6 +6,7 @@ use crate::messages::Messages;
 use crate::rx_queue::RxQueue;
 use crate::snapshot::ReceiveState;
 use crate::waiters::{Ticket, Waiters};
+use fairlane_core::inflow::Owner;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::Share;
 use fairlane_core::stats::Counters;
@@ -121,6 +122,11 @@ pub(crate) struct PortEntry {
     pub receive: Receive,
     /// Whether its guest receives through its queue only, as it or its tenant has a highest rate.
     pub is_paced: bool,
+    /// Whether it or its tenant has a highest rate for what it sends.
+    pub is_limited: bool,
+    /// Its weight and its tenant's for what it sends, and for what its guest receives.
+    pub tx_owner: Owner,
+    pub rx_owner: Owner,
     /// Frames that wait for room in its guest's ring.
     pub queue: RxQueue,
     pub rx_state: RxState,
@@ -166,6 +172,9 @@ impl PortEntry {
             since: Nanos(0),
             receive: Receive::with_weight(share.weight),
             is_paced: false,
+            is_limited: share.is_limited(),
+            tx_owner: Owner { weight: share.weight, tenant: None },
+            rx_owner: Owner { weight: share.weight, tenant: None },
             queue: RxQueue::default(),
             rx_state: RxState::Idle,
             rx_waiting: Waiting::default(),

@@ -249,16 +249,16 @@ impl PortEntry {
         if sending.from != UPLINK {
             return self.accept(sending, id, end, touched, receivers);
         }
-        let (run, weight) = (sending.done..end, self.receive.share.weight);
+        let (run, owner) = (sending.done..end, self.rx_owner);
         let units = work(&sending.batch, run.clone());
         let nanos = receivers.uplink_work.time_of(units);
         if receivers.inflow.admits(id, sending.now) {
             self.accept(sending, id, end, touched, receivers);
-            receivers.inflow.received(id, weight, nanos, sending.now);
+            receivers.inflow.received(id, owner, nanos, sending.now);
             receivers.uplink_work.units += units;
         } else {
             self.counters.receive_drops.add(DropReason::RxOverShare, run.len() as u64);
-            receivers.inflow.refused(id, weight, nanos);
+            receivers.inflow.refused(id, owner, nanos);
             receivers.uplink_work.has_drops = true;
             sending.done = end;
         }

@@ -148,6 +148,7 @@ impl Bridge {
         if let Some(entry) = self.fabric.entry(port) {
             entry.share = share;
             self.scheduler.configure(port, entry.effective_share(), now);
+            self.refresh(port);
         }
     }
 
@@ -157,7 +158,7 @@ impl Bridge {
         let before = std::mem::replace(&mut entry.receive, receive);
         self.fabric.receivers.pool.reweigh(before.share.weight, receive.share.weight);
         self.fabric.receivers.scheduler.configure(port, receive.share, now);
-        self.set_paced(port);
+        self.refresh(port);
     }
 
     /// Changes the memory of all receive queues. Queued frames stay.
@@ -172,6 +173,7 @@ impl Bridge {
         if entry.limit != limit {
             entry.limit = limit;
             self.scheduler.configure(port, entry.effective_share(), now);
+            self.refresh(port);
         }
     }
 

@@ -3,9 +3,11 @@
 use super::Bridge;
 use crate::entry::Turn;
 use crate::forward::UPLINK;
+use fairlane_core::inflow::Owner;
+use fairlane_core::sched::Share;
 use fairlane_core::time::Nanos;
 use fairlane_core::{PortId, TenantId};
-use fairlane_policy::Tenant;
+use fairlane_policy::{Shares, Tenant};
 
 /// The tenants that have ports on a link.
 #[derive(Default)]
@@ -64,7 +66,7 @@ impl Bridge {
         }
         entry.enter_senders(port, &mut *self.scheduler, now);
         entry.enter_receivers(port, &mut *self.fabric.receivers.scheduler, now);
-        self.set_paced(port);
+        self.refresh(port);
         self.forget_tenant(before);
     }
 
@@ -74,7 +76,7 @@ impl Bridge {
         self.tenants.0[id.index()] = Some(tenant.clone());
         self.configure_tenant(id, tenant, now);
         for port in self.ports() {
-            self.set_paced(port);
+            self.refresh(port);
         }
     }
 
@@ -94,12 +96,16 @@ impl Bridge {
         self.fabric.receivers.scheduler.remove_tenant(id);
     }
 
-    /// Makes a port receive through its queue only if there is a highest rate, of its own or of its tenant's.
-    pub(super) fn set_paced(&mut self, port: PortId) {
+    /// Computes what follows from the shares of a port and of its tenant, one of which changed.
+    pub(super) fn refresh(&mut self, port: PortId) {
         let Bridge { fabric, tenants, .. } = self;
         let Some(entry) = fabric.entry(port) else { return };
-        let tenant = entry.tenant.and_then(|tenant| tenants.get(tenant));
-        let by_tenant = tenant.is_some_and(|tenant| tenant.shares.rx.is_limited());
-        entry.is_paced = by_tenant || entry.receive.share.is_limited();
+        let (tx, rx) = (entry.effective_share(), entry.receive.share);
+        let tenant = entry.tenant.and_then(|id| Some((id, tenants.get(id)?.shares)));
+        let is_limited = |of: fn(&Shares) -> &Share| tenant.is_some_and(|(_, shares)| of(&shares).is_limited());
+        entry.is_limited = tx.is_limited() || is_limited(|shares| &shares.tx);
+        entry.is_paced = rx.is_limited() || is_limited(|shares| &shares.rx);
+        entry.tx_owner = Owner { weight: tx.weight, tenant: tenant.map(|(id, shares)| (id, shares.tx.weight)) };
+        entry.rx_owner = Owner { weight: rx.weight, tenant: tenant.map(|(id, shares)| (id, shares.rx.weight)) };
     }
 }

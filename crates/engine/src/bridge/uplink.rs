@@ -60,16 +60,13 @@ impl Bridge {
 
     /// Charges a guest for a service of its ring.
     pub(super) fn report_sent(&mut self, port: PortId, nanos: u64, after: After) {
-        let Bridge { fabric, tenants, .. } = self;
-        let Some(entry) = fabric.entry(port) else { return };
-        let tenant = entry.tenant.and_then(|tenant| tenants.get(tenant));
-        let by_tenant = tenant.is_some_and(|tenant| tenant.shares.tx.is_limited());
-        let (weight, limited) = (entry.share.weight, by_tenant || entry.effective_share().is_limited());
+        let Some(entry) = self.fabric.entry(port) else { return };
+        let (owner, limited) = (entry.tx_owner, entry.is_limited);
         let wants = match after {
             After::Backlogged if limited => Wants::Limited,
             After::Backlogged => Wants::All,
             After::Empty | After::Blocked => Wants::Nothing,
         };
-        self.fabric.receivers.inflow.sent(port, weight, nanos, wants);
+        self.fabric.receivers.inflow.sent(port, owner, nanos, wants);
     }
 }

@@ -1,7 +1,7 @@
 //! Floods from outside, on a clock that advances as frames are delivered.
 
 use crate::bill::{Busy, Slow};
-use crate::support::{frame, mac, weight};
+use crate::support::{frame, mac, tenant, weight};
 use fairlane_core::PortId;
 use fairlane_core::packet::Offload;
 use fairlane_core::receive::Receive;
@@ -113,6 +113,21 @@ fn a_flood_from_outside_buys_no_more_of_the_worker_than_its_weight() {
             assert!((*sent as f64 / all - (1.0 - due) / 4.0).abs() < 0.01, "{sent} of {all}");
         }
     }
+}
+
+/// Guests 1 and 2 belong to a tenant with the weight of guest 3, which sends.
+#[test]
+fn a_flood_at_a_tenants_guests_buys_no_more_of_the_worker_than_the_tenants_weight() {
+    let mut host = Host::new(&[(100, 100), (100, 100), (100, 100)]);
+    host.bridge.set_scheduler(sched::build_for_tenants(None, Nanos::from_millis(100)), Nanos(0));
+    for guest in 1..=2 {
+        host.bridge.set_tenant(PortId(guest), Some(&tenant("red", weight(100))), Nanos(0));
+    }
+    host.run(Nanos(SECOND / 10), &[3], &[(1, 1), (2, 1)]);
+    let (sent, received) = host.run(Nanos(SECOND / 10), &[3], &[(1, 1), (2, 1)]);
+    let all = (sent[2] + received[0] + received[1]) as f64;
+    let parts = [received[0], received[1], sent[2]].map(|frames| frames as f64 / all);
+    assert!(parts.iter().zip([0.25, 0.25, 0.5]).all(|(part, due)| (part - due).abs() < 0.03), "{parts:?}");
 }
 
 #[test]
