@@ -1,7 +1,7 @@
 //! Part ack: nanoseconds of early ack per frame, with few and with many flows.
 
 use crate::rounds::{Contestant, compete};
-use crate::{Bound, Run};
+use crate::{Run, at_most};
 use anyhow::Result;
 use fairlane_core::ack::{Block, Config, Direction, EarlyAck, Flow, LookupBatch, Memory, Mode};
 use fairlane_core::packet::{Checksum, Compose, TcpFlags};
@@ -48,7 +48,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
         // Samples are short, so there can be more.
         let figures = compete(run, &format!("ack, {flows} flows"), 3 * run.rounds, contestants)?;
         figures.add_to(run, "ack", case, "ns", |name| match name {
-            "watched" => format!("ack_ns_{flows}"),
+            "acknowledged" => format!("ack_ns_{flows}"),
             other => format!("ack_{other}_ns_{flows}"),
         });
     }
@@ -63,12 +63,14 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .categories(FLOWS.map(|flows| format!("{flows} flows")))
             .series(["ack/drained", "ack/watched", "ack/alone", "ack/acknowledged"].map(str::to_owned)),
     );
-    run.claim(
-        "ack_ns_100000",
-        "Early ack takes at most 60 ns per frame of a full burst with 100,000 flows",
-        Bound::AtMost(60.0),
-        TITLE,
-    );
+    for (metric, what, limit) in [
+        ("ack_ns_100000", "that is copied and acknowledged early, or is the guest's ACK for it", 150.0),
+        ("ack_watched_ns_100000", "that is only watched", 60.0),
+        ("ack_drained_ns_100000", "for a guest that drains its ring", 20.0),
+    ] {
+        let text = format!("Early ack takes at most {limit} ns per frame {what}, in full bursts, with 100,000 flows");
+        run.claim(metric, &text, at_most(limit), TITLE);
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use crate::backend::{Backend, Uplink};
 use crate::machine::{self, Missing};
 use crate::rounds::{Contestant, compete};
-use crate::{Bound, Run, process};
+use crate::{Run, at_least, process};
 use anyhow::{Context, Result, bail};
 use fairlane_lab::{Command, Guest, GuestSpec, Kind, Nic, Outcome, Tools, interrupt};
 use fairlane_load::{ReceiveSpec, tcp};
@@ -57,7 +57,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .series(["guest_tcp/fairlane", "guest_tcp/bridge"]),
     );
     let text = "TCP between two guests is at least 1.2 times as fast as over the kernel's bridge and taps";
-    run.claim("guest_tcp_vs_bridge", text, Bound::AtLeast(1.2), TITLE);
+    run.claim("guest_tcp_vs_bridge", text, at_least(1.2), TITLE);
     Ok(())
 }
 

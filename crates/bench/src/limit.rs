@@ -8,7 +8,7 @@ use crate::backend::{Backend, Uplink};
 use crate::guest::boot_one;
 use crate::machine;
 use crate::rounds::{Contestant, Figures, compete};
-use crate::{Bound, Run, process};
+use crate::{Run, at_least, at_most, process};
 use anyhow::{Context, Result, bail};
 use fairlane_lab::{Command, Event, Guest, Job};
 use fairlane_load::{ReceiveSpec, ping, tcp};
@@ -127,10 +127,10 @@ fn measure_in_namespace(run: &mut Run) -> Result<()> {
         let text = format!(
             "At {limit} Mbit/s, a limited guest's sender retransmits at most a twentieth of what it does to a policer"
         );
-        run.claim(&format!("limit_{limit}_retransmitted_vs_policer"), &text, Bound::AtMost(0.05), TITLE);
+        run.claim(&format!("limit_{limit}_retransmitted_vs_policer"), &text, at_most(0.05), TITLE);
         let text =
             format!("At {limit} Mbit/s, a limited guest receives 0.95 of what it does behind a policer, or more");
-        run.claim(&format!("limit_{limit}_goodput_vs_policer"), &text, Bound::AtLeast(0.95), TITLE);
+        run.claim(&format!("limit_{limit}_goodput_vs_policer"), &text, at_least(0.95), TITLE);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ mod testpmd;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use fairlane_lab::interrupt;
-use fairlane_report::{About, Claim, ResultFile, quantity, text};
+use fairlane_report::{About, Bounds, Claim, ResultFile, bracketed, quantity, text};
 use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
 use machine::{Machine, Missing};
 use std::cell::Cell;
@@ -113,32 +113,31 @@ impl Run {
         self.skipped.push(what.to_owned());
     }
 
-    /// Adds a claim that a metric is at least or at most some value.
-    pub fn claim(&mut self, metric: &str, text: &str, bound: Bound, figure: &str) {
+    /// Adds a claim that a metric, with all of its interval, is within bounds.
+    pub fn claim(&mut self, metric: &str, text: &str, bounds: Bounds, figure: &str) {
         let Some(measured) = self.result.metrics.get(metric) else { return };
-        let (holds, words, limit) = match bound {
-            Bound::AtLeast(limit) => (measured.value >= limit, "at least", limit),
-            Bound::AtMost(limit) => (measured.value <= limit, "at most", limit),
-        };
         let claim = Claim {
             about: About::Fairlane,
             source: "README".to_owned(),
             text: text.to_owned(),
-            expected: format!("{words} {}", quantity(limit, &measured.unit)),
-            measured: quantity(measured.value, &measured.unit),
-            holds,
+            expected: bounds.words(&measured.unit),
+            measured: quantity(measured.value, &measured.unit) + &bracketed(measured.ci95),
+            ours: None,
+            verdict: bounds.judge(measured.value, measured.ci95),
             figure: Some(figure.to_owned()),
         };
         self.result.claim(claim);
     }
 }
 
-/// The bound of a claim.
-pub enum Bound {
-    /// The metric is at least this value.
-    AtLeast(f64),
-    /// The metric is at most this value.
-    AtMost(f64),
+/// The bound of a claim that a metric is at least this value.
+pub fn at_least(limit: f64) -> Bounds {
+    Bounds { at_least: Some(limit), at_most: None }
+}
+
+/// The bound of a claim that a metric is at most this value.
+pub fn at_most(limit: f64) -> Bounds {
+    Bounds { at_least: None, at_most: Some(limit) }
 }
 
 fn main() -> ExitCode {

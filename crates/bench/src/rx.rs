@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Uplink};
 use crate::rounds::{Contestant, compete};
 use crate::testpmd::{self, Traffic};
-use crate::{Bound, Run};
+use crate::{Run, at_least};
 use anyhow::Result;
 use fairlane_report::Figure;
 
@@ -38,7 +38,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .series(["rx/fairlane", "rx/dpdk"]),
     );
     let text = "Fairlane takes frames at least 0.8 times as fast as DPDK's vhost backend on the same core";
-    run.claim("rx_64b_vs_dpdk", text, Bound::AtLeast(0.8), TITLE);
+    run.claim("rx_64b_vs_dpdk", text, at_least(0.8), TITLE);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::decision::{Backlogged, SCHEDULERS};
 use crate::rounds::{Contestant, compete};
-use crate::{Bound, Run};
+use crate::{Run, at_most};
 use anyhow::Result;
 use fairlane_report::Figure;
 use nix::time::{ClockId, clock_gettime};
@@ -41,7 +41,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .categories(PORTS.map(|ports| format!("{ports} vifs")))
             .series(SCHEDULERS.map(|(name, _)| format!("sched/{name}"))),
     );
-    run.claim("sched_ns_10000", "A decision among 10,000 vifs takes at most 50 ns", Bound::AtMost(50.0), TITLE);
+    run.claim("sched_ns_10000", "A decision among 10,000 vifs takes at most 50 ns", at_most(50.0), TITLE);
     Ok(())
 }
 

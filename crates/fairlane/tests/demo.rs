@@ -3,7 +3,7 @@
 
 mod missing;
 
-use fairlane_report::{About, ResultFile};
+use fairlane_report::{About, ResultFile, Verdict};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};
 
@@ -43,7 +43,7 @@ fn two_acts() -> Result<Completion, Failed> {
     assert_eq!(ours.len(), 6);
     for claim in ours.iter().filter(|claim| claim.text.starts_with("Nothing") || claim.text.starts_with("Every frame"))
     {
-        assert!(claim.holds, "{claim:?}");
+        assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
     }
     assert_eq!(scratch.path().read_dir()?.count(), 0, "temporary files are left behind");
     Ok(Completion::Completed)

@@ -116,13 +116,7 @@ fn check_result(result: &ResultFile, out: &Path) -> Result<(), Failed> {
     assert!(!result.claims.is_empty() && result.holds());
     result.warnings.iter().for_each(|warning| eprintln!("WARNING: {warning}"));
     for claim in &result.claims {
-        eprintln!(
-            "{}: {} (expected {}, measured {})",
-            if claim.holds { "holds" } else { "differs" },
-            claim.text,
-            claim.expected,
-            claim.measured
-        );
+        eprintln!("{:?}: {} (expected {}, measured {})", claim.verdict, claim.text, claim.expected, claim.measured);
     }
     assert!(result.series.iter().all(|series| !series.values().is_empty()), "a series is empty");
     Ok(())

@@ -107,6 +107,14 @@ impl ResultFile {
         replace(&dir.join("report.html"), &html::page(&[self]))
     }
 
+    /// Checks the result, then replaces the file at `path`, from which it was read, and the `report.html` beside it if there is one.
+    pub fn rewrite(&self, path: &Path) -> Result<(), Error> {
+        self.checked(&path.display().to_string())?;
+        replace(path, &self.to_json())?;
+        let page = path.with_file_name("report.html");
+        if page.is_file() { replace(&page, &html::page(&[self])) } else { Ok(()) }
+    }
+
     fn checked(&self, file: &str) -> Result<(), Error> {
         self.check().map_err(|broken| Error::Invalid {
             file: file.to_owned(),

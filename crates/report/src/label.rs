@@ -29,6 +29,11 @@ pub(crate) fn interval(ends: Option<[f64; 2]>) -> String {
     ends.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", number(low), number(high)))
 }
 
+/// An interval's ends in brackets, to follow a value; empty for none.
+pub fn bracketed(ends: Option<[f64; 2]>) -> String {
+    ends.map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)))
+}
+
 /// Removes trailing zeros after the decimal point.
 fn trim(digits: &str) -> String {
     let trimmed = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };

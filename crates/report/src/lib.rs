@@ -30,11 +30,13 @@ mod result;
 pub mod stats;
 pub mod steps;
 pub mod text;
+mod verdict;
 
 pub use file::{Error, write_figures, write_page};
 pub use find::find;
 pub use host::Host;
-pub use label::{number, quantity};
+pub use label::{bracketed, number, quantity};
 pub use result::{
     About, At, Axis, Claim, Estimate, Figure, Kind, Mark, Metric, ResultFile, Role, SCHEMA, Series, Source,
 };
+pub use verdict::{Bounds, Verdict};

@@ -9,7 +9,7 @@ use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Host, stats};
+use crate::{Host, Verdict, stats};
 
 /// The schema this version writes, and the only one it reads.
 pub const SCHEMA: &str = "fairlane-result/1";
@@ -207,8 +207,12 @@ pub struct Claim {
     pub expected: String,
     /// The measured value, with unit.
     pub measured: String,
+    /// What of it the source does not say and was chosen here, such as a bound; none if all of it is the source's, or Fairlane's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<String>,
     /// Whether the data support the claim.
-    pub holds: bool,
+    #[serde(flatten)]
+    pub verdict: Verdict,
     /// The title of the figure that shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
@@ -300,7 +304,7 @@ impl ResultFile {
 
     /// Whether every claim about Fairlane holds, which decides the exit status of a run.
     pub fn holds(&self) -> bool {
-        self.claims.iter().all(|claim| claim.holds || claim.about == About::Source)
+        self.claims.iter().all(|claim| claim.verdict == Verdict::Holds || claim.about == About::Source)
     }
 
     /// The series of this name.
@@ -460,6 +464,12 @@ impl Metric {
             estimate,
             samples: samples.to_vec(),
         }
+    }
+
+    /// A number computed from other metrics, and its interval from theirs. Ends that are not finite are no interval.
+    pub fn derived(value: f64, ci95: Option<[f64; 2]>, unit: &str) -> Self {
+        let ci95 = ci95.filter(|ends| ends.iter().all(|end| end.is_finite()));
+        Self { ci95, ..Self::given(value, unit) }
     }
 
     /// A given number.

@@ -112,6 +112,36 @@ pub fn ratio(values: &[f64], base: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     Some((estimate, quantile(&ratios, 0.025).zip(quantile(&ratios, 0.975)).map(Into::into)))
 }
 
+/// The 95% confidence interval of the ratio of two independent estimates, each given with its own 95% interval, by the method of
+/// variance estimates recovery (Newcombe, "MOVER-R confidence intervals for ratios and products of two independently estimated
+/// quantities", 2016). The interval has no upper end (infinity) if that of the base reaches zero. `None` unless all numbers are
+/// finite and the base is not zero.
+pub fn ratio_interval(value: (f64, [f64; 2]), base: (f64, [f64; 2])) -> Option<[f64; 2]> {
+    let negative = |(value, [low, high]): (f64, [f64; 2])| (-value, [-high, -low]);
+    let ((a, [a_low, a_high]), (b, [b_low, b_high])) = (value, base);
+    if ![a, a_low, a_high, b, b_low, b_high].iter().all(|number| number.is_finite()) || b == 0.0 {
+        return None;
+    }
+    if a_low == a_high && b_low == b_high {
+        return Some([a / b; 2]);
+    }
+    if b < 0.0 {
+        return ratio_interval(negative(value), negative(base));
+    }
+    if a < 0.0 {
+        return ratio_interval(negative(value), base).map(|[low, high]| [-high, -low]);
+    }
+    // The ends are the ratios r at which the interval of a - r b has an end at zero.
+    let (below, above) = (a_low * (2.0 * a - a_low), a_high * (2.0 * a - a_high));
+    let (near, far) = (b_low * (2.0 * b - b_low), b_high * (2.0 * b - b_high));
+    let root = |value: f64, base: f64| ((a * b).powi(2) - value * base).max(0.0).sqrt();
+    let of_low = if below < 0.0 { near } else { far };
+    let low = below / (a * b + root(below, of_low));
+    let high = if b_low > 0.0 { (a * b + root(above, near)) / near } else { f64::INFINITY };
+    // An end at zero stays there; the quotient may be zero over zero.
+    Some([if below == 0.0 { 0.0 } else { low }, high])
+}
+
 /// The 95% confidence interval of the mean by Student's t, for few samples that are nearly normally distributed. `None` below two
 /// samples.
 pub fn student(samples: &[f64]) -> Option<[f64; 2]> {
@@ -213,6 +243,30 @@ mod tests {
         let [low, high] = interval.unwrap();
         assert!(estimate == 0.5 && (0.38..0.5).contains(&low) && (0.5..0.64).contains(&high), "{low} {high}");
         assert_eq!(ratio(&[5.0; 4], &[10.0; 3]), Some((0.5, Some([0.5, 0.5]))));
+    }
+
+    #[test]
+    fn a_ratio_s_interval_follows_from_two_intervals() {
+        let close = |interval: Option<[f64; 2]>, [low, high]: [f64; 2]| {
+            let [l, h] = interval.unwrap();
+            assert!((l - low).abs() < 1e-3 && ((h - high).abs() < 1e-3 || h == high), "{l} {h}");
+        };
+        // An exact base scales the interval; an exact value inverts it.
+        close(ratio_interval((10.0, [8.0, 13.0]), (2.0, [2.0, 2.0])), [4.0, 6.5]);
+        close(ratio_interval((2.0, [2.0, 2.0]), (10.0, [8.0, 16.0])), [2.0 / 16.0, 2.0 / 8.0]);
+        // Of narrow intervals the relative widths are added in quadrature: 3% and 4% make 5%.
+        close(ratio_interval((100.0, [97.0, 103.0]), (100.0, [96.0, 104.0])), [0.951, 1.052]);
+        close(ratio_interval((-100.0, [-103.0, -97.0]), (100.0, [96.0, 104.0])), [-1.052, -0.951]);
+        close(ratio_interval((100.0, [97.0, 103.0]), (-100.0, [-104.0, -96.0])), [-1.052, -0.951]);
+        // A base whose interval reaches zero bounds nothing above.
+        close(ratio_interval((10.0, [9.0, 11.0]), (1.0, [0.0, 2.0])), [4.95, f64::INFINITY]);
+        // The value's interval may reach below zero; so does the ratio's.
+        let [low, high] = ratio_interval((1.0, [-1.0, 3.0]), (10.0, [9.0, 11.0])).unwrap();
+        assert!((-0.11..-0.1).contains(&low) && (0.3..0.31).contains(&high), "{low} {high}");
+        assert_eq!(ratio_interval((0.0, [0.0, 0.0]), (1.0, [0.5, 1.5])), Some([0.0, 0.0]));
+        assert_eq!(ratio_interval((0.3, [0.3, 0.3]), (0.1, [0.1, 0.1])), Some([0.3 / 0.1; 2]));
+        assert_eq!(ratio_interval((1.0, [1.0, 1.0]), (0.0, [0.0, 0.0])), None);
+        assert_eq!(ratio_interval((f64::NAN, [1.0, 1.0]), (1.0, [1.0, 1.0])), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::Verdict;
 use crate::label::{clean, interval, quantity};
 use crate::result::{About, ResultFile};
 
@@ -13,12 +14,16 @@ pub fn summary(result: &ResultFile) -> String {
         let _ = writeln!(text, "WARNING: {}", clean(warning));
     }
     let claims = result.claims.iter().map(|claim| {
-        let verdict = match (claim.holds, claim.about) {
-            (true, _) => "ok",
-            (false, About::Fairlane) => "FAILS",
-            (false, About::Source) => "differs",
+        let verdict = match (claim.verdict, claim.about) {
+            (Verdict::Holds, _) => "ok",
+            (Verdict::DoesNotHold, About::Fairlane) => "FAILS",
+            (Verdict::DoesNotHold, About::Source) => "differs",
+            (Verdict::Undecided, _) => "undecided",
+            (Verdict::NotMeasured, _) => "not measured",
         };
-        [verdict.to_owned(), clean(&claim.text), clean(&claim.expected), clean(&claim.measured)]
+        let ours = claim.ours.as_ref().map_or(String::new(), |ours| format!(" (ours: {})", clean(ours)));
+        let text = clean(&claim.text) + &ours;
+        [verdict.to_owned(), text, clean(&claim.expected), clean(&claim.measured)]
     });
     let claims = table(["", "claim", "expected", "measured"], [false; 4], claims.collect());
     let metrics = result.metrics.iter().map(|(name, metric)| {
@@ -30,7 +35,7 @@ pub fn summary(result: &ResultFile) -> String {
         let _ = write!(text, "\n{table}");
     }
     if !result.claims.is_empty() {
-        let held = result.claims.iter().filter(|claim| claim.holds).count();
+        let held = result.claims.iter().filter(|claim| claim.verdict == Verdict::Holds).count();
         let _ = writeln!(text, "\n{held} of {} claims hold", result.claims.len());
     }
     text

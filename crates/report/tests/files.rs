@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use fairlane_report::{
-    About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, find, html, text, write_figures, write_page,
+    About, At, Axis, Claim, Error, Figure, Metric, ResultFile, Series, Verdict, find, html, text, write_figures,
+    write_page,
 };
 use proptest::prelude::*;
 
@@ -24,7 +25,7 @@ prop_compose! {
         experiment in ".+",
         series in prop::collection::vec((any::<String>(), ".*", prop::collection::vec((finite(), number()), 0..8), any::<bool>()), 0..5),
         metrics in prop::collection::btree_map(".*", (prop::collection::vec(number(), 0..8), ".*", 0..4u8), 0..4),
-        claims in prop::collection::vec((".*", ".*", any::<bool>(), any::<bool>()), 0..4),
+        claims in prop::collection::vec((".*", ".*", any::<bool>(), 0..4usize), 0..4),
         settings in prop::collection::btree_map(".*", ".*", 0..4),
         (source, machine, warnings) in (prop::option::of(".*"), prop::option::of(".*"), prop::collection::vec(".*", 0..3)),
         (upright, at) in (any::<bool>(), finite()),
@@ -46,11 +47,13 @@ prop_compose! {
             };
             result.metrics.insert(name, metric);
         }
-        for (text, figures, ours, holds) in claims {
+        for (text, figures, ours, verdict) in claims {
             let figure = result.figures.first().map(|figure| figure.title.clone());
             let about = if ours { About::Fairlane } else { About::Source };
             let (expected, measured) = (figures.clone(), figures);
-            result.claim(Claim { about, source: text.clone(), text, expected, measured, holds, figure });
+            let verdict = [Verdict::Holds, Verdict::DoesNotHold, Verdict::Undecided, Verdict::NotMeasured][verdict];
+            let ours = (!ours).then(|| text.clone());
+            result.claim(Claim { about, source: text.clone(), text, expected, measured, ours, verdict, figure });
         }
         if let Some(source) = source {
             result.source(&source, &source);

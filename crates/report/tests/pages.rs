@@ -5,7 +5,7 @@ mod sample;
 
 use std::path::Path;
 
-use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, html, text};
+use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, Verdict, html, text};
 
 /// The JSON in a page.
 fn data(page: &str) -> Vec<ResultFile> {
@@ -32,7 +32,7 @@ fn a_run_is_written_and_read_again() {
 fn the_page_shows_all_claims_and_figures() {
     let (one, mut two) = (sample::demo(), sample::demo());
     two.experiment = "again".to_owned();
-    two.claims[1].holds = false;
+    two.claims[1].verdict = Verdict::DoesNotHold;
     let alone = html::page(&[&one]);
     assert!(
         alone.contains("All 4 claims about Fairlane hold.") && alone.contains("1 of 2 claims about other work hold.")
@@ -72,7 +72,7 @@ fn runs_of_an_experiment_are_shown_side_by_side() {
         result.source("002, figure 7", "Who offers more gets more.").machine(machine);
         result.claims.truncate(1);
         result.claims[0].measured = measured.to_owned();
-        result.claims[0].holds = holds;
+        result.claims[0].verdict = Verdict::from(holds);
         result
     };
     let (xen, kvm, mut again) = (run("xen", "75", true), run("kvm", "50", false), run("xen", "76", true));
@@ -103,6 +103,24 @@ fn the_page_of_no_results_shows_zero_runs() {
     assert!(html::page(&[]).contains("0 experiments, 0 runs"));
 }
 
+/// What is not decided is not called a finding or a failure, and does not count as held; a claim shows what of it is ours.
+#[test]
+fn open_claims_are_shown_as_open() {
+    let mut result = sample::demo();
+    result.claims[0].ours = Some("the bound".to_owned());
+    result.claims[0].verdict = Verdict::NotMeasured;
+    result.claims[1].verdict = Verdict::Undecided;
+    assert!(!result.holds(), "an undecided claim about Fairlane does not hold");
+    let (page, words) = (html::page(&[&result]), text::summary(&result));
+    assert!(page.contains("3 of 4 claims about Fairlane hold, 1 undecided."));
+    assert!(page.contains("0 of 2 claims about other work hold, 1 not measured."));
+    assert!(page.contains("- not measured") && page.contains("? undecided") && !page.contains("✗ fails"));
+    assert!(page.contains("; ours: the bound") && words.contains("(ours: the bound)"));
+    assert!(words.contains("\nundecided ") && words.contains("\nnot measured ") && !words.contains("FAILS"));
+    result.claims.truncate(1);
+    assert!(html::page(&[&result]).contains("The claim about other work: not measured."));
+}
+
 #[test]
 fn hostile_names_inject_no_markup() {
     let evil = "</script><img src=x onerror=alert(1)>\"'&]]>\u{1b}[2J\u{202e}";
@@ -122,7 +140,8 @@ fn hostile_names_inject_no_markup() {
         text: own(),
         expected: own(),
         measured: own(),
-        holds: false,
+        ours: Some(own()),
+        verdict: Verdict::Undecided,
         figure: Some(format!("1{evil}")),
     });
     result.host.versions.insert(own(), own());

@@ -4,7 +4,7 @@
 use super::pairs::{Pair, is_rate, series_over_size, sizes};
 use super::{Named, complete, reference};
 use fairlane_report::text::table;
-use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, number};
+use fairlane_report::{About, Axis, Claim, Figure, ResultFile, Series, Verdict, number};
 use std::fmt::Write;
 
 /// The comparison, with all series it is based on.
@@ -87,7 +87,8 @@ fn judge(pair: &Pair, base: &str, most: f64) -> Claim {
         text: format!("{} loses no more of {} than allowed{at}, compared with {base}", pair.other, pair.name),
         expected: format!("at most {most}%"),
         measured: loss(pair),
-        holds: pair.loss() <= most,
+        ours: None,
+        verdict: (pair.loss() <= most).into(),
         figure: None,
     }
 }
@@ -150,7 +151,7 @@ pub(super) fn text(result: &ResultFile, pairs: &[Pair], base: Option<&ResultFile
         let rows = reference::published_for(base).iter().map(row).collect();
         let _ = write!(text, "\n{}", table(["published", "per second", "origin"], [false, true, false], rows));
     }
-    for claim in result.claims.iter().filter(|claim| !claim.holds) {
+    for claim in result.claims.iter().filter(|claim| claim.verdict != Verdict::Holds) {
         let _ = writeln!(text, "\nFAILS: {}: {} lost, {}", claim.text, claim.measured, claim.expected);
     }
     text

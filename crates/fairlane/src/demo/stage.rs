@@ -19,6 +19,8 @@ use tempfile::TempDir;
 /// How long a guest runs and waits alternately, as if it shared the CPU with two other guests in slices of 30 ms.
 const RUN_TIME: Duration = Duration::from_millis(30);
 const WAIT_TIME: Duration = Duration::from_millis(60);
+/// The time from one run of such a guest to the next.
+pub(super) const PERIOD: Duration = RUN_TIME.saturating_add(WAIT_TIME);
 
 /// The vif of the receiving guest.
 pub(super) const RECEIVER: &str = "receiver";

@@ -1,5 +1,6 @@
 //! The lab's command: real guests on several kinds of machine, and published experiments on them.
 
+mod judge;
 mod list;
 mod run;
 mod screen;
@@ -18,6 +19,7 @@ pub(crate) enum Command {
     List(list::Args),
     Setup(setup::Args),
     Run(run::Args),
+    Judge(judge::Args),
 }
 
 /// Runs a subcommand.
@@ -29,6 +31,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::List(args) => list::run(args).map(|()| ExitCode::SUCCESS),
         Command::Setup(args) => setup::run(args),
         Command::Run(args) => run::run(args),
+        Command::Judge(args) => judge::run(args),
     }
 }
 

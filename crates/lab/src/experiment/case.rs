@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::fault::{Fault, guest_fault};
-use super::procedure::Procedure;
+use super::procedure::{Finished, Procedure};
+use super::record::Record;
 use crate::{Join, Topology};
 
 /// The most CPUs a machine of the lab has: 0 to 7.
@@ -43,6 +44,11 @@ impl Case {
     pub fn prefix(&self) -> String {
         if self.name.is_empty() { String::new() } else { format!("{}/", self.name) }
     }
+
+    /// The case with what was measured.
+    pub(super) fn finished(&self, record: Record) -> Finished<'_> {
+        Finished { name: &self.name, prefix: self.prefix(), topology: &self.topology, record }
+    }
 }
 
 /// The names of all metrics of the result.
@@ -51,7 +57,8 @@ pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
         let prefix = case.prefix();
         case.procedure.metrics(&case.topology).into_iter().map(move |name| format!("{prefix}{name}"))
     });
-    let joint = cases.first().map_or(Vec::new(), |case| case.procedure.comparisons(cases.len()));
+    let named: Vec<_> = cases.iter().map(|case| (case.name.as_str(), &case.topology)).collect();
+    let joint = cases.first().map_or(Vec::new(), |case| case.procedure.comparisons(&named));
     own.chain(joint).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Claims as data: a sentence, the metrics it is about, and the bounds within which it holds.
 
-use fairlane_report::{About, Claim, ResultFile, number, quantity};
+use fairlane_report::{About, Bounds, Claim, Metric, ResultFile, Verdict, bracketed, number, quantity};
 use serde::Deserialize;
 
 use crate::machine::Backend;
@@ -30,6 +30,9 @@ pub struct ClaimPlan {
     /// The backend it is about; any if not given.
     #[serde(default)]
     pub backend: Option<Backend>,
+    /// What of a source's claim the source does not say and the file's author chose, such as the bound, in words.
+    #[serde(default)]
+    pub ours: Option<String>,
     /// Whether it is a claim of the source or about Fairlane.
     #[serde(default = "about_source")]
     pub about: About,
@@ -62,6 +65,9 @@ impl ClaimPlan {
             }
             _ => {}
         }
+        if self.about == About::Fairlane && self.ours.is_some() {
+            faults.push(("ours", "ours is for claims of a source: a claim about Fairlane is ours".to_owned()));
+        }
         let bounds = [("at_least", self.at_least), ("at_most", self.at_most)];
         for (key, _) in bounds.into_iter().filter(|(_, bound)| bound.is_some_and(|bound| !bound.is_finite())) {
             faults.push((key, format!("{key} must be a finite number")));
@@ -69,52 +75,45 @@ impl ClaimPlan {
         faults
     }
 
-    /// Judges the claim by a result. A claim about a metric that was not measured does not hold.
+    /// Judges the claim by a result: by the interval of each metric, or of its ratio, where there is one.
     pub fn judge(&self, source: &str, result: &ResultFile) -> Claim {
-        let value = |name: &String| result.metrics.get(name).map_or(f64::NAN, |metric| metric.value);
-        let unit = |name: &String| result.metrics.get(name).map_or("", |metric| &metric.unit);
-        let base = self.relative_to.as_ref().map(value);
-        let within = |judged: f64| {
-            judged.is_finite()
-                && self.at_least.is_none_or(|least| judged >= least)
-                && self.at_most.is_none_or(|most| judged <= most)
-        };
+        let missing = Metric::given(f64::NAN, "");
+        let metric = |name: &String| result.metrics.get(name).unwrap_or(&missing);
+        let base = self.relative_to.as_ref().map(|name| (name, metric(name)));
         let measured = |name: &String| {
-            let own = quantity(value(name), unit(name));
-            let interval = result.metrics.get(name).and_then(|metric| metric.ci95);
-            let interval =
-                interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", number(low), number(high)));
-            match (base, &self.relative_to) {
-                (Some(base), Some(other)) => {
-                    let times = value(name) / base;
-                    let base = quantity(base, unit(other));
-                    (within(times), format!("{name} {own}{interval}, {} times {other} {base}", number(times)))
+            let own = metric(name);
+            let words = format!("{name} {}{}", quantity(own.value, &own.unit), bracketed(own.ci95));
+            match base {
+                Some((other, base)) => {
+                    let (times, ends) = own.ratio_to(base);
+                    let base = quantity(base.value, &base.unit);
+                    let words = format!("{words}, {}{} times {other} {base}", number(times), bracketed(ends));
+                    (self.bounds().judge(times, ends), words)
                 }
-                _ => (within(value(name)), format!("{name} {own}{interval}")),
+                None => (self.bounds().judge(own.value, own.ci95), words),
             }
         };
-        let judged: Vec<(bool, String)> = self.metrics.iter().map(measured).collect();
-        let unit = if base.is_some() { "times" } else { self.metrics.first().map_or("", unit) };
-        let words: Vec<String> = judged.iter().map(|(_, words)| words.clone()).collect();
+        let (verdicts, words): (Vec<Verdict>, Vec<String>) = self.metrics.iter().map(measured).unzip();
+        let unit = if base.is_some() { "times" } else { self.metrics.first().map_or("", |name| &metric(name).unit) };
         Claim {
             about: self.about,
             source: source.to_owned(),
             text: self.text.clone(),
             expected: self.expected(unit),
             measured: words.join("; "),
-            holds: !judged.is_empty() && judged.iter().all(|(holds, _)| *holds),
+            ours: self.ours.clone(),
+            verdict: Verdict::of_all(verdicts),
             figure: self.shown_in.clone().filter(|title| result.figures.iter().any(|figure| figure.title == *title)),
         }
     }
 
+    fn bounds(&self) -> Bounds {
+        Bounds { at_least: self.at_least, at_most: self.at_most }
+    }
+
     /// The bounds in words.
     fn expected(&self, unit: &str) -> String {
-        let bounds = match (self.at_least, self.at_most) {
-            (Some(least), Some(most)) => format!("{} to {}", number(least), quantity(most, unit)),
-            (Some(least), None) => format!("at least {}", quantity(least, unit)),
-            (None, Some(most)) => format!("at most {}", quantity(most, unit)),
-            (None, None) => String::new(),
-        };
+        let bounds = self.bounds().words(unit);
         match &self.relative_to {
             Some(other) => format!("{bounds} {other}"),
             None => bounds,

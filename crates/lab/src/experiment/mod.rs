@@ -27,6 +27,10 @@ pub use record::Record;
 pub use repeats::Repeats;
 pub use run::{Boot, Options, Watch, run};
 
+use fairlane_report::{Claim, ResultFile};
+
+use serde_json::Value;
+
 use crate::machine::Backend;
 use crate::{GuestPlan, MachineKind, Topology};
 
@@ -123,6 +127,39 @@ impl Experiment {
         }
         let known = case::all_metrics(&self.cases);
         self.claims.retain(|claim| claim.faults(&known).is_empty());
+    }
+
+    /// The experiment's claims, judged by a result's metrics.
+    fn verdicts(&self, result: &ResultFile) -> Vec<Claim> {
+        self.claims.iter().map(|claim| claim.judge(&self.source, result)).collect()
+    }
+
+    /// Judges a result of this experiment that was written earlier, by the experiment as it is now: what follows from all cases
+    /// together, and the claims, are computed anew from the result's metrics. Cases that the run did not have are left out, and so
+    /// are claims about them or about another backend.
+    pub fn judge(mut self, result: &mut ResultFile) {
+        let setting = |case: &Case| {
+            let name = if case.name.is_empty() { "-" } else { &case.name };
+            result.settings.get(&format!("case {name}")).and_then(|case| case.get("topology"))
+        };
+        self.cases.retain(|case| setting(case).is_some());
+        let topologies: Vec<_> = self.cases.iter().filter_map(setting).collect();
+        let is = |topology: &Value, key: &str, value: Value| topology.get(key) == Some(&value);
+        let by_fairlane = topologies.iter().any(|topology| is(topology, "backend", "fairlane".into()));
+        let counted = !topologies.is_empty() && topologies.iter().all(|topology| is(topology, "count", true.into()));
+        self.serve_by(if by_fairlane { Backend::Fairlane } else { Backend::Kernel }, false);
+        if counted {
+            // Which kind of machine it was matters to the length of a run only.
+            self.count(MachineKind::Xen);
+        }
+        let known = case::all_metrics(&self.cases);
+        self.claims.retain(|claim| claim.faults(&known).is_empty());
+        let cases: Vec<_> = self.cases.iter().map(|case| case.finished(Record::default())).collect();
+        if let Some(case) = self.cases.first() {
+            case.procedure.compare(&cases, result);
+        }
+        result.source(&self.source, &self.figure);
+        result.claims = self.verdicts(result);
     }
 
     /// Whether instructions are counted in each case.

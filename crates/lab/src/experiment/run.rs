@@ -104,7 +104,7 @@ pub fn run(experiment: &Experiment, options: &Options, boot: Boot, watch: &dyn W
             for (name, words) in record.notes() {
                 result.setting(&format!("{}{name}", case.prefix()), words.clone());
             }
-            cases.push(Finished { name: &case.name, prefix: case.prefix(), topology, record });
+            cases.push(case.finished(record));
         }
     }
     for warning in warnings(&experiment.repeats, &wide) {
@@ -269,6 +269,5 @@ fn conclude(experiment: &Experiment, cases: &[Finished], result: &mut ResultFile
     for figure in procedure.figures(cases) {
         result.figure(figure);
     }
-    let claims: Vec<_> = experiment.claims.iter().map(|claim| claim.judge(&experiment.source, result)).collect();
-    result.claims.extend(claims);
+    result.claims = experiment.verdicts(result);
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::run;
-use super::tables::{chip, tally, verdict};
+use super::tables::{chip, tally, text, verdict};
 use crate::label::clean;
 use crate::result::{Claim, ResultFile};
 
@@ -141,7 +141,7 @@ fn compared(runs: &[Run]) -> Markup {
                     tbody {
                         @for claim in claims {
                             tr {
-                                td { (clean(&claim.text)) span.source { (clean(&claim.source)) } }
+                                td { (text(claim)) }
                                 td data-head="Expected" { (clean(&claim.expected)) }
                                 @for run in runs {
                                     td data-head=(run.label) {

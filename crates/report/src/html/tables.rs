@@ -3,15 +3,18 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::Verdict;
 use crate::label::{clean, interval, quantity};
 use crate::result::{About, Claim, ResultFile};
 
 /// A claim's verdict as a word, and its CSS class.
 fn outcome(claim: &Claim) -> (&'static str, &'static str) {
-    match (claim.holds, claim.about) {
-        (true, _) => ("✓ holds", "good"),
-        (false, About::Fairlane) => ("✗ fails", "bad"),
-        (false, About::Source) => ("≠ differs", "found"),
+    match (claim.verdict, claim.about) {
+        (Verdict::Holds, _) => ("✓ holds", "good"),
+        (Verdict::DoesNotHold, About::Fairlane) => ("✗ fails", "bad"),
+        (Verdict::DoesNotHold, About::Source) => ("≠ differs", "found"),
+        (Verdict::Undecided, _) => ("? undecided", "found"),
+        (Verdict::NotMeasured, _) => ("- not measured", "found"),
     }
 }
 
@@ -44,25 +47,43 @@ pub(super) fn verdict(results: &[&ResultFile]) -> Markup {
     let count = |about| {
         let all = results.iter().flat_map(|result| &result.claims);
         let claims: Vec<_> = all.filter(|claim| claim.about == about).collect();
-        (claims.iter().filter(|claim| claim.holds).count(), claims.len())
+        let number = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+        let open = [(Verdict::Undecided, "undecided"), (Verdict::NotMeasured, "not measured")];
+        let open: Vec<_> = open.into_iter().map(|(verdict, word)| (number(verdict), word)).collect();
+        (number(Verdict::Holds), claims.len(), open)
     };
-    let ((ours, of_ours), (theirs, of_theirs)) = (count(About::Fairlane), count(About::Source));
-    let hold = |n: usize, of: usize, about: &str| match (n, of) {
-        (1, 1) => format!("The claim about {about} holds"),
-        (0, 1) => format!("The claim about {about} does not hold"),
-        (n, of) if n == of => format!("All {of} claims about {about} hold"),
-        (n, of) => format!("{n} of {of} claims about {about} hold"),
+    let ((ours, of_ours, our_open), (theirs, of_theirs, their_open)) = (count(About::Fairlane), count(About::Source));
+    let hold = |n: usize, of: usize, open: &[(usize, &str)], about: &str| {
+        let open: Vec<_> = open.iter().filter(|(count, _)| *count > 0).collect();
+        match (n, of, &open[..]) {
+            (1, 1, _) => format!("The claim about {about} holds"),
+            (0, 1, []) => format!("The claim about {about} does not hold"),
+            (0, 1, [(_, word), ..]) => format!("The claim about {about}: {word}"),
+            (n, of, _) if n == of => format!("All {of} claims about {about} hold"),
+            (n, of, open) => {
+                let open: String = open.iter().map(|(count, word)| format!(", {count} {word}")).collect();
+                format!("{n} of {of} claims about {about} hold{open}")
+            }
+        }
     };
     html! {
         @if of_ours > 0 {
-            p.verdict.(if ours == of_ours { "good" } else { "bad" }) { (hold(ours, of_ours, "Fairlane")) "." }
+            p.verdict.(if ours == of_ours { "good" } else { "bad" }) { (hold(ours, of_ours, &our_open, "Fairlane")) "." }
         }
         @if of_theirs > 0 {
             p.verdict.(if theirs == of_theirs { "good" } else { "found" }) {
-                (hold(theirs, of_theirs, "other work")) "."
+                (hold(theirs, of_theirs, &their_open, "other work")) "."
             }
         }
         @if of_ours + of_theirs == 0 { p.verdict { "No claims are made." } }
+    }
+}
+
+/// A claim in words, with its source and what of it is ours.
+pub(super) fn text(claim: &Claim) -> Markup {
+    html! {
+        (clean(&claim.text))
+        span.source { (clean(&claim.source)) @if let Some(ours) = &claim.ours { "; ours: " (clean(ours)) } }
     }
 }
 
@@ -73,7 +94,7 @@ pub(super) fn claims(claims: &[Claim]) -> Markup {
             tbody {
                 @for claim in claims {
                     tr {
-                        td data-head="Claim" { (clean(&claim.text)) span.source { (clean(&claim.source)) } }
+                        td data-head="Claim" { (text(claim)) }
                         td data-head="Expected" { (clean(&claim.expected)) }
                         td data-head="Measured" { (clean(&claim.measured)) }
                         td data-head="Verdict" { (chip(claim)) }

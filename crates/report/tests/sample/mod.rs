@@ -32,7 +32,8 @@ fn claim(about: About, source: &str, text: &str, expected: &str, measured: &str,
         text: own(text),
         expected: own(expected),
         measured: own(measured),
-        holds,
+        ours: None,
+        verdict: holds.into(),
         figure: Some(own(figure)),
     }
 }

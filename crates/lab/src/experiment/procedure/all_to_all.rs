@@ -3,7 +3,7 @@
 //! The exchange is Open MPI's MPI_Alltoall ([`fairlane_agent::mpi`]), timed as the Intel MPI Benchmarks' Alltoall is.
 
 use fairlane_agent::{Command, Outcome, mpi};
-use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
+use fairlane_report::{Axis, Figure, Metric, ResultFile, Series};
 use serde::Deserialize;
 
 use super::super::fault::{Fault, guest_fault, limits};
@@ -98,16 +98,18 @@ impl Procedure for AllToAll {
         }
     }
 
-    fn comparisons(&self, cases: usize) -> Vec<String> {
-        if cases < 2 { Vec::new() } else { vec!["worst_slowdown".to_owned()] }
+    fn comparisons(&self, cases: &[(&str, &Topology)]) -> Vec<String> {
+        if cases.len() < 2 { Vec::new() } else { vec!["worst_slowdown".to_owned()] }
     }
 
     /// The worst slowdown: the largest ratio, over all sizes, of an iteration's time in the last case to that in the first.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
         let [first, .., last] = cases else { return };
-        let time = |case: &Finished, size| stats::mean(case.record.samples(&Self::name(size)));
-        let slowdowns = self.sizes.iter().filter_map(|size| Some(time(last, *size)? / time(first, *size)?));
-        result.value("worst_slowdown", slowdowns.fold(f64::NAN, f64::max), "times");
+        let time = |case: &Finished, size| result.metrics.get(&format!("{}{}", case.prefix, Self::name(size)));
+        let slowdowns = self.sizes.iter().filter_map(|size| Some(time(last, *size)?.ratio_to(time(first, *size)?)));
+        let worst = slowdowns.filter(|(times, _)| times.is_finite()).max_by(|(a, _), (b, _)| a.total_cmp(b));
+        let (times, interval) = worst.unwrap_or((f64::NAN, None));
+        result.metrics.insert("worst_slowdown".to_owned(), Metric::derived(times, interval, "times"));
     }
 
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {

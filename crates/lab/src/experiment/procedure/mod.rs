@@ -64,11 +64,11 @@ pub trait Procedure: Debug {
     }
     /// Computes what follows from all repeats together.
     fn conclude(&self, _topology: &Topology, _record: &mut Record) {}
-    /// The names of the metrics of [`Procedure::compare`], for this number of cases.
-    fn comparisons(&self, _cases: usize) -> Vec<String> {
+    /// The names of the metrics of [`Procedure::compare`], for cases of these names and topologies.
+    fn comparisons(&self, _cases: &[(&str, &Topology)]) -> Vec<String> {
         Vec::new()
     }
-    /// Computes what follows from all cases together.
+    /// Computes what follows from all cases together, from the metrics of the result, which may have been measured long ago.
     fn compare(&self, _cases: &[Finished], _result: &mut ResultFile) {}
     /// The figures of all cases.
     fn figures(&self, cases: &[Finished]) -> Vec<Figure>;

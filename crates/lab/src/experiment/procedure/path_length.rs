@@ -5,7 +5,7 @@
 
 use fairlane_agent::{Command, Counters, Outcome};
 use fairlane_load::{ReceiveSpec, tcp, udp};
-use fairlane_report::Figure;
+use fairlane_report::{Figure, ResultFile};
 use serde::Deserialize;
 
 use super::super::fault::{Fault, limits, node_fault};
@@ -28,6 +28,9 @@ const RESOLVED: f64 = 0.7;
 /// The number of functions reported for each component.
 const FUNCTIONS: usize = 12;
 const UNIT: &str = "instructions/packet";
+/// The metric of [`PathLength::compare`]: instructions outside the guest, divided by what the path is longer than the native one. It
+/// is above 1 if the guest's part is shorter than the native path.
+const OVERHEAD: &str = "overhead_outside_guest";
 
 /// The packets' direction, as the node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -199,6 +202,21 @@ impl Procedure for PathLength {
         Ok(())
     }
 
+    fn comparisons(&self, cases: &[(&str, &Topology)]) -> Vec<String> {
+        overheads(cases).into_iter().map(|(case, _)| format!("{case}/{OVERHEAD}")).collect()
+    }
+
+    /// The part of the overhead over a native case that lies outside the guest.
+    fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
+        let named: Vec<_> = cases.iter().map(|case| (case.name, case.topology)).collect();
+        for (case, native) in overheads(&named) {
+            let value = |name: &str| result.metrics.get(name).map_or(f64::NAN, |metric| metric.value);
+            let (total, native) = (value(&format!("{case}/total")), value(&format!("{native}/total")));
+            let outside = total * value(&format!("{case}/outside_guest"));
+            result.value(&format!("{case}/{OVERHEAD}"), outside / (total - native), "of the overhead");
+        }
+    }
+
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let names = |series: &str| cases.iter().map(|case| format!("{}{series}", case.prefix)).collect::<Vec<_>>();
         let path = Figure::bars("Path length by component").series(names("components")).categories(executed::names());
@@ -208,6 +226,16 @@ impl Procedure for PathLength {
             rate.categories(["throughput"]).y("packets a second").caption(LIMIT),
         ]
     }
+}
+
+/// Pairs of a guest's case and the bare machine's case of the same name after the slash, which is what it is compared with.
+fn overheads<'a>(cases: &[(&'a str, &Topology)]) -> Vec<(&'a str, &'a str)> {
+    let direction = |name: &'a str| name.rsplit_once('/').map(|(_, direction)| direction);
+    let native = |name| {
+        let native = cases.iter().find(|(other, topology)| topology.bare && direction(other) == direction(name));
+        native.map(|(native, _)| (name, *native))
+    };
+    cases.iter().filter(|(_, topology)| !topology.bare).filter_map(|(name, _)| native(*name)).collect()
 }
 
 /// The caption of the throughput's figure.

@@ -2,7 +2,7 @@
 
 use fairlane_agent::{Command, Outcome};
 use fairlane_load::ping;
-use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
+use fairlane_report::{Axis, Figure, Metric, ResultFile, Series, stats};
 use serde::Deserialize;
 
 use super::super::fault::{Fault, guest_fault, limits, node_fault};
@@ -15,6 +15,8 @@ use crate::{Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds to wait for replies after the last request.
 const REPLY_TIMEOUT: f64 = 1.0;
+/// The fewest cases that show whether a growth is straight.
+const LEAST_CASES: usize = 3;
 
 /// The procedure's keys.
 #[derive(Clone, Debug, Deserialize)]
@@ -87,23 +89,33 @@ impl Procedure for Ping {
         waiting::conclude(topology, record, "rtt");
     }
 
-    fn comparisons(&self, cases: usize) -> Vec<String> {
-        if cases < 3 { Vec::new() } else { ["growth", "growth_of_slice", "straightness"].map(str::to_owned).into() }
+    fn comparisons(&self, cases: &[(&str, &Topology)]) -> Vec<String> {
+        if cases.len() < LEAST_CASES {
+            Vec::new()
+        } else {
+            ["growth", "growth_of_slice", "straightness"].map(str::to_owned).into()
+        }
     }
 
     /// `growth` is the slope of the mean round trip over the number of neighbours, by least squares; `straightness` is the
     /// fraction of the variance it explains.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
-        let point =
-            |case: &Finished| Some([self.neighbours(case.topology) as f64, stats::mean(case.record.samples("mean"))?]);
-        let points: Vec<[f64; 2]> = cases.iter().filter_map(point).collect();
-        if self.comparisons(cases.len()).is_empty() {
+        if cases.len() < LEAST_CASES {
             return;
         }
-        let (slope, straightness) = slope(&points).unwrap_or((f64::NAN, f64::NAN));
+        let point = |case: &Finished| {
+            let mean = result.metrics.get(&format!("{}mean", case.prefix)).filter(|mean| mean.value.is_finite())?;
+            Some((self.neighbours(case.topology) as f64, mean.value, mean.ci95))
+        };
+        let points: Vec<_> = cases.iter().filter_map(point).collect();
+        let (slope, straightness) =
+            slope(&points.iter().map(|(x, y, _)| [*x, *y]).collect::<Vec<_>>()).unwrap_or((f64::NAN, f64::NAN));
+        let interval = slope_interval(&points).filter(|_| slope.is_finite());
         let slice = cases.first().map_or(f64::NAN, |case| waiting::slice(case.topology));
-        result.value("growth", slope, "ms a neighbour");
-        result.value("growth_of_slice", slope / slice, "slices a neighbour");
+        let of_slice = interval.map(|ends| ends.map(|end| end / slice));
+        result.metrics.insert("growth".to_owned(), Metric::derived(slope, interval, "ms a neighbour"));
+        let of_slice = Metric::derived(slope / slice, of_slice, "slices a neighbour");
+        result.metrics.insert("growth_of_slice".to_owned(), of_slice);
         result.value("straightness", straightness, "");
     }
 
@@ -121,9 +133,28 @@ fn slope(points: &[[f64; 2]]) -> Option<(f64, f64)> {
     (xx > 0.0 && yy > 0.0).then(|| (xy / xx, xy * xy / (xx * yy)))
 }
 
+/// The slope's 95% interval, from those of the y, each given as x, y and interval. The slope is a weighted sum of the y, so their
+/// distances to their intervals' ends add up in quadrature (Zou and Donner, "Construction of confidence limits about effect
+/// measures", 2008). None if a y has no interval.
+fn slope_interval(points: &[(f64, f64, Option<[f64; 2]>)]) -> Option<[f64; 2]> {
+    let (slope, _) = slope(&points.iter().map(|(x, y, _)| [*x, *y]).collect::<Vec<_>>())?;
+    let x = stats::mean(&points.iter().map(|(x, ..)| *x).collect::<Vec<_>>())?;
+    let xx: f64 = points.iter().map(|(at, ..)| (at - x).powi(2)).sum();
+    let mut squares = [0.0; 2];
+    for (at, y, ends) in points {
+        let weight = (at - x) / xx;
+        let mut ends = (*ends)?.map(|end| (weight * (end - y)).powi(2));
+        if weight < 0.0 {
+            ends.reverse();
+        }
+        squares = [squares[0] + ends[0], squares[1] + ends[1]];
+    }
+    Some([slope - squares[0].sqrt(), slope + squares[1].sqrt()])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::slope;
+    use super::{slope, slope_interval};
     use proptest::prelude::*;
 
     proptest! {
@@ -133,5 +164,13 @@ mod tests {
             let (found, straightness) = slope(&points).unwrap();
             prop_assert!((found - b).abs() < 1e-6 * b.abs().max(1.0) && (straightness - 1.0).abs() < 1e-6);
         }
+    }
+
+    #[test]
+    fn a_slope_is_as_certain_as_its_points() {
+        // Between two points a slope is a difference: 3 and 4 make 5. Each end has its own distance.
+        let [low, high] = slope_interval(&[(0.0, 10.0, Some([7.0, 18.0])), (1.0, 30.0, Some([24.0, 34.0]))]).unwrap();
+        assert!((low - 10.0).abs() < 1e-9 && (high - 25.0).abs() < 1e-9, "{low} {high}");
+        assert_eq!(slope_interval(&[(0.0, 10.0, None), (1.0, 30.0, Some([24.0, 34.0]))]), None);
     }
 }

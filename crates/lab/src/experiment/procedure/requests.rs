@@ -11,7 +11,7 @@ use fairlane_load::processors::{self, Use};
 use fairlane_load::traffic::client::{self, Account as Answered, Close};
 use fairlane_load::traffic::server::{self, Acceptors};
 use fairlane_load::traffic::{Pattern, Sizes};
-use fairlane_report::{Axis, Figure, ResultFile, Series, stats};
+use fairlane_report::{Axis, Figure, Metric, ResultFile, Series, stats};
 use serde::Deserialize;
 
 use super::super::fault::{Fault, guest_fault, limits, node_fault};
@@ -164,6 +164,11 @@ impl Requests {
     fn limit_backlogs(&self, machine: &dyn Machine, backlog: u32) -> Result<(), Error> {
         let [(_, node), ..] = self.watched()[..] else { return Ok(()) };
         machine.agent(node).run(Command::Write { path: SOMAXCONN.0.into(), text: backlog.to_string() }).map(drop)
+    }
+
+    /// Whether a proxy's loss follows from this number of cases.
+    fn has_loss(&self, cases: usize) -> bool {
+        self.through.is_some() && cases > 1 && !self.counted
     }
 
     /// The time from the first request to the last, in seconds.
@@ -403,21 +408,29 @@ impl Procedure for Requests {
         }
     }
 
-    fn comparisons(&self, cases: usize) -> Vec<String> {
-        let sizes = self.sizes.iter().filter(|_| self.through.is_some() && cases > 1 && !self.counted);
+    fn comparisons(&self, cases: &[(&str, &Topology)]) -> Vec<String> {
+        let sizes = self.sizes.iter().filter(|_| self.has_loss(cases.len()));
         sizes.map(|size| format!("loss/{size}")).collect()
     }
 
     /// The loss of a proxy: how much lower the rate of the last case is than that of the first, in per cent.
     fn compare(&self, cases: &[Finished], result: &mut ResultFile) {
-        let ([first, .., last], Some(_), false) = (cases, self.through, self.counted) else { return };
+        let [first, .., last] = cases else { return };
+        if !self.has_loss(cases.len()) {
+            return;
+        }
+        let missing = Metric::given(f64::NAN, "");
         let mut losses = Series::new(LOSS, "%", by_size()).group(last.name);
         for size in &self.sizes {
-            let rate = |case: &Finished| stats::mean(case.record.samples(&format!("rate/{size}"))).unwrap_or(f64::NAN);
-            let loss = stats::loss_percent(rate(last) / rate(first));
-            result.value(&format!("loss/{size}"), loss, "%");
+            let rate = |case: &Finished| result.metrics.get(&format!("{}rate/{size}", case.prefix)).unwrap_or(&missing);
+            let (ratio, interval) = rate(last).ratio_to(rate(first));
+            let loss = stats::loss_percent(ratio);
+            let interval = interval.map(|[low, high]| [high, low].map(stats::loss_percent));
+            result.metrics.insert(format!("loss/{size}"), Metric::derived(loss, interval, "%"));
             losses = losses.point((*size).into(), loss);
         }
+        // An earlier verdict may have left its own.
+        result.series.retain(|series| series.name != LOSS);
         result.series(losses);
     }
 
@@ -433,8 +446,12 @@ impl Procedure for Requests {
             figure.series(names).y(title)
         };
         let rates = titles.into_iter().take(if self.sizes.len() > 1 { 2 } else { 1 }).map(figure);
-        let compared = !self.comparisons(cases.len()).is_empty();
-        rates.chain(compared.then(|| Figure::means("Loss").series([LOSS]).y("loss of the rate, in per cent"))).collect()
+        rates
+            .chain(
+                self.has_loss(cases.len())
+                    .then(|| Figure::means("Loss").series([LOSS]).y("loss of the rate, in per cent")),
+            )
+            .collect()
     }
 }
 
