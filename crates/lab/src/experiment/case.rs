@@ -104,6 +104,12 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     if let Some(slice) = topology.slice_ms.filter(|slice| !(1..=1000).contains(slice)) {
         faults.push(("slice_ms", format!("slice_ms must be 1 to 1000, as Xen takes it, not {slice}")));
     }
+    let is_name = |name: &str| {
+        name.split('.').all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    };
+    for name in topology.sysctls.keys().filter(|name| !is_name(name)) {
+        faults.push(("sysctls", format!("a sysctl is named like net.core.somaxconn, not `{}`", name.escape_debug())));
+    }
     if topology.join == Join::Plain && guests.len() > 1 {
         faults.push((
             "join",

@@ -1,7 +1,7 @@
 //! Runs an experiment: boots the machine of each case, repeats the procedure, and judges the claims by the measurements.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -198,6 +198,7 @@ impl Runner<'_> {
         let booting = Instant::now();
         let machine = (self.boot)(&left[0].topology, clock)?;
         measured.boots.push(booting.elapsed().as_secs_f64());
+        set_sysctls(machine.as_ref(), &left[0].topology)?;
         for case in left {
             measured.records.push(self.repeat(case, machine.as_ref())?);
         }
@@ -249,6 +250,17 @@ impl Runner<'_> {
         case.procedure.conclude(&case.topology, &mut record);
         Ok((record, too_wide))
     }
+}
+
+/// Applies the kernel settings of a topology to its guests.
+fn set_sysctls(machine: &dyn Machine, topology: &Topology) -> Result<(), Error> {
+    for guest in 1..=topology.guests.len() {
+        for (name, value) in &topology.sysctls {
+            let path = Path::new("/proc/sys").join(name.replace('.', "/"));
+            machine.agent(Node::Guest(guest)).run(Command::Write { path, text: value.clone() })?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the background load to the procedure's plan.

@@ -5,7 +5,7 @@ mod kind;
 mod name;
 mod node;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,9 @@ pub struct Topology {
     /// Whether guests and host have the doctor, which finds what limits them.
     #[serde(default)]
     pub doctor: bool,
+    /// Kernel settings of the guests, by their names as sysctl(8) has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
     /// The backend of the guests' cards.
     #[serde(default)]
     pub backend: Backend,
@@ -96,6 +99,7 @@ impl Topology {
             doctor: false,
             backend: Backend::default(),
             early_ack: false,
+            sysctls: BTreeMap::new(),
             hostile: false,
         }
     }

@@ -288,3 +288,33 @@ fn functions(machine: &dyn Machine, bill: &Bill) -> Result<Vec<(Component, Strin
     }
     Ok(heaviest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An overhead is what a path is longer than the native one in the same direction, not the path.
+    #[test]
+    fn the_overhead_outside_the_guest_is_relative_to_the_native_path() {
+        let topology = |bare: bool| -> Topology { toml::from_str(&format!("bare = {bare}\nguests = []")).unwrap() };
+        let (native, guest) = (topology(true), topology(false));
+        let named = [("native/in", &native), ("native/out", &native), ("same/in", &guest), ("same/up", &guest)];
+        assert_eq!(overheads(&named), [("same/in", "native/in")], "a case without a native one has no overhead");
+        let cases: Vec<Finished> = named
+            .iter()
+            .map(|(name, topology)| Finished { name, prefix: format!("{name}/"), topology, record: Record::default() })
+            .collect();
+        let mut result = ResultFile::new("e");
+        result.value("native/in/total", 4000.0, UNIT).value("same/in/total", 16_000.0, UNIT);
+        result.value("same/in/outside_guest", 0.45, "of the path");
+        let procedure = PathLength {
+            at: Node::Host,
+            direction: Direction::Receive,
+            with: Node::External,
+            payload: None,
+            seconds: 1.0,
+        };
+        procedure.compare(&cases, &mut result);
+        assert_eq!(result.metrics["same/in/overhead_outside_guest"].value, 7200.0 / 12_000.0);
+    }
+}

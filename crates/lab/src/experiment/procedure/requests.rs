@@ -465,4 +465,29 @@ mod tests {
         assert_eq!(busiest(&[used(10, 5), used(80, 15), used(0, 0)]), (0.8, 0.75));
         assert!(busiest(&[]).0.is_nan());
     }
+
+    /// A loss is as certain as the two rates it follows from. Judged again, a result has the series once.
+    #[test]
+    fn a_loss_has_the_interval_of_its_rates() {
+        let text = "pattern = \"http\"\nclient = \"external\"\nserver = \"external\"\nthrough = 1\n\
+                    acceptors = \"one\"\nconnections = 1\nsizes = [0]\nseconds = 1";
+        let procedure: Requests = toml::from_str(text).unwrap();
+        let topology: Topology = toml::from_str("guests = [{ cpus = [0] }]").unwrap();
+        let mut result = ResultFile::new("e");
+        for (case, rates) in [("native", [97.0, 100.0, 103.0]), ("guest", [48.0, 50.0, 52.0])] {
+            result.metrics.insert(format!("{case}/rate/0"), Metric::mean_student(&rates, "1/s"));
+        }
+        let cases = ["native", "guest"].map(|name| Finished {
+            name,
+            prefix: format!("{name}/"),
+            topology: &topology,
+            record: Record::default(),
+        });
+        procedure.compare(&cases, &mut result);
+        procedure.compare(&cases, &mut result);
+        let loss = &result.metrics["loss/0"];
+        let [low, high] = loss.ci95.unwrap();
+        assert!(loss.value == 50.0 && (43.0..44.5).contains(&low) && (55.5..57.0).contains(&high), "{loss:?}");
+        assert_eq!(result.series.iter().filter(|series| series.name == LOSS).count(), 1);
+    }
 }

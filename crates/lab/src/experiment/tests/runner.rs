@@ -132,6 +132,18 @@ fn datagrams_are_shared_and_judged() {
     assert_eq!(result.settings["machine: kind"], "loopback");
 }
 
+/// A setting that no kernel has shows what is written, without changing anything.
+#[test]
+fn guests_get_the_kernel_settings_of_their_topology() {
+    let _ports = loopback();
+    let text = "[topology]\nguests = [{ cpus = [0] }]\nsysctls = { \"net.core.no_such_setting\" = \"1\" }\n[procedure]\n\
+                kind = \"ping\"\nfrom = \"external\"\nguest = 1\ncount = 10\ninterval = 0.01\n";
+    let experiment = parse("e", &format!("{HEAD}{text}"));
+    let options = Options { machine: "loopback".to_owned(), scale: 1.0, settings: BTreeMap::new(), scripts: None };
+    let error = run(&experiment, &options, &Loopback::boot, &NoWatch).unwrap_err().to_string();
+    assert!(error.contains("/proc/sys/net/core/no_such_setting"), "{error}");
+}
+
 #[test]
 fn cases_are_measured_separately() {
     let result = measure(
