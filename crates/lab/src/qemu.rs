@@ -122,20 +122,22 @@ fn command(
 fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String, Vec<String>), Error> {
     let (queues, mac) = (nic.queues, Mac(nic.mac));
     let refuse = |reason: &str| Error::Spec { guest: spec.name.clone(), reason: reason.to_owned() };
+    let vectors = match accelerator {
+        Accelerator::Kvm => 2 * queues + 2,
+        // Without KVM, QEMU 7.2 crashes with MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers). A card on a tap
+        // has none either, as backends are compared by guests with the same card.
+        Accelerator::Tcg => 0,
+    };
+    let virtio = format!("virtio-net-pci,netdev=card,mac={mac},vectors={vectors}");
     Ok(match (&nic.backend, spec.kind) {
         (Backend::VhostUser(_), Kind::QemuE1000) => {
             return Err(refuse("an e1000 card cannot have a vhost-user backend, only a tap"));
         }
         (Backend::VhostUser(socket), _) => {
             let socket = absolute(socket).doing(|| socket.display().to_string())?;
-            let vectors = match accelerator {
-                Accelerator::Kvm => 2 * queues + 2,
-                // Without KVM, QEMU 7.2 crashes with MSI-X on a vhost-user card (SIGSEGV below msix_set_vector_notifiers).
-                Accelerator::Tcg => 0,
-            };
             let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
             let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
-            let device = format!("virtio-net-pci,netdev=card,mac={mac},mq={},vectors={vectors}", on(queues > 1));
+            let device = format!("{virtio},mq={}", on(queues > 1));
             (
                 "virtio on vhost-user".to_owned(),
                 vec!["-chardev".to_owned(), socket, "-netdev".to_owned(), network, "-device".to_owned(), device],
@@ -145,16 +147,16 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
             return Err(refuse(&format!("a card on a tap has one queue pair, not {queues}")));
         }
         (Backend::Tap(tap), kind) => {
-            let (model, name) = if kind == Kind::QemuE1000 { ("e1000", "e1000") } else { ("virtio-net-pci", "virtio") };
+            let (device, name) = match kind {
+                Kind::QemuE1000 => (format!("e1000,netdev=card,mac={mac}"), "e1000"),
+                _ => (virtio, "virtio"),
+            };
             // vhost-net notifies guests through KVM.
             let usable = || fs::File::options().read(true).write(true).open("/dev/vhost-net").is_ok();
-            let vhost = model != "e1000" && accelerator == Accelerator::Kvm && usable();
+            let vhost = kind != Kind::QemuE1000 && accelerator == Accelerator::Kvm && usable();
             let network = format!("tap,id=card,ifname={tap},script=no,downscript=no,vhost={}", on(vhost));
             let by = if vhost { "vhost-net" } else { "QEMU" };
-            (
-                format!("{name} on a tap by {by}"),
-                vec!["-netdev".to_owned(), network, "-device".to_owned(), format!("{model},netdev=card,mac={mac}")],
-            )
+            (format!("{name} on a tap by {by}"), vec!["-netdev".to_owned(), network, "-device".to_owned(), device])
         }
     })
 }
@@ -166,4 +168,37 @@ fn on(yes: bool) -> &'static str {
 /// A path as part of an option's value, where a comma is written twice.
 pub(crate) fn comma_doubled(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// What a comparison of backends shows must not be the guests' cards.
+    #[test]
+    fn the_card_does_not_depend_on_the_backend() {
+        let device = |backend: Backend, accelerator| {
+            let nic = Nic { backend, mac: [2, 0, 0, 0, 0, 1], address: Ipv4Addr::LOCALHOST, prefix: 8, queues: 1 };
+            let spec = GuestSpec {
+                name: "guest".to_owned(),
+                kind: Kind::Qemu,
+                cpus: 1,
+                memory_mib: 128,
+                tools: Tools::default(),
+                nic: None,
+                monitor: None,
+                log: "log".into(),
+            };
+            let (_, words) = card(&spec, &nic, accelerator).unwrap();
+            let at = words.iter().position(|word| word == "-device").unwrap();
+            words[at + 1].replace(",mq=off", "")
+        };
+        for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
+            let tap = device(Backend::Tap("tap0".to_owned()), accelerator);
+            assert_eq!(device(Backend::VhostUser("socket".into()), accelerator), tap);
+            assert!(tap.starts_with("virtio-net-pci,") && tap.contains(",vectors="), "{tap}");
+        }
+    }
 }
