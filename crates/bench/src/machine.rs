@@ -67,5 +67,8 @@ pub(crate) fn versions() -> Vec<(&'static str, String)> {
         let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output().ok()?;
         query.status.success().then(|| (package, String::from_utf8_lossy(&query.stdout).into_owned()))
     };
-    ["dpdk-dev", "openvswitch-switch-dpdk", "user-mode-linux"].into_iter().filter_map(version).collect()
+    ["dpdk-dev", "openvswitch-switch-dpdk", "user-mode-linux", "wrk", "apache2-utils", "nghttp2-client"]
+        .into_iter()
+        .filter_map(version)
+        .collect()
 }

@@ -11,6 +11,7 @@ mod decision;
 mod forward;
 mod guest;
 mod limit;
+mod load;
 mod machine;
 mod ovs;
 mod process;
@@ -30,7 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compares Fairlane with DPDK, Open vSwitch and the kernel's bridge.
+/// Compares Fairlane with DPDK, Open vSwitch and the kernel's bridge, and its load client with others.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
@@ -63,6 +64,8 @@ enum Part {
     Guest,
     /// TCP toward a guest with a limit.
     Limit,
+    /// The load client beside other load generators.
+    Load,
 }
 
 /// The state of a run, for its parts.
@@ -190,6 +193,7 @@ fn run(options: Options) -> Result<bool> {
             Part::Ack => ack::measure(&mut run),
             Part::Guest => guest::measure(&mut run),
             Part::Limit => limit::measure(&mut run),
+            Part::Load => load::measure(&mut run),
         };
         match outcome {
             Ok(()) => {}
