@@ -3,6 +3,7 @@ mod runner;
 mod wrong;
 
 use super::{BUILT_IN, Experiment};
+use fairlane_report::About;
 use proptest::prelude::*;
 
 fn parse(name: &str, text: &str) -> Experiment {
@@ -18,6 +19,20 @@ fn built_in_experiments_are_valid() {
         assert_eq!(experiment.name, name);
         assert!(!experiment.claims.is_empty(), "{name} claims nothing");
         assert!(experiment.seconds() < 1200.0, "{name} takes {} s", experiment.seconds());
+    }
+}
+
+/// A claim about Fairlane that nobody measures could fail unnoticed.
+#[test]
+fn a_make_target_runs_every_experiment_with_claims_about_fairlane() {
+    let makefile = include_str!("../../../../../Makefile");
+    let words: Vec<&str> = makefile.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
+    for (name, text) in BUILT_IN {
+        let claims = parse(name, text).claims.iter().any(|claim| claim.about == About::Fairlane);
+        assert!(
+            !claims || words.contains(&name),
+            "{name} claims something about Fairlane: add it to ON_XEN or ON_UML in Makefile"
+        );
     }
 }
 
