@@ -54,7 +54,7 @@ peers: guests
 	@deploy/need ab apache2-utils
 	@deploy/need h2load nghttp2-client
 
-# Real guests on a shared link, before and after: about a minute and a half after the first build. Writes out/demo/report.html.
+# Real guests on a shared link, before and after: about two minutes after the first build. Writes out/demo/report.html.
 demo: guests
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory init && $(CARGO) build --release --package fairlane && built=$$(date +%s) && \
