@@ -1,11 +1,12 @@
 //! The load for scheduler benchmarks, and a plain deficit round robin as the baseline.
 //!
 //! Weights are random from 1 to 10000; each service is as many random frames of 64 to 1500 bytes as a budget allows.
-//! For a given number of ports all schedulers see the same sequence.
+//! For a given number of ports all schedulers see the same sequence. With tenants, there are as many of them as each of
+//! them has ports.
 
-use fairlane_core::PortId;
-use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, SchedulerKind, Share, build};
+use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler, SchedulerKind, Share, build, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_core::{PortId, TenantId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
@@ -20,8 +21,9 @@ const SERVICES: usize = 4096;
 type Build = fn() -> Box<dyn Scheduler>;
 
 /// The measured schedulers: name and constructor.
-pub(crate) const SCHEDULERS: [(&str, Build); 4] = [
+pub(crate) const SCHEDULERS: [(&str, Build); 5] = [
     ("fair", || build(SchedulerKind::Fair, Some(LINK_RATE), Nanos::from_millis(10))),
+    ("tenants", || build_for_tenants(Some(LINK_RATE), Nanos::from_millis(10))),
     ("wrr", || build(SchedulerKind::Wrr { prioritize: true }, Some(LINK_RATE), Nanos::from_millis(10))),
     ("netback", || {
         build(SchedulerKind::Netback { refill: Nanos::from_millis(50) }, Some(LINK_RATE), Nanos::from_millis(10))
@@ -41,9 +43,13 @@ impl Backlogged {
     /// Adds the ports and makes 20 decisions per port.
     pub(crate) fn new(mut scheduler: Box<dyn Scheduler>, ports: u32) -> Backlogged {
         let mut random = StdRng::seed_from_u64(u64::from(ports));
+        let tenants = ports.isqrt();
+        for tenant in (0..tenants).map(TenantId) {
+            scheduler.configure_tenant(tenant, share(&mut random), Nanos(0));
+        }
         for port in (0..ports).map(PortId) {
-            let weight = random.random_range(1..=10_000);
-            scheduler.configure(port, Share::of_weight(weight), Nanos(0));
+            scheduler.assign(port, Some(TenantId(port.0 % tenants)));
+            scheduler.configure(port, share(&mut random), Nanos(0));
             scheduler.activate(port, Nanos(0));
         }
         let mut backlogged = Backlogged { scheduler, services: services(&mut random), turn: 0, now: Nanos(0) };
@@ -60,6 +66,11 @@ impl Backlogged {
         self.now += Nanos(cost.bytes * 8 * SECOND / LINK_RATE);
         self.scheduler.charge(port, cost, After::Backlogged, self.now);
     }
+}
+
+/// A share of random weight.
+fn share(random: &mut StdRng) -> Share {
+    Share::of_weight(random.random_range(1..=10_000))
 }
 
 /// Services of random frames, each as large as a budget allows.

@@ -29,17 +29,41 @@ pub(super) struct Tenants {
 
 /// A tenant.
 struct Group {
+    /// Its ports by their numbers here, so that a tenant takes only as much memory as its own ports need.
     ports: Fair,
+    /// The ports by these numbers, and the numbers that are free.
+    members: Vec<PortId>,
+    free: Vec<u32>,
     /// Number of active ports.
     active: usize,
-    /// The port in service.
+    /// The port in service, by its number here.
     serving: Option<PortId>,
 }
 
-/// A port's tenant, and whether it is active.
+impl Group {
+    /// Gives a port a number.
+    fn add(&mut self, port: PortId) -> PortId {
+        let number = self.free.pop().unwrap_or(self.members.len() as u32);
+        if number as usize == self.members.len() {
+            self.members.push(port);
+        } else {
+            self.members[number as usize] = port;
+        }
+        PortId(number)
+    }
+
+    /// Ends the service of one of its ports. Returns what is left for the link to serve.
+    fn end_service(&mut self, after: After) -> After {
+        self.serving = None;
+        if self.active > 0 { After::Backlogged } else { after }
+    }
+}
+
+/// A port's tenant, its number there, and whether it is active.
 #[derive(Clone, Copy, Default)]
 struct Place {
     tenant: Option<TenantId>,
+    number: PortId,
     active: bool,
 }
 
@@ -64,8 +88,10 @@ impl Tenants {
         }
     }
 
-    fn tenant_of(&self, port: PortId) -> Option<TenantId> {
-        self.places.get(port.index()).and_then(|place| place.tenant)
+    /// A port's tenant and its number there.
+    fn member(&self, port: PortId) -> Option<(TenantId, PortId)> {
+        let place = self.places.get(port.index())?;
+        Some((place.tenant?, place.number))
     }
 
     fn group(&mut self, tenant: TenantId) -> Option<&mut Group> {
@@ -86,22 +112,14 @@ impl Tenants {
         }
     }
 
-    /// Reports the end of a tenant's service to the link.
-    fn charge_tenant(&mut self, tenant: TenantId, cost: Cost, after: After, now: Nanos) {
-        let Some(group) = self.group(tenant) else { return };
-        group.serving = None;
-        let after = if group.active > 0 { After::Backlogged } else { after };
-        self.link.charge(of_tenant(tenant), cost, after, now);
-    }
-
     /// Chooses a port of the tenant that the link chose; none if none can be served now.
     fn next_of(&mut self, tenant: TenantId, budget: Budget, now: Nanos) -> Option<Next> {
         let group = self.group(tenant)?;
         match group.ports.next(now) {
-            Next::Serve(port, own) => {
-                group.serving = Some(port);
+            Next::Serve(number, own) => {
+                group.serving = Some(number);
                 let (bytes, frames) = (own.bytes.min(budget.bytes), own.frames.min(budget.frames));
-                Some(Next::Serve(port, Budget { bytes, frames }))
+                Some(Next::Serve(group.members[number.index()], Budget { bytes, frames }))
             }
             Next::WaitUntil(time) => {
                 self.held.push(tenant.0, time);
@@ -126,6 +144,8 @@ impl Scheduler for Tenants {
         let (link_rate, idle_timeout) = (self.link_rate, self.idle_timeout);
         self.groups[index].get_or_insert_with(|| Group {
             ports: Fair::new(link_rate, idle_timeout),
+            members: Vec::new(),
+            free: Vec::new(),
             active: 0,
             serving: None,
         });
@@ -145,16 +165,21 @@ impl Scheduler for Tenants {
         if self.places.len() <= port.index() {
             self.places.resize(port.index() + 1, Place::default());
         }
-        self.places[port.index()] = Place { tenant, active: false };
+        if let Some(tenant) = tenant
+            && let Some(group) = self.group(tenant)
+        {
+            let number = group.add(port);
+            self.places[port.index()] = Place { tenant: Some(tenant), number, active: false };
+        }
     }
 
     fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
         if self.places.len() <= port.index() {
             self.places.resize(port.index() + 1, Place::default());
         }
-        let Some(tenant) = self.tenant_of(port) else { return self.link.configure(of_port(port), share, now) };
+        let Some((tenant, number)) = self.member(port) else { return self.link.configure(of_port(port), share, now) };
         let Some(group) = self.group(tenant) else { return };
-        group.ports.configure(port, share, now);
+        group.ports.configure(number, share, now);
         // A port that was above its old `max_rate` may be below the new one.
         if group.active > 0 && self.held.remove(tenant.0) {
             self.link.activate(of_tenant(tenant), now);
@@ -163,20 +188,24 @@ impl Scheduler for Tenants {
 
     fn remove(&mut self, port: PortId) {
         self.set_active(port, false);
-        let Some(tenant) = self.tenant_of(port) else { return self.link.remove(of_port(port)) };
-        let Some(group) = self.group(tenant) else { return };
-        group.ports.remove(port);
-        if group.serving == Some(port) {
-            self.charge_tenant(tenant, Cost::default(), After::Empty, Nanos(0));
-        }
+        let Some((tenant, number)) = self.member(port) else { return self.link.remove(of_port(port)) };
         self.places[port.index()] = Place::default();
+        let Some(group) = self.group(tenant) else { return };
+        group.ports.remove(number);
+        group.free.push(number.0);
+        if group.serving == Some(number) {
+            let after = group.end_service(After::Empty);
+            self.link.charge(of_tenant(tenant), Cost::default(), after, Nanos(0));
+        } else if group.active == 0 {
+            self.held.remove(tenant.0);
+        }
     }
 
     fn activate(&mut self, port: PortId, now: Nanos) {
         self.set_active(port, true);
-        let Some(tenant) = self.tenant_of(port) else { return self.link.activate(of_port(port), now) };
+        let Some((tenant, number)) = self.member(port) else { return self.link.activate(of_port(port), now) };
         let Some(group) = self.group(tenant) else { return };
-        group.ports.activate(port, now);
+        group.ports.activate(number, now);
         self.held.remove(tenant.0);
         self.link.activate(of_tenant(tenant), now);
     }
@@ -203,20 +232,27 @@ impl Scheduler for Tenants {
     }
 
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
+        let Some((tenant, number)) = self.member(port) else {
+            return self.link.charge(of_port(port), cost, after, now);
+        };
+        if self.group(tenant).is_none_or(|group| group.serving != Some(number)) {
+            return;
+        }
         if after != After::Backlogged {
             self.set_active(port, false);
         }
-        let Some(tenant) = self.tenant_of(port) else { return self.link.charge(of_port(port), cost, after, now) };
-        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(port)) else { return };
-        group.ports.charge(port, cost, after, now);
-        self.charge_tenant(tenant, cost, after, now);
+        let Some(group) = self.group(tenant) else { return };
+        let nanos = group.ports.dominant(cost);
+        group.ports.charge_time(number, cost, nanos, after, now);
+        let after = group.end_service(after);
+        self.link.charge_time(of_tenant(tenant), cost, nanos, after, now);
     }
 
     fn defer(&mut self, port: PortId, now: Nanos) {
-        let Some(tenant) = self.tenant_of(port) else { return self.link.defer(of_port(port), now) };
-        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(port)) else { return };
+        let Some((tenant, number)) = self.member(port) else { return self.link.defer(of_port(port), now) };
+        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(number)) else { return };
         group.serving = None;
-        group.ports.defer(port, now);
+        group.ports.defer(number, now);
         self.link.defer(of_tenant(tenant), now);
     }
 }

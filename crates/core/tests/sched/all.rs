@@ -1,9 +1,9 @@
 //! Properties of every scheduler, under arbitrary sequences of calls.
 
 use crate::sim::{IDLE_TIMEOUT, LINK, Load, Sim, Step, cases, share, worst_excess};
-use fairlane_core::PortId;
-use fairlane_core::sched::{After, Cost, Next, SchedulerKind, Share, build};
+use fairlane_core::sched::{After, Cost, Next, SchedulerKind, Share, build, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
+use fairlane_core::{PortId, TenantId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ fn kind() -> impl Strategy<Value = SchedulerKind> {
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    Configure(usize, Share),
+    /// Assigns the port to one of two tenants or none, if it is new.
+    Configure(usize, Share, Option<TenantId>),
     Remove(usize),
     Activate(usize),
     Next,
@@ -58,14 +59,24 @@ fn a_cost() -> impl Strategy<Value = Cost> {
 fn a_call() -> impl Strategy<Value = Call> {
     let after = prop_oneof![4 => Just(After::Backlogged), 1 => Just(After::Empty), 1 => Just(After::Blocked)];
     let time = prop_oneof![8 => 0u64..1_000_000, 2 => 0u64..SECOND, 1 => Just(4_000 * SECOND)];
+    let tenant = prop::option::of((0..2u32).prop_map(TenantId));
     prop_oneof![
-        2 => (0..PORTS, a_share()).prop_map(|(port, share)| Call::Configure(port, share)),
+        2 => (0..PORTS, a_share(), tenant).prop_map(|(port, share, tenant)| Call::Configure(port, share, tenant)),
         1 => (0..PORTS).prop_map(Call::Remove),
         4 => (0..PORTS + 2).prop_map(Call::Activate),
         10 => Just(Call::Next),
         10 => (0..PORTS + 2, a_cost(), after).prop_map(|(port, cost, after)| Call::Charge(port, cost, after)),
         5 => time.prop_map(Call::Pass),
     ]
+}
+
+/// The shares of active ports that can be offered: a tenant has one port in service at a time.
+fn waiting(ports: &[Known], tenants: &[Option<TenantId>]) -> Vec<Share> {
+    let is_served = |tenant: &TenantId| {
+        ports.iter().zip(tenants).any(|(port, of)| matches!(port, Known::Serving(_)) && of.as_ref() == Some(tenant))
+    };
+    let free = ports.iter().zip(tenants).filter(|(_, tenant)| !tenant.as_ref().is_some_and(is_served));
+    free.filter_map(|(port, _)| if let Known::Active(share) = port { Some(*share) } else { None }).collect()
 }
 
 /// The state of a port, from the caller's side.
@@ -82,13 +93,27 @@ proptest! {
 
     /// Only active ports are offered, none twice before its charge; no port waits without a limit; no call panics.
     #[test]
-    fn no_sequence_of_calls_breaks_the_rules(kind in kind(), calls in prop::collection::vec(a_call(), 1..300)) {
-        let mut scheduler = build(kind, Some(LINK), IDLE_TIMEOUT);
+    fn no_sequence_of_calls_breaks_the_rules(
+        kind in prop::option::of(kind()),
+        calls in prop::collection::vec(a_call(), 1..300),
+    ) {
+        let mut scheduler = match kind {
+            Some(kind) => build(kind, Some(LINK), IDLE_TIMEOUT),
+            None => build_for_tenants(Some(LINK), IDLE_TIMEOUT),
+        };
+        for tenant in (0..2).map(TenantId) {
+            scheduler.configure_tenant(tenant, share(1 + tenant.0), Nanos(0));
+        }
         let mut ports = [Known::Nothing; PORTS + 2];
+        let mut tenants = [None; PORTS + 2];
         let mut now = Nanos(1);
         for call in calls {
             match call {
-                Call::Configure(port, share) => {
+                Call::Configure(port, share, tenant) => {
+                    if ports[port] == Known::Nothing {
+                        scheduler.assign(PortId(port as u32), tenant);
+                        tenants[port] = tenant.filter(|_| kind.is_none());
+                    }
                     scheduler.configure(PortId(port as u32), share, now);
                     ports[port] = match ports[port] {
                         Known::Nothing | Known::Idle(_) => Known::Idle(share),
@@ -116,14 +141,11 @@ proptest! {
                     }
                     Next::WaitUntil(at) => {
                         prop_assert!(at > now);
-                        let mut active = ports.iter().filter_map(|port| match port {
-                            Known::Active(share) => Some(share),
-                            _ => None,
-                        }).peekable();
-                        prop_assert!(active.peek().is_some(), "a wait without an active port");
-                        prop_assert!(active.all(Share::is_limited), "a port without limit waits");
+                        let waiting = waiting(&ports, &tenants);
+                        prop_assert!(!waiting.is_empty(), "a wait without an active port");
+                        prop_assert!(waiting.iter().all(Share::is_limited), "a port without limit waits");
                     }
-                    Next::Idle => prop_assert!(!ports.iter().any(|port| matches!(port, Known::Active(_)))),
+                    Next::Idle => prop_assert!(waiting(&ports, &tenants).is_empty()),
                 },
                 Call::Charge(port, cost, after) => {
                     let serving = ports.iter().position(|port| matches!(port, Known::Serving(_)));

@@ -201,7 +201,8 @@ impl Queue {
     }
 
     /// Dequeues the port to serve next; it remains a member.
-    #[inline]
+    // Not inlined with `link` and `unlink`, a decision takes 50 instructions more.
+    #[inline(always)]
     pub(super) fn select(&mut self) -> Option<u32> {
         while self.busy != 0 {
             let index = self.first_due();
@@ -267,8 +268,7 @@ impl Queue {
     fn first_due(&self) -> usize {
         // Above all starts, which lie within 2^52 of V.
         const NOT_ELIGIBLE: i64 = 1 << 56;
-        // The low bits of a key are the group's number, so that the least key is found without a branch.
-        let mut least = i64::MAX;
+        let (mut least, mut first) = (i64::MAX, 0);
         let mut busy = self.busy;
         while busy != 0 {
             let index = busy.trailing_zeros();
@@ -276,9 +276,9 @@ impl Queue {
             let ahead = self.first[index as usize].wrapping_sub(self.virtual_time) as i64;
             let due = ahead + (((1 << FINE) + 1) << (self.shift + index));
             let key = if ahead <= 0 { due } else { NOT_ELIGIBLE + ahead };
-            least = least.min(key << 4 | i64::from(index));
+            (least, first) = if key < least { (key, index) } else { (least, first) };
         }
-        (least & 15) as usize
+        first as usize
     }
 
     /// V - S: the lag divided by the weight.
@@ -327,7 +327,7 @@ impl Queue {
         self.per_weights = reciprocal(self.weights);
     }
 
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, port: u32) {
         let entry = &mut self.ports[port as usize];
         let index = entry.group as usize;
@@ -354,7 +354,7 @@ impl Queue {
         self.links.push_back(&mut group.slots[slot], port);
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, port: u32) {
         let entry = &mut self.ports[port as usize];
         entry.queued = false;
