@@ -57,8 +57,13 @@ impl<F> Figures<F> {
 impl Figures {
     /// The first contestant's figures divided by another's, per round.
     pub(crate) fn ratios(&self, other: &str) -> Vec<f64> {
-        let theirs = self.0.iter().find(|(name, _)| name == other).map_or(&[][..], |(_, figures)| figures);
-        self.0[0].1.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
+        self.ratios_of(&self.0[0].0, other)
+    }
+
+    /// A contestant's figures divided by another's, per round.
+    pub(crate) fn ratios_of(&self, one: &str, other: &str) -> Vec<f64> {
+        let of = |wanted| self.0.iter().find(|(name, _)| name == wanted).map_or(&[][..], |(_, figures)| figures);
+        of(one).iter().zip(of(other)).map(|(one, other)| one / other).collect()
     }
 
     /// Adds each contestant's figures as a metric, and as samples of case `case` of a bar chart. There is one series per chart and
