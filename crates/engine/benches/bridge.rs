@@ -8,23 +8,36 @@ use fairlane_core::packet::{Compose, Mac, Offload, TcpFlags};
 use fairlane_core::sched::{self, Budget, SchedulerKind, Share};
 use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
-use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
-use fairlane_port::{BURST, Batch, Burst, Control, Port, Put, Room, Sink, Source, Status, Wanted, memory};
+use fairlane_engine::{Bridge, UPLINK};
+use fairlane_port::{BURST, Batch, Burst, Control, Port, Put, Refusal, Room, Sink, Source, Status, Wanted, memory};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
-/// Always offers the same frames, and accepts everything.
+/// Always offers the same frames, and accepts everything, unless it is limited.
 struct Endless {
     frames: Vec<Vec<u8>>,
     next: usize,
     taken: usize,
+    /// Most frames offered in a round, and how many of them are left.
+    round: usize,
+    left: usize,
+    /// Frames that its ring has room for once it was full, and now.
+    ring: usize,
+    room: usize,
 }
 
 impl Endless {
     fn of(frames: Vec<Vec<u8>>) -> Box<Endless> {
-        Box::new(Endless { frames, next: 0, taken: 0 })
+        let all = usize::MAX;
+        Box::new(Endless { frames, next: 0, taken: 0, round: all, left: all, ring: all, room: all })
+    }
+
+    /// A guest that sends nothing, and posts so many buffers only after its ring was found full.
+    fn short(ring: usize) -> Box<Endless> {
+        Box::new(Endless { ring, room: 0, ..*Endless::of(Vec::new()) })
     }
 }
 
@@ -32,7 +45,8 @@ impl Source for Endless {
     fn offer<'a>(&'a mut self, burst: &'a mut Burst, budget: Budget, _now: Nanos) -> Batch<'a> {
         let mut filler = burst.fill();
         if let Some(first) = self.frames.first() {
-            let frames = (budget.frames as usize).min(BURST).min(budget.bytes.div_ceil(first.len() as u64) as usize);
+            let within = (budget.frames as usize).min(budget.bytes.div_ceil(first.len() as u64) as usize);
+            let frames = within.min(BURST).min(self.left);
             for _ in 0..frames {
                 filler.push(&self.frames[self.next], Offload::default());
                 self.next = (self.next + 1) % self.frames.len();
@@ -41,20 +55,29 @@ impl Source for Endless {
         filler.done()
     }
 
-    fn consume(&mut self, _frames: usize) {}
+    fn consume(&mut self, frames: usize) {
+        if self.round < usize::MAX {
+            self.left -= frames;
+        }
+    }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
-        !self.frames.is_empty()
+        !self.frames.is_empty() && self.left > 0
     }
 }
 
 impl Sink for Endless {
     fn put(&mut self, _batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
-        self.taken += frames.len();
-        Put { accepted: frames.len(), refusal: None }
+        let accepted = frames.len().min(self.room);
+        self.taken += accepted;
+        if self.ring < usize::MAX {
+            self.room -= accepted;
+        }
+        Put { accepted, refusal: (accepted < frames.len()).then_some(Refusal::Full) }
     }
 
     fn room(&mut self, _now: Nanos) -> Room {
+        self.room = self.ring;
         Room::Now
     }
 
@@ -63,6 +86,7 @@ impl Sink for Endless {
     }
 
     fn flush(&mut self, _now: Nanos) -> Nanos {
+        self.left = self.round;
         Nanos::NEVER
     }
 }
@@ -106,6 +130,84 @@ fn rounds(criterion: &mut Criterion) {
             group.throughput(Throughput::Elements(frames));
             group.bench_function(format!("{name}/{guests}"), |bencher| {
                 bencher.iter(|| bridge.round(&mut burst, clock.now(), &clock));
+            });
+        }
+    }
+}
+
+/// Advances by a microsecond whenever it is read, so that every run makes the same decisions.
+struct Ticking(Cell<Nanos>);
+
+impl Clock for Ticking {
+    fn now(&self) -> Nanos {
+        self.0.set(self.0.get() + Nanos(1_000));
+        self.0.get()
+    }
+
+    fn worked(&self) -> Nanos {
+        self.0.get()
+    }
+}
+
+/// Frames that the uplink offers in a round.
+const FROM_UPLINK: usize = 64;
+
+/// Rounds until queues and limits are as they stay.
+const ROUNDS: u64 = 1_000;
+
+/// A link with frames from the uplink.
+struct Inward {
+    bridge: Bridge,
+    burst: Box<Burst>,
+    clock: Ticking,
+}
+
+impl Inward {
+    /// A link whose uplink has frames of `size` bytes for all guests in turn, while `senders` other guests send to the uplink. Without
+    /// `room`, all frames pass through the guests' queues.
+    fn new(guests: u8, size: usize, room: bool, senders: u8) -> Inward {
+        let frame = |to: Mac, from: Mac, size| {
+            let mut frame = vec![0; size];
+            frame[..6].copy_from_slice(&to.0);
+            frame[6..12].copy_from_slice(&from.0);
+            frame
+        };
+        let (mac, outside) = (|guest| Mac([2, 0, 0, 0, 0, guest]), Mac([2, 0, 0, 0, 1, 0]));
+        let frames = (1..=guests).map(|guest| frame(mac(guest), outside, size)).collect();
+        let mut bridge = bridge(Box::new(Endless { round: FROM_UPLINK, left: FROM_UPLINK, ..*Endless::of(frames) }));
+        for guest in 1..=guests + senders {
+            let port = match guest {
+                _ if guest > guests => Endless::of(vec![frame(outside, mac(guest), 64)]),
+                _ if room => Endless::of(Vec::new()),
+                _ => Endless::short((FROM_UPLINK / usize::from(guests)).max(8)),
+            };
+            let anti_spoofing = AntiSpoofing { mac: Some(mac(guest)), addresses: Vec::new() };
+            bridge.add("guest", port, SHARE, anti_spoofing, Nanos(0)).expect("own addresses");
+        }
+        let mut inward = Inward { bridge, burst: Burst::new(), clock: Ticking(Cell::new(Nanos(0))) };
+        (0..ROUNDS).for_each(|_| inward.round());
+        let taken = |inward: &Inward| inward.bridge.counters(UPLINK).map_or(0, |counters| counters.sent_frames);
+        let before = taken(&inward);
+        (0..ROUNDS).for_each(|_| inward.round());
+        assert_eq!(taken(&inward) - before, ROUNDS * FROM_UPLINK as u64, "every frame is taken");
+        inward
+    }
+
+    fn round(&mut self) {
+        self.bridge.round(&mut self.burst, self.clock.now(), &self.clock);
+    }
+}
+
+/// Frames from the uplink to guests: into rings with room, through the guests' queues, and beside guests that send without end.
+fn inward(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("inward");
+    group.throughput(Throughput::Elements(FROM_UPLINK as u64));
+    for (name, room, senders) in [("ring", true, 0), ("queue", false, 0), ("flood", true, 4)] {
+        for (guests, size) in [(1, 64), (1, 1514), (100, 64), (100, 1514)] {
+            let mut inward = None;
+            group.bench_function(format!("{name}/{guests}/{size}"), |bencher| {
+                let inward = inward.get_or_insert_with(|| Inward::new(guests, size, room, senders));
+                bencher.iter(|| inward.round());
             });
         }
     }
@@ -169,5 +271,5 @@ fn early_ack(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, rounds, early_ack);
+criterion_group!(benches, rounds, inward, early_ack);
 criterion_main!(benches);
