@@ -138,6 +138,7 @@ struct Flow {
 }
 
 impl Flows {
+    #[inline]
     fn get(&mut self, port: PortId, owner: Owner, period: u32) -> &mut Flow {
         let index = port.index();
         if self.flows.len() <= index {

@@ -246,26 +246,34 @@ impl PortEntry {
         touched: &mut Vec<PortId>,
         receivers: &mut Receivers,
     ) {
-        if sending.from != UPLINK {
-            return self.accept(sending, id, end, touched, receivers);
+        let run = sending.done..end;
+        let is_inward = sending.from == UPLINK;
+        let units = if is_inward { work(&sending.batch, run) } else { 0 };
+        if is_inward && !receivers.inflow.admits(id, sending.now) {
+            return self.refuse(sending, id, end, units, receivers);
         }
-        let (run, owner) = (sending.done..end, self.rx_owner);
-        let units = work(&sending.batch, run.clone());
-        let nanos = receivers.uplink_work.time_of(units);
-        if receivers.inflow.admits(id, sending.now) {
-            self.accept(sending, id, end, touched, receivers);
-            receivers.inflow.received(id, owner, nanos, sending.now);
+        self.accept(sending, id, end, touched, receivers);
+        if is_inward {
             receivers.uplink_work.units += units;
-        } else {
-            self.counters.receive_drops.add(DropReason::RxOverShare, run.len() as u64);
-            receivers.inflow.refused(id, owner, nanos);
-            receivers.uplink_work.has_drops = true;
-            sending.done = end;
+            let nanos = receivers.uplink_work.time_of(units);
+            receivers.inflow.received(id, self.rx_owner, nanos, sending.now);
         }
+    }
+
+    /// Drops the frames before `end`, whose work would have been so many units.
+    #[cold]
+    fn refuse(&mut self, sending: &mut Sending<'_>, id: PortId, end: usize, units: u64, receivers: &mut Receivers) {
+        self.counters.receive_drops.add(DropReason::RxOverShare, (end - sending.done) as u64);
+        receivers.uplink_work.has_drops = true;
+        let nanos = receivers.uplink_work.time_of(units);
+        receivers.inflow.refused(id, self.rx_owner, nanos);
+        sending.done = end;
     }
 
     /// Delivers the frames before `end` to the guest: into its ring, and those without room there into its queue. If the sender may
     /// wait instead, some frames are left.
+    // Not inlined, it takes 20 instructions more a run.
+    #[inline(always)]
     fn accept(
         &mut self,
         sending: &mut Sending<'_>,
@@ -277,7 +285,8 @@ impl PortEntry {
         // Room that became free meanwhile belongs to the sender whose turn it is: a later one would overtake those that wait.
         let promised = sending.may_wait && !self.waiters.is_empty() && sending.turn_at != Some(id);
         let paced = self.is_paced || (sending.from == UPLINK && !receivers.pace.passes(sending.now));
-        if self.rx_state == RxState::Idle && !paced && !promised {
+        let tried = self.rx_state == RxState::Idle && !paced && !promised;
+        if tried {
             let before = self.counters.received_bytes;
             let next = self.take(sending, id, sending.done..end, touched);
             if sending.from == UPLINK {
@@ -296,12 +305,17 @@ impl PortEntry {
         let is_full = self.rx_state == RxState::Idle && !self.is_paced;
         let waits = sending.may_wait && (is_full || self.queue.is_of(sending.from));
         if !waits {
-            self.enqueue(sending, id, end, receivers);
+            self.enqueue(sending, end, receivers);
+            if tried && !self.queue.is_empty() {
+                receivers.wait_for_room(id, self);
+            } else if !self.queue.is_empty() {
+                receivers.queued(id, self, sending.now);
+            }
         }
     }
 
     /// Queues the frames before `end`, and drops those that the queue does not admit.
-    fn enqueue(&mut self, sending: &mut Sending<'_>, id: PortId, end: usize, receivers: &mut Receivers) {
+    fn enqueue(&mut self, sending: &mut Sending<'_>, end: usize, receivers: &mut Receivers) {
         let from = (sending.from, sending.from == UPLINK);
         for frame in sending.done..end {
             let bytes = sending.batch.bytes(frame);
@@ -312,9 +326,6 @@ impl PortEntry {
             }
         }
         sending.done = end;
-        if !self.queue.is_empty() {
-            receivers.queued(id, self, sending.now);
-        }
     }
 
     /// Adds the port to those flushed at the end of the round.

@@ -127,6 +127,13 @@ impl Receivers {
         }
     }
 
+    /// Reports that a guest with queued frames has no room in its ring.
+    pub(crate) fn wait_for_room(&mut self, port: PortId, entry: &mut PortEntry) {
+        entry.rx_state = RxState::Full;
+        self.full.push(port);
+        self.new_waits = true;
+    }
+
     /// Removes a port.
     pub(crate) fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);
@@ -236,9 +243,7 @@ impl Fabric {
             entry.rx_state = RxState::Idle;
             After::Empty
         } else if budget.frames > 0 && budget.bytes > 0 {
-            entry.rx_state = RxState::Full;
-            receivers.full.push(port);
-            receivers.new_waits = true;
+            receivers.wait_for_room(port, entry);
             After::Blocked
         } else {
             After::Backlogged

@@ -186,6 +186,7 @@ impl RxQueue {
     }
 
     /// Removes the oldest frame.
+    #[inline]
     pub(crate) fn pop(&mut self, pool: &mut RxPool) -> Option<Queued> {
         let frame = self.frames.pop_front()?;
         if self.judged > 0 {
@@ -201,19 +202,26 @@ impl RxQueue {
         }
         self.start += frame.len as usize;
         if self.frames.is_empty() {
-            // A small chunk is kept, so that a ring that is sometimes full costs no allocation each time.
-            while self.chunks.len() > 1 || self.chunks.front().is_some_and(|chunk| chunk.capacity() > SMALLEST_CHUNK) {
-                self.drop_chunk(pool);
-            }
-            self.chunks.iter_mut().for_each(Vec::clear);
-            self.start = 0;
-            if pool.used == 0 {
-                pool.spare = Vec::new();
-            }
+            self.drop_chunks(pool);
         }
         Some(frame)
     }
 
+    /// Gives memory back once no frame is left. A small chunk is kept, so that a ring that is sometimes full costs no allocation
+    /// each time.
+    #[inline(never)]
+    fn drop_chunks(&mut self, pool: &mut RxPool) {
+        while self.chunks.len() > 1 || self.chunks.front().is_some_and(|chunk| chunk.capacity() > SMALLEST_CHUNK) {
+            self.drop_chunk(pool);
+        }
+        self.chunks.iter_mut().for_each(Vec::clear);
+        self.start = 0;
+        if pool.used == 0 {
+            pool.spare = Vec::new();
+        }
+    }
+
+    #[inline(never)]
     fn drop_chunk(&mut self, pool: &mut RxPool) {
         pool.spare
             .extend(self.chunks.pop_front().filter(|chunk| chunk.capacity() == CHUNK && pool.spare.len() < SPARE));
@@ -258,8 +266,13 @@ impl RxPool {
     pub(crate) fn admits(&self, queue: &RxQueue, bytes: u64, bound: u64, weight: u32) -> bool {
         let bytes = cost(bytes);
         let (queued, used) = (queue.charged + bytes, self.used + bytes);
-        let part = u128::from(self.limit / 2) * u128::from(weight) / u128::from(self.weights.max(1));
-        queued <= bound && used <= self.limit && (used <= self.limit / 2 || u128::from(queued) <= part)
+        queued <= bound && used <= self.limit && (used <= self.limit / 2 || u128::from(queued) <= self.part(weight))
+    }
+
+    /// The part of the other half for a port of this weight.
+    #[cold]
+    fn part(&self, weight: u32) -> u128 {
+        u128::from(self.limit / 2) * u128::from(weight) / u128::from(self.weights.max(1))
     }
 
     fn chunk(&mut self, bytes: usize) -> Vec<u8> {

@@ -77,7 +77,7 @@ impl Burst {
     /// Starts a new burst, discarding the last one.
     #[inline]
     pub fn fill(&mut self) -> Filler<'_> {
-        Filler { burst: self, frames: 0, segments: 0, memory: PhantomData }
+        Filler { burst: self, frames: 0, segments: 0, any_large: false, memory: PhantomData }
     }
 }
 
@@ -86,6 +86,8 @@ pub struct Filler<'a> {
     burst: &'a mut Burst,
     frames: usize,
     segments: usize,
+    /// Whether a frame is to be segmented.
+    any_large: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -179,6 +181,7 @@ impl<'a> Filler<'a> {
         meta.first += meta.segments - segments.len() as u16;
         meta.segments = segments.len() as u16;
         meta.offload = offload(&header, meta.len, head)?;
+        self.any_large |= meta.offload.gso.is_some();
         Ok(())
     }
 
@@ -201,7 +204,10 @@ impl<'a> Filler<'a> {
         let meta = &mut self.burst.metas[index];
         let head = &self.burst.heads[index].0[..(meta.len as usize).min(HEAD)];
         match offload(meta.len, head) {
-            Some(offload) => meta.offload = offload,
+            Some(offload) => {
+                meta.offload = offload;
+                self.any_large |= offload.gso.is_some();
+            }
             None => (meta.len, meta.segments) = (0, 0),
         }
         meta.len > 0
@@ -216,8 +222,9 @@ impl<'a> Filler<'a> {
     /// The frames, ready to be read.
     #[inline]
     pub fn done(self) -> Batch<'a> {
+        let Filler { frames, any_large, .. } = self;
         let Burst { metas, heads, bodies } = self.burst;
-        Batch { metas: &metas[..self.frames], heads: &heads[..self.frames], bodies, amended: false, remote: None }
+        Batch { metas: &metas[..frames], heads: &heads[..frames], bodies, any_large, amended: false, remote: None }
     }
 
     /// The frames, with bodies that belong to `remote`.
@@ -277,6 +284,8 @@ pub struct Batch<'a> {
     /// One for each frame: the burst's heads, or their replacements.
     heads: &'a [Head],
     bodies: &'a [Segment; SEGMENTS],
+    /// Whether a frame is to be segmented.
+    any_large: bool,
     /// Whether the heads are replacements.
     amended: bool,
     remote: Option<&'a dyn Remote>,
@@ -366,6 +375,9 @@ impl<'a> Batch<'a> {
     /// If the range does not end at [`Batch::len`] or before.
     #[inline]
     pub fn segments_of(&self, frames: Range<usize>) -> u64 {
+        if !self.any_large {
+            return frames.len() as u64;
+        }
         self.metas[frames].iter().map(|meta| meta.offload.segments(meta.len.into())).sum()
     }
 
