@@ -92,26 +92,6 @@ pub fn bootstrap(samples: &[f64], statistic: fn(&[f64]) -> Option<f64>) -> Optio
     Some([quantile(&estimates, 0.025)?, quantile(&estimates, 0.975)?])
 }
 
-/// The ratio of the mean of `values` to that of `base`, with its 95% interval by the percentile bootstrap over both (see
-/// [`bootstrap`]); no interval below two samples of either. `None` if the base's mean is not above zero.
-pub fn ratio(values: &[f64], base: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
-    let quotient = |values: &[f64], base: &[f64]| {
-        let ratio = mean(values)? / mean(base).filter(|base| *base > 0.0)?;
-        ratio.is_finite().then_some(ratio)
-    };
-    let (values, base) = (finite(values), finite(base));
-    let estimate = quotient(&values, &base)?;
-    if values.len() < 2 || base.len() < 2 {
-        return Some((estimate, None));
-    }
-    let mut random = StdRng::seed_from_u64(SEED);
-    let mut draw = |samples: &[f64]| -> Vec<f64> {
-        samples.iter().map(|_| samples[random.random_range(0..samples.len())]).collect()
-    };
-    let ratios: Vec<f64> = (0..RESAMPLES).filter_map(|_| quotient(&draw(&values), &draw(&base))).collect();
-    Some((estimate, quantile(&ratios, 0.025).zip(quantile(&ratios, 0.975)).map(Into::into)))
-}
-
 /// The 95% confidence interval of the ratio of two independent estimates, each given with its own 95% interval, by the method of
 /// variance estimates recovery (Newcombe, "MOVER-R confidence intervals for ratios and products of two independently estimated
 /// quantities", 2016). The interval has no upper end (infinity) if that of the base reaches zero. `None` unless all numbers are
@@ -233,16 +213,6 @@ mod tests {
         assert_eq!(jain(&[7.0, 7.0]), Some(1.0));
         assert_eq!((jain(&[]), jain(&[0.0]), jain(&[1.0, -1.0])), (None, None, None));
         assert_eq!((bootstrap(&[1.0], mean), student(&[1.0]), student(&[])), (None, None, None));
-    }
-
-    #[test]
-    fn a_ratio_and_its_interval() {
-        assert_eq!(ratio(&[50.0], &[100.0]), Some((0.5, None)));
-        assert_eq!((ratio(&[1.0], &[0.0]), ratio(&[], &[1.0]), ratio(&[f64::NAN], &[1.0])), (None, None, None));
-        let (estimate, interval) = ratio(&[40.0, 50.0, 60.0], &[95.0, 100.0, 105.0]).unwrap();
-        let [low, high] = interval.unwrap();
-        assert!(estimate == 0.5 && (0.38..0.5).contains(&low) && (0.5..0.64).contains(&high), "{low} {high}");
-        assert_eq!(ratio(&[5.0; 4], &[10.0; 3]), Some((0.5, Some([0.5, 0.5]))));
     }
 
     #[test]

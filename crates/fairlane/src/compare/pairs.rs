@@ -54,7 +54,8 @@ pub(super) fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
         };
         for x in sizes(series) {
             let at = Some((x, series.x.clone()));
-            pairs.extend(pair(other, (&series.name, &series.unit), at, &values(series, x), &values(same, x)));
+            let [base, value] = [series, same].map(|series| Metric::mean_student(&values(series, x), &series.unit));
+            pairs.extend(pair(other, &series.name, at, &base, &value));
         }
     }
     for (name, metric) in &base.result.metrics {
@@ -63,29 +64,26 @@ pub(super) fn pairs(base: &Named, other: &Named) -> Vec<Pair> {
         };
         let same = other.result.metrics.get(name).filter(|same| same.unit == metric.unit);
         if let Some(same) = same.filter(|_| !series_over_size(base).any(|series| named(&series))) {
-            pairs.extend(pair(other, (name, &metric.unit), None, &samples(metric), &samples(same)));
+            let [base, value] = [metric, same].map(|metric| Metric::mean_student(&samples(metric), &metric.unit));
+            pairs.extend(pair(other, name, None, &base, &value));
         }
     }
     pairs
 }
 
-fn pair(
-    other: &Named,
-    (name, unit): (&str, &str),
-    at: Option<(f64, Axis)>,
-    base: &[f64],
-    values: &[f64],
-) -> Option<Pair> {
-    let (ratio, interval) = stats::ratio(values, base)?;
-    Some(Pair {
+/// None if the ratio is not a number.
+fn pair(other: &Named, name: &str, at: Option<(f64, Axis)>, base: &Metric, value: &Metric) -> Option<Pair> {
+    let (ratio, interval) = value.ratio_to(base);
+    (ratio.is_finite() && base.value > 0.0).then(|| Pair {
         other: other.label.clone(),
         name: name.to_owned(),
-        unit: unit.to_owned(),
+        unit: base.unit.clone(),
         at,
-        base: stats::mean(base)?,
-        value: stats::mean(values)?,
+        base: base.value,
+        value: value.value,
         ratio,
-        interval,
+        // Without repeats of both it would be too narrow.
+        interval: interval.filter(|_| base.ci95.is_some() && value.ci95.is_some()),
     })
 }
 
@@ -118,7 +116,7 @@ mod tests {
     fn named(label: &str, scale: f64) -> Named {
         let mut result = ResultFile::new("load-http");
         let axis = || Axis::new("object size", "bytes");
-        let points = [[0.0, 100.0 * scale], [0.0, 110.0 * scale], [1024.0, 50.0 * scale]];
+        let points = [[0.0, 104.0 * scale], [0.0, 105.0 * scale], [0.0, 106.0 * scale], [1024.0, 50.0 * scale]];
         result.series(Series::new("connections_per_second", "1/s", axis()).points(points));
         result.series(Series::new("course", "1/s", Axis::time()).point(1.0, 1.0));
         result.value("connections_per_second/0", 105.0 * scale, "1/s").value("boot", 2.0 * scale, "s");
@@ -134,7 +132,7 @@ mod tests {
         assert_eq!(found, [(rate, Some(0.0), 50.0), (rate, Some(1024.0), 50.0), ("boot", None, 50.0)]);
         assert!(pairs[0].is_rate() && !pairs[2].is_rate());
         let [low, high] = pairs[0].loss_interval().unwrap();
-        assert!(low <= 50.0 && 50.0 <= high && high - low < 20.0);
+        assert!(low <= 50.0 && 50.0 <= high && high - low < 5.0);
         assert_eq!(pairs[1].interval, None);
     }
 
