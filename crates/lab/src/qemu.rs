@@ -128,6 +128,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
         // has none either, as backends are compared by guests with the same card.
         Accelerator::Tcg => 0,
     };
+    let model = if vectors == 0 { "virtio without MSI-X" } else { "virtio" };
     let virtio = format!("virtio-net-pci,netdev=card,mac={mac},vectors={vectors}");
     Ok(match (&nic.backend, spec.kind) {
         (Backend::VhostUser(_), Kind::QemuE1000) => {
@@ -139,7 +140,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
             let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
             let device = format!("{virtio},mq={}", on(queues > 1));
             (
-                "virtio on vhost-user".to_owned(),
+                format!("{model} on vhost-user"),
                 vec!["-chardev".to_owned(), socket, "-netdev".to_owned(), network, "-device".to_owned(), device],
             )
         }
@@ -149,7 +150,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
         (Backend::Tap(tap), kind) => {
             let (device, name) = match kind {
                 Kind::QemuE1000 => (format!("e1000,netdev=card,mac={mac}"), "e1000"),
-                _ => (virtio, "virtio"),
+                _ => (virtio, model),
             };
             // vhost-net notifies guests through KVM.
             let usable = || fs::File::options().read(true).write(true).open("/dev/vhost-net").is_ok();

@@ -15,7 +15,7 @@ use crate::{Agent, Error, Job};
 const POLICY: &str = "/etc/fairlane.toml";
 /// Fairlane in dom0, and its nice value: that of `deploy/xen/fairlane.service.conf`, where the reason is given.
 const PROGRAM: &str = "/bin/fairlane";
-const PRIORITY: &str = "-10";
+pub(super) const PRIORITY: &str = "-10";
 /// The name of its link.
 const LINK: &str = "lan";
 

@@ -228,9 +228,14 @@ fn facts(kind: MachineKind, pc: &Pc, topology: &Topology, kernel: &str) -> Resul
         let value = |line: &str| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim().to_owned());
         info.lines().find_map(value).unwrap_or_default()
     };
+    let priority = match topology.backend {
+        Backend::Kernel => "netback's threads and ksoftirqd at nice 0".to_owned(),
+        Backend::Fairlane => format!("Fairlane and ksoftirqd at nice {}", backend::PRIORITY),
+    };
     Ok(BTreeMap::from([
         ("machine".to_owned(), json!(kind)),
         ("backend".to_owned(), json!(topology.backend)),
+        ("priority".to_owned(), json!(priority)),
         ("early_ack".to_owned(), json!(topology.early_ack)),
         ("xen".to_owned(), json!(field("xen_version"))),
         ("scheduler".to_owned(), json!(field("xen_scheduler"))),
