@@ -105,7 +105,7 @@ platforms: guests all
 # which takes hours, and with guests of this host. `platforms` and `lab` run accept-rate and path-length, which claim something, too.
 ON_XEN := isolation-equal-rate isolation-two-rates isolation-unlimited isolation-overactive isolation-disk isolation-cpu \
 	priority-change min-rate early-ack-overhead
-ON_UML := receive-stall receive-flood
+ON_UML := receive-stall receive-flood receive-shares tenants
 claims: guests all
 	$(TARGET)/release/fairlane lab setup
 	status=0; \
