@@ -4,6 +4,9 @@
 //! decision asks both, so it takes constant time. What an idle port leaves goes to its tenant's other ports first, as in
 //! hierarchical generalized processor sharing (Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996).
 //!
+//! A service that waits (for room at the uplink) is charged when it has ended. Meanwhile its tenant is back in its place on the
+//! link, so that the tenant's other ports are served.
+//!
 //! # Bound
 //! A tenant is at most 1.25 L ahead of the fluid and 3.25 L behind it, as a port of [`Fair`] is. A port of weight w, of W in its
 //! tenant, is as much ahead of or behind its part of what its tenant got. So it is at most (1 + w / W) times as far from the
@@ -25,6 +28,8 @@ pub(super) struct Tenants {
     places: Vec<Place>,
     /// Tenants all of whose active ports are above their `max_rate`, by the time when one is not.
     held: Heap,
+    /// The port that was offered last, until it is charged. Its tenant is in service on the link.
+    offered: Option<PortId>,
 }
 
 /// A tenant.
@@ -34,10 +39,9 @@ struct Group {
     /// The ports by these numbers, and the numbers that are free.
     members: Vec<PortId>,
     free: Vec<u32>,
-    /// Number of active ports.
+    /// Number of active ports, and of those in service.
     active: usize,
-    /// The port in service, by its number here.
-    serving: Option<PortId>,
+    serving: usize,
 }
 
 impl Group {
@@ -54,7 +58,7 @@ impl Group {
 
     /// Ends the service of one of its ports. Returns what is left for the link to serve.
     fn end_service(&mut self, after: After) -> After {
-        self.serving = None;
+        self.serving -= 1;
         if self.active > 0 { After::Backlogged } else { after }
     }
 }
@@ -85,6 +89,7 @@ impl Tenants {
             groups: Vec::new(),
             places: Vec::new(),
             held: Heap::default(),
+            offered: None,
         }
     }
 
@@ -112,14 +117,24 @@ impl Tenants {
         }
     }
 
+    /// Returns a tenant to its place on the link if its service was not charged yet: its other ports must not wait for that.
+    fn put_back(&mut self, now: Nanos) {
+        let Some(port) = self.offered.take() else { return };
+        if let Some((tenant, _)) = self.member(port) {
+            self.link.defer(of_tenant(tenant), now);
+        }
+    }
+
     /// Chooses a port of the tenant that the link chose; none if none can be served now.
     fn next_of(&mut self, tenant: TenantId, budget: Budget, now: Nanos) -> Option<Next> {
         let group = self.group(tenant)?;
         match group.ports.next(now) {
             Next::Serve(number, own) => {
-                group.serving = Some(number);
+                group.serving += 1;
+                let port = group.members[number.index()];
+                self.offered = Some(port);
                 let (bytes, frames) = (own.bytes.min(budget.bytes), own.frames.min(budget.frames));
-                Some(Next::Serve(group.members[number.index()], Budget { bytes, frames }))
+                Some(Next::Serve(port, Budget { bytes, frames }))
             }
             Next::WaitUntil(time) => {
                 self.held.push(tenant.0, time);
@@ -127,7 +142,9 @@ impl Tenants {
                 None
             }
             Next::Idle => {
-                self.link.charge(of_tenant(tenant), Cost::default(), After::Empty, now);
+                // It keeps its place if it is only because its active ports are all in service.
+                let after = if group.serving > 0 { After::Blocked } else { After::Empty };
+                self.link.charge(of_tenant(tenant), Cost::default(), after, now);
                 None
             }
         }
@@ -147,7 +164,7 @@ impl Scheduler for Tenants {
             members: Vec::new(),
             free: Vec::new(),
             active: 0,
-            serving: None,
+            serving: 0,
         });
         self.link.configure(of_tenant(tenant), share, now);
     }
@@ -190,14 +207,18 @@ impl Scheduler for Tenants {
         self.set_active(port, false);
         let Some((tenant, number)) = self.member(port) else { return self.link.remove(of_port(port)) };
         self.places[port.index()] = Place::default();
+        let is_offered = self.offered.take_if(|offered| *offered == port).is_some();
         let Some(group) = self.group(tenant) else { return };
+        let is_served = group.ports.serves(number);
         group.ports.remove(number);
         group.free.push(number.0);
-        if group.serving == Some(number) {
-            let after = group.end_service(After::Empty);
+        let after = if is_served { group.end_service(After::Empty) } else { After::Empty };
+        // Perhaps no other port is above its `max_rate`.
+        if self.held.remove(tenant.0) {
+            self.link.activate(of_tenant(tenant), Nanos(0));
+        }
+        if is_offered {
             self.link.charge(of_tenant(tenant), Cost::default(), after, Nanos(0));
-        } else if group.active == 0 {
-            self.held.remove(tenant.0);
         }
     }
 
@@ -211,6 +232,7 @@ impl Scheduler for Tenants {
     }
 
     fn next(&mut self, now: Nanos) -> Next {
+        self.put_back(now);
         while let Some((_, tenant)) = self.held.pop_until(now) {
             self.link.activate(of_tenant(TenantId(tenant)), now);
         }
@@ -235,7 +257,7 @@ impl Scheduler for Tenants {
         let Some((tenant, number)) = self.member(port) else {
             return self.link.charge(of_port(port), cost, after, now);
         };
-        if self.group(tenant).is_none_or(|group| group.serving != Some(number)) {
+        if self.group(tenant).is_none_or(|group| !group.ports.serves(number)) {
             return;
         }
         if after != After::Backlogged {
@@ -245,14 +267,24 @@ impl Scheduler for Tenants {
         let nanos = group.ports.dominant(cost);
         group.ports.charge_time(number, cost, nanos, after, now);
         let after = group.end_service(after);
+        if self.offered.take_if(|offered| *offered == port).is_none() {
+            self.put_back(now);
+            self.held.remove(tenant.0);
+            self.link.recall(of_tenant(tenant), now);
+        }
         self.link.charge_time(of_tenant(tenant), cost, nanos, after, now);
     }
 
     fn defer(&mut self, port: PortId, now: Nanos) {
         let Some((tenant, number)) = self.member(port) else { return self.link.defer(of_port(port), now) };
-        let Some(group) = self.group(tenant).filter(|group| group.serving == Some(number)) else { return };
-        group.serving = None;
+        let Some(group) = self.group(tenant).filter(|group| group.ports.serves(number)) else { return };
+        group.serving -= 1;
         group.ports.defer(number, now);
-        self.link.defer(of_tenant(tenant), now);
+        self.held.remove(tenant.0);
+        if self.offered.take_if(|offered| *offered == port).is_some() {
+            self.link.defer(of_tenant(tenant), now);
+        } else {
+            self.link.activate(of_tenant(tenant), now);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Tenants: fair sharing on two levels, against the hierarchical fluid.
 
 use crate::sim::{IDLE_TIMEOUT, LINK, Load, MOST, Sim, Step, cases, share};
-use fairlane_core::sched::{Share, build_for_tenants};
+use fairlane_core::sched::{After, Cost, Next, Scheduler, Share, build_for_tenants};
 use fairlane_core::time::{Nanos, SECOND};
 use fairlane_core::{PortId, TenantId};
 use proptest::prelude::*;
@@ -149,9 +149,38 @@ fn a_tenant_whose_guests_are_all_limited_wakes_up_by_itself() {
 fn a_port_removed_in_service_leaves_its_tenant_as_it_was() {
     let mut sim = sim(&[share(1)]);
     let gone = PortId(add(&mut sim, Some(0), share(1), endless(1_514)) as u32);
-    assert!(matches!(sim.scheduler.next(Nanos(0)), fairlane_core::sched::Next::Serve(port, _) if port == gone));
+    assert!(matches!(sim.scheduler.next(Nanos(0)), Next::Serve(port, _) if port == gone));
     sim.scheduler.remove(gone);
-    assert_eq!(sim.scheduler.next(Nanos(0)), fairlane_core::sched::Next::Idle);
+    assert_eq!(sim.scheduler.next(Nanos(0)), Next::Idle);
     add(&mut sim, Some(0), share(1), endless(1_514));
     assert!(matches!(sim.step(), Step::Served(_)));
+}
+
+/// A service that waits for the uplink is charged after others.
+#[test]
+fn a_service_that_is_charged_late_delays_no_other_of_its_tenant_and_is_charged_in_full() {
+    let mut sim = sim(&[share(1), share(1)]);
+    let ports = [0, 0, 1].map(|tenant| PortId(add(&mut sim, Some(tenant), share(1), endless(1_514)) as u32));
+    let scheduler = &mut sim.scheduler;
+    let offered = |scheduler: &mut dyn Scheduler| match scheduler.next(Nanos(0)) {
+        Next::Serve(port, _) => Some(port),
+        _ => None,
+    };
+    let mut first: Vec<PortId> = (0..3).filter_map(|_| offered(&mut **scheduler)).collect();
+    first.sort();
+    assert_eq!(first, ports, "each port is offered while the others are in service");
+    assert_eq!(offered(&mut **scheduler), None);
+    // What the first tenant got counts although it was charged late: the second is next until it had as much.
+    let cost = |bytes| Cost { bytes, uplink_bytes: bytes, ..Cost::default() };
+    for (port, bytes) in [(ports[1], 80_000), (ports[2], 10_000), (ports[0], 80_000)] {
+        scheduler.charge(port, cost(bytes), After::Backlogged, Nanos(0));
+    }
+    let mut got = [80_000, 80_000, 10_000];
+    for decision in 0..100 {
+        let port = offered(&mut **scheduler).expect("all have frames");
+        assert!(decision >= 8 || port == ports[2], "{port:?} at {decision}");
+        scheduler.charge(port, cost(10_000), After::Backlogged, Nanos(0));
+        got[port.index()] += 10_000;
+    }
+    assert!(u64::abs_diff(got[0] + got[1], got[2]) <= MOST, "{got:?}");
 }

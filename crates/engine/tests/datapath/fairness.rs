@@ -245,3 +245,28 @@ fn a_tenant_on_a_link_of_a_round_robin_changes_nothing() {
     flood.second();
     assert_near(&parts(&flood.second()), &[0.75, 0.25], 0.01);
 }
+
+#[test]
+fn a_guest_that_waits_for_the_uplink_delays_no_other_of_its_tenant() {
+    let scheduler = sched::build_for_tenants(Some(RATE), Nanos::from_millis(100));
+    let mut link = Link::new(scheduler, 3, 8);
+    for guest in 1..=3 {
+        link.bridge.set_tenant(PortId(guest), Some(&tenant("red", weight(1))), link.clock.now());
+    }
+    for number in 0..20 {
+        link.send(1, 0, number);
+    }
+    link.settle();
+    for number in 0..5 {
+        link.send(2, 3, number);
+    }
+    link.settle();
+    assert_eq!(link.received(3), [0, 1, 2, 3, 4]);
+    // And nothing of the first is lost.
+    let mut outside = Vec::new();
+    for _ in 0..20 {
+        outside.extend(link.received(0));
+        link.settle();
+    }
+    assert!(outside.into_iter().eq(0..20));
+}

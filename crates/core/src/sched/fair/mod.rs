@@ -84,6 +84,25 @@ impl Fair {
         u32::try_from(time.max(LEAST_COST)).unwrap_or(u32::MAX)
     }
 
+    /// Whether a port is in service.
+    pub(super) fn serves(&self, port: PortId) -> bool {
+        self.vifs.get(port.index()).is_some_and(|vif| vif.state == State::Serving)
+    }
+
+    /// Takes a port out of turn, to be charged for an earlier service.
+    #[cold]
+    pub(super) fn recall(&mut self, port: PortId, now: Nanos) {
+        self.activate(port, now);
+        if self.vif(port, State::Held).is_some() {
+            self.throttle.unhold(port.0);
+            self.queue.join(port.0, now, Nanos::NEVER);
+        }
+        self.guarantee.leave(port.0);
+        self.queue.take(port.0);
+        let Some(vif) = self.vifs.get_mut(port.index()) else { return };
+        (vif.state, vif.owed) = (State::Serving, false);
+    }
+
     /// [`Scheduler::charge`] for a cost whose [dominant](Fair::dominant) time is known.
     #[inline(always)]
     pub(super) fn charge_time(&mut self, port: PortId, cost: Cost, nanos: u32, after: After, now: Nanos) {
