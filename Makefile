@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGIN := $(TARGET)/$(HOST)/agent/path-length.so
 MPI := $(TARGET)/$(HOST)/agent/all-to-all
 
-.PHONY: all demo lab platforms claims test debug lint deny cargo-deny bench fuzz soak soak-guests kills race miri proofs agent init plugin mpi guests peers \
+.PHONY: all demo lab platforms claims test debug lint deny cargo-deny bench fuzz soak soak-guests kills race miri proofs agent plugin mpi guests peers \
 	clean
 
 all: agent plugin mpi
@@ -15,11 +15,9 @@ all: agent plugin mpi
 # Programs that run in an initramfs, statically linked: the guests' init, Fairlane for a driver domain, and the frontend that it is
 # tested with.
 STATIC := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
-	$(CARGO) build --quiet --profile agent --target $(HOST) --bins --package fairlane-agent
-init:
-	$(STATIC)
+	$(CARGO) build --target $(HOST) --bins --package fairlane-agent --package fairlane
 agent:
-	$(STATIC) --package fairlane --package fairlane-hostile
+	$(STATIC) --quiet --profile agent --package fairlane-hostile
 
 # The emulator's plugin that counts instructions, built beside the agent.
 plugin: $(PLUGIN)
@@ -54,11 +52,13 @@ peers: guests
 	@deploy/need ab apache2-utils
 	@deploy/need h2load nghttp2-client
 
-# Real guests on a shared link, before and after: about two minutes after the first build. Writes out/demo/report.html.
+# Real guests on a shared link, before and after: about two minutes after the first build, which is a quick one. Writes
+# out/demo/report.html.
+DEMO = $(TARGET)/$(HOST)/demo
 demo: guests
 	@start=$$(date +%s); \
-	$(MAKE) --no-print-directory init && $(CARGO) build --release --package fairlane && built=$$(date +%s) && \
-	$(TARGET)/release/fairlane demo --out out/demo && \
+	$(STATIC) --profile demo && built=$$(date +%s) && \
+	FAIRLANE_AGENT=$(DEMO)/fairlane-agent $(DEMO)/fairlane demo --out out/demo && \
 	echo "out/demo/report.html was written after $$(($$(date +%s) - start)) s, $$((built - start)) s of them for the build"
 
 # The papers' experiments on the emulated Xen host, and one page with all of them: under an hour. Writes out/lab.

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Boot real guests, flood a shared link from them, and show each guest's rate
 ///
-/// Takes about a minute and a half, and does not need root. The exit status is 0 only if every claim about Fairlane holds.
+/// Takes about two minutes, and does not need root. The exit status is 0 only if every claim about Fairlane holds.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The kind of guests
