@@ -87,9 +87,9 @@ impl RxQueue {
         self.frames.front()
     }
 
-    /// Whether every frame is from this sender.
+    /// Whether it has frames, and every one is from this sender.
     pub(crate) fn is_of(&self, sender: PortId) -> bool {
-        self.owner == Some(sender)
+        !self.frames.is_empty() && self.owner == Some(sender)
     }
 
     /// Appends a copy of a frame that the pool [admits](RxPool::admits). Returns false if its bytes in the sender's memory can no

@@ -128,6 +128,21 @@ fn rx_max_rate_limits_what_a_guest_receives() {
     assert_parts(&mut link, &[30, 30], &[1.0, 3.0]);
 }
 
+/// The frames of guest 2 go through the queue of guest 1, which has a rate, and find it empty each time.
+#[test]
+fn a_sender_does_not_wait_for_a_queue_that_was_its_own_and_is_empty() {
+    let mut link = link(2);
+    terms(&mut link, 1, |receive| receive.share = Share { max_rate: Some(RATE), burst: 64 << 10, ..weight(1) });
+    for number in 0..10 {
+        link.send(2, 1, number);
+        for _ in 0..4 {
+            link.round();
+        }
+        assert_eq!(link.received(1), [number]);
+        link.clock.advance(Nanos::from_millis(1));
+    }
+}
+
 #[test]
 fn a_tenants_rx_max_rate_limits_what_its_guests_receive_together() {
     let mut link = link(3);
