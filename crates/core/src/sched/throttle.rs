@@ -8,11 +8,12 @@ use crate::time::Nanos;
 /// The buckets of all ports, and a timer for each port without tokens.
 #[derive(Default)]
 pub(super) struct Throttle {
-    limits: Vec<Limits>,
+    /// Few ports have limits, so only those have the memory for them.
+    limits: Vec<Option<Box<Limits>>>,
     waiting: Heap,
 }
 
-/// A port's buckets; none without a limit.
+/// A port's buckets.
 #[derive(Default)]
 struct Limits {
     bytes: Option<Bucket>,
@@ -25,36 +26,41 @@ impl Throttle {
     pub(super) fn configure(&mut self, port: u32, share: &Share, now: Nanos) -> bool {
         let ports = port as usize + 1;
         if self.limits.len() < ports {
-            self.limits.resize_with(ports, Limits::default);
+            self.limits.resize_with(ports, || None);
             self.waiting.grow(ports);
         }
-        let Limits { bytes, frames } = &mut self.limits[port as usize];
+        if !share.is_limited() {
+            self.limits[port as usize] = None;
+            return false;
+        }
+        let Limits { bytes, frames } = &mut **self.limits[port as usize].get_or_insert_default();
         for (bucket, mut new) in [(bytes, Bucket::of_bytes(share, now)), (frames, Bucket::of_frames(share, now))] {
             if let (Some(new), Some(old)) = (&mut new, bucket.take()) {
                 new.inherit(old, now);
             }
             *bucket = new;
         }
-        share.is_limited()
+        true
     }
 
     /// Removes a port.
     pub(super) fn remove(&mut self, port: u32) {
-        self.limits[port as usize] = Limits::default();
+        self.limits[port as usize] = None;
         self.waiting.remove(port);
     }
 
     /// What a port may send now; none while it is throttled.
     pub(super) fn room(&mut self, port: u32, now: Nanos) -> Option<Budget> {
-        let Limits { bytes, frames } = &mut self.limits[port as usize];
-        let bytes = bytes.as_mut().map_or(u64::MAX, |bucket| bucket.room(now));
-        let frames = frames.as_mut().map_or(u64::MAX, |bucket| bucket.room(now)).min(BUDGET_FRAMES.into()) as u32;
+        let limits = self.limits[port as usize].as_deref_mut();
+        let (bytes, frames) = limits.map_or((None, None), |limits| (limits.bytes.as_mut(), limits.frames.as_mut()));
+        let bytes = bytes.map_or(u64::MAX, |bucket| bucket.room(now));
+        let frames = frames.map_or(u64::MAX, |bucket| bucket.room(now)).min(BUDGET_FRAMES.into()) as u32;
         (bytes > 0 && frames > 0).then_some(Budget { bytes, frames })
     }
 
     /// Takes tokens for what a port sent.
     pub(super) fn take(&mut self, port: u32, cost: &Cost, now: Nanos) {
-        let Limits { bytes, frames } = &mut self.limits[port as usize];
+        let Some(Limits { bytes, frames }) = self.limits[port as usize].as_deref_mut() else { return };
         if let Some(bucket) = bytes {
             bucket.take(cost.bytes, now);
         }
@@ -65,7 +71,7 @@ impl Throttle {
 
     /// Makes a port wait until it has tokens.
     pub(super) fn hold(&mut self, port: u32) {
-        let Limits { bytes, frames } = &self.limits[port as usize];
+        let Some(Limits { bytes, frames }) = self.limits[port as usize].as_deref() else { return };
         if let Some(ready) = [bytes, frames].into_iter().flatten().map(Bucket::ready_at).max() {
             self.waiting.push(port, ready);
         }
