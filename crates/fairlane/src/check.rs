@@ -84,7 +84,7 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
             name: link.name.clone(),
             scheduler: link.scheduler.name(),
             rate: link.rate,
-            min_rates: vifs.iter().fold(0, |sum, vif| vif.shares.tx.min_rate.saturating_add(sum)),
+            min_rates: policy.guaranteed(link),
             vifs: vifs.len(),
             uplink: match &link.uplink {
                 Uplink::None => "none".to_owned(),

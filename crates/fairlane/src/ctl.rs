@@ -11,6 +11,7 @@ use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Show and change a running backend
@@ -227,6 +228,7 @@ fn show(shown: &Snapshot) -> String {
         [
             tenant.name.clone(),
             tenant.weight.to_string(),
+            tenant_share(shown, &tenant.name),
             rate(Some(tenant.min_rate).filter(|rate| *rate > 0)),
             rate(tenant.max_rate),
             frames(tenant.max_frames),
@@ -239,6 +241,7 @@ fn show(shown: &Snapshot) -> String {
     let head = [
         "tenant",
         "weight",
+        "share",
         "min_rate",
         "max_rate",
         "max_frames",
@@ -249,7 +252,7 @@ fn show(shown: &Snapshot) -> String {
     ];
     if !shown.tenants.is_empty() {
         let rows = shown.tenants.iter().map(tenant).collect();
-        text += &format!("\n{}", table(head, [false, true, true, true, true, true, true, true, true], rows));
+        text += &format!("\n{}", table(head, [false, true, true, true, true, true, true, true, true, true], rows));
     }
     let head = [
         "vif",
@@ -303,6 +306,17 @@ fn show(shown: &Snapshot) -> String {
         }
     }
     text
+}
+
+/// What a tenant's vifs together sent, as a share of each link on which it has some.
+fn tenant_share(shown: &Snapshot, tenant: &str) -> String {
+    let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+    for vif in shown.vifs.iter().filter(|vif| vif.tenant.as_deref() == Some(tenant)) {
+        *shares.entry(&vif.link).or_default() += vif.share;
+    }
+    let several = shares.len() > 1;
+    let share = |(link, share)| if several { format!("{share:.3} of {link}") } else { format!("{share:.3}") };
+    shares.into_iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats counters since the start.

@@ -62,6 +62,16 @@ impl Policy {
         self.tenants.iter().find(|tenant| tenant.name == *name)
     }
 
+    /// What a link guarantees to its tenants and to vifs without one, in bits a second.
+    pub fn guaranteed(&self, link: &Link) -> u64 {
+        let is_here = |vif: &&Vif| vif.link == link.name;
+        let of_vifs = self.vifs.iter().filter(is_here).filter(|vif| vif.tenant.is_none()).map(|vif| vif.shares);
+        let has_vifs =
+            |tenant: &&Tenant| self.vifs.iter().filter(is_here).any(|vif| vif.tenant.as_ref() == Some(&tenant.name));
+        let of_tenants = self.tenants.iter().filter(has_vifs).map(|tenant| tenant.shares);
+        of_vifs.chain(of_tenants).fold(0, |sum, shares| shares.tx.min_rate.saturating_add(sum))
+    }
+
     /// Whether vifs of a link have tenants.
     pub fn has_tenants(&self, link: &str) -> bool {
         self.vifs.iter().any(|vif| vif.link == link && vif.tenant.is_some())

@@ -7,9 +7,8 @@ use std::fs;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Allowed growth in bytes: tables keep their largest size, those of both schedulers of each backend too, and schedulers with tenants
-/// have several. In 50 runs of a minute it was at most 640 KB.
-const MORE: u64 = 1 << 20;
+/// Allowed growth in bytes: tables keep their largest size, those of both schedulers of each backend too.
+const MORE: u64 = 512 << 10;
 
 /// Resources in use.
 #[derive(Clone, Copy, Debug)]

@@ -71,8 +71,8 @@ fn changes_tenants() {
     assert_done(&workspace.ctl("set web tenant=red"), "");
     let shown = workspace.ctl("show").out;
     let expected = "\
-tenant  weight  min_rate  max_rate  max_frames  rx_weight  rx_min_rate  rx_max_rate  rx_max_frames
-red        300  20Mbit/s      none        5000        300         none      1Gbit/s           none
+tenant  weight  share  min_rate  max_rate  max_frames  rx_weight  rx_min_rate  rx_max_rate  rx_max_frames
+red        300  0.000  20Mbit/s      none        5000        300         none      1Gbit/s           none
 
 vif  link  tenant  state    weight  share  min_rate  max_rate  burst  max_frames  waits for
 web  near  red     waiting      30  0.000  20Mbit/s      none  64KiB        none

@@ -15,6 +15,8 @@ fn the_example_is_valid() {
     assert_eq!(policy.metrics, Some("127.0.0.1:9477".parse().unwrap()));
     let [lan, near, far] = &policy.links[..] else { panic!("{:?}", policy.links) };
     assert_eq!((lan.rate, lan.scheduler), (Some(1_000_000_000), SchedulerKind::Fair));
+    assert_eq!(lan.rx_rate, Some(950_000_000));
+    assert_eq!(policy.vifs[1].tenant.as_deref(), Some("red"));
     assert_eq!(lan.uplink, Uplink::Tap { name: "fl0".into() });
     assert_eq!(near.scheduler, SchedulerKind::Wrr { prioritize: true });
     let (delay, queue) = (Nanos::from_millis(1), 256 << 10);
@@ -22,7 +24,8 @@ fn the_example_is_valid() {
     assert_eq!(far.scheduler, SchedulerKind::Netback { refill: Nanos::from_millis(50) });
     let web = &policy.vifs[0];
     let max_rate = Some(800_000_000);
-    let share = Share { min_rate: 200_000_000, max_rate, burst: 1 << 20, ..default_share(200) };
+    let (max_frames, frame_burst) = (Some(200_000), 2_000);
+    let share = Share { weight: 200, min_rate: 200_000_000, max_rate, burst: 1 << 20, max_frames, frame_burst };
     assert_eq!(web.shares.tx, share);
     assert_eq!(web.mac, Some(Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56])));
     assert_eq!(web.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
@@ -42,6 +45,7 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
         "rx_timeout = \"500ms\"",
         "connect = false",
         "queues = 1",
+        "frame_burst = 2000",
     ];
     let mut text = EXAMPLE.to_owned();
     for key in shown {
