@@ -286,6 +286,16 @@ fn tenants_change_without_a_new_scheduler() {
 }
 
 #[test]
+fn a_tenant_is_guaranteed_its_own_rate_and_not_its_vifs() {
+    let mut policy = parse(TENANTS);
+    let guaranteed = |policy: &Policy| [0, 1].map(|link| policy.guaranteed(&policy.links[link]));
+    // Tenant `blue` has no vifs.
+    assert_eq!(guaranteed(&policy), [20_000_000, 0]);
+    set(&mut policy, "box", "min_rate", "3Mbit/s").unwrap();
+    assert_eq!(guaranteed(&policy), [20_000_000, 3_000_000]);
+}
+
+#[test]
 fn a_setting_of_a_tenant_has_the_rules_of_a_file() {
     let mut policy = parse(TENANTS);
     set(&mut policy, "red", "weight", "300").unwrap();
