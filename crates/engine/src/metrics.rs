@@ -11,7 +11,6 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,7 +57,7 @@ impl Collector for Page {
         }
         let help = "Part, 0 to 1, of what the link's vifs sent to the uplink in the last second";
         let mut family = encoder.encode_descriptor("tenant_share_ratio", help, None, MetricType::Gauge)?;
-        for ((tenant, link), share) in self.tenant_shares() {
+        for ((tenant, link), share) in self.0.tenant_shares() {
             family.encode_family(&vec![("tenant", tenant), ("link", link)])?.encode_gauge(&share)?;
         }
         grants(&mut encoder, "vif", "", || self.0.vifs.iter().map(|vif| (vif_labels(vif), Grant::of_vif(vif))))?;
@@ -122,17 +121,6 @@ impl Collector for Page {
 }
 
 impl Page {
-    /// The measured share of each tenant, by link.
-    fn tenant_shares(&self) -> BTreeMap<(&str, &str), f64> {
-        let mut shares = BTreeMap::new();
-        for vif in &self.0.vifs {
-            if let Some(tenant) = &vif.tenant {
-                *shares.entry((tenant.as_str(), vif.link.as_str())).or_default() += vif.share;
-            }
-        }
-        shares
-    }
-
     /// One value for each vif that has it.
     fn gauge(
         &self,

@@ -26,6 +26,19 @@ pub struct Snapshot {
     pub vifs: Vec<VifState>,
 }
 
+impl Snapshot {
+    /// What a tenant's vifs together sent, as a share of each link on which it has some: by tenant and link.
+    pub fn tenant_shares(&self) -> BTreeMap<(&str, &str), f64> {
+        let mut shares = BTreeMap::new();
+        for vif in &self.vifs {
+            if let Some(tenant) = &vif.tenant {
+                *shares.entry((tenant.as_str(), vif.link.as_str())).or_default() += vif.share;
+            }
+        }
+        shares
+    }
+}
+
 /// A tenant's share of each link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantState {

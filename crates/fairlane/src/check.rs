@@ -3,7 +3,7 @@
 use crate::out;
 use crate::policy_file::{self, PolicyError};
 use fairlane_policy::units::format_rate;
-use fairlane_policy::{Link, Policy, Uplink};
+use fairlane_policy::{Direction, Link, Policy, Uplink};
 use fairlane_report::text::table;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
             name: link.name.clone(),
             scheduler: link.scheduler.name(),
             rate: link.rate,
-            min_rates: policy.guaranteed(link),
+            min_rates: policy.guaranteed(link, Direction::Tx),
             vifs: vifs.len(),
             uplink: match &link.uplink {
                 Uplink::None => "none".to_owned(),

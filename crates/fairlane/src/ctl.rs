@@ -11,7 +11,6 @@ use fairlane_engine::snapshot::{FlowState, LinkState, PortState, Snapshot, State
 use fairlane_policy::units::{format_duration, format_rate, format_size, parse_size};
 use fairlane_report::text::table;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Show and change a running backend
@@ -308,12 +307,14 @@ fn show(shown: &Snapshot) -> String {
     text
 }
 
-/// What a tenant's vifs together sent, as a share of each link on which it has some.
+/// A tenant's share of each link on which it has vifs.
 fn tenant_share(shown: &Snapshot, tenant: &str) -> String {
-    let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
-    for vif in shown.vifs.iter().filter(|vif| vif.tenant.as_deref() == Some(tenant)) {
-        *shares.entry(&vif.link).or_default() += vif.share;
-    }
+    let shares: Vec<(&str, f64)> = shown
+        .tenant_shares()
+        .into_iter()
+        .filter(|((of, _), _)| *of == tenant)
+        .map(|((_, link), share)| (link, share))
+        .collect();
     let several = shares.len() > 1;
     let share = |(link, share)| if several { format!("{share:.3} of {link}") } else { format!("{share:.3}") };
     shares.into_iter().map(share).collect::<Vec<_>>().join(", ")

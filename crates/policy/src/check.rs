@@ -5,7 +5,7 @@ use super::units::format_rate;
 use super::{Card, Direction, Link, Policy, SchedulerKind, Tenant, Uplink, Vif};
 use crate::problem::unknown_name;
 use fairlane_core::sched::Share;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// A part of a policy, by its index.
@@ -186,14 +186,6 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
     }
 }
 
-/// Each tenant with each link on which it has vifs.
-fn members(policy: &Policy) -> impl Iterator<Item = (&Tenant, &str)> {
-    let members: BTreeSet<_> =
-        policy.vifs.iter().filter_map(|vif| Some((vif.tenant.as_deref()?, vif.link.as_str()))).collect();
-    let tenant = |name: &str| policy.tenants.iter().find(|tenant| tenant.name == name);
-    members.into_iter().filter_map(move |(name, link)| Some((tenant(name)?, link)))
-}
-
 /// Tenants need the scheduler that knows them, and guarantees that their vifs' fit into.
 fn tenants(policy: &Policy, found: &mut Vec<Conflict>) {
     for (i, vif) in policy.vifs.iter().enumerate().filter(|(_, vif)| vif.tenant.is_some()) {
@@ -259,8 +251,8 @@ fn capacity(direction: Direction, link: &Link) -> (&'static str, Option<u64>) {
 fn guarantees(policy: &Policy, direction: Direction, found: &mut Vec<Conflict>) {
     let Keys { min_rate: key, max_rate: limit, .. } = *direction.keys();
     let links: HashMap<&str, &Link> = policy.links.iter().map(|link| (link.name.as_str(), link)).collect();
-    // The sum of each link's guarantees, and whether a single one was reported already.
-    let mut guaranteed: HashMap<&str, (u64, bool)> = HashMap::new();
+    // Links of which a single guarantee was reported already.
+    let mut reported = HashSet::new();
     for (i, vif) in policy.vifs.iter().enumerate() {
         let Share { min_rate, max_rate, .. } = *direction.of(&vif.shares);
         if min_rate == 0 {
@@ -282,19 +274,14 @@ fn guarantees(policy: &Policy, direction: Direction, found: &mut Vec<Conflict>) 
             let (name, rate) = (&link.name, format_rate(rate));
             conflict(format!("{key} {shown} of vif `{}` is above the {of_link} {rate} of link `{name}`", vif.name));
         }
-        // A tenant's vifs are guaranteed parts of what the tenant is.
-        let (sum, reported) = guaranteed.entry(&vif.link).or_default();
-        *sum = sum.saturating_add(if vif.tenant.is_some() { 0 } else { min_rate });
-        *reported |= over.is_some();
+        if over.is_some() {
+            reported.insert(vif.link.as_str());
+        }
     }
-    for (tenant, link) in members(policy) {
-        let (sum, _) = guaranteed.entry(link).or_default();
-        *sum = sum.saturating_add(direction.of(&tenant.shares).min_rate);
-    }
-    for (i, link) in policy.links.iter().enumerate() {
-        let (sum, reported) = guaranteed.get(link.name.as_str()).copied().unwrap_or_default();
-        let (of_link, rate) = capacity(direction, link);
-        if let Some(rate) = rate.filter(|rate| sum > *rate && !reported) {
+    let named = policy.links.iter().enumerate().filter(|(_, link)| !link.name.is_empty());
+    for (i, link) in named.filter(|(_, link)| !reported.contains(link.name.as_str())) {
+        let (sum, (of_link, rate)) = (policy.guaranteed(link, direction), capacity(direction, link));
+        if let Some(rate) = rate.filter(|rate| sum > *rate) {
             let (sum, rate, name) = (format_rate(sum), format_rate(rate), &link.name);
             let message = format!("the {key}s on link `{name}` add up to {sum}, above its {of_link} {rate}");
             found.push(Conflict { part: Part::Link(i), key: of_link, message });

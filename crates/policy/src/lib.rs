@@ -32,6 +32,7 @@ use fairlane_core::packet::Mac;
 use fairlane_core::receive::Receive;
 use fairlane_core::sched::SchedulerKind;
 use fairlane_core::time::Nanos;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -62,14 +63,15 @@ impl Policy {
         self.tenants.iter().find(|tenant| tenant.name == *name)
     }
 
-    /// What a link guarantees to its tenants and to vifs without one, in bits a second.
-    pub fn guaranteed(&self, link: &Link) -> u64 {
-        let is_here = |vif: &&Vif| vif.link == link.name;
-        let of_vifs = self.vifs.iter().filter(is_here).filter(|vif| vif.tenant.is_none()).map(|vif| vif.shares);
-        let has_vifs =
-            |tenant: &&Tenant| self.vifs.iter().filter(is_here).any(|vif| vif.tenant.as_ref() == Some(&tenant.name));
-        let of_tenants = self.tenants.iter().filter(has_vifs).map(|tenant| tenant.shares);
-        of_vifs.chain(of_tenants).fold(0, |sum, shares| shares.tx.min_rate.saturating_add(sum))
+    /// What a link guarantees in a direction, to its tenants and to vifs without one, in bits a second. A tenant's vifs are
+    /// guaranteed parts of what the tenant is.
+    pub fn guaranteed(&self, link: &Link, direction: Direction) -> u64 {
+        let here = self.vifs.iter().filter(|vif| vif.link == link.name);
+        let owners: HashSet<&str> = here.clone().filter_map(|vif| vif.tenant.as_deref()).collect();
+        let of_vifs = here.filter(|vif| vif.tenant.is_none()).map(|vif| &vif.shares);
+        let of_tenants = self.tenants.iter().filter(|tenant| owners.contains(tenant.name.as_str()));
+        let all = of_vifs.chain(of_tenants.map(|tenant| &tenant.shares));
+        all.fold(0, |sum, shares| direction.of(shares).min_rate.saturating_add(sum))
     }
 
     /// Whether vifs of a link have tenants.

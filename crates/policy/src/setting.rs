@@ -1,6 +1,7 @@
 //! Settings that `ctl set` changes while the backend runs: one key of one vif, tenant or link, with the file's rules.
 
 use super::check::{OtherScheduler, belongs_to, conflicts};
+use super::parse::TENANT_KEYS;
 use super::{Direction, Link, Policy, SchedulerKind, ShareSetting, Vif, rules};
 use crate::problem::{nearest, unknown_name};
 use fairlane_core::ack::Mode;
@@ -77,20 +78,6 @@ pub enum SettingError {
     Conflicts(Vec<String>),
 }
 
-const SHARE_SETTINGS: [&str; 12] = [
-    "weight",
-    "min_rate",
-    "max_rate",
-    "burst",
-    "max_frames",
-    "frame_burst",
-    "rx_weight",
-    "rx_min_rate",
-    "rx_max_rate",
-    "rx_burst",
-    "rx_max_frames",
-    "rx_frame_burst",
-];
 const VIF_SETTINGS: [&str; 4] = ["rx_queue", "rx_timeout", "early_ack", "tenant"];
 const LINK_SETTINGS: [&str; 8] =
     ["rate", "rx_rate", "scheduler", "prioritize", "refill", "idle_timeout", "isolate", "rx_pool"];
@@ -145,9 +132,10 @@ fn share_setting(direction: Direction, key: &str, value: &DeValue) -> Option<Res
 }
 
 fn unknown_setting(key: &str) -> String {
-    let known = SHARE_SETTINGS.iter().chain(&VIF_SETTINGS).chain(&LINK_SETTINGS).copied();
+    let (_name, of_share) = TENANT_KEYS.split_at(1);
+    let known = of_share.iter().chain(&VIF_SETTINGS).chain(&LINK_SETTINGS).copied();
     let hint = nearest(key, known).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
-    let [share, vif, link] = [SHARE_SETTINGS.join(", "), VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", ")];
+    let [share, vif, link] = [of_share.join(", "), VIF_SETTINGS.join(", "), LINK_SETTINGS.join(", ")];
     let key = key.escape_debug();
     format!("`{key}` cannot be set{hint} (of a vif or tenant: {share}; of a vif: {vif}; of a link: {link})")
 }

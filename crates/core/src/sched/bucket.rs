@@ -17,7 +17,7 @@ const FRAME: i128 = SECOND as i128;
 /// A throttled port waits for as many tokens as its rate adds in this time, so that it is not woken for every byte.
 const PACE: u64 = SECOND / 1000;
 
-/// A bucket that is filled at a rate, and holds as much as its burst after an idle time. Bytes for [`Bucket::of_bytes`], else frames.
+/// A bucket of bytes or frames that is filled at a rate, and holds as much as its burst after an idle time.
 pub struct Bucket {
     /// Tokens for one byte or one frame.
     unit: i128,
@@ -37,7 +37,7 @@ impl Bucket {
     }
 
     /// A full bucket of frames for the share's `max_frames`, if it has one.
-    pub fn of_frames(share: &Share, now: Nanos) -> Option<Bucket> {
+    pub(super) fn of_frames(share: &Share, now: Nanos) -> Option<Bucket> {
         share.max_frames.map(|rate| Bucket::new(FRAME, rate, share.frame_burst, BUDGET_FRAMES.into(), now))
     }
 
@@ -50,7 +50,7 @@ impl Bucket {
     }
 
     /// Takes over the tokens or the debt of the port's previous bucket.
-    pub fn inherit(&mut self, mut old: Bucket, now: Nanos) {
+    pub(super) fn inherit(&mut self, mut old: Bucket, now: Nanos) {
         old.fill(now);
         self.tokens = old.tokens.min(self.burst);
     }

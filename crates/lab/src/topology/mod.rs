@@ -120,7 +120,7 @@ impl Topology {
     /// What the kernel's backend does not do of it.
     pub(crate) fn unserved_by_kernel(&self) -> Option<String> {
         let of_guest = |guest: &GuestPlan| {
-            (guest.share.is_some() || guest.rx_rate.is_some() || guest.rx_min_rate.is_some()) || guest.tenant.is_some()
+            guest.share.is_some() || guest.rx_rate.is_some() || guest.rx_min_rate.is_some() || guest.tenant.is_some()
         };
         let any = self.rx_link.is_some() || !self.tenants.is_empty() || self.guests.iter().any(of_guest);
         any.then(|| "shares, tenants and rates of what guests receive: the kernel's bridge has none".to_owned())

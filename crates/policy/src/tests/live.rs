@@ -32,6 +32,13 @@ fn set(policy: &mut Policy, target: &str, key: &str, value: &str) -> Result<(), 
     policy.apply(target, setting).map_err(|error| error.to_string())
 }
 
+/// A setting is refused with this message, and changes nothing.
+fn assert_refused(policy: &mut Policy, (target, key, value): (&str, &str, &str), message: &str) {
+    let before = policy.clone();
+    assert_eq!(set(policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
+    assert_eq!(*policy, before);
+}
+
 #[test]
 fn a_setting_changes_its_key() {
     let mut policy = parse(TWO);
@@ -102,7 +109,6 @@ fn a_default_burst_follows_max_rate_and_a_configured_one_does_not() {
 #[test]
 fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
     let mut policy = parse(TWO);
-    let before = policy.clone();
     for (target, key, value, message) in [
         ("web", "weight", "0", "weight must be 1 to 10000, not 0"),
         ("web", "weight", "heavy", "weight must be a whole number, 1 to 10000, not \"heavy\""),
@@ -140,8 +146,7 @@ fn a_wrong_setting_gives_the_reason_and_changes_nothing() {
              of a link: rate, rx_rate, scheduler, prioritize, refill, idle_timeout, isolate, rx_pool)",
         ),
     ] {
-        assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
-        assert_eq!(policy, before);
+        assert_refused(&mut policy, (target, key, value), message);
     }
 }
 
@@ -288,7 +293,7 @@ fn tenants_change_without_a_new_scheduler() {
 #[test]
 fn a_tenant_is_guaranteed_its_own_rate_and_not_its_vifs() {
     let mut policy = parse(TENANTS);
-    let guaranteed = |policy: &Policy| [0, 1].map(|link| policy.guaranteed(&policy.links[link]));
+    let guaranteed = |policy: &Policy| [0, 1].map(|link| policy.guaranteed(&policy.links[link], Direction::Tx));
     // Tenant `blue` has no vifs.
     assert_eq!(guaranteed(&policy), [20_000_000, 0]);
     set(&mut policy, "box", "min_rate", "3Mbit/s").unwrap();
@@ -327,8 +332,6 @@ fn a_setting_of_a_tenant_has_the_rules_of_a_file() {
             "the min_rates of tenant `blue` on link `lan` add up to 10Mbit/s, above the tenant's min_rate (none)",
         ),
     ] {
-        let before = policy.clone();
-        assert_eq!(set(&mut policy, target, key, value), Err(message.to_owned()), "{target} {key}={value}");
-        assert_eq!(policy, before);
+        assert_refused(&mut policy, (target, key, value), message);
     }
 }
