@@ -30,7 +30,7 @@ $(PLUGIN): crates/lab/plugin/path-length.c
 mpi: $(MPI)
 
 $(MPI): crates/lab/mpi/all-to-all.c
-	@deploy/need mpicc.openmpi libopenmpi-dev
+	@deploy/need /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h libopenmpi-dev
 	@mkdir -p $(@D)
 	mpicc.openmpi -std=c11 -O2 -Wall -Wextra -Werror -o $@ $<
 
