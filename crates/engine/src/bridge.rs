@@ -5,6 +5,7 @@
 
 mod early;
 mod settings;
+mod sleep;
 mod tenants;
 mod uplink;
 
@@ -20,7 +21,9 @@ use fairlane_core::receive;
 use fairlane_core::sched::{After, Budget, Cost, Next, Scheduler};
 use fairlane_core::switch::{Config, Switch};
 use fairlane_core::time::{Nanos, SECOND};
-use fairlane_port::{BURST, Burst, Poller, Room, Status, Wanted};
+use fairlane_port::{BURST, Burst, Poller, Room, Status};
+pub(crate) use sleep::Asleep;
+use sleep::Sleep;
 use tenants::Tenants;
 
 /// Most services in a round; ports are flushed after these.
@@ -52,9 +55,10 @@ pub struct Bridge {
     pub(crate) fabric: Fabric,
     pub(crate) scheduler: Box<dyn Scheduler>,
     tenants: Tenants,
-    /// Guests' ports whose ring was empty, in no particular order, and the next one to poll.
+    /// Guests' ports whose ring was empty, in no particular order (each knows its place), and the next one to poll.
     idle: Vec<PortId>,
     cursor: usize,
+    sleep: Sleep,
     /// Guests' ports with early ack.
     accelerated: Vec<PortId>,
     /// Guests' ports that senders wait for.
@@ -101,6 +105,7 @@ impl Bridge {
             tenants: Tenants::default(),
             idle: Vec::new(),
             cursor: 0,
+            sleep: Sleep::default(),
             accelerated: Vec::new(),
             contended: Vec::new(),
             muted: Vec::new(),
@@ -338,8 +343,35 @@ impl Bridge {
     fn set_idle(&mut self, port: PortId) {
         if let Some(entry) = self.fabric.entry(port) {
             entry.turn = Turn::Idle;
+            entry.idle_place = self.idle.len();
             self.idle.push(port);
+            self.sleep.changed(port, entry);
         }
+    }
+
+    /// Removes a port from the idle ones.
+    fn leave_idle(&mut self, place: usize) {
+        self.idle.swap_remove(place);
+        if let Some(&moved) = self.idle.get(place)
+            && let Some(entry) = self.fabric.entry(moved)
+        {
+            entry.idle_place = place;
+        }
+    }
+
+    /// Hands an idle port to the scheduler if frames wait in its ring. Returns whether they do.
+    fn poll(&mut self, port: PortId, now: Nanos) -> bool {
+        let Some(entry) = self.fabric.entry(port) else { return false };
+        if !entry.has_frames(now) {
+            return false;
+        }
+        entry.turn = Turn::Active;
+        entry.since = now;
+        entry.is_served();
+        let place = entry.idle_place;
+        self.leave_idle(place);
+        self.scheduler.activate(port, now);
+        true
     }
 
     /// Makes a port wait for room in a guest's ring.
@@ -347,6 +379,7 @@ impl Bridge {
         let Some(entry) = self.fabric.entry(port) else { return };
         entry.turn = Turn::Parked(on);
         let ticket = entry.ticket.filter(|ticket| ticket.on == on);
+        self.sleep.changed(port, entry);
         self.fabric.receivers.new_waits = true;
         if let Some(guest) = self.fabric.entry(on) {
             guest.waiters.add(port, ticket, now);
@@ -376,6 +409,7 @@ impl Bridge {
                 let leaves = passed || expired || !up || fabric.may_have_others_than_for(port, on, burst, now, clock);
                 if leaves && let Some(sender) = fabric.entry(port) {
                     (sender.turn, sender.may_not_wait) = (Turn::Active, expired);
+                    sender.is_served();
                     scheduler.activate(port, *now);
                 }
                 leaves
@@ -386,6 +420,7 @@ impl Bridge {
                         && let Some(sender) = fabric.entry(port)
                     {
                         (sender.turn, sender.ticket) = (Turn::Active, Some(ticket));
+                        sender.is_served();
                         scheduler.activate(port, *now);
                     }
                 }
@@ -422,13 +457,7 @@ impl Bridge {
                 self.cursor = 0;
             }
             let Some(&port) = self.idle.get(self.cursor) else { break };
-            let Some(entry) = self.fabric.entry(port) else { continue };
-            if entry.has_frames(now) {
-                entry.turn = Turn::Active;
-                entry.since = now;
-                self.idle.swap_remove(self.cursor);
-                self.scheduler.activate(port, now);
-            } else {
+            if !self.poll(port, now) {
                 self.cursor += 1;
             }
         }
@@ -436,11 +465,12 @@ impl Bridge {
 
     /// Publishes what the round did, once per port. Returns when ports that delay a notification are to be flushed again.
     fn flush(&mut self, now: Nanos) -> Nanos {
-        let Fabric { entries, touched, .. } = &mut self.fabric;
+        let Bridge { fabric: Fabric { entries, touched, .. }, sleep, .. } = self;
         let mut next = Nanos::NEVER;
         touched.retain(|port| {
             let Some(entry) = &mut entries[port.index()] else { return false };
             let again = entry.port.flush(now);
+            sleep.watch_time(*port, entry);
             next = next.min(again);
             entry.touched = again != Nanos::NEVER;
             entry.touched
@@ -498,8 +528,15 @@ impl Bridge {
     /// port.
     pub fn event(&mut self, port: PortId, number: u32, poller: &Poller, now: &mut Nanos, clock: &impl Clock) {
         let Some(entry) = self.fabric.entry(port) else { return };
+        if port != UPLINK {
+            self.sleep.changed(port, entry);
+        }
         if !entry.port.is_message(number) {
-            return entry.port.event(number, poller, *now);
+            entry.port.event(number, poller, *now);
+            if port != UPLINK && entry.turn == Turn::Idle {
+                self.poll(port, *now);
+            }
+            return;
         }
         self.worked.take(*now, clock);
         entry.port.event(number, poller, *now);
@@ -527,34 +564,5 @@ impl Bridge {
             true
         });
         next
-    }
-
-    /// Asks every port to wake the worker for what it waits for. Returns true if something has arrived already.
-    pub fn enable_notifications(&mut self) -> bool {
-        let mut ready = false;
-        for (index, entry) in self.fabric.entries.iter_mut().enumerate() {
-            let Some(entry) = entry else { continue };
-            let held = index == UPLINK.index() && !self.held.is_empty();
-            let room = held || !entry.waiters.is_empty() || entry.rx_state == RxState::Full;
-            ready |= entry.port.enable_notifications(Wanted { frames: entry.turn == Turn::Idle, room });
-            ready |= match entry.turn {
-                Turn::Idle => entry.sends_for_guest(),
-                Turn::Parked(on) if on != UPLINK => entry.port.more(true),
-                Turn::Parked(_) | Turn::Active => false,
-            };
-        }
-        ready
-    }
-
-    /// Tells every port that the worker polls again.
-    pub fn disable_notifications(&mut self) {
-        for entry in self.fabric.entries.iter_mut().flatten() {
-            entry.port.disable_notifications();
-        }
-    }
-
-    /// When a port has something to do without an event.
-    pub fn next_event(&self) -> Nanos {
-        self.fabric.entries.iter().flatten().map(|entry| entry.port.next_event()).min().unwrap_or(Nanos::NEVER)
     }
 }

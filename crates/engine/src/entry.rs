@@ -1,6 +1,7 @@
 //! A port in its bridge: the port, its counters, and its state.
 
 use crate::bill::FrameTime;
+use crate::bridge::Asleep;
 use crate::early::Early;
 use crate::messages::Messages;
 use crate::rx_queue::RxQueue;
@@ -116,6 +117,9 @@ pub(crate) struct PortEntry {
     pub uplink_bytes: u64,
     pub waiting: Waiting,
     pub turn: Turn,
+    /// Its place among the idle ports, if it is one.
+    pub idle_place: usize,
+    pub asleep: Asleep,
     /// Since when its next frame has waited for service.
     pub since: Nanos,
     /// How frames for its guest are queued and scheduled.
@@ -169,6 +173,8 @@ impl PortEntry {
             uplink_bytes: 0,
             waiting: Waiting::default(),
             turn: Turn::Idle,
+            idle_place: 0,
+            asleep: Asleep::default(),
             since: Nanos(0),
             receive: Receive::with_weight(share.weight),
             is_paced: false,

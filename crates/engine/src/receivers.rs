@@ -134,6 +134,11 @@ impl Receivers {
         self.new_waits = true;
     }
 
+    /// Guests with queued frames and without room in their ring.
+    pub(crate) fn full(&self) -> &[PortId] {
+        &self.full
+    }
+
     /// Removes a port.
     pub(crate) fn remove(&mut self, port: PortId) {
         self.scheduler.remove(port);

@@ -246,7 +246,7 @@ fn run(mut work: Work, commands: &Receiver<Command>, wakeup: &EventFd, own_core:
         if busy || moved {
             worked = now;
         }
-        let due = work.bridges.iter().map(Bridge::next_event).fold(next, Nanos::min);
+        let due = work.bridges.iter_mut().map(Bridge::next_event).fold(next, Nanos::min);
         let linger = match due {
             _ if !linger => Nanos(0),
             Nanos::NEVER => LINGER,

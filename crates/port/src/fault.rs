@@ -19,6 +19,9 @@ const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
 /// A frame held back for reordering continues after this long even if no other frame passes it.
 const HOLD_TIME: Nanos = Nanos::from_millis(10);
 
+/// How long to wait before frames are tried again that the port had no room for.
+const RETRY: Nanos = Nanos::from_micros(100);
+
 /// The probability of each fault for a frame, from 0 to 1; by default no faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
@@ -261,7 +264,9 @@ impl<P: Port> Sink for Faulty<P> {
     fn flush(&mut self, now: Nanos) -> Nanos {
         self.seen = now;
         self.push(now);
-        self.port.flush(now)
+        // Frames that the port has no room for are tried again: nobody else waits for it.
+        let again = if self.received.ready.is_empty() { Nanos::NEVER } else { now + RETRY };
+        self.port.flush(now).min(again)
     }
 }
 

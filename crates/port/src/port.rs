@@ -103,9 +103,12 @@ pub trait Sink {
 pub trait Control {
     /// Asks the peer to wake the worker through the poller. True if something wanted is already there: then do not
     /// sleep.
+    ///
+    /// Called before the worker sleeps, if the port was served or had an event since the last call, or if its room is
+    /// wanted; an uplink is always called.
     fn enable_notifications(&mut self, wanted: Wanted) -> bool;
 
-    /// Tells the peer that the worker polls again. A port whose peer needs no such hint does nothing.
+    /// Tells the peer that the worker serves the port again. A port whose peer needs no such hint does nothing.
     fn disable_notifications(&mut self) {}
 
     /// When something happens without the peer (a frame on a wire arrives); [`Nanos::NEVER`] if nothing will.

@@ -47,7 +47,7 @@ impl Bridge {
         self.scheduler.configure(id, share, now);
         self.fabric.receivers.pool.reweigh(0, receive.share.weight);
         self.fabric.receivers.scheduler.configure(id, receive.share, now);
-        self.idle.push(id);
+        self.set_idle(id);
         Ok(id)
     }
 
@@ -77,7 +77,9 @@ impl Bridge {
         touched.retain(|touched| *touched != port);
         switch.detach(port);
         self.held.retain(|service| service.port != port);
-        self.idle.retain(|idle| *idle != port);
+        if entry.turn == Turn::Idle {
+            self.leave_idle(entry.idle_place);
+        }
         self.contended.retain(|on| *on != port);
         self.muted.retain(|muted| *muted != port);
         self.accelerated.retain(|other| *other != port);

@@ -10,5 +10,6 @@ mod frontend;
 mod inflow;
 mod receive;
 mod rx_rates;
+mod sleep;
 mod support;
 mod worker;

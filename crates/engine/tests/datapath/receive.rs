@@ -142,6 +142,7 @@ fn a_waiting_senders_frame_for_another_guest_wakes_the_worker() {
     assert!(!link.bridge.enable_notifications(), "all that waits is for a guest that is full");
     link.bridge.disable_notifications();
     link.send(1, 0, 77);
+    link.kick(1);
     assert!(link.bridge.enable_notifications());
     link.bridge.disable_notifications();
     link.settle();

@@ -10,7 +10,7 @@ use fairlane_engine::clock::{Clock, Manual};
 use fairlane_engine::{Bridge, Round};
 use fairlane_policy::{Shares, Tenant};
 use fairlane_port::memory::{self, Peer};
-use fairlane_port::{Batch, Burst, Control, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
+use fairlane_port::{Batch, Burst, Control, Poller, Port, Put, Refusal, Room, Sink, Source, Status, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -243,6 +243,12 @@ impl Link {
     /// Sends a numbered frame of 60 bytes.
     pub(crate) fn send(&self, from: u32, to: u32, number: u64) {
         self.peers[from as usize].send(&frame(mac(to), mac(from), number, 60), Offload::default());
+    }
+
+    /// Wakes the worker for a guest's frames.
+    pub(crate) fn kick(&mut self, guest: u32) {
+        let (poller, mut now) = (Poller::new().expect("a poller"), self.clock.now());
+        self.bridge.event(PortId(guest), 1, &poller, &mut now, &self.clock);
     }
 
     /// Numbers of the frames that a peer received.

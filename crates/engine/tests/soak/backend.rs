@@ -13,7 +13,7 @@ use fairlane_engine::clock::Clock;
 use fairlane_engine::worker::Work;
 use fairlane_policy::{Change, Link, Policy, Setting, Shares, Tenant, Uplink, Vif, uplink_queue};
 use fairlane_port::paced::Paced;
-use fairlane_port::{Burst, Port};
+use fairlane_port::{Burst, Poller, Port};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,6 +29,9 @@ const JAM: usize = 300;
 
 /// The time that a reading of the clock takes.
 const READING: Nanos = Nanos(50);
+
+/// A descriptor of a port that signals frames.
+const KICK: u32 = 1;
 
 /// Most rounds of a backend at one time that move nothing: some of them poll all idle ports.
 const IDLE_ROUNDS: u64 = 10_000;
@@ -75,6 +78,7 @@ pub(crate) struct Backend {
     pub is_dirty: bool,
     pub contest: Option<Contest>,
     burst: Box<Burst>,
+    poller: Poller,
     journal: Vec<Entry>,
     idle_rounds: (Nanos, u64),
     /// Number of frames sent by each host.
@@ -124,6 +128,7 @@ impl Backend {
             is_dirty: false,
             contest: None,
             burst: Burst::new(),
+            poller: Poller::new().expect("a poller"),
             journal: Vec::new(),
             idle_rounds: (Nanos(0), 0),
             sent: [0; HOSTS as usize],
@@ -316,6 +321,11 @@ impl Backend {
         let Some(mut work) = self.work.take() else { return true };
         let kind = self.link().scheduler;
         let bridge = &mut work.bridges[0];
+        for place in self.plane.kicked() {
+            if let Some(port) = bridge.find(&name_of(place)) {
+                bridge.event(port, KICK, &self.poller, &mut self.clock.now(), &self.clock);
+            }
+        }
         let mut quiet = 0;
         loop {
             let now = self.clock.now();

@@ -44,7 +44,13 @@ pub(crate) struct Ring {
     pub posted: Option<u64>,
     short: u64,
     drained: u32,
+    /// Whether its backend shall be woken for the next frame, and how.
+    asked: bool,
+    kick: Option<(Kicks, usize)>,
 }
+
+/// The ports with an event that their backend has not handled yet.
+type Kicks = Arc<Mutex<Vec<usize>>>;
 
 /// The rings of a guest, shared with its backend.
 pub(crate) type Shared = Arc<Mutex<Ring>>;
@@ -65,8 +71,17 @@ impl Ring {
         let has_room = self.sent.len() < SLOTS;
         if has_room {
             self.sent.push_back(frame);
+            if std::mem::take(&mut self.asked) {
+                self.kick();
+            }
         }
         has_room
+    }
+
+    fn kick(&self) {
+        if let Some((kicks, place)) = &self.kick {
+            kicks.lock().expect("no holder panics").push(*place);
+        }
     }
 
     /// Takes a received frame.
@@ -87,6 +102,13 @@ impl Ring {
         self.sent.clear();
         self.received.clear();
         self.put.clear();
+        self.kick();
+    }
+
+    /// The driver runs again.
+    pub(crate) fn resume(&mut self) {
+        self.driver = Driver::Runs;
+        self.kick();
     }
 
     fn has_room(&self) -> bool {
@@ -126,10 +148,11 @@ pub(crate) enum What {
     Put,
 }
 
-/// Shared by the ports of a backend: a journal of its actions, and the number of calls until it is killed.
+/// Shared by the ports of a backend: a journal of its actions, events, and the number of calls until it is killed.
 #[derive(Clone)]
 pub(crate) struct Backplane {
     journal: Arc<Mutex<Vec<Entry>>>,
+    kicks: Kicks,
     fuse: Arc<AtomicI64>,
 }
 
@@ -138,7 +161,7 @@ pub(crate) struct Killed;
 
 impl Default for Backplane {
     fn default() -> Backplane {
-        Backplane { journal: Arc::default(), fuse: Arc::new(AtomicI64::new(i64::MAX)) }
+        Backplane { journal: Arc::default(), kicks: Arc::default(), fuse: Arc::new(AtomicI64::new(i64::MAX)) }
     }
 }
 
@@ -151,6 +174,11 @@ impl Backplane {
     /// The actions since the last call, in order, in exchange for an empty list.
     pub(crate) fn exchange(&self, entries: &mut Vec<Entry>) {
         std::mem::swap(&mut *self.journal.lock().expect("no holder panics"), entries);
+    }
+
+    /// The ports with an event since the last call.
+    pub(crate) fn kicked(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.kicks.lock().expect("no holder panics"))
     }
 
     fn note(&self, at: Nanos, place: usize, what: What, frame: Frame) {
@@ -181,6 +209,7 @@ impl Card {
         let mut rings = lock(ring);
         rings.taken = 0;
         rings.put.clear();
+        rings.kick = Some((plane.kicks.clone(), place));
         drop(rings);
         Card { ring: ring.clone(), place, plane: plane.clone(), shown: Vec::new(), now: Nanos(0) }
     }
@@ -223,8 +252,10 @@ impl Source for Card {
         ring.driver == Driver::Runs && ring.unsent() > 0
     }
 
-    fn more(&mut self, _notify: bool) -> bool {
-        lock(&self.ring).unsent() > self.shown.len()
+    fn more(&mut self, notify: bool) -> bool {
+        let ring = &mut *lock(&self.ring);
+        ring.asked |= notify;
+        ring.unsent() > self.shown.len()
     }
 }
 
@@ -266,6 +297,7 @@ impl Sink for Card {
 
 impl Control for Card {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
+        lock(&self.ring).asked |= wanted.frames;
         // An uplink does not notify of room, as taps and cards do not: senders ask again at the time that its rate gives.
         let room = wanted.room && self.place != UPLINK && lock(&self.ring).has_room();
         (wanted.frames && self.waiting(Nanos(0))) || room

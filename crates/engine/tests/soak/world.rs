@@ -230,7 +230,7 @@ impl World {
             Event::Contest(at) => self.judge_contest(at),
             Event::Reconnect(place) => {
                 let guest = &self.guests[place];
-                card::lock(&guest.ring).driver = Driver::Runs;
+                card::lock(&guest.ring).resume();
                 self.backends[guest.at].is_dirty = true;
             }
             Event::Strike(guest, place, action) => self.strike(guest, place, action),
@@ -244,7 +244,7 @@ impl World {
     /// The uplink works again.
     fn restore(&mut self, at: usize) {
         let backend = &mut self.backends[at];
-        card::lock(&backend.uplink).driver = Driver::Runs;
+        card::lock(&backend.uplink).resume();
         backend.jammed = false;
         backend.ledger.excuse(self.clock.look());
         backend.is_dirty = true;

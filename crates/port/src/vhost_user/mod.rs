@@ -252,7 +252,12 @@ impl Source for VhostUser {
             return true;
         }
         let (_, transmit, _) = peer.session.queues();
-        transmit.iter().flatten().any(|queue| queue.ring.waiting())
+        let waiting = transmit.iter().flatten().any(|queue| queue.ring.waiting());
+        if !waiting {
+            // An empty ring is polled but never flushed, so the check is here too.
+            peer.check_torn(&self.name);
+        }
+        waiting
     }
 
     fn more(&mut self, notify: bool) -> bool {
@@ -344,7 +349,7 @@ impl Control for VhostUser {
         if wanted.room {
             ready |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::enable_notifications);
         }
-        // Empty or full rings are polled but never flushed, so the check is here too.
+        // As a full ring is never flushed.
         peer.check_torn(&self.name);
         ready
     }
