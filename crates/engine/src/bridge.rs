@@ -32,8 +32,10 @@ pub(crate) const SERVICES: usize = 8;
 /// Work of the uplink's frames that is worth a reading of the clock, if no service follows which reads it.
 const MEASURED: u64 = 2 * BURST as u64;
 
-/// Most idle ports polled in a round.
-const POLLS: usize = 64;
+/// Idle ports polled in a round: so many, and one for each frame of the round before, up to a limit. A worker with little to do
+/// hears of the others by their kicks.
+const FEW_POLLS: u64 = 8;
+const MOST_POLLS: u64 = 64;
 
 /// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct Bridge {
     /// Guests' ports whose ring was empty, in no particular order (each knows its place), and the next one to poll.
     idle: Vec<PortId>,
     cursor: usize,
+    /// Frames of the last round.
+    last_frames: u64,
     sleep: Sleep,
     /// Guests' ports with early ack.
     accelerated: Vec<PortId>,
@@ -105,6 +109,7 @@ impl Bridge {
             tenants: Tenants::default(),
             idle: Vec::new(),
             cursor: 0,
+            last_frames: 0,
             sleep: Sleep::default(),
             accelerated: Vec::new(),
             contended: Vec::new(),
@@ -174,6 +179,7 @@ impl Bridge {
         }
         round.busy |= self.fabric.receivers.new_waits;
         self.end_period(&round, now);
+        self.last_frames = round.frames;
         Round { end: now, ..round }
     }
 
@@ -452,7 +458,8 @@ impl Bridge {
 
     /// Polls some of the idle ports for frames.
     fn poll_idle(&mut self, now: Nanos) {
-        for _ in 0..POLLS.min(self.idle.len()) {
+        let polls = (FEW_POLLS + self.last_frames).min(MOST_POLLS) as usize;
+        for _ in 0..polls.min(self.idle.len()) {
             if self.cursor >= self.idle.len() {
                 self.cursor = 0;
             }
