@@ -4,10 +4,11 @@ use crate::confinement::{self, Kind, Wish};
 use crate::error::Error;
 use crate::failure;
 use fairlane_policy::{Account, Card, Link, Policy, Uplink, Vif, uplink_queue};
-use fairlane_port::card::Card as NetworkCard;
+use fairlane_port::card::{self, Card as NetworkCard};
 use fairlane_port::paced::Paced;
 use fairlane_port::tap::Tap;
 use fairlane_port::vhost_user::{Access, VhostUser};
+use fairlane_port::xdp::{self, Xdp};
 use fairlane_port::xen::backend::{Backend, Found};
 use fairlane_port::xen::{Devices, Unavailable, store::Store};
 use fairlane_port::{Port, wire};
@@ -15,6 +16,7 @@ use nix::unistd::{Group, User};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
+use tracing::{info, warn};
 
 /// Opens a guest's card.
 ///
@@ -169,6 +171,9 @@ pub(crate) fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, 
                 let card = NetworkCard::open(name).map_err(|error| said(&error))?;
                 uplinks.insert(link.name.clone(), paced(card, link));
             }
+            Uplink::Xdp { name } => {
+                uplinks.insert(link.name.clone(), xdp(name, link).map_err(|error| said(&error))?);
+            }
             Uplink::Wire { to, delay, queue, backpressure } => {
                 let (delay, queue, backpressure) = (*delay, *queue, *backpressure);
                 let options = wire::Options { rate: link.rate, delay, queue, backpressure };
@@ -179,6 +184,29 @@ pub(crate) fn uplinks(links: &[Link]) -> Result<HashMap<String, Box<dyn Port>>, 
         }
     }
     Ok(uplinks)
+}
+
+/// A card through AF_XDP, or, if it cannot be had, through a packet socket.
+///
+/// # Errors
+/// The card cannot be used in either way.
+fn xdp(name: &str, link: &Link) -> Result<Box<dyn Port>, card::Error> {
+    match Xdp::open(name) {
+        Ok(xdp) => {
+            let (mode, queues) = (xdp.mode(), xdp.queues());
+            info!(link = link.name, "AF_XDP on {name}: {mode}, queues: {queues}");
+            if let Some(why) = xdp.without_driver() {
+                info!(link = link.name, "AF_XDP without the driver of {name}: {why}");
+            }
+            Ok(paced(xdp, link))
+        }
+        Err(xdp::Error::Card(why)) => Err(why),
+        Err(why) => {
+            let card = NetworkCard::open(name)?;
+            warn!(link = link.name, "no AF_XDP, so a packet socket carries the frames (`card`): {why}");
+            Ok(paced(card, link))
+        }
+    }
 }
 
 /// A port of the host, paced to the link's rate.

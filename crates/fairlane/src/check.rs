@@ -90,6 +90,7 @@ fn summaries(policy: &Policy) -> Vec<Summary> {
                 Uplink::None => "none".to_owned(),
                 Uplink::Tap { name } => format!("tap {name}"),
                 Uplink::Card { name } => format!("card {name}"),
+                Uplink::Xdp { name } => format!("xdp {name}"),
                 Uplink::Wire { to, .. } => format!("wire to {to}"),
             },
         }

@@ -164,6 +164,10 @@ fn uplinks(policy: &Policy, found: &mut Vec<Conflict>) {
                 None => continue,
                 Some(owner) => ("uplink.card", format!("card `{name}` is taken by link `{owner}`")),
             },
+            Uplink::Xdp { name } => match interfaces.insert(name, &link.name) {
+                None => continue,
+                Some(owner) => ("uplink.xdp", format!("card `{name}` is taken by link `{owner}`")),
+            },
             Uplink::Wire { to, .. } => {
                 let message = match links.get(to.as_str()) {
                     _ if *to == link.name => {

@@ -111,6 +111,7 @@ fn shown(uplink: &Uplink) -> String {
         Uplink::None => "none".to_owned(),
         Uplink::Tap { name } => format!("tap `{name}`"),
         Uplink::Card { name } => format!("card `{name}`"),
+        Uplink::Xdp { name } => format!("card `{name}` by AF_XDP"),
         Uplink::Wire { to, delay, queue, backpressure } => {
             let (delay, queue) = (super::units::format_duration(*delay), super::units::format_size(*queue));
             format!("a wire to `{to}` (delay {delay}, queue {queue}, backpressure {backpressure})")

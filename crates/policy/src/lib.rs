@@ -129,6 +129,12 @@ pub enum Uplink {
         /// Interface name, at most 15 bytes.
         name: String,
     },
+    /// The same through AF_XDP: the card's driver hands frames over before the kernel makes packets of them. Frames to
+    /// the card's own address remain the host's.
+    Xdp {
+        /// Interface name, at most 15 bytes.
+        name: String,
+    },
     /// A simulated wire in this process; its far end is the uplink of another link.
     Wire {
         /// Name of the link at the far end, whose own uplink is [`Uplink::None`].

@@ -23,7 +23,7 @@ pub(super) const LINK_KEYS: &[&str] = &[
     "xen",
     "rx_pool",
 ];
-pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "wire", "delay", "queue", "backpressure"];
+pub(super) const UPLINK_KEYS: &[&str] = &["tap", "card", "xdp", "wire", "delay", "queue", "backpressure"];
 pub(super) const TENANT_KEYS: &[&str] = &[
     "name",
     "weight",
@@ -169,24 +169,30 @@ fn uplink(link: &Section, rate: Option<u64>, problems: &mut Problems) -> Uplink 
     let Some(section) = Section::open("uplink", UPLINK_KEYS, value, problems) else { return Uplink::None };
     let tap = section.read("tap", rules::interface, problems);
     let card = section.read("card", rules::interface, problems);
+    let xdp = section.read("xdp", rules::interface, problems);
     let to = section.read("wire", rules::name, problems);
     let delay = section.read("delay", rules::wire_delay, problems).unwrap_or(Nanos(0));
     let queue = section.read("queue", rules::queue, problems).unwrap_or_else(|| uplink_queue(rate));
     let backpressure = section.read("backpressure", rules::flag, problems).unwrap_or(true);
-    let kinds: Vec<_> = ["tap", "card", "wire"].into_iter().filter(|kind| section.has(kind)).collect();
+    let kinds: Vec<_> = ["tap", "card", "xdp", "wire"].into_iter().filter(|kind| section.has(kind)).collect();
     match kinds[..] {
-        [] => problems.add(value.span(), "uplink must name a tap, a card or a wire, such as { tap = \"fl0\" }"),
+        [] => problems
+            .add(value.span(), "uplink must name a tap, a card (card or xdp) or a wire, such as { tap = \"fl0\" }"),
         ["wire"] => {}
         [kind] => {
+            let kind = if kind == "xdp" { "card" } else { kind };
             for key in ["delay", "queue", "backpressure"].into_iter().filter(|key| section.has(key)) {
                 problems.add(section.span(key), format!("{key} belongs to a wire, this uplink is a {kind}"));
             }
         }
-        [first, ..] => problems.add(section.span(first), "uplink must be a tap, a card or a wire, only one of them"),
+        [first, ..] => {
+            problems.add(section.span(first), "uplink must be a tap, a card (card or xdp) or a wire, only one of them")
+        }
     }
-    match (tap, card, to) {
+    match (tap, card, xdp, to) {
         (Some(name), ..) => Uplink::Tap { name },
-        (_, Some(name), _) => Uplink::Card { name },
+        (_, Some(name), ..) => Uplink::Card { name },
+        (_, _, Some(name), _) => Uplink::Xdp { name },
         (.., Some(to)) => Uplink::Wire { to, delay, queue, backpressure },
         _ => Uplink::None,
     }

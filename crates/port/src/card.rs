@@ -19,8 +19,8 @@
 //! and not to the host: to connect the two, use a tap in a bridge, or give the host a veth pair or a macvlan of the
 //! card.
 
-mod open;
-mod receive;
+pub(crate) mod open;
+pub(crate) mod receive;
 mod slots;
 mod transmit;
 
@@ -40,8 +40,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use transmit::{LARGEST, Transmit};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an MTU does not include.
-const ETHERNET: u32 = 14;
-const TAG: u32 = 4;
+pub(crate) const ETHERNET: u32 = 14;
+pub(crate) const TAG: u32 = 4;
 
 /// How long to wait before a full ring is polled, or before frames are sent again that the kernel refused.
 const RETRY: Nanos = Nanos::from_micros(100);
@@ -109,20 +109,16 @@ pub struct Card {
     transmit: Transmit,
     /// A full ring is not polled before this.
     retry: Nanos,
-    /// Frames from the wire that found no free slot.
-    missed: u64,
     mtu: u32,
     status: Status,
     /// The interface's index, which stays the same when its name changes.
     index: libc::c_int,
     control: Interfaces,
     changes: Changes,
-    /// Receives from the wire.
-    socket: OwnedFd,
     /// Sends to the wire.
     sender: OwnedFd,
-    /// The memory of both rings.
-    _maps: [Map; 2],
+    /// The memory of the transmit ring.
+    _map: Map,
 }
 
 impl Card {
@@ -139,25 +135,13 @@ impl Card {
         if self.status != Status::Up {
             return 0;
         }
-        let count = self.receive.fill(wanted);
-        if self.receive.was_losing() {
-            let missed = open::missed(&self.socket);
-            self.missed += missed;
-            tracing::warn!(missed, "a card's ring was full: frames from the wire were lost");
-        }
-        count
+        self.receive.fill(wanted)
     }
 
     /// Reads the interface's state, and drops frames that can no longer be sent.
     fn refresh(&mut self) {
-        open::clear_error(&self.socket);
-        self.status = match self.control.state(self.index) {
-            Ok(state) => {
-                self.mtu = state.mtu;
-                if state.up { Status::Up } else { Status::Waiting }
-            }
-            Err(_) => Status::Disabled("the interface was deleted: restart when it exists again".into()),
-        };
+        self.receive.clear_error();
+        self.status = self.control.status(self.index, &mut self.mtu);
         if self.status != Status::Up {
             self.transmit.abandon();
         }
@@ -165,16 +149,20 @@ impl Card {
 
     /// Whether a frame, or each segment that it is cut into, fits the interface.
     fn fits(&mut self, frame: &Frame<'_>) -> bool {
-        let tagged = matches!(frame.head().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
-        let whole = frame.bytes() as u32;
-        let bytes = frame.offload().gso.map_or(whole, |gso| u32::from(gso.header) + u32::from(gso.size));
-        let around = ETHERNET + if tagged { TAG } else { 0 };
-        if bytes > self.mtu + around {
+        if !fits(frame, self.mtu) {
             // The MTU may have grown since it was read.
             self.refresh();
         }
-        bytes <= self.mtu + around && whole as usize <= LARGEST
+        fits(frame, self.mtu) && frame.bytes() as usize <= LARGEST
     }
+}
+
+/// Whether a frame, or each segment that it is cut into, fits an interface with this MTU.
+pub(crate) fn fits(frame: &Frame<'_>, mtu: u32) -> bool {
+    let tagged = matches!(frame.head().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+    let gso = frame.offload().gso;
+    let bytes = gso.map_or(frame.bytes() as u32, |gso| u32::from(gso.header) + u32::from(gso.size));
+    bytes <= mtu + ETHERNET + if tagged { TAG } else { 0 }
 }
 
 impl Source for Card {
@@ -252,7 +240,7 @@ impl Control for Card {
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
-        poller.add(self.socket.as_fd(), key, FRAMES, Interest::Arrival)?;
+        poller.add(self.receive.as_fd(), key, FRAMES, Interest::Arrival)?;
         poller.add(self.changes.as_fd(), key, CHANGES, Interest::Read)
     }
 
@@ -269,7 +257,7 @@ impl Control for Card {
 
     fn lost(&self) -> Drops {
         let mut lost = Drops::default();
-        lost.add(DropReason::RingFull, self.missed);
+        lost.add(DropReason::RingFull, self.receive.missed());
         lost.add(DropReason::Refused, self.transmit.refused());
         lost
     }

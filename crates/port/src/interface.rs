@@ -1,7 +1,12 @@
 //! Network interfaces of the host: their state, and notifications of changes (netdevice(7), rtnetlink(7)).
 
+use crate::Status;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The request of ethtool(8) (linux/sockios.h), and its command that reads the number of queues (linux/ethtool.h).
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// A request about the interface of this name, if the name is valid (`dev_valid_name` in linux/net/core/dev.c; a '%'
 /// would be a pattern).
@@ -82,6 +87,30 @@ impl Interfaces {
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER)
     }
 
+    /// The Ethernet address of the interface that a request names.
+    ///
+    /// # Errors
+    /// ENODEV if there is none.
+    pub(crate) fn address(&self, mut request: libc::ifreq) -> io::Result<[u8; 6]> {
+        self.call(libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: the call wrote an address there.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+        Ok(std::array::from_fn(|at| address[at] as u8))
+    }
+
+    /// The number of hardware queues of the interface that a request names. One, if its driver does not tell.
+    pub(crate) fn queues(&self, mut request: libc::ifreq) -> u32 {
+        // `struct ethtool_channels` of linux/ethtool.h: the command, four maxima, then what is in use: receive,
+        // transmit, other, combined.
+        let mut channels = [0u32; 9];
+        channels[0] = ETHTOOL_GCHANNELS;
+        request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
+        match self.call(SIOCETHTOOL, &mut request) {
+            Ok(()) => (channels[5].max(channels[6]) + channels[8]).max(1),
+            Err(_) => 1,
+        }
+    }
+
     fn flags(&self, mut request: libc::ifreq) -> io::Result<libc::c_short> {
         self.call(libc::SIOCGIFFLAGS, &mut request)?;
         // SAFETY: the call wrote the flags.
@@ -115,6 +144,17 @@ impl Interfaces {
         // SAFETY: the call wrote the MTU.
         let mtu = unsafe { request.ifr_ifru.ifru_mtu };
         Ok(State { up, mtu: mtu as u32 })
+    }
+
+    /// Whether the interface with this index carries frames. Reads its MTU too, if it exists.
+    pub(crate) fn status(&self, index: libc::c_int, mtu: &mut u32) -> Status {
+        match self.state(index) {
+            Ok(state) => {
+                *mtu = state.mtu;
+                if state.up { Status::Up } else { Status::Waiting }
+            }
+            Err(_) => Status::Disabled("the interface was deleted: restart when it exists again".into()),
+        }
     }
 }
 

@@ -37,6 +37,7 @@ mod virtqueue;
 mod vnet;
 pub mod wire;
 mod wrapper;
+pub mod xdp;
 pub mod xen;
 
 pub use burst::{BURST, Batch, Burst, Filler, Frame, HEAD, Head};

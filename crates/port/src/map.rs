@@ -1,5 +1,5 @@
 //! A file mapped into this process, shared with other processes that map it; or a socket's ring, shared with the
-//! kernel.
+//! kernel; or memory of the process alone.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,10 +19,29 @@ impl Map {
     /// # Errors
     /// The error of `mmap`.
     pub(crate) fn of(file: impl AsFd, len: usize) -> io::Result<Map> {
+        Map::at(file, 0, len)
+    }
+
+    /// Maps `len` bytes of a file from `offset` on. A socket's offsets name its rings.
+    ///
+    /// # Errors
+    /// The error of `mmap`.
+    pub(crate) fn at(file: impl AsFd, offset: libc::off_t, len: usize) -> io::Result<Map> {
+        Map::new(libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_fd().as_raw_fd(), offset, len)
+    }
+
+    /// Memory of this process alone, filled with zeros.
+    ///
+    /// # Errors
+    /// The error of `mmap`.
+    pub(crate) fn memory(len: usize) -> io::Result<Map> {
+        Map::new(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0, len)
+    }
+
+    fn new(flags: libc::c_int, file: libc::c_int, offset: libc::off_t, len: usize) -> io::Result<Map> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd().as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, file, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -32,14 +51,10 @@ impl Map {
         Ok(Map { start, len })
     }
 
-    /// Anonymous memory.
+    /// [`Map::memory`] for tests.
     #[cfg(test)]
     pub(crate) fn anonymous(len: usize) -> Map {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: as above.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
-        assert_ne!(start, libc::MAP_FAILED);
-        Map { start, len }
+        Map::memory(len).unwrap()
     }
 
     /// The first byte, at the start of a page. Valid while `self` lives.

@@ -150,6 +150,7 @@ fn written(policy: &Policy) -> String {
             Uplink::None => {}
             Uplink::Tap { name } => writeln!(text, "uplink = {{ tap = {name:?} }}").unwrap(),
             Uplink::Card { name } => writeln!(text, "uplink = {{ card = {name:?} }}").unwrap(),
+            Uplink::Xdp { name } => writeln!(text, "uplink = {{ xdp = {name:?} }}").unwrap(),
             Uplink::Wire { to, delay, queue, backpressure } => {
                 let (delay, queue) = (format_duration(*delay), format_size(*queue));
                 writeln!(text, "[link.uplink]\nwire = {to:?}\ndelay = {delay:?}\nqueue = {queue:?}").unwrap();

@@ -22,7 +22,9 @@ fn uplink(place: usize) -> impl Strategy<Value = Uplink> {
         0 => Just(Uplink::None).boxed(),
         1 => wire.boxed(),
         2 => Just(Uplink::Tap { name: "fl0".into() }).boxed(),
-        _ => Just(Uplink::Card { name: "eth0".into() }).boxed(),
+        _ => {
+            prop_oneof![Just(Uplink::Card { name: "eth0".into() }), Just(Uplink::Xdp { name: "eth0".into() }),].boxed()
+        }
     }
 }
 

@@ -98,7 +98,7 @@ fn unknown_keys() {
     );
     link(
         "uplink = { tpa = \"fl0\", tap = \"fl0\" }\n",
-        "unknown key `tpa` in uplink, did you mean `tap`? (its keys are tap, card, wire, delay, queue, backpressure)",
+        "unknown key `tpa` in uplink, did you mean `tap`? (its keys are tap, card, xdp, wire, delay, queue, backpressure)",
     );
     file(
         "contrl = 1",
@@ -225,6 +225,7 @@ fn wrong_names() {
         &["p:5: name must be 1 to 32 letters, digits, \"_\", \".\" or \"-\", not \"länger\""],
     );
     link("uplink = { tap = \"\" }\n", "tap must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"\"");
+    link("uplink = { xdp = \"a/b\" }\n", "xdp must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"a/b\"");
     link("uplink = { card = \"a/b\" }\n", "card must be 1 to 15 letters, digits, \"_\", \".\" or \"-\", not \"a/b\"");
     link("uplink = { tap = \"..\" }\n", "tap must be the name of a network interface, not \"..\"");
     link(
@@ -291,12 +292,20 @@ fn keys_of_another_kind_of_link_or_uplink() {
         &BASE.replace("rate =", "scheduler = \"netback\"\nprioritize = false\nrate ="),
         &["p:7: prioritize belongs to scheduler \"wrr\", this link has \"netback\""],
     );
-    link("uplink = {}\n", "uplink must name a tap, a card or a wire, such as { tap = \"fl0\" }");
-    for two in ["tap = \"fl0\", wire = \"x\"", "tap = \"fl0\", card = \"x\"", "card = \"fl0\", wire = \"x\""] {
-        link(&format!("uplink = {{ {two} }}\n"), "uplink must be a tap, a card or a wire, only one of them");
+    link("uplink = {}\n", "uplink must name a tap, a card (card or xdp) or a wire, such as { tap = \"fl0\" }");
+    let pairs = [
+        "tap = \"fl0\", wire = \"x\"",
+        "tap = \"fl0\", card = \"x\"",
+        "card = \"fl0\", wire = \"x\"",
+        "card = \"fl0\", xdp = \"fl0\"",
+    ];
+    for two in pairs {
+        let only_one = "uplink must be a tap, a card (card or xdp) or a wire, only one of them";
+        link(&format!("uplink = {{ {two} }}\n"), only_one);
     }
     link("uplink = { tap = \"fl0\", queue = \"1MiB\" }\n", "queue belongs to a wire, this uplink is a tap");
     link("uplink = { card = \"eth0\", delay = \"1ms\" }\n", "delay belongs to a wire, this uplink is a card");
+    link("uplink = { xdp = \"eth0\", queue = \"1MiB\" }\n", "queue belongs to a wire, this uplink is a card");
     check(
         &BASE.replace("rate =", "scheduler = \"wrr\"\nrate =").replace("socket", "min_rate = \"1Mbit/s\"\nsocket"),
         &["p:11: min_rate belongs to scheduler \"fair\", this link has \"wrr\""],
@@ -337,6 +346,10 @@ fn duplicates() {
     );
     check(
         "[[link]]\nname = \"a\"\nuplink.card = \"eth0\"\n[[link]]\nname = \"b\"\nuplink.card = \"eth0\"\n",
+        &["p:6: card `eth0` is taken by link `a`"],
+    );
+    check(
+        "[[link]]\nname = \"a\"\nuplink.card = \"eth0\"\n[[link]]\nname = \"b\"\nuplink.xdp = \"eth0\"\n",
         &["p:6: card `eth0` is taken by link `a`"],
     );
 }

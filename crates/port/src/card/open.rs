@@ -21,7 +21,25 @@ const TRANSMIT: usize = 4;
 /// The protocol number of all frames, in network byte order.
 const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
-pub(super) fn open(name: &str) -> Result<Card, Error> {
+/// An interface that is up and carries Ethernet.
+pub(crate) struct Found {
+    /// A request about it.
+    pub request: libc::ifreq,
+    /// Its index, which stays the same when its name changes.
+    pub index: libc::c_int,
+    /// The largest packet in one of its frames, in bytes.
+    pub mtu: u32,
+    /// Reads its state.
+    pub control: Interfaces,
+    /// Reports its changes, from before the state was read, so that none is missed.
+    pub changes: Changes,
+}
+
+/// Finds an interface that is to be used as a card.
+///
+/// # Errors
+/// There is none, or it is down or carries no Ethernet.
+pub(crate) fn find(name: &str) -> Result<Found, Error> {
     let named = || name.to_owned();
     let failed = |step| failed(name, step);
     let request = interface::request(name).ok_or_else(|| Error::Name(named()))?;
@@ -33,46 +51,91 @@ pub(super) fn open(name: &str) -> Result<Card, Error> {
     if !control.is_ethernet(request).map_err(failed("SIOCGIFHWADDR"))? {
         return Err(Error::NotEthernet { name: named() });
     }
-    // Opened before the state is read, so that no change is missed.
     let changes = Changes::open().map_err(failed("netlink socket"))?;
     let state = control.state(index).map_err(failed("SIOCGIFFLAGS"))?;
     if !state.up {
         return Err(Error::Down { name: named() });
     }
-    let refused = |error: io::Error| match error.raw_os_error() {
-        Some(libc::EPERM) => Error::NotAllowed { name: named() },
-        Some(libc::EAFNOSUPPORT) => Error::NoPackets,
-        _ => failed("socket")(error),
-    };
-    // Without a protocol they receive nothing until they are bound, and the sending one never does.
-    let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
-    let sender = interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
-    set(&socket, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
-    let (receive_map, receive) = ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", RECEIVE)?;
-    let (transmit_map, transmit) = ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
-    raise_send_buffer(&sender);
+    Ok(Found { request, index, mtu: state.mtu, control, changes })
+}
+
+pub(super) fn open(name: &str) -> Result<Card, Error> {
+    let failed = |step| failed(name, step);
+    let found = find(name)?;
+    let receive = receive(name, found.index, RECEIVE, Which::All)?;
+    let sender = socket(name)?;
+    let (map, transmit) = ring(&sender, name, libc::PACKET_TX_RING, "PACKET_TX_RING", TRANSMIT)?;
+    raise_send_buffer(&sender, TRANSMIT * BLOCK * SLOT);
+    bind(&sender, found.index, 0).map_err(failed("bind"))?;
+    let Found { index, mtu, control, changes, .. } = found;
+    Ok(Card {
+        receive,
+        transmit: Transmit::new(transmit),
+        retry: Nanos(0),
+        mtu,
+        status: Status::Up,
+        index,
+        control,
+        changes,
+        sender,
+        _map: map,
+    })
+}
+
+/// Which frames a packet socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All.
+    All,
+    /// Those to a group address: multicasts and broadcasts.
+    Groups,
+}
+
+/// Opens a packet socket that receives frames from an interface, and a ring of `blocks` blocks for them. While it is
+/// open the interface receives frames for any address (promiscuous mode).
+///
+/// # Errors
+/// See [`Error`].
+pub(crate) fn receive(name: &str, index: libc::c_int, blocks: usize, which: Which) -> Result<Receive, Error> {
+    let failed = |step| failed(name, step);
+    let socket = socket(name)?;
+    let packet = libc::SOL_PACKET;
+    set(&socket, packet, libc::PACKET_IGNORE_OUTGOING, &1)
+        .map_err(failed("PACKET_IGNORE_OUTGOING (Linux 4.20 or later)"))?;
+    if which == Which::Groups {
+        only_groups(&socket).map_err(failed("SO_ATTACH_FILTER"))?;
+    }
+    let (map, slots) = ring(&socket, name, libc::PACKET_RX_RING, "PACKET_RX_RING", blocks)?;
     let all = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: libc::PACKET_MR_PROMISC as u16,
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    set(&socket, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(failed("PACKET_ADD_MEMBERSHIP"))?;
-    bind(&sender, index, 0).map_err(failed("bind"))?;
+    set(&socket, packet, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(failed("PACKET_ADD_MEMBERSHIP"))?;
     bind(&socket, index, ALL).map_err(failed("bind"))?;
-    Ok(Card {
-        receive: Receive::new(receive),
-        transmit: Transmit::new(transmit),
-        retry: Nanos(0),
-        missed: 0,
-        mtu: state.mtu,
-        status: Status::Up,
-        index,
-        control,
-        changes,
-        socket,
-        sender,
-        _maps: [receive_map, transmit_map],
+    Ok(Receive::new(socket, map, slots))
+}
+
+/// Makes a packet socket receive frames to a group address only: those whose first byte is odd (IEEE 802.3, 3.2.3).
+fn only_groups(socket: &OwnedFd) -> io::Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, 1),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// A packet socket. Without a protocol it receives nothing until it is bound to one.
+fn socket(name: &str) -> Result<OwnedFd, Error> {
+    interface::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Error::NotAllowed { name: name.into() },
+        Some(libc::EAFNOSUPPORT) => Error::NoPackets,
+        _ => failed(name, "socket")(error),
     })
 }
 
@@ -90,9 +153,9 @@ fn ring(
     blocks: usize,
 ) -> Result<(Map, Slots), Error> {
     let failed = |step| failed(name, step);
-    set(socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
+    set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))
         .map_err(failed("PACKET_VERSION"))?;
-    set(socket, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
+    set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1).map_err(failed("PACKET_VNET_HDR"))?;
     let slots = blocks * BLOCK;
     let request = libc::tpacket_req {
         tp_block_size: (BLOCK * SLOT) as u32,
@@ -100,7 +163,7 @@ fn ring(
         tp_frame_size: SLOT as u32,
         tp_frame_nr: slots as u32,
     };
-    set(socket, option, &request).map_err(|error| match error.raw_os_error() {
+    set(socket, libc::SOL_PACKET, option, &request).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOMEM) => Error::Memory { name: name.into(), mebibytes: (slots * SLOT) >> 20 },
         _ => failed(step)(error),
     })?;
@@ -110,21 +173,19 @@ fn ring(
     Ok((map, slots))
 }
 
-/// Sets an option of packet sockets.
-fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+/// Sets an option of a socket, whose value points to nothing, or to what the call reads.
+pub(crate) fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let (value, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: `value` has `len` bytes, which the call reads.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, len) }).map(drop)
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) }).map(drop)
 }
 
 /// Raises the send buffer to the size of the ring. Without CAP_NET_ADMIN the system limits it (`wmem_max`), and the
 /// rest waits in the ring.
-fn raise_send_buffer(socket: &OwnedFd) {
-    let bytes = (TRANSMIT * BLOCK * SLOT) as libc::c_int;
+pub(crate) fn raise_send_buffer(socket: &OwnedFd, bytes: usize) {
     for option in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
-        let (value, len) = ((&raw const bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
-        // SAFETY: `value` has `len` bytes, which the call reads. If it fails the buffer keeps its size.
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) };
+        // If it fails the buffer keeps its size.
+        let _ = set(socket, libc::SOL_SOCKET, option, &(bytes as libc::c_int));
     }
 }
 

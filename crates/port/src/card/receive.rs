@@ -1,12 +1,15 @@
-//! Frames received by the card: they wait in the ring until they are consumed, and are copied from there.
+//! Frames received by a packet socket: they wait in the ring until they are consumed, and are copied from there.
 
+use super::open;
 use super::slots::{HEADER, Slots};
 use crate::burst::{BURST, HEAD};
+use crate::map::Map;
 use crate::vnet;
 use fairlane_core::packet::Offload;
 use libc::{
     TP_STATUS_KERNEL, TP_STATUS_LOSING, TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID, TP_STATUS_VLAN_VALID, tpacket2_hdr,
 };
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
@@ -27,33 +30,36 @@ struct Waiting {
     offload: Offload,
 }
 
-/// The receive ring.
-pub(super) struct Receive {
+/// The receive ring of a packet socket.
+pub(crate) struct Receive {
     slots: Slots,
     /// The slot of the first frame that is not consumed. Slot numbers only grow.
     next: usize,
     /// The frames read from there on, each at its slot number modulo BURST.
     frames: [Waiting; BURST],
     count: usize,
-    /// Whether frames were lost since the last [`Receive::was_losing`].
-    losing: bool,
+    /// Frames that found no free slot.
+    missed: u64,
+    socket: OwnedFd,
+    _map: Map,
 }
 
 impl Receive {
-    /// A ring with no frames read yet.
-    pub(super) fn new(slots: Slots) -> Receive {
-        Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, losing: false }
+    /// A socket's ring with no frames read yet. The slots are in `map`.
+    pub(super) fn new(socket: OwnedFd, map: Map, slots: Slots) -> Receive {
+        Receive { slots, next: 0, frames: [Waiting::default(); BURST], count: 0, missed: 0, socket, _map: map }
     }
 
     /// Reads slots until `wanted` frames wait. Returns how many do.
-    pub(super) fn fill(&mut self, wanted: usize) -> usize {
+    pub(crate) fn fill(&mut self, wanted: usize) -> usize {
+        let mut losing = false;
         while self.count < wanted.min(BURST) {
             let number = self.next + self.count;
             let status = self.slots.status(number);
             if status & TP_STATUS_USER == 0 {
                 break;
             }
-            self.losing |= status & TP_STATUS_LOSING != 0;
+            losing |= status & TP_STATUS_LOSING != 0;
             let header = self.slots.header(number);
             // SAFETY: the slot belongs to the process since its status says so, and until `consume`.
             let bytes = unsafe { self.slots.bytes_mut(number) };
@@ -64,12 +70,17 @@ impl Receive {
             self.frames[number % BURST] = frame.unwrap_or_default();
             self.count += 1;
         }
+        if losing {
+            let missed = open::missed(&self.socket);
+            self.missed += missed;
+            tracing::warn!(missed, "a card's ring was full: frames from the wire were lost");
+        }
         self.count
     }
 
     /// A waiting frame, counted from the first.
     #[inline]
-    pub(super) fn frame(&self, index: usize) -> (&[u8], Offload) {
+    pub(crate) fn frame(&self, index: usize) -> (&[u8], Offload) {
         let number = self.next + index;
         let Waiting { start, len, offload } = self.frames[number % BURST];
         // SAFETY: the slot belongs to the process until `consume`, for which this borrow must have ended.
@@ -77,7 +88,7 @@ impl Receive {
     }
 
     /// Returns the slots of the first frames to the kernel.
-    pub(super) fn consume(&mut self, frames: usize) {
+    pub(crate) fn consume(&mut self, frames: usize) {
         assert!(frames <= self.count, "no more frames are consumed than were offered");
         for number in self.next..self.next + frames {
             self.slots.hand_over(number, TP_STATUS_KERNEL);
@@ -86,10 +97,20 @@ impl Receive {
         self.count -= frames;
     }
 
-    /// Whether frames were lost for want of a slot since the last call.
-    #[inline]
-    pub(super) fn was_losing(&mut self) -> bool {
-        std::mem::take(&mut self.losing)
+    /// Frames that found no free slot.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Clears the error that the socket holds since its interface went down, so that the next call does not return it.
+    pub(crate) fn clear_error(&self) {
+        open::clear_error(&self.socket);
+    }
+}
+
+impl AsFd for Receive {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

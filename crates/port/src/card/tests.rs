@@ -87,7 +87,7 @@ fn a_vlan_tag_is_put_back_into_its_frame() {
 
 #[test]
 fn tcp_passes_between_two_cards_in_large_frames() {
-    let cards = tcp_passes(card);
+    let cards = tcp_passes(card, 10_000);
     assert!(cards.is_none_or(|cards| cards.map(|card| card.lost().total()) == [0; 2]));
 }
 

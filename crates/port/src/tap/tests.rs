@@ -100,11 +100,14 @@ fn a_body_of_many_segments_is_one_frame() {
 
 #[test]
 fn tcp_passes_between_two_taps_in_large_frames() {
-    let taps = tcp_passes(|address| {
-        let tap = Tap::open("fl0").unwrap();
-        ip(&format!("addr add {address}/24 dev fl0"));
-        tap
-    });
+    let taps = tcp_passes(
+        |address| {
+            let tap = Tap::open("fl0").unwrap();
+            ip(&format!("addr add {address}/24 dev fl0"));
+            tap
+        },
+        10_000,
+    );
     assert!(taps.is_none_or(|taps| taps.map(|tap| tap.refused()) == [0, 0]));
 }
 

@@ -1,0 +1,172 @@
+//! A card through AF_XDP beside the packet socket, over veth pairs in a network namespace of its own. Needs root.
+//!
+//! `cargo bench -p fairlane-port --bench uplink` compares them: in turn, each works for some milliseconds, and the ratios
+//! of those pairs are printed, of time and of the thread's time on a processor. The latter has the kernel's work too,
+//! which is done in the same thread. `... -- xdp-send 1000` does one part for 1,000 rounds, to count instructions:
+//! `valgrind --tool=callgrind target/release/deps/uplink-* xdp-send 1000`, less the same with 0 rounds.
+
+use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
+use fairlane_core::sched::Budget;
+use fairlane_core::time::Nanos;
+use fairlane_port::card::Card;
+use fairlane_port::xdp::Xdp;
+use fairlane_port::{BURST, Burst, Port, Put};
+use nix::sched::{CloneFlags, unshare};
+use nix::time::{ClockId, clock_gettime};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Bursts of a slice, and pairs of slices.
+const ROUNDS: usize = 200;
+const PAIRS: usize = 100;
+
+/// What a budget allows.
+const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
+
+/// A burst of frames to be sent: how often, and with which offload.
+#[derive(Clone)]
+struct Frames {
+    frame: Vec<u8>,
+    offload: Offload,
+    count: usize,
+}
+
+/// Frames of this size that need no work.
+fn plain(bytes: usize) -> Frames {
+    let mut frame = vec![0; bytes];
+    // To a station that is not there.
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    Frames { frame, offload: Offload::default(), count: BURST }
+}
+
+/// A TCP frame of 64 KiB, as guests with segmentation offload send it.
+fn large() -> Frames {
+    let payload = 1448 * 44;
+    let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((40 + payload as u16).to_be_bytes());
+    frame.extend([0, 9, 0, 0, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1]);
+    frame.extend([0, 80, 2, 188, 0, 0, 1, 0, 0, 0, 2, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    frame.resize(54 + payload, 7);
+    let gso = Some(Gso { kind: GsoKind::Tcp4, ecn: false, size: 1448, header: 54 });
+    Frames { frame, offload: Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso }, count: 1 }
+}
+
+/// Sends rounds of frames, and waits for room. Returns how many were sent.
+fn send(port: &mut dyn Port, frames: &Frames, rounds: usize) -> usize {
+    let mut burst = Burst::new();
+    for _ in 0..rounds {
+        let mut sent = 0;
+        while sent < frames.count {
+            let mut filler = burst.fill();
+            (sent..frames.count).for_each(|_| assert!(filler.push(&frames.frame, frames.offload)));
+            let batch = filler.done();
+            let Put { accepted, .. } = port.put(&batch, 0..batch.len(), Nanos(0));
+            sent += accepted;
+            port.flush(Nanos(0));
+        }
+    }
+    rounds * frames.count
+}
+
+/// Has rounds of frames sent at the other end, and receives them. Returns how many were received.
+fn receive(port: &mut dyn Port, wire: &mut dyn Port, frames: &Frames, rounds: usize) -> usize {
+    let (mut burst, mut received, mut waits) = (Burst::new(), 0, 0);
+    for round in 1..=rounds {
+        send(wire, frames, 1);
+        while received < round * frames.count && waits < 1000 {
+            let batch = port.offer(&mut burst, ALL, Nanos(0));
+            let here = batch.len();
+            received += here;
+            port.consume(here);
+            port.flush(Nanos(0));
+            if here == 0 {
+                waits += 1;
+                std::thread::yield_now();
+            }
+        }
+    }
+    received
+}
+
+/// Runs iproute2 or ethtool.
+fn run(line: &str) {
+    let mut words = line.split(' ');
+    let done = Command::new(words.next().unwrap()).args(words).output().expect("iproute2 and ethtool are installed");
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A veth pair with its far end.
+fn pair(number: usize) -> Card {
+    run(&format!("ip link add fl{number} type veth peer name eth{number}"));
+    run(&format!("ethtool -K eth{number} tx off tso off gso off"));
+    for end in ["fl", "eth"] {
+        run(&format!("sysctl -qw net.ipv6.conf.{end}{number}.disable_ipv6=1"));
+        run(&format!("ip link set {end}{number} up"));
+    }
+    Card::open(&format!("eth{number}")).unwrap()
+}
+
+/// Time that some work takes: of the clock, and of this thread.
+fn time(work: impl FnOnce() -> usize) -> [f64; 2] {
+    let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let (clock, thread) = (Instant::now(), spent());
+    let frames = work() as f64;
+    [clock.elapsed(), spent() - thread].map(|time| time.as_nanos() as f64 / frames)
+}
+
+/// The quartiles of some numbers.
+fn quartiles(mut numbers: Vec<f64>) -> [f64; 3] {
+    numbers.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| numbers[(numbers.len() - 1) * quarter / 4])
+}
+
+/// Compares two works in turn.
+fn compare(name: &str, mut card: impl FnMut() -> usize, mut xdp: impl FnMut() -> usize, pairs: usize) {
+    let times: Vec<_> = (0..pairs + 2).map(|_| (time(&mut card), time(&mut xdp))).skip(2).collect();
+    for (of, what) in [(0, "time"), (1, "processor")] {
+        let [low, ratio, high] = quartiles(times.iter().map(|(card, xdp)| card[of] / xdp[of]).collect());
+        let [card, xdp] =
+            [times.iter().map(|(card, _)| card[of]).collect(), times.iter().map(|(_, xdp)| xdp[of]).collect()]
+                .map(|times| quartiles(times)[1]);
+        println!(
+            "{name:24} {what:10} {ratio:.2} ({low:.2} to {high:.2}) of the packet socket's frames; {xdp:.0} and {card:.0} ns a frame"
+        );
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let is_bench = std::env::args().any(|word| word == "--bench");
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        eprintln!("SKIPPED: this needs a network namespace (root): {error}");
+        return;
+    }
+    let (small, mtu) = (plain(60), plain(1514));
+    let [mut card_wire, mut xdp_wire] = [0, 1].map(pair);
+    let mut card = Card::open("fl0").unwrap();
+    let mut xdp = Xdp::open("fl1").unwrap();
+    if let [part, rounds] = &words[..] {
+        let rounds = rounds.parse().expect("a number of rounds");
+        let frames = match part.as_str() {
+            "card-send" => send(&mut card, &small, rounds),
+            "xdp-send" => send(&mut xdp, &small, rounds),
+            "card-send-large" => send(&mut card, &large(), rounds),
+            "xdp-send-large" => send(&mut xdp, &large(), rounds),
+            "card-receive" => receive(&mut card, &mut card_wire, &small, rounds),
+            "xdp-receive" => receive(&mut xdp, &mut xdp_wire, &small, rounds),
+            _ => panic!("there is no part {part}"),
+        };
+        println!("{part}: {frames} frames");
+        return;
+    }
+    // Without `--bench` this is a test.
+    let (rounds, pairs) = if is_bench { (ROUNDS, PAIRS) } else { (2, 1) };
+    println!("AF_XDP ({}) beside the packet socket", xdp.mode());
+    for (name, frames) in [("send 60 bytes", &small), ("send 1514 bytes", &mtu), ("send 64 KiB of TCP", &large())] {
+        compare(name, || send(&mut card, frames, rounds), || send(&mut xdp, frames, rounds), pairs);
+    }
+    for (name, frames) in [("receive 60 bytes", &small), ("receive 1514 bytes", &mtu)] {
+        let packet = || receive(&mut card, &mut card_wire, frames, rounds);
+        compare(name, packet, || receive(&mut xdp, &mut xdp_wire, frames, rounds), pairs);
+    }
+}
