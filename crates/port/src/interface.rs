@@ -98,7 +98,8 @@ impl Interfaces {
         Ok(std::array::from_fn(|at| address[at] as u8))
     }
 
-    /// The number of hardware queues of the interface that a request names. One, if its driver does not tell.
+    /// The number of hardware queues that the interface which a request names receives through. One, if its driver does
+    /// not tell.
     pub(crate) fn queues(&self, mut request: libc::ifreq) -> u32 {
         // `struct ethtool_channels` of linux/ethtool.h: the command, four maxima, then what is in use: receive,
         // transmit, other, combined.
@@ -106,7 +107,7 @@ impl Interfaces {
         channels[0] = ETHTOOL_GCHANNELS;
         request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
         match self.call(SIOCETHTOOL, &mut request) {
-            Ok(()) => (channels[5].max(channels[6]) + channels[8]).max(1),
+            Ok(()) => (channels[5] + channels[8]).max(1),
             Err(_) => 1,
         }
     }

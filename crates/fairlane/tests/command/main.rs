@@ -15,3 +15,4 @@ mod observer;
 mod top;
 mod up;
 mod workspace;
+mod xdp;

@@ -184,7 +184,7 @@ impl Opening<'_> {
     fn failed(self, step: &'static str) -> impl FnOnce(io::Error) -> Error {
         let name = self.name.to_owned();
         move |error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Error::NotAllowed { name },
+            Some(libc::EPERM) => Error::NotAllowed { name },
             Some(libc::EBUSY | libc::EEXIST) => Error::Taken { name },
             _ => Error::Step { name, step, error },
         }
