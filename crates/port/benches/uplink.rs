@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Bursts of a slice, and pairs of slices.
 const ROUNDS: usize = 200;
-const PAIRS: usize = 100;
+const PAIRS: usize = 50;
 
 /// What a budget allows.
 const ALL: Budget = Budget { bytes: u64::MAX, frames: BURST as u32 };
@@ -52,8 +52,7 @@ fn large() -> Frames {
 }
 
 /// Sends rounds of frames, and waits for room. Returns how many were sent.
-fn send(port: &mut dyn Port, frames: &Frames, rounds: usize) -> usize {
-    let mut burst = Burst::new();
+fn send(port: &mut dyn Port, burst: &mut Burst, frames: &Frames, rounds: usize) -> usize {
     for _ in 0..rounds {
         let mut sent = 0;
         while sent < frames.count {
@@ -69,12 +68,12 @@ fn send(port: &mut dyn Port, frames: &Frames, rounds: usize) -> usize {
 }
 
 /// Has rounds of frames sent at the other end, and receives them. Returns how many were received.
-fn receive(port: &mut dyn Port, wire: &mut dyn Port, frames: &Frames, rounds: usize) -> usize {
-    let (mut burst, mut received, mut waits) = (Burst::new(), 0, 0);
+fn receive(port: &mut dyn Port, wire: &mut dyn Port, burst: &mut Burst, frames: &Frames, rounds: usize) -> usize {
+    let (mut received, mut waits) = (0, 0);
     for round in 1..=rounds {
-        send(wire, frames, 1);
+        send(wire, burst, frames, 1);
         while received < round * frames.count && waits < 1000 {
-            let batch = port.offer(&mut burst, ALL, Nanos(0));
+            let batch = port.offer(burst, ALL, Nanos(0));
             let here = batch.len();
             received += here;
             port.consume(here);
@@ -95,15 +94,20 @@ fn run(line: &str) {
     assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A veth pair with its far end.
-fn pair(number: usize) -> Card {
+/// Makes a veth pair.
+fn pair(number: usize) {
     run(&format!("ip link add fl{number} type veth peer name eth{number}"));
     run(&format!("ethtool -K eth{number} tx off tso off gso off"));
     for end in ["fl", "eth"] {
         run(&format!("sysctl -qw net.ipv6.conf.{end}{number}.disable_ipv6=1"));
         run(&format!("ip link set {end}{number} up"));
     }
-    Card::open(&format!("eth{number}")).unwrap()
+}
+
+/// The far end of a pair, which sends frames in memory that a driver's program can use where they are, as a card's driver
+/// has them: those of a packet socket would be copied for it first.
+fn wire(number: usize) -> Xdp {
+    Xdp::open(&format!("eth{number}")).unwrap()
 }
 
 /// Time that some work takes: of the clock, and of this thread.
@@ -142,18 +146,19 @@ fn main() {
         return;
     }
     let (small, mtu) = (plain(60), plain(1514));
-    let [mut card_wire, mut xdp_wire] = [0, 1].map(pair);
+    [0, 1].map(pair);
+    let mut burst = Burst::new();
     let mut card = Card::open("fl0").unwrap();
     let mut xdp = Xdp::open("fl1").unwrap();
     if let [part, rounds] = &words[..] {
         let rounds = rounds.parse().expect("a number of rounds");
         let frames = match part.as_str() {
-            "card-send" => send(&mut card, &small, rounds),
-            "xdp-send" => send(&mut xdp, &small, rounds),
-            "card-send-large" => send(&mut card, &large(), rounds),
-            "xdp-send-large" => send(&mut xdp, &large(), rounds),
-            "card-receive" => receive(&mut card, &mut card_wire, &small, rounds),
-            "xdp-receive" => receive(&mut xdp, &mut xdp_wire, &small, rounds),
+            "card-send" => send(&mut card, &mut burst, &small, rounds),
+            "xdp-send" => send(&mut xdp, &mut burst, &small, rounds),
+            "card-send-large" => send(&mut card, &mut burst, &large(), rounds),
+            "xdp-send-large" => send(&mut xdp, &mut burst, &large(), rounds),
+            "card-receive" => receive(&mut card, &mut wire(0), &mut burst, &small, rounds),
+            "xdp-receive" => receive(&mut xdp, &mut wire(1), &mut burst, &small, rounds),
             _ => panic!("there is no part {part}"),
         };
         println!("{part}: {frames} frames");
@@ -162,11 +167,14 @@ fn main() {
     // Without `--bench` this is a test.
     let (rounds, pairs) = if is_bench { (ROUNDS, PAIRS) } else { (2, 1) };
     println!("AF_XDP ({}) beside the packet socket", xdp.mode());
+    let mut other = Burst::new();
     for (name, frames) in [("send 60 bytes", &small), ("send 1514 bytes", &mtu), ("send 64 KiB of TCP", &large())] {
-        compare(name, || send(&mut card, frames, rounds), || send(&mut xdp, frames, rounds), pairs);
+        let packet = || send(&mut card, &mut burst, frames, rounds);
+        compare(name, packet, || send(&mut xdp, &mut other, frames, rounds), pairs);
     }
+    let (mut card_wire, mut xdp_wire) = (wire(0), wire(1));
     for (name, frames) in [("receive 60 bytes", &small), ("receive 1514 bytes", &mtu)] {
-        let packet = || receive(&mut card, &mut card_wire, frames, rounds);
-        compare(name, packet, || receive(&mut xdp, &mut xdp_wire, frames, rounds), pairs);
+        let packet = || receive(&mut card, &mut card_wire, &mut burst, frames, rounds);
+        compare(name, packet, || receive(&mut xdp, &mut xdp_wire, &mut other, frames, rounds), pairs);
     }
 }

@@ -149,15 +149,17 @@ impl Card {
 
     /// Whether a frame, or each segment that it is cut into, fits the interface.
     fn fits(&mut self, frame: &Frame<'_>) -> bool {
-        if !fits(frame, self.mtu) {
+        let fits_now = fits(frame, self.mtu) || {
             // The MTU may have grown since it was read.
             self.refresh();
-        }
-        fits(frame, self.mtu) && frame.bytes() as usize <= LARGEST
+            fits(frame, self.mtu)
+        };
+        fits_now && frame.bytes() as usize <= LARGEST
     }
 }
 
 /// Whether a frame, or each segment that it is cut into, fits an interface with this MTU.
+#[inline]
 pub(crate) fn fits(frame: &Frame<'_>, mtu: u32) -> bool {
     let tagged = matches!(frame.head().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
     let gso = frame.offload().gso;

@@ -26,7 +26,7 @@ mod ring;
 mod transmit;
 
 use crate::card::receive::Receive;
-use crate::card::{self, ETHERNET, fits};
+use crate::card::{self, ETHERNET, TAG, fits};
 use crate::interface::{Changes, Interfaces};
 use crate::software_offload::SoftwareOffload;
 use crate::{
@@ -218,6 +218,8 @@ impl Xdp {
         self.groups.clear_error();
         let was_there = !matches!(self.status, Status::Disabled(_));
         self.status = self.control.status(self.index, &mut self.mtu);
+        // A frame of the memory holds no more, if the MTU grew.
+        self.mtu = self.mtu.min(self.memory.size() as u32 - ETHERNET - TAG);
         if was_there && matches!(self.status, Status::Disabled(_)) {
             self.transmit.abandon();
         }
@@ -231,7 +233,7 @@ impl Xdp {
             return Some(Refusal::Never(DropReason::ReceiverDown));
         } else if frame.bytes() < ETHERNET.into() {
             return Some(Refusal::Never(DropReason::Malformed));
-        } else if !self.fits(frame, segments) {
+        } else if !self.fits(frame) || segments > self.transmit.frames() {
             return Some(Refusal::Never(DropReason::TooLarge));
         } else if !self.transmit.has(segments) {
             self.retry = now + RETRY;
@@ -246,17 +248,14 @@ impl Xdp {
         sent.err().map(|_| Refusal::Never(DropReason::Malformed))
     }
 
-    /// Whether a frame, or each segment that it is cut into, fits the interface and a frame of the memory, and whether
-    /// there are so many of these.
+    /// Whether a frame, or each segment that it is cut into, fits the interface.
     #[inline]
-    fn fits(&mut self, frame: &Frame<'_>, segments: usize) -> bool {
-        if !fits(frame, self.mtu) {
+    fn fits(&mut self, frame: &Frame<'_>) -> bool {
+        fits(frame, self.mtu) || {
             // The MTU may have grown since it was read.
             self.refresh();
+            fits(frame, self.mtu)
         }
-        let gso = frame.offload().gso;
-        let largest = gso.map_or(frame.bytes() as usize, |gso| usize::from(gso.header) + usize::from(gso.size));
-        fits(frame, self.mtu) && largest <= self.memory.size() && segments <= self.transmit.frames()
     }
 }
 
