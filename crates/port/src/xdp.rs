@@ -3,7 +3,7 @@
 //!
 //! Each hardware queue of the card has a socket, all of them the same memory. A frame that arrived stays where it was
 //! received until a guest has it, and is then given back; a burst takes no system call to receive, and at most one for
-//! each 32 frames to send, or none where the driver polls. The driver is asked for zero copy first, then for copies, then
+//! each 32 frames to send, or none while the driver polls. The driver is asked for zero copy first, then for copies, then
 //! the stack does both (`Mode`). The rings are a few words and an array each (`ring.rs`), and the program that gives
 //! frames to the sockets is a dozen instructions (`program.rs`): of the libraries, `xdpilone` has a licence that this
 //! project does not accept, `xsk-rs` and `libxdp-sys` bring a C library, `aya` brings a loader of object files.
@@ -70,7 +70,10 @@ pub enum Error {
         name: String,
     },
     /// Another program or socket has it.
-    #[error("interface {name} has an XDP program, or its queues other sockets: `ip link set dev {name} xdp off`")]
+    #[error(
+        "interface {name} has an XDP program already, or its queues have sockets: end what uses it (`ip link set dev \
+         {name} xdp off` removes a program that nobody holds)"
+    )]
     Taken {
         /// The interface.
         name: String,
