@@ -264,15 +264,15 @@ impl Scheduler for Tenants {
             self.set_active(port, false);
         }
         let Some(group) = self.group(tenant) else { return };
-        let nanos = group.ports.dominant(cost);
-        group.ports.charge_time(number, cost, nanos, after, now);
+        let nanos = group.ports.dominant(&cost);
+        group.ports.charge_time(number, &cost, nanos, after, now);
         let after = group.end_service(after);
         if self.offered.take_if(|offered| *offered == port).is_none() {
             self.put_back(now);
             self.held.remove(tenant.0);
             self.link.recall(of_tenant(tenant), now);
         }
-        self.link.charge_time(of_tenant(tenant), cost, nanos, after, now);
+        self.link.charge_time(of_tenant(tenant), &cost, nanos, after, now);
     }
 
     fn defer(&mut self, port: PortId, now: Nanos) {

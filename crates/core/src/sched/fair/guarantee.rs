@@ -61,10 +61,18 @@ impl Guarantee {
         entry.due = entry.due.max(now);
     }
 
-    /// Queues a port.
-    pub(super) fn enter(&mut self, port: u32, now: Nanos) {
+    /// Queues a port, if it has a guarantee. Returns whether it has.
+    pub(super) fn enter(&mut self, port: u32, now: Nanos) -> bool {
         let entry = self.guarantees[port as usize];
-        if entry.due > now { self.met.push(port, entry.due) } else { self.owe(port) }
+        if entry.rate == 0 {
+            return false;
+        }
+        if entry.due > now {
+            self.met.push(port, entry.due)
+        } else {
+            self.owe(port)
+        }
+        true
     }
 
     /// Removes a port from the queue.
@@ -81,9 +89,18 @@ impl Guarantee {
         self.owed.pop_until(Nanos::NEVER).map(|(_, port)| port)
     }
 
-    /// Charges a service to a port that is not queued.
+    /// When [`Guarantee::next`] may return a port, if any has a guarantee.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        let owed = self.owed.peek().map(|_| Nanos(0));
+        owed.or_else(|| self.met.peek().map(|(due, _)| due))
+    }
+
+    /// Charges a service to a port that is not queued, if it has a guarantee.
     pub(super) fn charge(&mut self, port: u32, bytes: u64, now: Nanos) {
         let entry = &mut self.guarantees[port as usize];
+        if entry.rate == 0 {
+            return;
+        }
         // EDF can be late by this much. A guarantee that the link cannot meet must not pile up a debt.
         let oldest = now.since(entry.time_of(2 * MAX_SERVICE));
         let from = entry.due.max(oldest).min(now);

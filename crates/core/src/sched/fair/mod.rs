@@ -17,9 +17,10 @@
 
 mod guarantee;
 mod queue;
+mod stacks;
 
 use super::throttle::Throttle;
-use super::{After, BUDGET_BYTES, BUDGET_FRAMES, Budget, Cost, Next, Scheduler, Share, State};
+use super::{After, BUDGET_BYTES, BUDGET_FRAMES, Budget, Cost, Next, Scheduler, Share};
 use crate::PortId;
 use crate::time::{Nanos, SECOND};
 use guarantee::Guarantee;
@@ -34,31 +35,64 @@ const MAX_SERVICE: u64 = BUDGET_BYTES + MAX_FRAME;
 /// Fraction bits of [`Fair::byte_time`].
 const BYTE_TIME_FRACTION: u32 = 20;
 
+/// The budget of a port without limits.
+const WHOLE_BUDGET: Budget = Budget { bytes: BUDGET_BYTES, frames: BUDGET_FRAMES };
+
 /// The least cost of a service in nanoseconds, even if the ring was empty.
 const LEAST_COST: u64 = 64;
 
 /// Byte-accurate weighted fair sharing with `min_rate`, `max_rate` and bounded lag.
 pub(super) struct Fair {
+    queue: Queue,
     /// The uplink's time per byte, in nanoseconds.
     byte_time: u64,
-    idle_timeout: Nanos,
-    vifs: Vec<Vif>,
+    /// Until then no port is released by `throttle` or due by `guarantee`. It may be too early.
+    timer: Nanos,
     throttle: Throttle,
     guarantee: Guarantee,
-    queue: Queue,
+    idle_timeout: Nanos,
 }
 
-#[derive(Clone, Copy, Default)]
+/// What is known of a port beside its place in the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Vif {
     state: State,
-    /// Has a `max_rate` or `max_frames`.
-    limited: bool,
-    /// Has a `min_rate`.
-    guaranteed: bool,
-    /// The current service was owed by its `min_rate`.
-    owed: bool,
-    /// Waits for its destination, so its place does not expire.
-    blocked: bool,
+    /// Has a limit or a guarantee.
+    rated: bool,
+}
+
+impl Vif {
+    const UNKNOWN: Vif = Vif { state: State::Unknown, rated: false };
+
+    /// A queued port that shares by weight alone.
+    const ORDINARY: Vif = Vif { state: State::Ready, rated: false };
+
+    const ORDINARY_IN_SERVICE: Vif = Vif { state: State::Serving, rated: false };
+}
+
+/// The state of a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Never configured, or removed.
+    Unknown,
+    /// Nothing to send.
+    Idle,
+    /// No room at its destination, so its place does not expire.
+    Blocked,
+    /// Queued.
+    Ready,
+    /// Offered by `next` and not yet charged. An activation now is ignored: the charge reports newer state.
+    Serving,
+    /// The same, out of turn, as its `min_rate` owed it.
+    ServingOwed,
+    /// Waits for tokens of its `max_rate` or `max_frames`.
+    Held,
+}
+
+impl State {
+    fn is_served(self) -> bool {
+        matches!(self, State::Serving | State::ServingOwed)
+    }
 }
 
 impl Fair {
@@ -68,112 +102,165 @@ impl Fair {
         let byte_time = link_rate.map_or(0, |rate| ((8 * SECOND) << BYTE_TIME_FRACTION) / rate.max(1));
         let most = link_time(MAX_SERVICE, byte_time).clamp(MAX_SERVICE, u64::from(u32::MAX));
         Fair {
+            queue: Queue::new(most),
             byte_time,
-            idle_timeout,
-            vifs: Vec::new(),
+            timer: Nanos::NEVER,
             throttle: Throttle::default(),
             guarantee: Guarantee::default(),
-            queue: Queue::new(most),
+            idle_timeout,
         }
     }
 
     /// The time of the resource that a service used most, in nanoseconds.
-    pub(super) fn dominant(&self, cost: Cost) -> u32 {
+    #[inline(always)]
+    pub(super) fn dominant(&self, cost: &Cost) -> u32 {
         let time = link_time(cost.uplink_bytes, self.byte_time).max(cost.nanos);
         let time = if time == 0 { cost.bytes } else { time };
         u32::try_from(time.max(LEAST_COST)).unwrap_or(u32::MAX)
     }
 
     /// Whether a port is in service.
+    #[inline(always)]
     pub(super) fn serves(&self, port: PortId) -> bool {
-        self.vifs.get(port.index()).is_some_and(|vif| vif.state == State::Serving)
+        self.state(port).is_served()
     }
 
     /// Takes a port out of turn, to be charged for an earlier service.
     #[cold]
     pub(super) fn recall(&mut self, port: PortId, now: Nanos) {
         self.activate(port, now);
-        if self.vif(port, State::Held).is_some() {
+        if self.state(port) == State::Held {
             self.throttle.unhold(port.0);
             self.queue.join(port.0, now, Nanos::NEVER);
         }
         self.guarantee.leave(port.0);
         self.queue.take(port.0);
-        let Some(vif) = self.vifs.get_mut(port.index()) else { return };
-        (vif.state, vif.owed) = (State::Serving, false);
+        self.set(port.0, State::Serving);
     }
 
     /// [`Scheduler::charge`] for a cost whose [dominant](Fair::dominant) time is known.
     #[inline(always)]
-    pub(super) fn charge_time(&mut self, port: PortId, cost: Cost, nanos: u32, after: After, now: Nanos) {
-        let Some(&mut vif) = self.vif(port, State::Serving) else { return };
-        self.queue.charge(port.0, nanos, vif.owed);
-        if vif.limited {
-            self.throttle.take(port.0, &cost, now);
-        }
-        if vif.guaranteed {
-            self.guarantee.charge(port.0, cost.bytes, now);
-        }
-        let throttled = vif.limited && self.throttle.room(port.0, now).is_none();
-        let vif = &mut self.vifs[port.index()];
-        if after == After::Backlogged && !throttled {
-            vif.state = State::Ready;
-            self.queue.put_back(port.0);
-            if vif.guaranteed {
-                self.guarantee.enter(port.0, now);
-            }
-            return;
-        }
-        self.queue.leave(port.0, now);
-        vif.blocked = after == After::Blocked;
-        vif.state = if after == After::Backlogged { State::Held } else { State::Idle };
-        if after == After::Backlogged {
-            self.throttle.hold(port.0);
+    pub(super) fn charge_time(&mut self, port: PortId, cost: &Cost, nanos: u32, after: After, now: Nanos) {
+        if after != After::Backlogged || !self.queue.charge_at_once(port.0, nanos) {
+            self.end_service(port.0, cost, nanos, after, now);
         }
     }
 
-    fn vif(&mut self, port: PortId, state: State) -> Option<&mut Vif> {
-        self.vifs.get_mut(port.index()).filter(|vif| vif.state == state)
+    /// Charges any port.
+    #[inline(never)]
+    fn end_service(&mut self, port: u32, cost: &Cost, nanos: u32, after: After, now: Nanos) {
+        let Some(Vif { state, rated }) = self.queue.vif(port) else { return };
+        match state {
+            State::Serving => self.queue.charge(port, nanos),
+            State::ServingOwed => self.queue.charge_owed(port, nanos),
+            _ => return,
+        }
+        let mut throttled = false;
+        if rated {
+            self.throttle.take(port, cost, now);
+            self.guarantee.charge(port, cost.bytes, now);
+            throttled = self.throttle.room(port, now).is_none();
+        }
+        match after {
+            After::Backlogged if throttled => {
+                self.queue.leave(port, now);
+                self.hold(port);
+            }
+            After::Backlogged => {
+                self.set(port, State::Ready);
+                self.queue.put_back(port);
+                self.watch(port, now);
+            }
+            After::Empty | After::Blocked => {
+                self.queue.leave(port, now);
+                self.set(port, if after == After::Blocked { State::Blocked } else { State::Idle });
+            }
+        }
+    }
+
+    fn state(&self, port: PortId) -> State {
+        self.queue.vif(port.0).map_or(State::Unknown, |vif| vif.state)
+    }
+
+    fn set(&mut self, port: u32, state: State) {
+        if let Some(vif) = self.queue.vif_mut(port) {
+            vif.state = state;
+        }
     }
 
     /// Queues an active port, to wait for its `max_rate` or for its turn. A port that left the queue more than `grace`
     /// ago has lost what it was owed.
     fn enter(&mut self, port: u32, now: Nanos, grace: Nanos) {
-        let vif = &mut self.vifs[port as usize];
-        if vif.limited && self.throttle.room(port, now).is_none() {
-            vif.state = State::Held;
-            self.throttle.hold(port);
-            return;
+        let rated = self.queue.vif(port).is_some_and(|vif| vif.rated);
+        if rated && self.throttle.room(port, now).is_none() {
+            return self.hold(port);
         }
-        vif.state = State::Ready;
+        self.set(port, State::Ready);
         self.queue.join(port, now, grace);
-        if vif.guaranteed {
+        if rated {
             self.guarantee.resume(port, now);
-            self.guarantee.enter(port, now);
+            self.watch(port, now);
+        }
+    }
+
+    /// Makes a port wait for its `max_rate` or `max_frames`.
+    fn hold(&mut self, port: u32) {
+        self.set(port, State::Held);
+        self.throttle.hold(port);
+        self.timer = Nanos(0);
+    }
+
+    /// Watches the guarantee of a queued port, if it has one.
+    fn watch(&mut self, port: u32, now: Nanos) {
+        if self.guarantee.enter(port, now) {
+            self.timer = Nanos(0);
         }
     }
 
     /// Removes a port from every queue.
-    fn withdraw(&mut self, port: u32, now: Nanos) {
-        let vif = self.vifs[port as usize];
-        match vif.state {
+    fn withdraw(&mut self, port: u32, state: State, now: Nanos) {
+        match state {
             State::Ready => self.guarantee.leave(port),
             State::Held => self.throttle.unhold(port),
-            State::Serving | State::Unknown | State::Idle => {}
+            _ => {}
         }
         self.queue.withdraw(port, now);
     }
 
-    fn serve(&mut self, port: u32, owed: bool, now: Nanos) -> Next {
-        let vif = &mut self.vifs[port as usize];
-        (vif.state, vif.owed) = (State::Serving, owed);
-        let mut budget = Budget { bytes: BUDGET_BYTES, frames: BUDGET_FRAMES };
-        if vif.limited {
+    /// [`Scheduler::next`] if rates may matter, or the next port is not the top of the chosen slot.
+    #[inline(never)]
+    fn choose(&mut self, now: Nanos) -> Next {
+        let owed = if now >= self.timer { self.next_by_rate(now) } else { None };
+        let (port, state) = match owed {
+            Some(port) => {
+                self.queue.take(port);
+                (port, State::ServingOwed)
+            }
+            None => match self.queue.select() {
+                Some(port) => (port, State::Serving),
+                None => return self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil),
+            },
+        };
+        self.set(port, state);
+        let mut budget = WHOLE_BUDGET;
+        if self.queue.vif(port).is_some_and(|vif| vif.rated) {
+            self.guarantee.leave(port);
             // A queued port has tokens, unless the clock went back.
             let Budget { bytes, frames } = self.throttle.room(port, now).unwrap_or(Budget { bytes: 1, frames: 1 });
-            budget = Budget { bytes: bytes.min(budget.bytes), frames: frames.min(budget.frames) };
+            budget = Budget { bytes: bytes.min(BUDGET_BYTES), frames: frames.min(BUDGET_FRAMES) };
         }
         Next::Serve(PortId(port), budget)
+    }
+
+    /// Releases ports that have waited for their rates. Returns the port that is owed service first.
+    fn next_by_rate(&mut self, now: Nanos) -> Option<u32> {
+        while let Some(port) = self.throttle.release(now) {
+            self.enter(port, now, Nanos::NEVER);
+        }
+        let owed = self.guarantee.next(now);
+        let release = self.throttle.next_release().unwrap_or(Nanos::NEVER);
+        self.timer = release.min(self.guarantee.next_due().unwrap_or(Nanos::NEVER));
+        owed
     }
 }
 
@@ -184,74 +271,65 @@ fn link_time(bytes: u64, byte_time: u64) -> u64 {
 
 impl Scheduler for Fair {
     fn configure(&mut self, port: PortId, share: Share, now: Nanos) {
-        if self.vifs.len() <= port.index() {
-            self.vifs.resize(port.index() + 1, Vif::default());
-        }
-        let state = self.vifs[port.index()].state;
+        let state = self.state(port);
         let waits = state == State::Ready || state == State::Held;
         if waits {
-            self.withdraw(port.0, now);
+            self.withdraw(port.0, state, now);
         }
         self.queue.configure(port.0, share.weight, now);
         let limited = self.throttle.configure(port.0, &share, now);
         let guaranteed = self.guarantee.configure(port.0, &share, now);
-        let vif = &mut self.vifs[port.index()];
-        (vif.limited, vif.guaranteed) = (limited, guaranteed);
+        if let Some(vif) = self.queue.vif_mut(port.0) {
+            vif.rated = limited || guaranteed;
+        }
         if waits {
             self.enter(port.0, now, Nanos::NEVER);
         } else if state == State::Unknown {
-            vif.state = State::Idle;
+            self.set(port.0, State::Idle);
             self.queue.reset(port.0, now);
         }
     }
 
     fn remove(&mut self, port: PortId) {
-        if self.vifs.get(port.index()).is_none_or(|vif| vif.state == State::Unknown) {
+        let state = self.state(port);
+        if state == State::Unknown {
             return;
         }
-        self.withdraw(port.0, Nanos(0));
+        self.withdraw(port.0, state, Nanos(0));
         self.throttle.remove(port.0);
-        self.vifs[port.index()] = Vif::default();
+        if let Some(vif) = self.queue.vif_mut(port.0) {
+            *vif = Vif::UNKNOWN;
+        }
     }
 
     fn activate(&mut self, port: PortId, now: Nanos) {
-        let idle_timeout = self.idle_timeout;
-        let Some(vif) = self.vif(port, State::Idle) else { return };
-        let grace = if std::mem::take(&mut vif.blocked) { Nanos::NEVER } else { idle_timeout };
-        self.enter(port.0, now, grace);
+        match self.state(port) {
+            State::Idle => self.enter(port.0, now, self.idle_timeout),
+            State::Blocked => self.enter(port.0, now, Nanos::NEVER),
+            _ => {}
+        }
     }
 
-    // Not inlined, a decision with tenants takes 60 instructions more.
     #[inline(always)]
     fn next(&mut self, now: Nanos) -> Next {
-        while let Some(port) = self.throttle.release(now) {
-            self.enter(port, now, Nanos::NEVER);
+        if now < self.timer
+            && let Some((port, vif)) = self.queue.select_at_once()
+        {
+            vif.state = State::Serving;
+            return Next::Serve(PortId(port), WHOLE_BUDGET);
         }
-        if let Some(port) = self.guarantee.next(now) {
-            self.queue.take(port);
-            return self.serve(port, true, now);
-        }
-        if let Some(port) = self.queue.select() {
-            if self.vifs[port as usize].guaranteed {
-                self.guarantee.leave(port);
-            }
-            return self.serve(port, false, now);
-        }
-        self.throttle.next_release().map_or(Next::Idle, Next::WaitUntil)
+        self.choose(now)
     }
 
     fn charge(&mut self, port: PortId, cost: Cost, after: After, now: Nanos) {
-        let nanos = self.dominant(cost);
-        self.charge_time(port, cost, nanos, after, now);
+        let nanos = self.dominant(&cost);
+        self.charge_time(port, &cost, nanos, after, now);
     }
 
     fn defer(&mut self, port: PortId, now: Nanos) {
-        let Some(vif) = self.vif(port, State::Serving) else { return };
+        let Some(vif) = self.queue.vif_mut(port.0).filter(|vif| vif.state.is_served()) else { return };
         vif.state = State::Ready;
-        let guaranteed = vif.guaranteed;
         self.queue.put_back(port.0);
-        if guaranteed {
-            self.guarantee.enter(port.0, now);
-        }
+        self.watch(port.0, now);
     }
 }

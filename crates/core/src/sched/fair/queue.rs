@@ -32,7 +32,8 @@
 //! grows by all of it. A port that becomes active during a service joins after it, and a port that returns within its
 //! grace is owed at most L: each adds up to L to the bounds of the ports concerned.
 
-use super::super::list::{Links, List};
+use super::Vif;
+use super::stacks::{NONE, Stacks};
 use crate::time::{Nanos, SECOND};
 
 /// The largest weight.
@@ -51,30 +52,36 @@ const FINE: u32 = 3;
 /// Groups needed for weights from 1 to [`MAX_WEIGHT`].
 const GROUPS: usize = (MAX_WEIGHT.ilog2() + 2) as usize;
 
+/// Slots of all groups, a power of two; the last group's are never used.
+const ALL_SLOTS: usize = (GROUPS + 1) * SLOTS;
+
 /// After this long outside the queue a port's start is meaningless: virtual time may have wrapped.
 const FORGET: Nanos = Nanos(3600 * SECOND);
 
 /// The ports, and which of them is next.
 pub(super) struct Queue {
+    /// The slot to take ports from: the first of the group that is due first, as long as `excess` is below `until`.
+    chosen: usize,
+    until: u64,
+    /// The sum of w S over all members is exactly `weights * virtual_time + excess`.
+    excess: u64,
+    /// V, rounded down, when it was last computed.
+    virtual_time: u64,
+    /// W, over all members.
+    weights: u64,
+    /// 2^64 / W, rounded down, so that V needs no division.
+    per_weights: u64,
     /// L, the expected maximum cost of a service, in virtual time at weight 1.
     most: u64,
     /// log2 of the first group's delta.
     shift: u32,
-    /// V, rounded down.
-    virtual_time: u64,
-    /// The sum of w S over all members is exactly `weights * virtual_time + remainder`, and `remainder < weights`.
-    remainder: u64,
-    /// W, over all members.
-    weights: u64,
-    /// 2^64 / W, rounded down, so that a service needs no division.
-    per_weights: u64,
     /// Groups that have ports.
     busy: u32,
-    /// The start of each group's first slot that has ports. Kept apart from the slots, as all are compared together.
-    first: [u64; GROUPS],
-    groups: Box<[Group; GROUPS]>,
-    links: Links,
     ports: Vec<Port>,
+    stacks: Stacks,
+    /// The ports of each slot of each group: the tops of their stacks.
+    slots: Box<[u32; ALL_SLOTS]>,
+    groups: [Group; GROUPS],
     left: Vec<Left>,
 }
 
@@ -87,74 +94,123 @@ struct Left {
 
 #[derive(Clone, Copy)]
 struct Group {
+    /// The start of the first slot that has ports.
+    first: u64,
     /// Slots that have ports.
     full: u64,
-    slots: [List; SLOTS],
 }
 
-/// Half a cache line.
+/// Half a cache line, with all that a decision needs to know of a port.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Port {
-    /// S. For a port that is not a member: as far from V as when it left.
+    /// S, rounded down. For a port that is not a member: as far from V as when it left.
     start: u64,
     /// 2^64 / weight, rounded down.
     per_weight: u64,
-    weight: u32,
-    /// The remainder of the last division by the weight.
-    carry: u32,
-    group: u8,
-    slot: u8,
+    /// Where it is in its slot's stack; [`NONE`] if it is in none, as in service.
+    place: u32,
+    weight: u16,
+    /// w S less `weight * start`: the remainder of the last division by the weight.
+    carry: u16,
+    /// The number of its group, and of its slot there while it is in one.
+    slot: u16,
     member: bool,
-    /// In a slot, not in service.
-    queued: bool,
     /// Has nothing to send, and remains a member only until V reaches its start.
     leaving: bool,
+    /// In the last slot of its group, and its start lies beyond.
+    beyond: bool,
+    vif: Vif,
+}
+
+impl Port {
+    const NEW: Port = Port {
+        start: 0,
+        per_weight: u64::MAX,
+        place: NONE,
+        weight: 1,
+        carry: 0,
+        slot: 0,
+        member: false,
+        leaving: false,
+        beyond: false,
+        vif: Vif::UNKNOWN,
+    };
+
+    #[inline(always)]
+    fn group(&self) -> usize {
+        self.slot as usize / SLOTS
+    }
+
+    /// Adds a service to S. Returns its cost in virtual time at weight 1.
+    #[inline(always)]
+    fn charge(&mut self, nanos: u32) -> u64 {
+        let cost = u64::from(nanos) << FRACTION;
+        let units = cost + u64::from(self.carry);
+        let growth = quotient(units, self.per_weight);
+        // If the quotient is one too small, the carry holds the difference: nothing is lost.
+        self.carry = (units - growth * u64::from(self.weight)) as u16;
+        self.start = self.start.wrapping_add(growth);
+        cost
+    }
 }
 
 impl Queue {
     /// An empty queue for services that cost up to `most` nanoseconds, which is at least 10,000.
     pub(super) fn new(most: u64) -> Queue {
         let most = most << FRACTION;
-        let empty = Group { full: 0, slots: [List::EMPTY; SLOTS] };
         Queue {
-            most,
-            shift: log2_ceil(most / u64::from(MAX_WEIGHT)) - FINE,
+            chosen: 0,
+            until: 0,
+            excess: 0,
             virtual_time: 0,
-            remainder: 0,
             weights: 0,
             per_weights: 0,
+            most,
+            shift: log2_ceil(most / u64::from(MAX_WEIGHT)) - FINE,
             busy: 0,
-            first: [0; GROUPS],
-            groups: Box::new([empty; GROUPS]),
-            links: Links::default(),
             ports: Vec::new(),
+            stacks: Stacks::new(),
+            slots: Box::new([NONE; ALL_SLOTS]),
+            groups: [Group { first: 0, full: 0 }; GROUPS],
             left: Vec::new(),
         }
+    }
+
+    /// What the scheduler knows of a port.
+    #[inline(always)]
+    pub(super) fn vif(&self, port: u32) -> Option<Vif> {
+        self.ports.get(port as usize).map(|port| port.vif)
+    }
+
+    /// The same, to be changed.
+    #[inline(always)]
+    pub(super) fn vif_mut(&mut self, port: u32) -> Option<&mut Vif> {
+        self.ports.get_mut(port as usize).map(|port| &mut port.vif)
     }
 
     /// Adds a port, or changes the weight of one that is not queued. Its lag does not change.
     pub(super) fn configure(&mut self, port: u32, weight: u32, now: Nanos) {
         let weight = weight.clamp(1, MAX_WEIGHT);
-        let group = (log2_ceil(self.most / u64::from(weight)) - FINE - self.shift) as u8;
-        if self.ports.len() <= port as usize {
+        let group = log2_ceil(self.most / u64::from(weight)) - FINE - self.shift;
+        let ports = port as usize + 1;
+        if self.ports.len() < ports {
             let start = self.virtual_time;
-            let (slot, member, queued, leaving) = (0, false, false, false);
-            let new = Port { start, per_weight: 0, weight, carry: 0, group, slot, member, queued, leaving };
-            self.ports.resize(port as usize + 1, new);
-            self.left.resize(port as usize + 1, Left { at: now, lead: 0 });
-            self.links.grow(port as usize + 1);
+            self.ports.resize(ports, Port { start, ..Port::NEW });
+            self.left.resize(ports, Left { at: now, lead: 0 });
+            self.stacks.grow(ports, GROUPS * SLOTS);
         }
-        let Port { weight: old, member, queued, .. } = self.ports[port as usize];
+        let Port { weight: old, member, place, .. } = self.ports[port as usize];
         self.take(port);
         self.detach(port);
         let scaled = |lag: i64| (i128::from(lag) * i128::from(old) / i128::from(weight)) as i64;
         let lag = scaled(self.lag(port));
         self.left[port as usize].lead = scaled(self.left[port as usize].lead);
         let entry = &mut self.ports[port as usize];
-        (entry.weight, entry.per_weight, entry.group, entry.carry) = (weight, reciprocal(weight.into()), group, 0);
+        (entry.weight, entry.per_weight, entry.carry) = (weight as u16, reciprocal(weight.into()), 0);
+        entry.slot = (group as usize * SLOTS) as u16;
         entry.start = self.virtual_time.wrapping_sub(lag as u64);
-        if member && !queued {
+        if member && place == NONE {
             self.attach(port, lag);
         }
     }
@@ -162,6 +218,7 @@ impl Queue {
     /// Ends a port's membership at once, and sets its lag to zero.
     pub(super) fn reset(&mut self, port: u32, now: Nanos) {
         self.withdraw(port, now);
+        self.settle();
         let entry = &mut self.ports[port as usize];
         (entry.start, entry.carry) = (self.virtual_time, 0);
         self.left[port as usize].lead = 0;
@@ -200,66 +257,143 @@ impl Queue {
         self.left[port as usize].at = now;
     }
 
-    /// Dequeues the port to serve next; it remains a member.
-    // Not inlined with `link` and `unlink`, a decision takes 50 instructions more.
+    /// Dequeues the port to serve next, if that takes no more than a look at the chosen slot.
     #[inline(always)]
+    pub(super) fn select_at_once(&mut self) -> Option<(u32, &mut Vif)> {
+        if self.excess >= self.until {
+            return None;
+        }
+        let top = &mut self.slots[self.chosen % ALL_SLOTS];
+        let port = self.stacks.peek(*top)?;
+        let entry = self.ports.get_mut(port as usize)?;
+        if entry.vif != Vif::ORDINARY || entry.beyond {
+            return None;
+        }
+        *top -= 1;
+        entry.place = NONE;
+        Some((port, &mut entry.vif))
+    }
+
+    /// Dequeues the port to serve next; it remains a member.
     pub(super) fn select(&mut self) -> Option<u32> {
-        while self.busy != 0 {
-            let index = self.first_due();
-            let first = self.first[index];
-            let delta = 1u64 << (self.shift + index as u32);
-            let port = self.groups[index].slots[slot_of(first, self.shift + index as u32)].head()?;
-            let beyond = self.ports[port as usize].start.wrapping_sub(first) as i64;
-            self.unlink(port);
-            if beyond >= delta as i64 {
+        loop {
+            if self.excess >= self.until && !self.choose() {
+                return None;
+            }
+            let top = &mut self.slots[self.chosen % ALL_SLOTS];
+            let port = self.stacks.pop(top);
+            if *top == NONE {
+                self.emptied(self.chosen);
+            }
+            let entry = &mut self.ports[port as usize];
+            entry.place = NONE;
+            if std::mem::take(&mut entry.beyond) {
                 // The port was too far ahead for the slots; by now there is a better one for it.
                 self.link(port);
-            } else if self.ports[port as usize].leaving {
+            } else if entry.leaving {
                 self.detach(port);
             } else {
                 return Some(port);
             }
         }
-        None
     }
 
     /// Dequeues a port that is served out of turn; it remains a member.
     pub(super) fn take(&mut self, port: u32) {
-        if self.ports[port as usize].queued {
-            self.unlink(port);
+        let entry = &mut self.ports[port as usize];
+        let (slot, place) = (entry.slot as usize, std::mem::replace(&mut entry.place, NONE));
+        if place == NONE {
+            return;
+        }
+        entry.beyond = false;
+        let top = &mut self.slots[slot];
+        if let Some(moved) = self.stacks.remove(top, place) {
+            self.ports[moved as usize].place = place;
+        }
+        if self.slots[slot] == NONE {
+            self.emptied(slot);
         }
     }
 
     /// Queues a member again after a service.
-    #[inline]
     pub(super) fn put_back(&mut self, port: u32) {
         self.link(port);
     }
 
-    /// Charges a service of a member, in nanoseconds. A service `owed` by a guarantee counts only until the port is one
-    /// service ahead: a port is not punished later for guaranteed service (the non-punishment property of Stoica, Zhang
-    /// and Ng, "A Hierarchical Fair Service Curve Algorithm", SIGCOMM 1997).
-    #[inline]
-    pub(super) fn charge(&mut self, port: u32, nanos: u32, owed: bool) {
+    /// Charges an ordinary port in service, in nanoseconds, and queues it again. Returns whether the port was one.
+    #[inline(always)]
+    pub(super) fn charge_at_once(&mut self, port: u32, nanos: u32) -> bool {
+        let Some(entry) = self.ports.get_mut(port as usize).filter(|entry| entry.vif == Vif::ORDINARY_IN_SERVICE)
+        else {
+            return false;
+        };
+        entry.vif = Vif::ORDINARY;
+        self.excess += entry.charge(nanos);
+        let index = entry.group();
+        let shift = self.shift + index as u32;
+        let Some(slot) = self.groups[index].slot_within(entry.start, shift) else {
+            self.link(port);
+            return true;
+        };
+        let top = &mut self.slots[(index * SLOTS + slot) % ALL_SLOTS];
+        let Some(place) = self.stacks.push_at_once(top, port) else {
+            self.link(port);
+            return true;
+        };
+        self.groups[index].full |= 1 << slot;
+        entry.slot = (index * SLOTS + slot) as u16;
+        entry.place = place;
+        true
+    }
+
+    /// Charges a service of a member, in nanoseconds.
+    pub(super) fn charge(&mut self, port: u32, nanos: u32) {
+        self.excess += self.ports[port as usize].charge(nanos);
+    }
+
+    /// Charges a service that a guarantee owed: it counts only until the port is one service ahead, as a port is not
+    /// punished later for guaranteed service (the non-punishment property of Stoica, Zhang and Ng, "A Hierarchical Fair
+    /// Service Curve Algorithm", SIGCOMM 1997).
+    pub(super) fn charge_owed(&mut self, port: u32, nanos: u32) {
+        self.settle();
+        let (Port { start, carry, .. }, excess) = (self.ports[port as usize], self.excess);
+        self.charge(port, nanos);
         let entry = &mut self.ports[port as usize];
         let weight = u64::from(entry.weight);
-        let units = (u64::from(nanos) << FRACTION) + u64::from(entry.carry);
-        let mut growth = quotient(units, entry.per_weight);
-        // If the quotient is one too small, the carry holds the difference: nothing is lost.
-        entry.carry = (units - growth * weight) as u32;
-        if owed {
-            let most_ahead = self.virtual_time.wrapping_add(self.most / weight);
-            growth = growth.min((most_ahead.wrapping_sub(entry.start) as i64).max(0) as u64);
+        let most_ahead = self.virtual_time.wrapping_add(self.most / weight);
+        let most = (most_ahead.wrapping_sub(start) as i64).max(0) as u64;
+        if entry.start.wrapping_sub(start) > most {
+            (entry.start, entry.carry) = (start.wrapping_add(most), carry);
+            self.excess = excess + most * weight;
         }
-        entry.start = entry.start.wrapping_add(growth);
-        let sum = self.remainder + growth * weight;
-        let moved = quotient(sum, self.per_weights);
+    }
+
+    /// Computes V. What remains in `excess` is less than W.
+    fn settle(&mut self) {
+        let before = self.excess;
+        let moved = quotient(before, self.per_weights);
         self.virtual_time = self.virtual_time.wrapping_add(moved);
-        self.remainder = sum - moved * self.weights;
-        if self.remainder >= self.weights {
+        self.excess -= moved * self.weights;
+        if self.excess >= self.weights && self.weights > 0 {
             self.virtual_time = self.virtual_time.wrapping_add(1);
-            self.remainder -= self.weights;
+            self.excess -= self.weights;
         }
+        self.until = self.until.saturating_sub(before - self.excess);
+    }
+
+    /// Chooses the slot to take ports from; false if there is none.
+    fn choose(&mut self) -> bool {
+        if self.busy == 0 {
+            return false;
+        }
+        self.settle();
+        let index = self.first_due();
+        self.chosen = index * SLOTS + slot_of(self.groups[index].first, self.shift + index as u32);
+        let delta = 1 << (self.shift + self.busy.trailing_zeros());
+        let ahead = delta - self.virtual_time % delta;
+        // Far below 2^64, as costs are added before they are compared.
+        self.until = ahead.saturating_mul(self.weights).min(1 << 60);
+        true
     }
 
     /// The eligible group whose first slot is due first. As V is the mean of S there is one, unless all ports with S <=
@@ -273,7 +407,7 @@ impl Queue {
         while busy != 0 {
             let index = busy.trailing_zeros();
             busy &= busy - 1;
-            let ahead = self.first[index as usize].wrapping_sub(self.virtual_time) as i64;
+            let ahead = self.groups[index as usize].first.wrapping_sub(self.virtual_time) as i64;
             let due = ahead + (((1 << FINE) + 1) << (self.shift + index));
             let key = if ahead <= 0 { due } else { NOT_ELIGIBLE + ahead };
             (least, first) = if key < least { (key, index) } else { (least, first) };
@@ -282,7 +416,8 @@ impl Queue {
     }
 
     /// V - S: the lag divided by the weight.
-    fn lag(&self, port: u32) -> i64 {
+    fn lag(&mut self, port: u32) -> i64 {
+        self.settle();
         self.virtual_time.wrapping_sub(self.ports[port as usize].start) as i64
     }
 
@@ -294,92 +429,117 @@ impl Queue {
             return;
         }
         entry.leaving = false;
+        let (weight, carry) = (entry.weight, entry.carry);
         self.left[port as usize].lead = lag.saturating_neg().max(0);
-        self.weights -= u64::from(entry.weight);
+        self.weights -= u64::from(weight);
         self.per_weights = reciprocal(self.weights);
         if self.weights == 0 {
-            self.remainder = 0;
+            self.excess = 0;
             return;
         }
-        let sum = i128::from(self.remainder) + i128::from(lag) * i128::from(entry.weight);
-        let weights = i128::from(self.weights);
-        self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);
-        self.remainder = sum.rem_euclid(weights) as u64;
-        entry.start = self.virtual_time.wrapping_sub(lag as u64);
+        self.add_to_mean(i128::from(lag) * i128::from(weight) - i128::from(carry));
+        self.ports[port as usize].start = self.virtual_time.wrapping_sub(lag as u64);
     }
 
     /// Adds a port to the mean, so that afterwards V - S is `lag`. An only member is the mean.
     fn attach(&mut self, port: u32, lag: i64) {
+        self.settle();
         let entry = &mut self.ports[port as usize];
-        let weight = u64::from(entry.weight);
         entry.member = true;
+        let (weight, carry) = (entry.weight, entry.carry);
         if self.weights == 0 {
             entry.start = self.virtual_time;
+            self.excess = u64::from(carry);
         } else {
             // The mean moves back by lag w / W, which gives the port the right lag.
-            let sum = i128::from(self.remainder) - i128::from(lag) * i128::from(weight);
-            let weights = i128::from(self.weights);
-            self.virtual_time = self.virtual_time.wrapping_add(sum.div_euclid(weights) as u64);
-            self.remainder = sum.rem_euclid(weights) as u64;
-            entry.start = self.virtual_time.wrapping_sub(lag as u64);
+            self.add_to_mean(i128::from(carry) - i128::from(lag) * i128::from(weight));
+            self.ports[port as usize].start = self.virtual_time.wrapping_sub(lag as u64);
         }
-        self.weights += weight;
+        self.weights += u64::from(weight);
         self.per_weights = reciprocal(self.weights);
     }
 
-    #[inline(always)]
-    fn link(&mut self, port: u32) {
-        let entry = &mut self.ports[port as usize];
-        let index = entry.group as usize;
-        let shift = self.shift + index as u32;
-        let group = &mut self.groups[index];
-        let start = entry.start >> shift << shift;
-        let first = &mut self.first[index];
-        if group.full == 0 {
-            *first = start;
-            self.busy |= 1 << index;
-        }
-        let full = group.full.rotate_right(slot_of(*first, shift) as u32);
-        let mut slots_after = (start.wrapping_sub(*first) as i64) >> shift;
-        if slots_after < 0 {
-            // The first slot moves back as far as the last full slot allows.
-            let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
-            *first = first.wrapping_sub(back << shift);
-            slots_after = 0;
-        }
-        let slots_after = slots_after.min(SLOTS as i64 - 1) as usize;
-        let slot = (slot_of(*first, shift) + slots_after) % SLOTS;
-        (entry.slot, entry.queued) = (slot as u8, true);
-        group.full |= 1 << slot;
-        self.links.push_back(&mut group.slots[slot], port);
+    /// Adds to the sum of w S, which moves V. There are members.
+    fn add_to_mean(&mut self, units: i128) {
+        let (sum, weights) = (i128::from(self.excess) + units, self.weights as i64);
+        let (moved, excess) = match i64::try_from(sum) {
+            Ok(sum) => (sum.div_euclid(weights) as u64, sum.rem_euclid(weights) as u64),
+            Err(_) => (sum.div_euclid(weights.into()) as u64, sum.rem_euclid(weights.into()) as u64),
+        };
+        self.virtual_time = self.virtual_time.wrapping_add(moved);
+        self.excess = excess;
+        self.until = 0;
     }
 
-    #[inline(always)]
-    fn unlink(&mut self, port: u32) {
+    /// Puts a port into the slot of its start.
+    #[inline(never)]
+    fn link(&mut self, port: u32) {
         let entry = &mut self.ports[port as usize];
-        entry.queued = false;
-        let index = entry.group as usize;
-        let slot = entry.slot as usize;
+        let index = entry.group();
         let shift = self.shift + index as u32;
         let group = &mut self.groups[index];
-        self.links.remove(&mut group.slots[slot], port);
-        if group.slots[slot].head().is_some() {
-            return;
-        }
-        group.full &= !(1 << slot);
+        let slot = group.slot_within(entry.start, shift).unwrap_or_else(|| {
+            self.until = 0;
+            self.busy |= 1 << index;
+            let (slot, beyond) = group.make_room(entry.start, shift);
+            entry.beyond = beyond;
+            slot
+        });
+        group.full |= 1 << slot;
+        let slot = index * SLOTS + slot;
+        entry.slot = slot as u16;
+        entry.place = self.stacks.push(&mut self.slots[slot], port);
+    }
+
+    /// Notes that a slot has no more ports.
+    fn emptied(&mut self, slot: usize) {
+        self.until = 0;
+        let index = slot / SLOTS;
+        let shift = self.shift + index as u32;
+        let group = &mut self.groups[index];
+        group.full &= !(1 << (slot % SLOTS));
         if group.full == 0 {
             self.busy &= !(1 << index);
         } else {
-            let first = &mut self.first[index];
-            let empty = group.full.rotate_right(slot_of(*first, shift) as u32).trailing_zeros();
-            *first = first.wrapping_add(u64::from(empty) << shift);
+            let empty = group.full.rotate_right(slot_of(group.first, shift) as u32).trailing_zeros();
+            group.first = group.first.wrapping_add(u64::from(empty) << shift);
         }
     }
 }
 
-/// 2^64 / x, rounded down, for [`quotient`]; `u64::MAX` for 0 and 1.
+impl Group {
+    /// The slot of a start, unless the group has no ports, or the start lies before or after its slots.
+    #[inline(always)]
+    fn slot_within(&self, start: u64, shift: u32) -> Option<usize> {
+        let slots_after = start.wrapping_sub(self.first) >> shift;
+        (self.full != 0 && slots_after < SLOTS as u64).then(|| slot_of(start, shift))
+    }
+
+    /// Finds the slot of a start that is not within the slots, or the first. Returns it, and whether the start lies
+    /// beyond.
+    fn make_room(&mut self, start: u64, shift: u32) -> (usize, bool) {
+        let start = start >> shift << shift;
+        if self.full == 0 {
+            self.first = start;
+        }
+        let first = slot_of(self.first, shift);
+        let slots_after = (start.wrapping_sub(self.first) as i64) >> shift;
+        if slots_after >= SLOTS as i64 {
+            return ((first + SLOTS - 1) % SLOTS, true);
+        }
+        if slots_after < 0 {
+            // The first slot moves back as far as the last full slot allows.
+            let full = self.full.rotate_right(first as u32);
+            let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
+            self.first = self.first.wrapping_sub(back << shift);
+        }
+        (slot_of(self.first, shift), false)
+    }
+}
+
+/// 2^64 / x, rounded down or one less, for [`quotient`]; `u64::MAX` for 0.
 fn reciprocal(x: u64) -> u64 {
-    ((1u128 << 64) / u128::from(x.max(1))).min(u64::MAX.into()) as u64
+    u64::MAX / x.max(1)
 }
 
 /// `x` divided by the number that `reciprocal` belongs to, or one less; `x` is below 2^63.
