@@ -257,15 +257,22 @@ impl Scheduler for Tenants {
         let Some((tenant, number)) = self.member(port) else {
             return self.link.charge(of_port(port), cost, after, now);
         };
-        if self.group(tenant).is_none_or(|group| !group.ports.serves(number)) {
+        let Some(group) = self.groups.get_mut(tenant.index()).and_then(Option::as_mut) else { return };
+        let nanos = group.ports.dominant(&cost);
+        let at_once = after == After::Backlogged && self.offered == Some(port);
+        if at_once && group.ports.charge_at_once(number, nanos) {
+            group.serving -= 1;
+            self.offered = None;
+            return self.link.charge_time(of_tenant(tenant), &cost, nanos, after, now);
+        }
+        if !group.ports.serves(number) {
             return;
         }
+        group.ports.charge_time(number, &cost, nanos, after, now);
         if after != After::Backlogged {
             self.set_active(port, false);
         }
         let Some(group) = self.group(tenant) else { return };
-        let nanos = group.ports.dominant(&cost);
-        group.ports.charge_time(number, &cost, nanos, after, now);
         let after = group.end_service(after);
         if self.offered.take_if(|offered| *offered == port).is_none() {
             self.put_back(now);

@@ -115,8 +115,11 @@ impl Fair {
     #[inline(always)]
     pub(super) fn dominant(&self, cost: &Cost) -> u32 {
         let time = link_time(cost.uplink_bytes, self.byte_time).max(cost.nanos);
+        if (LEAST_COST..=u32::MAX.into()).contains(&time) {
+            return time as u32;
+        }
         let time = if time == 0 { cost.bytes } else { time };
-        u32::try_from(time.max(LEAST_COST)).unwrap_or(u32::MAX)
+        time.clamp(LEAST_COST, u32::MAX.into()) as u32
     }
 
     /// Whether a port is in service.
@@ -141,9 +144,15 @@ impl Fair {
     /// [`Scheduler::charge`] for a cost whose [dominant](Fair::dominant) time is known.
     #[inline(always)]
     pub(super) fn charge_time(&mut self, port: PortId, cost: &Cost, nanos: u32, after: After, now: Nanos) {
-        if after != After::Backlogged || !self.queue.charge_at_once(port.0, nanos) {
+        if after != After::Backlogged || !self.charge_at_once(port, nanos) {
             self.end_service(port.0, cost, nanos, after, now);
         }
+    }
+
+    /// Charges a port that has more frames, and neither limits nor guarantees. Returns whether it was one in service.
+    #[inline(always)]
+    pub(super) fn charge_at_once(&mut self, port: PortId, nanos: u32) -> bool {
+        self.queue.charge_at_once(port.0, nanos)
     }
 
     /// Charges any port.

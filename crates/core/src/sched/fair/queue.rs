@@ -49,11 +49,11 @@ const SLOTS: usize = 64;
 /// sigma / delta, as a power of two. Starts lie within 3 sigma, less than the 8 sigma that the slots span.
 const FINE: u32 = 3;
 
-/// Groups needed for weights from 1 to [`MAX_WEIGHT`].
-const GROUPS: usize = (MAX_WEIGHT.ilog2() + 2) as usize;
+/// Groups: weights from 1 to [`MAX_WEIGHT`] need one less.
+const GROUPS: usize = 16;
 
-/// Slots of all groups, a power of two; the last group's are never used.
-const ALL_SLOTS: usize = (GROUPS + 1) * SLOTS;
+/// Slots of all groups.
+const ALL_SLOTS: usize = GROUPS * SLOTS;
 
 /// After this long outside the queue a port's start is meaningless: virtual time may have wrapped.
 const FORGET: Nanos = Nanos(3600 * SECOND);
@@ -139,7 +139,7 @@ impl Port {
 
     #[inline(always)]
     fn group(&self) -> usize {
-        self.slot as usize / SLOTS
+        self.slot as usize / SLOTS % GROUPS
     }
 
     /// Adds a service to S. Returns its cost in virtual time at weight 1.
@@ -331,18 +331,18 @@ impl Queue {
         self.excess += entry.charge(nanos);
         let index = entry.group();
         let shift = self.shift + index as u32;
-        let Some(slot) = self.groups[index].slot_within(entry.start, shift) else {
+        let group = &mut self.groups[index];
+        if group.full != 0
+            && let Some(slot) = group.slot_within(entry.start, shift)
+            && let number = index * SLOTS + slot
+            && let Some(place) = self.stacks.push_at_once(&mut self.slots[number], port)
+        {
+            group.full |= 1 << slot;
+            entry.slot = number as u16;
+            entry.place = place;
+        } else {
             self.link(port);
-            return true;
-        };
-        let top = &mut self.slots[(index * SLOTS + slot) % ALL_SLOTS];
-        let Some(place) = self.stacks.push_at_once(top, port) else {
-            self.link(port);
-            return true;
-        };
-        self.groups[index].full |= 1 << slot;
-        entry.slot = (index * SLOTS + slot) as u16;
-        entry.place = place;
+        }
         true
     }
 
@@ -478,9 +478,13 @@ impl Queue {
         let index = entry.group();
         let shift = self.shift + index as u32;
         let group = &mut self.groups[index];
+        if group.full == 0 {
+            group.first = entry.start >> shift << shift;
+            self.busy |= 1 << index;
+            self.until = 0;
+        }
         let slot = group.slot_within(entry.start, shift).unwrap_or_else(|| {
             self.until = 0;
-            self.busy |= 1 << index;
             let (slot, beyond) = group.make_room(entry.start, shift);
             entry.beyond = beyond;
             slot
@@ -508,31 +512,25 @@ impl Queue {
 }
 
 impl Group {
-    /// The slot of a start, unless the group has no ports, or the start lies before or after its slots.
+    /// The slot of a start, unless it lies before the first slot or beyond the last.
     #[inline(always)]
     fn slot_within(&self, start: u64, shift: u32) -> Option<usize> {
-        let slots_after = start.wrapping_sub(self.first) >> shift;
-        (self.full != 0 && slots_after < SLOTS as u64).then(|| slot_of(start, shift))
+        (start.wrapping_sub(self.first) >> shift < SLOTS as u64).then(|| slot_of(start, shift))
     }
 
-    /// Finds the slot of a start that is not within the slots, or the first. Returns it, and whether the start lies
+    /// Finds the slot of a start before the first slot or beyond the last. Returns it, and whether the start lies
     /// beyond.
     fn make_room(&mut self, start: u64, shift: u32) -> (usize, bool) {
         let start = start >> shift << shift;
-        if self.full == 0 {
-            self.first = start;
-        }
         let first = slot_of(self.first, shift);
         let slots_after = (start.wrapping_sub(self.first) as i64) >> shift;
-        if slots_after >= SLOTS as i64 {
+        if slots_after >= 0 {
             return ((first + SLOTS - 1) % SLOTS, true);
         }
-        if slots_after < 0 {
-            // The first slot moves back as far as the last full slot allows.
-            let full = self.full.rotate_right(first as u32);
-            let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
-            self.first = self.first.wrapping_sub(back << shift);
-        }
+        // The first slot moves back as far as the last full slot allows.
+        let full = self.full.rotate_right(first as u32);
+        let back = slots_after.unsigned_abs().min(u64::from(full.leading_zeros()));
+        self.first = self.first.wrapping_sub(back << shift);
         (slot_of(self.first, shift), false)
     }
 }
