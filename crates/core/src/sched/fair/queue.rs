@@ -10,10 +10,15 @@
 //! To find it in constant time, ports are grouped as in QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet
 //! Scheduling with Tight Guarantees", IEEE/ACM ToN 2013): a group has all weights with the same sigma = 2^k >= L / w,
 //! and keeps its ports in slots of rounded S, with a bitmap to find the first. Within a group the order of S is the
-//! order of due times, so only the first slot of each group competes. Weights from 1 to 10000 make 15 groups, few
-//! enough to compare all; QFQ finds the group with four bitmaps, which require that V never decreases. Here V is the
-//! exact mean even when ports join, leave or change their weight. Slots are narrower than QFQ's: delta = sigma / 8
-//! instead of sigma.
+//! order of due times, so only the first slot of each group competes. Slots are narrower than QFQ's: delta = sigma / 8
+//! instead of sigma; in which order the ports of a slot are served, the bound does not depend on.
+//!
+//! Weights from 1 to 10000 make 15 groups, few enough to compare all; QFQ finds the group with four bitmaps, which
+//! require that V never decreases. Here V is the exact mean even when ports join, leave or change their weight. But
+//! groups are rarely compared: the slot that was found first due remains so until it is empty, the first slot of any
+//! group moves back, or V reaches the next multiple of the finest delta, as a group becomes eligible only at a multiple
+//! of its own. Until then a decision takes the next port from that slot. V is not even computed: how much was served
+//! tells whether it got there. The more ports, the longer a choice lasts.
 //!
 //! A port whose ring runs empty while it is ahead of the fluid would, in the fluid, still be in service until V reaches
 //! its S. Until then it remains a member and in its slot; it is removed when its turn comes. (Removed at once, it would
@@ -60,10 +65,10 @@ const FORGET: Nanos = Nanos(3600 * SECOND);
 
 /// The ports, and which of them is next.
 pub(super) struct Queue {
-    /// The slot to take ports from: the first of the group that is due first, as long as `excess` is below `until`.
+    /// The slot to take ports from, which is the first one due as long as `excess` is below `until`.
     chosen: usize,
     until: u64,
-    /// The sum of w S over all members is exactly `weights * virtual_time + excess`.
+    /// The sum of w S over all members is exactly `weights * virtual_time + excess`: each service adds its cost.
     excess: u64,
     /// V, rounded down, when it was last computed.
     virtual_time: u64,
