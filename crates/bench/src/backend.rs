@@ -1,7 +1,6 @@
 //! Fairlane as a contestant: a worker with one bridge, with switch and `fair` scheduler.
 
-use crate::machine::REAL_TIME;
-use crate::process;
+use crate::machine;
 use anyhow::{Result, ensure};
 use fairlane_core::PortId;
 use fairlane_core::packet::Mac;
@@ -65,8 +64,7 @@ impl Backend {
     /// The system refuses.
     pub(crate) fn make_real_time(&self) -> Result<()> {
         let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
-        let [chrt, policy, priority] = REAL_TIME;
-        process::output(&[chrt, policy, "--pid", priority, &thread]).map(drop)
+        machine::make_poller(&thread)
     }
 
     /// Limits what the first guest receives, in bits a second, with a policy's default burst.

@@ -2,13 +2,14 @@
 
 use crate::Run;
 use crate::backend::{Backend, Uplink};
-use crate::machine::Missing;
+use crate::machine::{Ahead, Missing};
 use crate::ovs::OpenVSwitch;
-use crate::rounds::{Contestant, compete};
+use crate::pair::Pair;
+use crate::rounds::{Contestant, settle};
 use crate::testpmd::{self, Traffic};
 use anyhow::Result;
 use fairlane_report::Figure;
-use std::path::Path;
+use std::path::PathBuf;
 
 const TITLE: &str = "64-byte frames from guest to guest";
 
@@ -19,27 +20,28 @@ const TITLE: &str = "64-byte frames from guest to guest";
 pub(crate) fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
-    let (seconds, real_time) = (run.seconds, run.machine.real_time);
-    let mut contestants = vec![
-        Contestant::new("fairlane", move || ours(seconds, real_time)),
-        Contestant::new("dpdk", move || theirs(seconds, real_time)),
+    let (machine, real_time) = (&run.machine, run.machine.real_time);
+    run.show("forward: starting all backends and their guests".to_owned());
+    let pair = |name, pair: Pair| (name, pair);
+    let mut pairs = vec![
+        pair("fairlane", Pair::start(machine, 2, Traffic::Exchange, |_, sockets| ours(sockets, real_time))?),
+        pair("dpdk", Pair::start(machine, 2, Traffic::Exchange, |home, sockets| {
+            testpmd::backend(home, sockets, "io", real_time)
+        })?),
     ];
-    let mut series = vec!["forward/fairlane", "forward/dpdk"];
-    run.show("forward: trying Open vSwitch".to_owned());
-    let ovs = try_ovs(real_time);
-    match &ovs {
-        Ok(()) => {
-            contestants.push(Contestant::new("ovs", move || open_vswitch(seconds, real_time)));
-            series.push("forward/ovs");
-        }
+    match Pair::start(machine, 2, Traffic::Exchange, |home, sockets| OpenVSwitch::start(home, sockets, real_time)) {
+        Ok(one) => pairs.push(pair("ovs", one)),
         Err(error) if error.is::<Missing>() => run.skip(&format!("forward with Open vSwitch: {error}")),
-        Err(_) => return ovs,
+        Err(error) => return Err(error),
     }
-    let others: Vec<String> = contestants[1..].iter().map(|one| one.name.to_owned()).collect();
-    let figures = compete(run, "forward", run.rounds, contestants)?;
+    let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
+    let ratios: Vec<(&str, &str)> = names[1..].iter().map(|other| (names[0], *other)).collect();
+    let contestants = pairs.iter().map(|(name, pair)| Contestant::new(name, || pair.slice())).collect();
+    let _ahead = Ahead::start(&run.machine)?;
+    let figures = settle(run, "forward", &ratios, contestants)?;
     figures.add_to(run, "forward", 0, "frames/s", |name| format!("forward_64b_{name}"));
-    for other in others {
-        run.result.metric(&format!("forward_64b_vs_{other}"), &figures.ratios(&other), "");
+    for other in &names[1..] {
+        run.result.metric(&format!("forward_64b_vs_{other}"), &figures.ratios(other), "");
     }
     run.result.setting(
         "forward",
@@ -50,40 +52,16 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .caption("Fairlane switches by MAC address and schedules; DPDK forwards all frames of one port to the other (io); Open vSwitch uses its NORMAL action. Same guests, same core.")
             .y("frames received")
             .categories(["two guests"])
-            .series(series),
+            .series(names.iter().map(|name| format!("forward/{name}"))),
     );
     Ok(())
 }
 
-fn ours(seconds: u32, real_time: bool) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let sockets = testpmd::sockets(home.path(), 2);
-    let guests: Vec<_> =
-        sockets.iter().cloned().enumerate().map(|(guest, socket)| (socket, testpmd::mac(guest))).collect();
-    let backend = Backend::start(&guests, Uplink::None, Some(testpmd::BACKEND))?;
+/// Fairlane, without an uplink.
+fn ours(sockets: &[PathBuf], real_time: bool) -> Result<Backend> {
+    let backend = Backend::start(&testpmd::addressed(sockets), Uplink::None, Some(testpmd::BACKEND))?;
     if real_time {
         backend.make_real_time()?;
     }
-    exchange(home.path(), seconds, real_time)
-}
-
-fn theirs(seconds: u32, real_time: bool) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let _backend = testpmd::backend(home.path(), &testpmd::sockets(home.path(), 2), "io", real_time)?;
-    exchange(home.path(), seconds, real_time)
-}
-
-fn open_vswitch(seconds: u32, real_time: bool) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let _backend = OpenVSwitch::start(home.path(), &testpmd::sockets(home.path(), 2), real_time)?;
-    exchange(home.path(), seconds, real_time)
-}
-
-fn try_ovs(real_time: bool) -> Result<()> {
-    let home = tempfile::tempdir()?;
-    OpenVSwitch::start(home.path(), &testpmd::sockets(home.path(), 2), real_time).map(drop)
-}
-
-fn exchange(home: &Path, seconds: u32, real_time: bool) -> Result<f64> {
-    testpmd::guests(home, &testpmd::sockets(home, 2), Traffic::Exchange, real_time)?.rate(seconds)
+    Ok(backend)
 }

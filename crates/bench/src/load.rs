@@ -2,7 +2,7 @@
 //! server and the generator.
 
 use crate::machine;
-use crate::rounds::{Contestant, compete};
+use crate::rounds::{Contestant, settle};
 use crate::testpmd::BACKEND;
 use crate::{Run, at_least, process};
 use anyhow::{Context, Result, bail, ensure};
@@ -22,6 +22,9 @@ const GENERATORS: usize = 1;
 
 /// Concurrent connections.
 const CONNECTIONS: usize = 10;
+
+/// Seconds that a generator runs in a round: the least that all of them take.
+const SECONDS: u32 = 1;
 
 /// Bytes of an answer.
 const SIZE: u32 = 1024;
@@ -123,20 +126,20 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
 
 fn compare(run: &mut Run, at: SocketAddr) -> Result<()> {
     let url = format!("http://{at}/?s={SIZE}");
-    let seconds = run.seconds;
     for (case, (alone, name, other)) in CASES.into_iter().enumerate() {
         let by = |peer: Peer| {
             let url = &url;
             Contestant::new(peer.program().0, move || {
-                let output = process::output(&peer.words(url, alone, seconds))?;
+                let output = process::output(&peer.words(url, alone, SECONDS))?;
                 peer.rate(&output).with_context(|| format!("no rate in {output:?}"))
             })
         };
-        let contestants = vec![Contestant::new("fairlane", move || ours(at, alone, seconds)), by(Peer::Wrk), by(other)];
-        let figures = compete(run, &format!("load, {name}"), run.rounds, contestants)?;
+        let contestants = vec![Contestant::new("fairlane", move || ours(at, alone)), by(Peer::Wrk), by(other)];
+        let peers = [Peer::Wrk, other].map(|peer| peer.program().0);
+        let ratios = peers.map(|peer| ("fairlane", peer));
+        let figures = settle(run, &format!("load, {name}"), &ratios, contestants)?;
         figures.add_to(run, "load", case, "1/s", |generator| format!("load_{name}_{generator}"));
-        for peer in [Peer::Wrk, other] {
-            let peer = peer.program().0;
+        for peer in peers {
             run.result.metric(&format!("load_{name}_vs_{peer}"), &figures.ratios(peer), "");
         }
     }
@@ -154,15 +157,15 @@ fn compare(run: &mut Run, at: SocketAddr) -> Result<()> {
 }
 
 /// Requests a second of Fairlane's client.
-fn ours(at: SocketAddr, alone: bool, seconds: u32) -> Result<f64> {
+fn ours(at: SocketAddr, alone: bool) -> Result<f64> {
     let spec = client::Spec {
         to: at,
         pattern: Pattern::Http { host: at.to_string(), path: format!("/?s={SIZE}"), keep_alive: !alone },
         threads: 1,
         connections: CONNECTIONS,
         rate: None,
-        seconds: seconds.into(),
-        interval: seconds.into(),
+        seconds: SECONDS.into(),
+        interval: SECONDS.into(),
         timeout: TIMEOUT,
         close: Close::Graceful,
         sources: Vec::new(),

@@ -1,5 +1,7 @@
 //! The capabilities of this machine.
 
+use crate::process;
+use anyhow::Result;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fmt, thread};
@@ -25,8 +27,43 @@ pub struct Machine {
     cores: usize,
 }
 
-/// Real-time scheduling with round robin, since two spinning threads on one core must alternate.
-pub(crate) const REAL_TIME: [&str; 3] = ["chrt", "--rr", "50"];
+/// The words that start a program with real-time scheduling, above the threads that poll: what controls and observes them must not
+/// wait for them.
+pub(crate) const REAL_TIME: [&str; 3] = ["chrt", "--rr", "60"];
+
+/// Gives a thread that polls its real-time priority, below that of [`REAL_TIME`].
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn make_poller(thread: &str) -> Result<()> {
+    process::output(&["chrt", "--rr", "--pid", "50", thread]).map(drop)
+}
+
+/// Keeps this thread above the threads that poll, so that it acts when a slice is over. The processes and threads that it starts
+/// are not. Ends on drop.
+pub(crate) struct Ahead(String);
+
+impl Ahead {
+    /// Raises this thread, if the machine permits it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn start(machine: &Machine) -> Result<Option<Ahead>> {
+        if !machine.real_time {
+            return Ok(None);
+        }
+        let thread = nix::unistd::gettid().to_string();
+        process::output(&["chrt", "--reset-on-fork", "--rr", "--pid", "60", &thread])?;
+        Ok(Some(Ahead(thread)))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        // A thread that stays ahead sleeps most of the time.
+        let _ = process::output(&["chrt", "--other", "--pid", "0", &self.0]);
+    }
+}
 
 impl Machine {
     /// Probes the machine.
@@ -67,7 +104,7 @@ pub(crate) fn versions() -> Vec<(&'static str, String)> {
         let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output().ok()?;
         query.status.success().then(|| (package, String::from_utf8_lossy(&query.stdout).into_owned()))
     };
-    ["dpdk-dev", "openvswitch-switch-dpdk", "user-mode-linux", "wrk", "apache2-utils", "nghttp2-client"]
+    ["dpdk-dev", "openvswitch-switch-dpdk", "valgrind", "user-mode-linux", "wrk", "apache2-utils", "nghttp2-client"]
         .into_iter()
         .filter_map(version)
         .collect()

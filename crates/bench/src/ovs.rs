@@ -19,7 +19,7 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running switch, with its database.
 pub(crate) struct OpenVSwitch {
-    _switch: Process,
+    switch: Process,
     _database: Process,
 }
 
@@ -51,7 +51,15 @@ impl OpenVSwitch {
             ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
         }
         switch.ready("its ports were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
-        Ok(OpenVSwitch { _switch: switch, _database: database })
+        if real_time {
+            switch.threads("pmd").iter().try_for_each(|thread| machine::make_poller(thread))?;
+        }
+        Ok(OpenVSwitch { switch, _database: database })
+    }
+
+    /// The switch itself.
+    pub(crate) fn switch(&self) -> &Process {
+        &self.switch
     }
 }
 

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,28 +49,6 @@ impl Process {
         Ok(Process { name, child, lines, tail: VecDeque::new() })
     }
 
-    /// The next line of the program's output.
-    ///
-    /// # Errors
-    /// The program ended, or printed nothing until `deadline`, or the run was interrupted.
-    pub(crate) fn line(&mut self, deadline: Instant) -> Result<String> {
-        loop {
-            interrupt::check()?;
-            match self.lines.recv_timeout(Duration::from_millis(50)) {
-                Ok(line) => {
-                    self.tail.push_back(line.clone());
-                    if self.tail.len() > TAIL {
-                        self.tail.pop_front();
-                    }
-                    return Ok(line);
-                }
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(RecvTimeoutError::Timeout) => bail!("{} printed nothing in time{}", self.name, self.last_lines()),
-                Err(RecvTimeoutError::Disconnected) => bail!("{} ended{}", self.name, self.last_lines()),
-            }
-        }
-    }
-
     /// Waits until `ready` returns true. `what` describes the condition.
     ///
     /// # Errors
@@ -87,12 +65,66 @@ impl Process {
             }
         }
         if ended || !is_ready {
-            self.tail.extend(self.lines.try_iter());
-            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
+            self.keep_tail();
             let how = if ended { "ended before".to_owned() } else { format!("took over {} s for", limit.as_secs()) };
             bail!("{} {how} {what}{}", self.name, self.last_lines());
         }
         Ok(())
+    }
+
+    /// Stops the group's threads where they are, until [`Process::resume`].
+    ///
+    /// # Errors
+    /// The group has ended.
+    pub(crate) fn suspend(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets the group's threads continue.
+    ///
+    /// # Errors
+    /// The group has ended.
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        killpg(Pid::from_raw(self.child.id() as i32), signal).with_context(|| format!("{} has ended", self.name))
+    }
+
+    /// Waits until the program ends by itself.
+    ///
+    /// # Errors
+    /// It fails, or runs for longer than `limit`, or the run was interrupted.
+    pub(crate) fn finish(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            interrupt::check()?;
+            self.keep_tail();
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("{} failed ({status}){}", self.name, self.last_lines()),
+                None if Instant::now() > deadline => {
+                    bail!("{} was not done in {} s{}", self.name, limit.as_secs(), self.last_lines())
+                }
+                None => thread::sleep(POLL_INTERVAL),
+            }
+        }
+    }
+
+    /// The identifiers of its threads whose name begins with `prefix`.
+    pub(crate) fn threads(&self, prefix: &str) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let named = tasks.filter(|task| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with(prefix))
+        });
+        named.map(|task| task.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Keeps the last lines that the program has printed so far.
+    fn keep_tail(&mut self) {
+        self.tail.extend(self.lines.try_iter());
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
 
     fn last_lines(&self) -> String {

@@ -1,11 +1,14 @@
 //! Part rx: the rate at which a backend takes 64-byte frames from guests' rings, with one core each for backend and guests.
 
 use crate::backend::{Backend, Uplink};
-use crate::rounds::{Contestant, compete};
+use crate::machine::Ahead;
+use crate::pair::Pair;
+use crate::rounds::{Contestant, settle};
 use crate::testpmd::{self, Traffic};
 use crate::{Run, at_least};
 use anyhow::Result;
 use fairlane_report::Figure;
+use std::path::PathBuf;
 
 /// Numbers of guests to measure.
 const PORTS: [usize; 3] = [1, 2, 4];
@@ -20,12 +23,18 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     testpmd::find()?;
     run.machine.two_cores()?;
     for (case, ports) in PORTS.into_iter().enumerate() {
-        let (seconds, real_time) = (run.seconds, run.machine.real_time);
-        let contestants = vec![
-            Contestant::new("fairlane", || ours(ports, seconds, real_time)),
-            Contestant::new("dpdk", || theirs(ports, seconds, real_time)),
-        ];
-        let figures = compete(run, &format!("rx, {ports} guests"), run.rounds, contestants)?;
+        let what = format!("rx, {ports} {}", if ports == 1 { "guest" } else { "guests" });
+        run.show(format!("{what}: starting both backends and their guests"));
+        let (machine, real_time) = (&run.machine, run.machine.real_time);
+        let ours = Pair::start(machine, ports, Traffic::Send, |_, sockets| ours(sockets, real_time))?;
+        let theirs = Pair::start(machine, ports, Traffic::Send, |home, sockets| {
+            testpmd::backend(home, sockets, "rxonly", real_time)
+        })?;
+        let contestants =
+            vec![Contestant::new("fairlane", || ours.slice()), Contestant::new("dpdk", || theirs.slice())];
+        let _ahead = Ahead::start(&run.machine)?;
+        let figures = settle(run, &what, &[("fairlane", "dpdk")], contestants)?;
+        ours.check()?;
         figures.add_to(run, "rx", case, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
         let ratio = if ports == 1 { "rx_64b_vs_dpdk".to_owned() } else { format!("rx_64b_vs_dpdk_{ports}") };
         run.result.metric(&ratio, &figures.ratios("dpdk"), "");
@@ -42,23 +51,11 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-fn ours(ports: usize, seconds: u32, real_time: bool) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let sockets = testpmd::sockets(home.path(), ports);
-    let guests: Vec<_> =
-        sockets.iter().cloned().enumerate().map(|(guest, socket)| (socket, testpmd::mac(guest))).collect();
-    let backend = Backend::start(&guests, Uplink::Sink, Some(testpmd::BACKEND))?;
+/// Fairlane, with a sink as its uplink.
+fn ours(sockets: &[PathBuf], real_time: bool) -> Result<Backend> {
+    let backend = Backend::start(&testpmd::addressed(sockets), Uplink::Sink, Some(testpmd::BACKEND))?;
     if real_time {
         backend.make_real_time()?;
     }
-    let rate = testpmd::guests(home.path(), &sockets, Traffic::Send, real_time)?.rate(seconds)?;
-    backend.check_drops()?;
-    Ok(rate)
-}
-
-fn theirs(ports: usize, seconds: u32, real_time: bool) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let sockets = testpmd::sockets(home.path(), ports);
-    let _backend = testpmd::backend(home.path(), &sockets, "rxonly", real_time)?;
-    testpmd::guests(home.path(), &sockets, Traffic::Send, real_time)?.rate(seconds)
+    Ok(backend)
 }

@@ -5,7 +5,8 @@
 
 use crate::machine::{self, Missing, REAL_TIME};
 use crate::process::Process;
-use anyhow::{Result, ensure};
+use crate::telemetry::Telemetry;
+use anyhow::{Context, Result, ensure};
 use fairlane_core::packet::Mac;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ const GUESTS: usize = 1;
 
 /// How long to wait until a program is ready and frames move.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Frames after which guests are known to move them: more than all rings hold.
+const MOVING: u64 = 100_000;
 
 /// Finds testpmd.
 ///
@@ -34,6 +38,11 @@ pub(crate) fn mac(guest: usize) -> [u8; 6] {
 /// The sockets of some guests in a directory.
 pub(crate) fn sockets(home: &Path, guests: usize) -> Vec<PathBuf> {
     (0..guests).map(|guest| home.join(format!("vhost{guest}"))).collect()
+}
+
+/// The sockets with the MAC addresses of their guests.
+pub(crate) fn addressed(sockets: &[PathBuf]) -> Vec<(PathBuf, [u8; 6])> {
+    sockets.iter().cloned().enumerate().map(|(guest, socket)| (socket, mac(guest))).collect()
 }
 
 /// What the guests do.
@@ -67,8 +76,9 @@ pub(crate) fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_ti
             options.extend((0..2).map(|guest| format!("--eth-peer={},{}", 2 * guest, Mac(mac(1 - guest)))));
         }
     }
-    let process = start(home, "guests", GUESTS, devices, options, real_time)?;
-    Ok(Guests { process, count: sockets.len(), traffic })
+    let words = words("guests", GUESTS, devices, options)?;
+    let process = start(home, &words, real_time)?;
+    Guests::of(process, home, sockets.len(), traffic, real_time)
 }
 
 /// Starts DPDK's vhost backend, and waits for its sockets.
@@ -76,83 +86,122 @@ pub(crate) fn guests(home: &Path, sockets: &[PathBuf], traffic: Traffic, real_ti
 /// # Errors
 /// It does not start.
 pub(crate) fn backend(home: &Path, sockets: &[PathBuf], mode: &str, real_time: bool) -> Result<Process> {
-    let device = |(port, socket): (usize, &PathBuf)| format!("net_vhost{port},iface={}", socket.display());
-    let devices = sockets.iter().enumerate().map(device).collect();
-    let options = vec!["--".to_owned(), format!("--forward-mode={mode}")];
-    let mut process = start(home, "backend", BACKEND, devices, options, real_time)?;
+    let mut process = start(home, &backend_words(sockets, mode)?, real_time)?;
     process.ready("its sockets were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
+    set_pollers(&process, real_time)?;
     Ok(process)
 }
 
-fn start(
-    home: &Path,
-    prefix: &str,
-    core: usize,
-    devices: Vec<String>,
-    options: Vec<String>,
-    real_time: bool,
-) -> Result<Process> {
-    let mut words: Vec<String> = Vec::new();
-    if real_time {
-        words.extend(REAL_TIME.map(str::to_owned));
-    }
-    words.extend([find()?.display().to_string(), "--lcores".to_owned(), format!("0@{core},1@{core}")]);
-    words.extend(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry"].map(str::to_owned));
+/// The words that start DPDK's vhost backend in a forwarding mode of testpmd.
+///
+/// # Errors
+/// [`Missing`].
+pub(crate) fn backend_words(sockets: &[PathBuf], mode: &str) -> Result<Vec<String>> {
+    let device = |(port, socket): (usize, &PathBuf)| format!("net_vhost{port},iface={}", socket.display());
+    let devices = sockets.iter().enumerate().map(device).collect();
+    let options = vec!["--no-telemetry".to_owned(), "--".to_owned(), format!("--forward-mode={mode}")];
+    words("backend", BACKEND, devices, options)
+}
+
+fn words(prefix: &str, core: usize, devices: Vec<String>, options: Vec<String>) -> Result<Vec<String>> {
+    let mut words = vec![find()?.display().to_string(), "--lcores".to_owned(), format!("0@{core},1@{core}")];
+    words.extend(["--no-huge", "-m", "256", "--no-pci"].map(str::to_owned));
     words.push(format!("--file-prefix={prefix}"));
     for device in devices {
         words.extend(["--vdev".to_owned(), device]);
     }
     words.extend(options);
-    // The mbufs must fit into the memory.
-    words.extend(["--auto-start", "--total-num-mbufs=32768", "--stats-period", "1"].map(str::to_owned));
-    // The directory for DPDK's locks, which would otherwise be in /var/run.
-    Process::start(&words, &[("RUNTIME_DIRECTORY", OsStr::new(home))])
+    // The mbufs must fit into the memory. Without a period for statistics, the program would end with its input.
+    words.extend(["--auto-start", "--total-num-mbufs=32768", "--stats-period", "3600"].map(str::to_owned));
+    Ok(words)
+}
+
+fn start(home: &Path, words: &[String], real_time: bool) -> Result<Process> {
+    let first = if real_time { &REAL_TIME[..] } else { &[] };
+    let words: Vec<&str> = first.iter().copied().chain(words.iter().map(String::as_str)).collect();
+    Process::start(&words, &environment(home))
+}
+
+/// The directory for DPDK's locks and telemetry, which would otherwise be in /var/run.
+pub(crate) fn environment(home: &Path) -> [(&str, &OsStr); 1] {
+    [("RUNTIME_DIRECTORY", home.as_os_str())]
+}
+
+/// Lowers the threads that forward, so that those that handle messages and telemetry need not wait for them.
+fn set_pollers(process: &Process, real_time: bool) -> Result<()> {
+    if real_time {
+        // The names of DPDK 22.11, and since 23.11.
+        let threads = ["rte-worker", "dpdk-worker"].map(|prefix| process.threads(prefix)).concat();
+        ensure!(!threads.is_empty(), "testpmd has no thread that forwards");
+        threads.iter().try_for_each(|thread| machine::make_poller(thread))?;
+    }
+    Ok(())
 }
 
 /// Running guests.
 pub(crate) struct Guests {
     process: Process,
+    telemetry: Telemetry,
     count: usize,
     traffic: Traffic,
 }
 
 impl Guests {
-    /// Frames per second of all guests together, over some seconds of steady traffic.
-    ///
-    /// # Errors
-    /// Nothing moves, or the program ended.
-    pub(crate) fn rate(&mut self, seconds: u32) -> Result<f64> {
-        let start = Instant::now();
-        while self.period(start + STARTUP_TIMEOUT)? == 0.0 {
-            ensure!(start.elapsed() < STARTUP_TIMEOUT, "no frame moved within {} s", STARTUP_TIMEOUT.as_secs());
-        }
-        // The first period with frames may have begun without frames.
-        self.period(Instant::now() + STARTUP_TIMEOUT)?;
-        let mut sum = 0.0;
-        for _ in 0..seconds {
-            sum += self.period(Instant::now() + STARTUP_TIMEOUT)?;
-        }
-        Ok(sum / f64::from(seconds))
+    fn of(mut process: Process, home: &Path, count: usize, traffic: Traffic, real_time: bool) -> Result<Guests> {
+        let path = home.join("dpdk/guests/dpdk_telemetry.v2");
+        let mut telemetry = None;
+        process.ready("its telemetry answered", STARTUP_TIMEOUT, || {
+            telemetry = Telemetry::connect(&path).ok();
+            telemetry.is_some()
+        })?;
+        set_pollers(&process, real_time)?;
+        let telemetry = telemetry.context("testpmd has telemetry")?;
+        Ok(Guests { process, telemetry, count, traffic })
     }
 
-    /// Frames per second in the next period, which lasts about a second by the program's clock.
-    fn period(&mut self, deadline: Instant) -> Result<f64> {
-        // The guests' forwarding partners are ports as well.
-        let (figure, step) = match self.traffic {
-            Traffic::Send => ("Tx-pps:", 1),
-            Traffic::Exchange => ("Rx-pps:", 2),
-        };
-        let (mut seen, mut sum) = (0, 0.0);
-        while seen < self.count * step {
-            let line = self.process.line(deadline)?;
-            let rate = line.trim_start().strip_prefix(figure).and_then(|rest| rest.split_whitespace().next());
-            if let Some(rate) = rate {
-                if seen % step == 0 {
-                    sum += rate.parse::<f64>()?;
-                }
-                seen += 1;
-            }
-        }
-        Ok(sum)
+    /// Waits until frames move.
+    ///
+    /// # Errors
+    /// None do, or the program ended.
+    pub(crate) fn moving(&mut self) -> Result<()> {
+        let Guests { process, telemetry, count, traffic } = self;
+        let before = frames(telemetry, *count, *traffic)?;
+        process.ready("frames moved", STARTUP_TIMEOUT, || {
+            frames(telemetry, *count, *traffic).is_ok_and(|frames| frames > before + MOVING)
+        })
     }
+
+    /// Frames of all guests together since they were started, and when.
+    ///
+    /// # Errors
+    /// The program ended.
+    pub(crate) fn frames(&self) -> Result<(u64, Instant)> {
+        Ok((frames(&self.telemetry, self.count, self.traffic)?, Instant::now()))
+    }
+
+    /// Stops all guests.
+    ///
+    /// # Errors
+    /// The program ended.
+    pub(crate) fn suspend(&self) -> Result<()> {
+        self.process.suspend()
+    }
+
+    /// Lets all guests continue.
+    ///
+    /// # Errors
+    /// The program ended.
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.process.resume()
+    }
+}
+
+/// Frames that all guests sent, or received.
+fn frames(telemetry: &Telemetry, count: usize, traffic: Traffic) -> Result<u64> {
+    // The guests' forwarding partners are ports as well.
+    let (counter, step) = match traffic {
+        Traffic::Send => ("opackets", 1),
+        Traffic::Exchange => ("ipackets", 2),
+    };
+    (0..count).map(|guest| telemetry.counter(guest * step, counter)).sum()
 }
