@@ -10,7 +10,7 @@ use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
-use fairlane_engine::worker::Worker;
+use fairlane_engine::worker::{Work, Worker};
 use fairlane_port::Port;
 use fairlane_port::drain::Drain;
 use fairlane_port::tap::Tap;
@@ -65,6 +65,14 @@ impl Backend {
     pub(crate) fn make_real_time(&self) -> Result<()> {
         let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
         machine::make_poller(&thread)
+    }
+
+    /// Runs a function on the worker between two rounds.
+    ///
+    /// # Errors
+    /// The worker does not respond.
+    pub(crate) fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R> {
+        Ok(self.0.call(command)?)
     }
 
     /// Limits what the first guest receives, in bits a second, with a policy's default burst.

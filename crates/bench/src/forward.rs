@@ -25,14 +25,17 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     let pair = |name, pair: Pair| (name, pair);
     let mut pairs = vec![
         pair("fairlane", Pair::start(machine, 2, Traffic::Exchange, |_, sockets| ours(sockets, real_time))?),
-        pair("dpdk", Pair::start(machine, 2, Traffic::Exchange, |home, sockets| {
-            testpmd::backend(home, sockets, "io", real_time)
-        })?),
+        pair(
+            "dpdk",
+            Pair::start(machine, 2, Traffic::Exchange, |home, sockets| {
+                testpmd::backend(home, sockets, "io", real_time)
+            })?,
+        ),
     ];
     match Pair::start(machine, 2, Traffic::Exchange, |home, sockets| OpenVSwitch::start(home, sockets, real_time)) {
         Ok(one) => pairs.push(pair("ovs", one)),
         Err(error) if error.is::<Missing>() => run.skip(&format!("forward with Open vSwitch: {error}")),
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.context("Open vSwitch")),
     }
     let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
     let ratios: Vec<(&str, &str)> = names[1..].iter().map(|other| (names[0], *other)).collect();

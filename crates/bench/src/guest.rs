@@ -145,7 +145,8 @@ impl Stream {
         let started = receiver.started()?;
         let to = (Ipv4Addr::new(10, 0, 0, 2), PORT).into();
         let sender = first.agent().start_job(Command::TcpSend(tcp::SendSpec { to, connections: 1, seconds }))?;
-        let stream = Stream { receiver, started, cpus: [second.switch()?, first.switch()?], _sender: sender, _pair: pair };
+        let stream =
+            Stream { receiver, started, cpus: [second.switch()?, first.switch()?], _sender: sender, _pair: pair };
         // TCP's windows grow meanwhile.
         thread::sleep(GROWTH);
         stream.suspend()?;

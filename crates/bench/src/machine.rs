@@ -31,12 +31,16 @@ pub struct Machine {
 /// wait for them.
 pub(crate) const REAL_TIME: [&str; 3] = ["chrt", "--rr", "60"];
 
+/// The words that start a program all of whose threads have the priority of those that poll.
+pub(crate) const POLLING: [&str; 3] = ["chrt", "--rr", "50"];
+
 /// Gives a thread that polls its real-time priority, below that of [`REAL_TIME`].
 ///
 /// # Errors
 /// The system refuses.
 pub(crate) fn make_poller(thread: &str) -> Result<()> {
-    process::output(&["chrt", "--rr", "--pid", "50", thread]).map(drop)
+    let [chrt, policy, priority] = POLLING;
+    process::output(&[chrt, policy, "--pid", priority, thread]).map(drop)
 }
 
 /// Keeps this thread above the threads that poll, so that it acts when a slice is over. The processes and threads that it starts
@@ -53,7 +57,8 @@ impl Ahead {
             return Ok(None);
         }
         let thread = nix::unistd::gettid().to_string();
-        process::output(&["chrt", "--reset-on-fork", "--rr", "--pid", "60", &thread])?;
+        let [chrt, policy, priority] = REAL_TIME;
+        process::output(&[chrt, "--reset-on-fork", policy, "--pid", priority, &thread])?;
         Ok(Some(Ahead(thread)))
     }
 }

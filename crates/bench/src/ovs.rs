@@ -1,6 +1,6 @@
 //! A private Open vSwitch with its datapath on DPDK: database, sockets and logs in one directory, without huge pages.
 
-use crate::machine::{self, Missing, REAL_TIME};
+use crate::machine::{self, Missing, POLLING};
 use crate::process::{self, Process};
 use crate::testpmd::BACKEND;
 use anyhow::{Context, Result, ensure};
@@ -29,6 +29,22 @@ impl OpenVSwitch {
     /// # Errors
     /// Missing programs or permissions, or a switch that does not start.
     pub(crate) fn start(home: &Path, sockets: &[PathBuf], real_time: bool) -> Result<OpenVSwitch> {
+        // Its main thread spins while it waits for the one that polls, so neither may be above the other.
+        let first: &[&str] = if real_time { &POLLING } else { &[] };
+        let first: Vec<String> = first.iter().map(|word| (*word).to_owned()).collect();
+        OpenVSwitch::start_under(&first, &[], home, sockets)
+    }
+
+    /// As [`OpenVSwitch::start`], without priority: the words before its own start it, with these variables in its environment.
+    ///
+    /// # Errors
+    /// As [`OpenVSwitch::start`].
+    pub(crate) fn start_under(
+        first: &[String],
+        variables: &[(&str, &OsStr)],
+        home: &Path,
+        sockets: &[PathBuf],
+    ) -> Result<OpenVSwitch> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Missing("Open vSwitch creates taps, which needs root".to_owned()).into());
         }
@@ -38,11 +54,11 @@ impl OpenVSwitch {
         let socket = home.join("db.sock").display().to_string();
         let database = database(home, &socket)?;
         let configure = |words: &[&str]| {
-            let line = ["--timeout=20", &format!("--db=unix:{socket}")];
+            let line = ["--timeout=120", &format!("--db=unix:{socket}")];
             process::output(&[&[vsctl.as_str()], &line[..], words].concat()).context("configure Open vSwitch")
         };
         configure(&options().each_ref().map(String::as_str))?;
-        let mut switch = switch(home, &program, &socket, real_time)?;
+        let mut switch = switch(first, variables, home, &program, &socket)?;
         configure(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for socket in sockets {
             let name = socket.file_name().and_then(OsStr::to_str).context("a socket has a name")?;
@@ -51,15 +67,17 @@ impl OpenVSwitch {
             ensure!(error.trim() == "[]", "Open vSwitch: {name}: {error}");
         }
         switch.ready("its ports were there", STARTUP_TIMEOUT, || sockets.iter().all(|socket| socket.exists()))?;
-        if real_time {
-            switch.threads("pmd").iter().try_for_each(|thread| machine::make_poller(thread))?;
-        }
         Ok(OpenVSwitch { switch, _database: database })
     }
 
     /// The switch itself.
     pub(crate) fn switch(&self) -> &Process {
         &self.switch
+    }
+
+    /// As [`OpenVSwitch::switch`].
+    pub(crate) fn switch_mut(&mut self) -> &mut Process {
+        &mut self.switch
     }
 }
 
@@ -97,16 +115,19 @@ fn options() -> [String; 11] {
 }
 
 /// Starts the switch.
-fn switch(home: &Path, program: &Path, database: &str, real_time: bool) -> Result<Process> {
-    let mut words: Vec<String> = Vec::new();
-    if real_time {
-        words.extend(REAL_TIME.map(str::to_owned));
-    }
+fn switch(
+    first: &[String],
+    variables: &[(&str, &OsStr)],
+    home: &Path,
+    program: &Path,
+    database: &str,
+) -> Result<Process> {
     // The switch creates taps that outlive it; in a new network namespace they are removed with it.
-    words.extend(["unshare", "--net"].map(str::to_owned));
+    let mut words = ["unshare", "--net"].map(str::to_owned).to_vec();
+    words.extend_from_slice(first);
     let database = format!("unix:{database}");
     words.extend([program.display().to_string(), database, control(home, "switch"), NO_CHDIR.to_owned()]);
-    Process::start(&words, &environment(home))
+    Process::start(&words, &[&environment(home), variables].concat())
 }
 
 const NO_CHDIR: &str = "--no-chdir";

@@ -90,8 +90,10 @@ pub(crate) fn settle(
         let width = figures.half_width(one, other);
         if width > PRECISION {
             let rounds = figures.rounds();
-            let warning =
-                format!("{what}: after {rounds} rounds, {one} over {other} is known within {:.1}%, not 3%", width * 100.0);
+            let warning = format!(
+                "{what}: after {rounds} rounds, {one} over {other} is known within {:.1}%, not 3%",
+                width * 100.0
+            );
             run.print(&warning);
             run.result.warnings.push(warning);
         }
