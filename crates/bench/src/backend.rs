@@ -10,7 +10,7 @@ use fairlane_core::switch::{AntiSpoofing, Config};
 use fairlane_core::time::Nanos;
 use fairlane_engine::Bridge;
 use fairlane_engine::clock::{Clock, Monotonic};
-use fairlane_engine::worker::{Work, Worker};
+use fairlane_engine::worker::Worker;
 use fairlane_port::Port;
 use fairlane_port::drain::Drain;
 use fairlane_port::tap::Tap;
@@ -40,22 +40,7 @@ impl Backend {
     /// # Errors
     /// A socket or thread cannot be created.
     pub(crate) fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
-        let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
-        let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
-        let mut bridge = Bridge::new("bench", switch, scheduler);
-        match uplink {
-            Uplink::None => {}
-            Uplink::Sink => bridge.set_uplink(Box::new(Drain::new())),
-            Uplink::Tap(name) => bridge.set_uplink(Box::new(Tap::open(name)?)),
-        }
-        let share = Share::of_weight(1);
-        for (number, (socket, mac)) in guests.iter().enumerate() {
-            let name = format!("guest{number}");
-            let port: Box<dyn Port> = Box::new(VhostUser::listen(&name, socket, 1)?);
-            let anti_spoofing = AntiSpoofing { mac: Some(Mac(*mac)), addresses: Vec::new() };
-            bridge.add(&name, port, share, anti_spoofing, Nanos(0))?;
-        }
-        Ok(Backend(Worker::start(vec![bridge], Monotonic::new(), core)?))
+        Ok(Backend(Worker::start(vec![bridge(guests, uplink)?], Monotonic::new(), core)?))
     }
 
     /// Gives the worker's thread the same real-time priority as the peers'.
@@ -65,14 +50,6 @@ impl Backend {
     pub(crate) fn make_real_time(&self) -> Result<()> {
         let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
         machine::make_poller(&thread)
-    }
-
-    /// Runs a function on the worker between two rounds.
-    ///
-    /// # Errors
-    /// The worker does not respond.
-    pub(crate) fn call<R: Send + 'static>(&self, command: impl FnOnce(&mut Work) -> R + Send + 'static) -> Result<R> {
-        Ok(self.0.call(command)?)
     }
 
     /// Limits what the first guest receives, in bits a second, with a policy's default burst.
@@ -104,4 +81,27 @@ impl Backend {
         ensure!(drops.is_empty(), "Fairlane dropped frames ({drops})");
         Ok(())
     }
+}
+
+/// A bridge with a socket per guest, each restricted to one MAC address.
+///
+/// # Errors
+/// A socket cannot be created.
+pub(crate) fn bridge(guests: &[(PathBuf, [u8; 6])], uplink: Uplink) -> Result<Bridge> {
+    let scheduler = sched::build(SchedulerKind::Fair, None, DELAY);
+    let switch = Config { isolate: uplink == Uplink::Sink, seed: 1 };
+    let mut bridge = Bridge::new("bench", switch, scheduler);
+    match uplink {
+        Uplink::None => {}
+        Uplink::Sink => bridge.set_uplink(Box::new(Drain::new())),
+        Uplink::Tap(name) => bridge.set_uplink(Box::new(Tap::open(name)?)),
+    }
+    let share = Share::of_weight(1);
+    for (number, (socket, mac)) in guests.iter().enumerate() {
+        let name = format!("guest{number}");
+        let port: Box<dyn Port> = Box::new(VhostUser::listen(&name, socket, 1)?);
+        let anti_spoofing = AntiSpoofing { mac: Some(Mac(*mac)), addresses: Vec::new() };
+        bridge.add(&name, port, share, anti_spoofing, Nanos(0))?;
+    }
+    Ok(bridge)
 }

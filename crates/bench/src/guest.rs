@@ -4,10 +4,10 @@
 //! CPUs are stopped. A slice is shorter than TCP's least time to retransmit. Threads are not pinned.
 
 use crate::backend::{Backend, Uplink};
-use crate::machine::{self, Missing};
+use crate::machine::{self, Favoured, Missing};
 use crate::rounds::{Contestant, settle};
 use crate::{Run, at_least, process};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use fairlane_lab::{Command, CpuSwitch, Event, Guest, GuestSpec, Job, Kind, Nic, Tools, interrupt};
 use fairlane_load::{ReceiveSpec, tcp};
 use fairlane_report::Figure;
@@ -43,6 +43,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     machine::find("linux.uml", "user-mode-linux")?;
     let home = tempfile::tempdir()?;
     run.show("guest: booting four guests".to_owned());
+    let _favoured = Favoured::start();
     let sockets = [1, 2].map(|number| (home.path().join(format!("{number}.sock")), mac(number)));
     let backend = Backend::start(&sockets, Uplink::None, None)?;
     let ours = boot(home.path(), "fairlane", |number| fairlane_lab::Backend::VhostUser(sockets[number - 1].0.clone()))?;
@@ -153,7 +154,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Drives it for a slice. Returns the payload that the receiver counted, in bits per second.
+    /// Drives it for a slice. Returns the payload that the receiver counted, in bits per second; not a number if it stood still.
     fn slice(&self) -> Result<f64> {
         self.cpus.iter().try_for_each(CpuSwitch::resume)?;
         // A guest's clock does not stop with its CPUs.
@@ -171,8 +172,9 @@ impl Stream {
             }
         }
         self.suspend()?;
-        ensure!(bytes > 0, "no byte arrived in {INTERVALS} intervals of {INTERVAL} s");
-        Ok(bytes as f64 * 8.0 / (f64::from(INTERVALS) * INTERVAL))
+        // On a busy machine TCP may take a long pause for a loss, and waits for its timer then.
+        let measured = bytes > 0;
+        Ok(if measured { bytes as f64 * 8.0 / (f64::from(INTERVALS) * INTERVAL) } else { f64::NAN })
     }
 
     fn suspend(&self) -> Result<()> {

@@ -184,7 +184,7 @@ impl Tools {
     fn callgrind(&self, home: &Path, options: &[String]) -> Vec<String> {
         let mut words =
             ["setarch", "--addr-no-randomize", "taskset", "-c", &BACKEND.to_string()].map(str::to_owned).to_vec();
-        words.extend([self.valgrind.display().to_string(), "--tool=callgrind".to_owned()]);
+        words.extend([self.valgrind.display().to_string(), "--quiet".to_owned(), "--tool=callgrind".to_owned()]);
         words.extend(["--fair-sched=yes", "--collect-atstart=no"].map(str::to_owned));
         words.extend(CACHES.map(str::to_owned));
         words.push(format!("--callgrind-out-file={}", home.join("counts").display()));
