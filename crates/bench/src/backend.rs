@@ -1,6 +1,5 @@
 //! Fairlane as a contestant: a worker with one bridge, with switch and `fair` scheduler.
 
-use crate::machine;
 use anyhow::{Result, ensure};
 use fairlane_core::PortId;
 use fairlane_core::packet::Mac;
@@ -41,15 +40,6 @@ impl Backend {
     /// A socket or thread cannot be created.
     pub(crate) fn start(guests: &[(PathBuf, [u8; 6])], uplink: Uplink, core: Option<usize>) -> Result<Backend> {
         Ok(Backend(Worker::start(vec![bridge(guests, uplink)?], Monotonic::new(), core)?))
-    }
-
-    /// Gives the worker's thread the same real-time priority as the peers'.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub(crate) fn make_real_time(&self) -> Result<()> {
-        let thread = self.0.call(|_| nix::unistd::gettid())?.to_string();
-        machine::make_poller(&thread)
     }
 
     /// Limits what the first guest receives, in bits a second, with a policy's default burst.

@@ -1,15 +1,14 @@
 //! Part forward: the rate of 64-byte frames between two guests, in both directions at once.
 
 use crate::Run;
-use crate::backend::{Backend, Uplink};
 use crate::machine::{Ahead, Missing};
 use crate::ovs::OpenVSwitch;
 use crate::pair::Pair;
 use crate::rounds::{Contestant, settle};
+use crate::served::{self, To};
 use crate::testpmd::{self, Traffic};
 use anyhow::Result;
 use fairlane_report::Figure;
-use std::path::PathBuf;
 
 const TITLE: &str = "64-byte frames from guest to guest";
 
@@ -24,7 +23,10 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     run.show("forward: starting all backends and their guests".to_owned());
     let pair = |name, pair: Pair| (name, pair);
     let mut pairs = vec![
-        pair("fairlane", Pair::start(machine, 2, Traffic::Exchange, |_, sockets| ours(sockets, real_time))?),
+        pair(
+            "fairlane",
+            Pair::start(machine, 2, Traffic::Exchange, |_, sockets| served::start(sockets, To::Guests, real_time))?,
+        ),
         pair(
             "dpdk",
             Pair::start(machine, 2, Traffic::Exchange, |home, sockets| {
@@ -39,7 +41,7 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     }
     let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
     let ratios: Vec<(&str, &str)> = names[1..].iter().map(|other| (names[0], *other)).collect();
-    let contestants = pairs.iter().map(|(name, pair)| Contestant::new(name, || pair.slice())).collect();
+    let contestants = pairs.iter_mut().map(|(name, pair)| Contestant::new(name, move || pair.slice())).collect();
     let _ahead = Ahead::start(&run.machine)?;
     let figures = settle(run, "forward", &ratios, contestants)?;
     figures.add_to(run, "forward", 0, "frames/s", |name| format!("forward_64b_{name}"));
@@ -58,13 +60,4 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
             .series(names.iter().map(|name| format!("forward/{name}"))),
     );
     Ok(())
-}
-
-/// Fairlane, without an uplink.
-fn ours(sockets: &[PathBuf], real_time: bool) -> Result<Backend> {
-    let backend = Backend::start(&testpmd::addressed(sockets), Uplink::None, Some(testpmd::BACKEND))?;
-    if real_time {
-        backend.make_real_time()?;
-    }
-    Ok(backend)
 }

@@ -2,13 +2,13 @@
 //!
 //! The guests are those of the parts `rx` and `forward`, and run natively. A backend that polls would execute instructions while
 //! nothing waits, so each is shown full bursts only: DPDK's vhost library by a preloaded one (`full_bursts.c`), Fairlane by
-//! `counted.rs`. Two segments of frames are counted, and should be equal.
+//! `served.rs`. Two segments of frames are counted, and should be equal.
 
 use crate::Run;
-use crate::counted::{COUNTED, DUMPED, SEGMENTS};
 use crate::machine::{self, Missing};
 use crate::ovs::OpenVSwitch;
 use crate::process::{self, Process};
+use crate::served::{self, COUNTED, DUMPED, SEGMENTS, To};
 use crate::testpmd::{self, BACKEND, Traffic};
 use anyhow::{Context, Result, ensure};
 use fairlane_report::{Axis, Figure, Series};
@@ -203,19 +203,17 @@ impl Tools {
 }
 
 fn fairlane_to_sink(tools: &Tools, home: &Path, sockets: &[PathBuf]) -> Result<Box<dyn Counted>> {
-    start_fairlane(tools, home, sockets, "sink")
+    start_fairlane(tools, home, sockets, To::Sink)
 }
 
 fn fairlane(tools: &Tools, home: &Path, sockets: &[PathBuf]) -> Result<Box<dyn Counted>> {
-    start_fairlane(tools, home, sockets, "guests")
+    start_fairlane(tools, home, sockets, To::Guests)
 }
 
-fn start_fairlane(tools: &Tools, home: &Path, sockets: &[PathBuf], to: &str) -> Result<Box<dyn Counted>> {
+fn start_fairlane(tools: &Tools, home: &Path, sockets: &[PathBuf], to: To) -> Result<Box<dyn Counted>> {
     let options = [format!("--toggle-collect={COUNTED}"), format!("--dump-after={DUMPED}")];
     let mut words = tools.callgrind(home, &options);
-    words.push(std::env::current_exe()?.display().to_string());
-    words.extend(["--to", to, "--frames", &FRAMES.to_string(), "--counted"].map(str::to_owned));
-    words.extend(sockets.iter().map(|socket| socket.display().to_string()));
+    words.extend(served::words(sockets, to, Some(FRAMES))?);
     Ok(Box::new(Process::start(&words, &[])?))
 }
 

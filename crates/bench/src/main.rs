@@ -7,7 +7,6 @@
 
 mod ack;
 mod backend;
-mod counted;
 #[path = "../../core/benches/decision/mod.rs"]
 mod decision;
 mod forward;
@@ -22,6 +21,7 @@ mod process;
 mod rounds;
 mod rx;
 mod sched;
+mod served;
 mod telemetry;
 mod testpmd;
 
@@ -50,7 +50,7 @@ struct Options {
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
     #[command(flatten)]
-    counted: counted::Options,
+    served: served::Options,
 }
 
 /// A comparison.
@@ -172,7 +172,7 @@ pub fn at_most(limit: f64) -> Bounds {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let outcome = options.counted.run().map(|counted| counted.map(|()| true));
+    let outcome = options.served.run().map(|served| served.map(|()| true));
     match outcome.unwrap_or_else(|| run(options)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -71,11 +71,6 @@ impl OpenVSwitch {
     }
 
     /// The switch itself.
-    pub(crate) fn switch(&self) -> &Process {
-        &self.switch
-    }
-
-    /// As [`OpenVSwitch::switch`].
     pub(crate) fn switch_mut(&mut self) -> &mut Process {
         &mut self.switch
     }

@@ -4,12 +4,11 @@
 //! threads that poll leave their cores to the others. After 100 ms without a core, the guests are at 0.95 of their rate within
 //! 4 ms, and at all of it within 10 ms.
 
-use crate::backend::Backend;
 use crate::machine::Machine;
 use crate::ovs::OpenVSwitch;
 use crate::process::Process;
 use crate::testpmd::{self, Guests, Traffic};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -27,55 +26,32 @@ pub(crate) trait Pause {
     ///
     /// # Errors
     /// It has ended.
-    fn suspend(&self) -> Result<()>;
+    fn suspend(&mut self) -> Result<()>;
 
     /// Lets it continue.
     ///
     /// # Errors
     /// It has ended.
-    fn resume(&self) -> Result<()>;
-
-    /// Checks that it lost nothing that a rate counted.
-    ///
-    /// # Errors
-    /// It did.
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
+    fn resume(&mut self) -> Result<()>;
 }
 
 impl Pause for Process {
-    fn suspend(&self) -> Result<()> {
+    fn suspend(&mut self) -> Result<()> {
         Process::suspend(self)
     }
 
-    fn resume(&self) -> Result<()> {
+    fn resume(&mut self) -> Result<()> {
         Process::resume(self)
     }
 }
 
 impl Pause for OpenVSwitch {
-    fn suspend(&self) -> Result<()> {
-        self.switch().suspend()
+    fn suspend(&mut self) -> Result<()> {
+        self.switch_mut().suspend()
     }
 
-    fn resume(&self) -> Result<()> {
-        self.switch().resume()
-    }
-}
-
-/// Fairlane sleeps by itself once its guests are stopped, and a guest that continues wakes it.
-impl Pause for Backend {
-    fn suspend(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn resume(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        self.check_drops()
+    fn resume(&mut self) -> Result<()> {
+        self.switch_mut().resume()
     }
 }
 
@@ -102,16 +78,17 @@ impl Pair {
         let backend = Box::new(backend(home.path(), &sockets)?);
         let mut guests = testpmd::guests(home.path(), &sockets, traffic, machine.real_time)?;
         guests.moving()?;
-        let pair = Pair { guests, backend, _home: home };
+        let mut pair = Pair { guests, backend, _home: home };
         pair.suspend()?;
         Ok(pair)
     }
 
-    /// Drives it for a slice. Returns the frames a second of all guests together.
+    /// Drives it for a slice. Returns the frames a second of all guests together; not a number if none moved, because a busy
+    /// machine's kernel gave both cores to others, as it does for 50 ms of each second.
     ///
     /// # Errors
-    /// One of them has ended, or no frame moved.
-    pub(crate) fn slice(&self) -> Result<f64> {
+    /// One of them has ended.
+    pub(crate) fn slice(&mut self) -> Result<f64> {
         self.backend.resume()?;
         self.guests.resume()?;
         thread::sleep(WARM);
@@ -119,19 +96,10 @@ impl Pair {
         thread::sleep(MEASURED);
         let (after, end) = self.guests.frames()?;
         self.suspend()?;
-        ensure!(after > before, "no frame moved in {} ms", MEASURED.as_millis());
-        Ok((after - before) as f64 / (end - start).as_secs_f64())
+        Ok(if after > before { (after - before) as f64 / (end - start).as_secs_f64() } else { f64::NAN })
     }
 
-    /// As [`Pause::check`].
-    ///
-    /// # Errors
-    /// As [`Pause::check`].
-    pub(crate) fn check(&self) -> Result<()> {
-        self.backend.check()
-    }
-
-    fn suspend(&self) -> Result<()> {
+    fn suspend(&mut self) -> Result<()> {
         self.guests.suspend()?;
         self.backend.suspend()
     }

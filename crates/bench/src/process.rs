@@ -76,7 +76,7 @@ impl Process {
     ///
     /// # Errors
     /// The group has ended.
-    pub(crate) fn suspend(&self) -> Result<()> {
+    pub(crate) fn suspend(&mut self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
@@ -84,12 +84,16 @@ impl Process {
     ///
     /// # Errors
     /// The group has ended.
-    pub(crate) fn resume(&self) -> Result<()> {
+    pub(crate) fn resume(&mut self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
-        killpg(Pid::from_raw(self.child.id() as i32), signal).with_context(|| format!("{} has ended", self.name))
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            self.keep_tail();
+            bail!("{} ended ({status}){}", self.name, self.last_lines());
+        }
+        Ok(killpg(Pid::from_raw(self.child.id() as i32), signal)?)
     }
 
     /// Waits until the program ends by itself.

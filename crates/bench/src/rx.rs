@@ -1,14 +1,13 @@
 //! Part rx: the rate at which a backend takes 64-byte frames from guests' rings, with one core each for backend and guests.
 
-use crate::backend::{Backend, Uplink};
 use crate::machine::Ahead;
 use crate::pair::Pair;
 use crate::rounds::{Contestant, settle};
+use crate::served::{self, To};
 use crate::testpmd::{self, Traffic};
 use crate::{Run, at_least};
 use anyhow::Result;
 use fairlane_report::Figure;
-use std::path::PathBuf;
 
 /// Numbers of guests to measure.
 const PORTS: [usize; 3] = [1, 2, 4];
@@ -26,15 +25,15 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
         let what = format!("rx, {ports} {}", if ports == 1 { "guest" } else { "guests" });
         run.show(format!("{what}: starting both backends and their guests"));
         let (machine, real_time) = (&run.machine, run.machine.real_time);
-        let ours = Pair::start(machine, ports, Traffic::Send, |_, sockets| ours(sockets, real_time))?;
-        let theirs = Pair::start(machine, ports, Traffic::Send, |home, sockets| {
+        let mut ours =
+            Pair::start(machine, ports, Traffic::Send, |_, sockets| served::start(sockets, To::Sink, real_time))?;
+        let mut theirs = Pair::start(machine, ports, Traffic::Send, |home, sockets| {
             testpmd::backend(home, sockets, "rxonly", real_time)
         })?;
         let contestants =
             vec![Contestant::new("fairlane", || ours.slice()), Contestant::new("dpdk", || theirs.slice())];
         let _ahead = Ahead::start(&run.machine)?;
         let figures = settle(run, &what, &[("fairlane", "dpdk")], contestants)?;
-        ours.check()?;
         figures.add_to(run, "rx", case, "frames/s", |name| format!("rx_64b_{name}_{ports}"));
         let ratio = if ports == 1 { "rx_64b_vs_dpdk".to_owned() } else { format!("rx_64b_vs_dpdk_{ports}") };
         run.result.metric(&ratio, &figures.ratios("dpdk"), "");
@@ -49,13 +48,4 @@ pub(crate) fn measure(run: &mut Run) -> Result<()> {
     let text = "Fairlane takes frames at least 0.8 times as fast as DPDK's vhost backend on the same core";
     run.claim("rx_64b_vs_dpdk", text, at_least(0.8), TITLE);
     Ok(())
-}
-
-/// Fairlane, with a sink as its uplink.
-fn ours(sockets: &[PathBuf], real_time: bool) -> Result<Backend> {
-    let backend = Backend::start(&testpmd::addressed(sockets), Uplink::Sink, Some(testpmd::BACKEND))?;
-    if real_time {
-        backend.make_real_time()?;
-    }
-    Ok(backend)
 }

@@ -183,7 +183,7 @@ impl Guests {
     ///
     /// # Errors
     /// The program ended.
-    pub(crate) fn suspend(&self) -> Result<()> {
+    pub(crate) fn suspend(&mut self) -> Result<()> {
         self.process.suspend()
     }
 
@@ -191,7 +191,7 @@ impl Guests {
     ///
     /// # Errors
     /// The program ended.
-    pub(crate) fn resume(&self) -> Result<()> {
+    pub(crate) fn resume(&mut self) -> Result<()> {
         self.process.resume()
     }
 }
