@@ -47,7 +47,7 @@ impl Pause for Process {
 
 impl Pause for OpenVSwitch {
     fn suspend(&mut self) -> Result<()> {
-        self.switch_mut().suspend()
+        self.switch_mut().suspend_by("pmd")
     }
 
     fn resume(&mut self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use fairlane_lab::interrupt;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -78,6 +78,17 @@ impl Process {
     /// The group has ended.
     pub(crate) fn suspend(&mut self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
+    }
+
+    /// As [`Process::suspend`], for a program whose main thread does not precede the one that polls, whose name begins with `prefix`:
+    /// the latter handles the signal. The former would have to wait for its core.
+    ///
+    /// # Errors
+    /// The program ended, or has no such thread.
+    pub(crate) fn suspend_by(&mut self, prefix: &str) -> Result<()> {
+        let threads = self.threads(prefix);
+        let thread = threads.first().with_context(|| format!("{} has no thread {prefix}", self.name))?;
+        Ok(kill(Pid::from_raw(thread.parse()?), Signal::SIGSTOP)?)
     }
 
     /// Lets the group's threads continue.
