@@ -51,6 +51,7 @@ peers: guests
 	@deploy/need wrk wrk
 	@deploy/need ab apache2-utils
 	@deploy/need h2load nghttp2-client
+	@deploy/need valgrind valgrind
 
 # Real guests on a shared link, before and after: about two minutes after the first build, which is a quick one. Writes
 # out/demo/report.html.
@@ -142,7 +143,7 @@ deny: cargo-deny
 cargo-deny:
 	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 
-# Fairlane beside its peers. Writes out/bench/result.json and report.html.
+# Fairlane beside its peers: under eight minutes after the build. Writes out/bench/result.json and report.html.
 bench: peers all
 	$(CARGO) run --quiet --release --package fairlane-bench -- --out out/bench
 
