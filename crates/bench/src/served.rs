@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The function whose instructions are counted, and the one after which they are dumped, as patterns for callgrind.
 pub(crate) const COUNTED: &str = "*counted_round*";
@@ -88,8 +88,18 @@ pub(crate) fn words(sockets: &[PathBuf], to: To, count: Option<u64>) -> Result<V
 pub(crate) fn start(sockets: &[PathBuf], to: To, real_time: bool) -> Result<Process> {
     let mut process = Process::start(&words(sockets, to, None)?, &[])?;
     process.ready("its sockets were there", STARTUP, || sockets.iter().all(|socket| socket.exists()))?;
+    // The worker starts after its sockets are there.
+    let deadline = Instant::now() + STARTUP;
+    let workers = loop {
+        let workers = process.threads("fairlane-worker");
+        if !workers.is_empty() {
+            break workers;
+        }
+        ensure!(Instant::now() < deadline, "Fairlane has no worker");
+        thread::sleep(REFILL);
+    };
     if real_time {
-        process.threads("fairlane-worker").iter().try_for_each(|thread| machine::make_poller(thread))?;
+        workers.iter().try_for_each(|thread| machine::make_poller(thread))?;
     }
     Ok(process)
 }
