@@ -42,8 +42,11 @@ struct Case {
     backend: &'static str,
     guests: usize,
     traffic: Traffic,
-    start: fn(&Tools, &Path, &[PathBuf]) -> Result<Box<dyn Counted>>,
+    start: Start,
 }
+
+/// Starts a backend for some sockets, with the tools, in a directory of its own.
+type Start = fn(&Tools, &Path, &[PathBuf]) -> Result<Box<dyn Counted>>;
 
 /// A backend under callgrind.
 trait Counted {
