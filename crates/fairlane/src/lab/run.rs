@@ -162,6 +162,7 @@ fn prepare(experiment: &mut Experiment, args: &Args) -> Result<f64, ExperimentEr
         return Err(ExperimentError::Impossible(format!("--scale must be 0.001 to 10, not {scale}")));
     }
     experiment.scale(scale);
+    experiment.place(kind);
     if args.quick {
         experiment.shorten();
     }

@@ -62,6 +62,18 @@ pub(super) fn all_metrics(cases: &[Case]) -> Vec<String> {
     own.chain(joint).collect()
 }
 
+/// What is invalid about the CPUs of guests, given in order.
+pub(super) fn cpus_faults(guests: &[Vec<usize>]) -> Vec<String> {
+    (1..).zip(guests).flat_map(|(number, cpus)| place_faults(&format!("guest {number}"), cpus)).collect()
+}
+
+/// What is invalid about the CPUs of one of a machine's systems.
+fn place_faults(who: &str, cpus: &[usize]) -> Vec<String> {
+    let none = cpus.is_empty().then(|| format!("{who} has no CPU: a list such as [0] is needed"));
+    let absent = |cpu| format!("{who} is on CPU {cpu}, which does not exist: CPUs are 0 to {}", MOST_CPUS - 1);
+    none.into_iter().chain(cpus.iter().filter(|cpu| **cpu >= MOST_CPUS).map(absent)).collect()
+}
+
 /// What is invalid about a topology.
 pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -72,12 +84,7 @@ pub(super) fn topology_faults(topology: &Topology) -> Vec<Fault> {
     let places =
         guests.iter().enumerate().map(|(index, guest)| (format!("guest {}", index + 1), "guests", &guest.cpus));
     for (who, key, cpus) in places.chain([("the host".to_owned(), "host_cpus", &topology.host_cpus)]) {
-        if cpus.is_empty() {
-            faults.push((key, format!("{who} has no CPU: a list such as [0] is needed")));
-        }
-        for cpu in cpus.iter().filter(|cpu| **cpu >= MOST_CPUS) {
-            faults.push((key, format!("{who} is on CPU {cpu}, which does not exist: CPUs are 0 to {}", MOST_CPUS - 1)));
-        }
+        faults.extend(place_faults(&who, cpus).into_iter().map(|message| (key, message)));
     }
     let of_guests =
         guests.iter().cloned().flat_map(|mut guest| guest.rates().map(|(key, rate)| ("guests", key, *rate)));

@@ -49,6 +49,8 @@ pub struct Experiment {
     pub backends: Vec<Backend>,
     /// The factor on all rates and the link, by kind of machine, for kinds that cannot carry the source's rates.
     pub scale: BTreeMap<MachineKind, f64>,
+    /// The CPUs of each guest by kind of machine, for kinds that are not placed as the topologies say.
+    pub cpus: BTreeMap<MachineKind, Vec<Vec<usize>>>,
     /// How often each case is repeated.
     pub repeats: Repeats,
     /// The cases it compares: one or more.
@@ -64,7 +66,7 @@ macro_rules! built_in {
     };
 }
 /// The built-in experiments: name and text of the file.
-pub const BUILT_IN: [(&str, &str); 21] = [
+pub const BUILT_IN: [(&str, &str); 22] = [
     built_in!("isolation-equal-rate"),
     built_in!("isolation-two-rates"),
     built_in!("isolation-unlimited"),
@@ -76,6 +78,7 @@ pub const BUILT_IN: [(&str, &str); 21] = [
     built_in!("delay-ping"),
     built_in!("delay-packet"),
     built_in!("transfer"),
+    built_in!("early-ack-gain"),
     built_in!("alltoall"),
     built_in!("path-length"),
     built_in!("path-length-backend"),
@@ -171,6 +174,15 @@ impl Experiment {
     /// that clock is slow, each case is repeated three times at most, the fewest that give an interval.
     pub fn fix_repeats(&mut self) {
         self.repeats = Repeats::Count(self.repeats.most().min(repeats::LEAST));
+    }
+
+    /// Places the guests as this kind of machine has them. Cases with another number of guests do not change.
+    pub fn place(&mut self, kind: MachineKind) {
+        let Some(cpus) = self.cpus.get(&kind) else { return };
+        let cases = self.cases.iter_mut().filter(|case| case.topology.guests.len() == cpus.len());
+        for (guest, cpus) in cases.flat_map(|case| case.topology.guests.iter_mut().zip(cpus)) {
+            guest.cpus.clone_from(cpus);
+        }
     }
 
     /// Multiplies every rate and the link by a factor, for a machine that cannot carry the source's rates.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 
-use super::case::{all_metrics, background_faults, topology_faults};
+use super::case::{all_metrics, background_faults, cpus_faults, topology_faults};
 use super::fault::Fault;
 use super::procedure::registry;
 use super::repeats::LEAST;
@@ -20,13 +20,14 @@ use super::{Background, Case, ClaimPlan, Experiment, Procedure, Repeats};
 use crate::machine::Backend;
 use crate::{MachineKind, Topology};
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "name",
     "source",
     "figure",
     "machines",
     "backends",
     "scale",
+    "cpus",
     "repeats",
     "topology",
     "procedure",
@@ -164,6 +165,7 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
     file.only("the file", &KEYS, problems);
     let machine_span = file.span("machines");
     let scale_span = file.span("scale");
+    let cpus_span = file.span("cpus");
     let name: Option<String> = file.need("name", problems);
     let source = file.need("source", problems);
     let figure = file.need("figure", problems);
@@ -174,6 +176,12 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
         problems.add(backends_span, "backends must name one or more, such as [\"fairlane\"]");
     }
     let scale: BTreeMap<MachineKind, f64> = file.take("scale", problems).unwrap_or_default();
+    let cpus: BTreeMap<MachineKind, Vec<Vec<usize>>> = file.take("cpus", problems).unwrap_or_default();
+    for (kind, cpus) in &cpus {
+        for message in cpus_faults(cpus) {
+            problems.add(cpus_span.clone(), format!("{kind}: {message}"));
+        }
+    }
     if machines.as_ref().is_some_and(Vec::is_empty) {
         problems.add(machine_span, "machines must name one or more, such as [\"xen\"]");
     }
@@ -187,6 +195,11 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
     let repeats = file.section("repeats", problems);
     let claims = file.sections("claim", problems);
     let cases = read_cases(&mut file, problems)?;
+    for (kind, cpus) in &cpus {
+        if cases.iter().all(|case| case.topology.guests.len() != cpus.len()) {
+            problems.add(cpus_span.clone(), format!("{kind} places {} guests, which no case has", cpus.len()));
+        }
+    }
 
     let repeats = read_repeats(repeats, &cases, problems);
     let known = all_metrics(&cases);
@@ -203,6 +216,7 @@ fn read(mut file: Section, problems: &mut Problems) -> Option<Experiment> {
         machines: machines?,
         backends,
         scale,
+        cpus,
         repeats: repeats?,
         cases,
         claims,

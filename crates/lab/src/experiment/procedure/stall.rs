@@ -1,8 +1,8 @@
 //! What a guest that waits for its CPU does to its neighbour: one guest receives datagrams, and meanwhile another is pinged and then
 //! has a TCP stream in each direction. Whether the first waits is the case's background.
 
-use fairlane_agent::{Command, Outcome};
-use fairlane_load::{ReceiveSpec, ping, tcp, udp};
+use fairlane_agent::{Command, Event, Outcome};
+use fairlane_load::{ReceiveSpec, Sample, ping, tcp, udp};
 use fairlane_report::{Axis, Figure, Series, stats};
 use serde::Deserialize;
 
@@ -16,8 +16,12 @@ use crate::{Node, Topology};
 const SETTLE: f64 = 1.0;
 /// Seconds to wait for replies after the last request, and between the phases.
 const REPLY_TIMEOUT: f64 = 1.0;
-/// Seconds that receivers count on after the senders' end.
+/// Seconds from the last stream's end until the datagrams' sender and the load may end.
 const TAIL: f64 = 1.0;
+/// Seconds that receivers run longer than all senders: a sender on a busy machine begins late, and writes all that it has begun to.
+const RECEIVER_MARGIN: f64 = 4.0;
+/// The intervals in which streams are counted, in seconds.
+const INTERVAL: f64 = 0.25;
 /// The quantiles of the round trips, by the names of their metrics.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
@@ -93,12 +97,11 @@ impl Procedure for Stall {
     fn plan(&self, _: &Topology, at: Addresses, port: u16) -> Plan {
         let mut plan = Plan::default();
         let (guest, neighbour) = (Node::Guest(self.guest), Node::Guest(self.neighbour));
-        // The receivers run until the last sender has ended.
-        let receive = |port| ReceiveSpec { port, interval: 1.0, seconds: self.seconds() };
+        let receive = |port, interval| ReceiveSpec { port, interval, seconds: self.seconds() + RECEIVER_MARGIN };
         let [datagrams, to, from] = [port, port + 1, port + 2];
-        plan.serve(guest, Command::UdpReceive(receive(datagrams)));
-        plan.serve(neighbour, Command::TcpReceive(receive(to)));
-        plan.serve(Node::External, Command::TcpReceive(receive(from)));
+        plan.serve(guest, Command::UdpReceive(receive(datagrams, 1.0)));
+        plan.serve(neighbour, Command::TcpReceive(receive(to, INTERVAL)));
+        plan.serve(Node::External, Command::TcpReceive(receive(from, INTERVAL)));
         let send = udp::SendSpec {
             to: (at(guest), datagrams).into(),
             size: self.payload,
@@ -117,23 +120,16 @@ impl Procedure for Stall {
     }
 
     fn read(&self, _: &Topology, _: Addresses, accounts: &[Account], record: &mut Record) {
-        let outcomes: Vec<&Outcome> = accounts.iter().map(|account| &account.outcome).collect();
-        let [
-            Outcome::Received(datagrams),
-            Outcome::Received(to),
-            Outcome::Received(from),
-            Outcome::Sent(sent),
-            Outcome::RoundTrips(trips),
-            ..,
-        ] = outcomes[..]
+        let [datagrams, to, from, sent, trips, ..] = accounts else { return };
+        let (Outcome::Received(datagrams), Outcome::Sent(sent), Outcome::RoundTrips(trips)) =
+            (&datagrams.outcome, &sent.outcome, &trips.outcome)
         else {
             return;
         };
         let came: u64 = datagrams.sources.iter().map(|source| source.datagrams).sum();
         record.add("received", Statistic::OfRepeats, "%", [100.0 * came as f64 / sent.datagrams as f64]);
-        for (name, received) in [("to_neighbour", to), ("from_neighbour", from)] {
-            let bytes: u64 = received.sources.iter().map(|source| source.bytes).sum();
-            record.add(name, Statistic::OfRepeats, "Mbit/s", [bytes as f64 * 8.0 / 1e6 / self.stream]);
+        for (name, receiver) in [("to_neighbour", to), ("from_neighbour", from)] {
+            record.add(name, Statistic::OfRepeats, "Mbit/s", [throughput(&receiver.events)]);
         }
         let milliseconds = |trip: &Option<f64>| trip.map_or(f64::NAN, |seconds| seconds * 1e3);
         let points = (0u32..).zip(&trips.seconds);
@@ -153,5 +149,40 @@ impl Procedure for Stall {
     fn figures(&self, cases: &[Finished]) -> Vec<Figure> {
         let names = cases.iter().map(|case| format!("{}rtt", case.prefix));
         vec![Figure::cdf("Round trips to the neighbour").series(names).x("round trip")]
+    }
+}
+
+/// The throughput of a stream while it flows, in Mbit/s: the mean over the intervals after the first with data and before the last,
+/// which it fills in part. What a receiver gets after the sender's end, out of queues, is not more than it gets before.
+fn throughput(events: &[Event]) -> f64 {
+    let samples: Vec<_> =
+        events.iter().filter_map(|event| if let Event::Sample(sample) = event { Some(sample) } else { None }).collect();
+    let place = |sample: &Sample| (sample.t / INTERVAL).round() as usize;
+    let with_data = || samples.iter().filter(|sample| sample.bytes > 0).map(|sample| place(sample));
+    let (Some(first), Some(last)) = (with_data().min(), with_data().max()) else { return 0.0 };
+    let inside = samples.iter().filter(|sample| (first + 1..last).contains(&place(sample)));
+    let bytes: u64 = inside.map(|sample| sample.bytes).sum();
+    bytes as f64 * 8.0 / 1e6 / (last.saturating_sub(first + 1) as f64 * INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_counted_while_it_flows() {
+        let sample = |t: f64, bytes| {
+            let source = ([10, 0, 0, 1], 1).into();
+            Event::Sample(Sample { t, source, bytes, datagrams: 0, skipped: 0, late: 0 })
+        };
+        assert_eq!(throughput(&[sample(0.25, 0)]), 0.0, "nothing came");
+        // It begins within the third interval, pauses in the fifth, and ends within the seventh.
+        let bytes = [0, 0, 100, 500_000, 0, 250_000, 100, 0];
+        let events: Vec<Event> =
+            (1..).zip(bytes).map(|(end, bytes)| sample(f64::from(end) * INTERVAL, bytes)).collect();
+        assert_eq!(throughput(&events), 8.0);
+        let only: Vec<Event> =
+            events.iter().filter(|event| !matches!(event, Event::Sample(s) if s.bytes == 0)).cloned().collect();
+        assert_eq!(throughput(&only), 8.0, "intervals without data need not be reported");
     }
 }

@@ -3,6 +3,7 @@ mod runner;
 mod wrong;
 
 use super::{BUILT_IN, Experiment};
+use crate::MachineKind;
 use fairlane_report::About;
 use proptest::prelude::*;
 
@@ -56,6 +57,27 @@ fn scaling_scales_all_rates() {
     experiment.scale(0.5);
     let topology = &experiment.cases[0].topology;
     assert_eq!((topology.link, topology.guests[1].rate), (Some(50e6), Some(12.5e6)));
+}
+
+#[test]
+fn guests_are_placed_by_the_kind_of_machine() {
+    let text = BUILT_IN[0].1.replace("[topology]", "[cpus]\nxen = [[2], [3, 4]]\n\n[topology]");
+    let mut experiment = parse("e", &text);
+    let places = |experiment: &Experiment| -> Vec<Vec<usize>> {
+        experiment.cases[0].topology.guests.iter().map(|guest| guest.cpus.clone()).collect()
+    };
+    experiment.place(MachineKind::Kvm);
+    assert_eq!(places(&experiment), [[1], [1]]);
+    experiment.place(MachineKind::Xen);
+    assert_eq!(places(&experiment), [vec![2], vec![3, 4]]);
+    for (cpus, message) in [
+        ("[[2], []]", "xen: guest 2 has no CPU"),
+        ("[[2], [8]]", "xen: guest 2 is on CPU 8"),
+        ("[[2]]", "xen places 1 guests, which no case has"),
+    ] {
+        let problems = Experiment::parse("e", &text.replace("[[2], [3, 4]]", cpus)).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.to_string().contains(message)), "{problems:?}");
+    }
 }
 
 proptest! {
