@@ -29,15 +29,19 @@ pub struct SendSpec {
     pub seconds: f64,
 }
 
-/// Sends on every connection until the time is up.
+/// Sends on every connection until the time is up. A connection that is not answered in that time sends nothing: the path may be
+/// flooded, which is a measurement too.
 ///
 /// # Errors
 /// If a parameter is out of range, or a connection is refused or breaks.
 pub fn send(spec: &SendSpec) -> io::Result<Sent> {
     let duration = seconds("seconds", spec.seconds)?;
     let connections = 0..within("connections", spec.connections, 1, MOST)?;
-    let connections =
-        connections.map(|_| TcpStream::connect_timeout(&spec.to, duration)).collect::<Result<Vec<_>, _>>();
+    let connect = |_| match TcpStream::connect_timeout(&spec.to, duration) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+        result => result.map(Some),
+    };
+    let connections: Result<Vec<_>, _> = connections.map(connect).filter_map(Result::transpose).collect();
     let connections = connections.map_err(about(spec.to))?;
     let start = Instant::now();
     let bytes = thread::scope(|scope| {
@@ -163,6 +167,17 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = send(&SendSpec { to: free, connections: 1, seconds: 0.1 }).unwrap_err();
         assert!(error.to_string().contains(&free.to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_connection_that_is_not_answered_sends_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        // Once the listener's queue is full, the kernel does not answer.
+        let _queued: Vec<TcpStream> =
+            std::iter::from_fn(|| TcpStream::connect_timeout(&to, Duration::from_millis(200)).ok()).collect();
+        let sent = send(&SendSpec { to, connections: 1, seconds: 0.2 }).unwrap();
+        assert_eq!(sent.bytes, 0);
     }
 
     #[test]
