@@ -20,8 +20,8 @@ const REPLY_TIMEOUT: f64 = 1.0;
 const TAIL: f64 = 1.0;
 /// Seconds that receivers run longer than all senders: a sender on a busy machine begins late, and writes all that it has begun to.
 const RECEIVER_MARGIN: f64 = 4.0;
-/// The intervals in which streams are counted, in seconds.
-const INTERVAL: f64 = 0.25;
+/// The number of intervals of a stream in which it is counted.
+const INTERVALS: f64 = 12.0;
 /// The quantiles of the round trips, by the names of their metrics.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
@@ -53,6 +53,11 @@ impl Stall {
     fn streams(&self) -> [f64; 2] {
         let first = SETTLE + f64::from(self.count) * self.interval + REPLY_TIMEOUT;
         [first, first + self.stream + TAIL]
+    }
+
+    /// The intervals in which streams are counted, in seconds.
+    fn interval(&self) -> f64 {
+        self.stream / INTERVALS
     }
 
     /// How long the datagrams are sent.
@@ -100,8 +105,8 @@ impl Procedure for Stall {
         let receive = |port, interval| ReceiveSpec { port, interval, seconds: self.seconds() + RECEIVER_MARGIN };
         let [datagrams, to, from] = [port, port + 1, port + 2];
         plan.serve(guest, Command::UdpReceive(receive(datagrams, 1.0)));
-        plan.serve(neighbour, Command::TcpReceive(receive(to, INTERVAL)));
-        plan.serve(Node::External, Command::TcpReceive(receive(from, INTERVAL)));
+        plan.serve(neighbour, Command::TcpReceive(receive(to, self.interval())));
+        plan.serve(Node::External, Command::TcpReceive(receive(from, self.interval())));
         let send = udp::SendSpec {
             to: (at(guest), datagrams).into(),
             size: self.payload,
@@ -129,7 +134,7 @@ impl Procedure for Stall {
         let came: u64 = datagrams.sources.iter().map(|source| source.datagrams).sum();
         record.add("received", Statistic::OfRepeats, "%", [100.0 * came as f64 / sent.datagrams as f64]);
         for (name, receiver) in [("to_neighbour", to), ("from_neighbour", from)] {
-            record.add(name, Statistic::OfRepeats, "Mbit/s", [throughput(&receiver.events)]);
+            record.add(name, Statistic::OfRepeats, "Mbit/s", [throughput(&receiver.events, self.interval())]);
         }
         let milliseconds = |trip: &Option<f64>| trip.map_or(f64::NAN, |seconds| seconds * 1e3);
         let points = (0u32..).zip(&trips.seconds);
@@ -154,15 +159,16 @@ impl Procedure for Stall {
 
 /// The throughput of a stream while it flows, in Mbit/s: the mean over the intervals after the first with data and before the last,
 /// which it fills in part. What a receiver gets after the sender's end, out of queues, is not more than it gets before.
-fn throughput(events: &[Event]) -> f64 {
-    let samples: Vec<_> =
-        events.iter().filter_map(|event| if let Event::Sample(sample) = event { Some(sample) } else { None }).collect();
-    let place = |sample: &Sample| (sample.t / INTERVAL).round() as usize;
-    let with_data = || samples.iter().filter(|sample| sample.bytes > 0).map(|sample| place(sample));
+fn throughput(events: &[Event], interval: f64) -> f64 {
+    let samples =
+        || events.iter().filter_map(|event| if let Event::Sample(sample) = event { Some(sample) } else { None });
+    let place = |sample: &Sample| (sample.t / interval).round() as usize;
+    let with_data = || samples().filter(|sample| sample.bytes > 0).map(place);
     let (Some(first), Some(last)) = (with_data().min(), with_data().max()) else { return 0.0 };
-    let inside = samples.iter().filter(|sample| (first + 1..last).contains(&place(sample)));
-    let bytes: u64 = inside.map(|sample| sample.bytes).sum();
-    bytes as f64 * 8.0 / 1e6 / (last.saturating_sub(first + 1) as f64 * INTERVAL)
+    // If it fills none, those are all there is.
+    let counted = if first + 1 < last { first + 1..last } else { first..last + 1 };
+    let bytes: u64 = samples().filter(|sample| counted.contains(&place(sample))).map(|sample| sample.bytes).sum();
+    bytes as f64 * 8.0 / 1e6 / (counted.len() as f64 * interval)
 }
 
 #[cfg(test)]
@@ -171,18 +177,19 @@ mod tests {
 
     #[test]
     fn a_stream_is_counted_while_it_flows() {
-        let sample = |t: f64, bytes| {
-            let source = ([10, 0, 0, 1], 1).into();
+        const INTERVAL: f64 = 0.25;
+        let sample = |(end, bytes): (usize, u64)| {
+            let (t, source) = (end as f64 * INTERVAL, ([10, 0, 0, 1], 1).into());
             Event::Sample(Sample { t, source, bytes, datagrams: 0, skipped: 0, late: 0 })
         };
-        assert_eq!(throughput(&[sample(0.25, 0)]), 0.0, "nothing came");
+        let rate =
+            |bytes: &[u64]| throughput(&(1..).zip(bytes.iter().copied()).map(sample).collect::<Vec<_>>(), INTERVAL);
+        assert_eq!(rate(&[0, 0]), 0.0, "nothing came");
         // It begins within the third interval, pauses in the fifth, and ends within the seventh.
-        let bytes = [0, 0, 100, 500_000, 0, 250_000, 100, 0];
-        let events: Vec<Event> =
-            (1..).zip(bytes).map(|(end, bytes)| sample(f64::from(end) * INTERVAL, bytes)).collect();
-        assert_eq!(throughput(&events), 8.0);
-        let only: Vec<Event> =
-            events.iter().filter(|event| !matches!(event, Event::Sample(s) if s.bytes == 0)).cloned().collect();
-        assert_eq!(throughput(&only), 8.0, "intervals without data need not be reported");
+        assert_eq!(rate(&[0, 0, 100, 500_000, 0, 250_000, 100, 0]), 8.0);
+        let with_data = [(3, 100), (4, 500_000), (6, 250_000), (7, 100)].map(sample);
+        assert_eq!(throughput(&with_data, INTERVAL), 8.0, "intervals without data need not be reported");
+        assert_eq!(rate(&[0, 125_000, 125_000, 0]), 4.0, "a short one");
+        assert_eq!(rate(&[0, 125_000]), 4.0, "a shorter one");
     }
 }
