@@ -8,7 +8,7 @@ use std::fs;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Allowed growth in bytes: tables keep their largest size, those of both schedulers of each backend too.
-const MORE: u64 = 512 << 10;
+const MORE: u64 = 1 << 20;
 
 /// Resources in use.
 #[derive(Clone, Copy, Debug)]
