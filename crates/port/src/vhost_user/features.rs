@@ -2,7 +2,7 @@
 
 use super::rejection::Rejection;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
-use virtio_bindings::bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_VERSION_1};
+use virtio_bindings::bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_ANNOUNCE, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN,
     VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4,
@@ -34,6 +34,7 @@ impl Features {
             VIRTIO_RING_F_EVENT_IDX,
             VIRTIO_F_VERSION_1,
             VIRTIO_F_IN_ORDER,
+            VIRTIO_F_RING_PACKED,
         ];
         let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
         let mut bits = always.iter().fold(own.bits(), |bits, bit| bits | 1 << bit);
@@ -83,6 +84,16 @@ impl Features {
     /// A descriptor may refer to an indirect table.
     pub(super) fn indirect(self) -> bool {
         self.has(VIRTIO_RING_F_INDIRECT_DESC)
+    }
+
+    /// Queues are packed instead of split.
+    pub(super) fn packed(self) -> bool {
+        self.has(VIRTIO_F_RING_PACKED)
+    }
+
+    /// One completion may stand for several.
+    pub(super) fn in_order(self) -> bool {
+        self.has(VIRTIO_F_IN_ORDER)
     }
 
     /// The guest completes partial checksums of frames that it receives.

@@ -8,24 +8,22 @@ mod access;
 mod announcement;
 mod features;
 mod message;
+mod queues;
 mod rejection;
 mod session;
 mod socket;
 
 use crate::burst::{Batch, Burst};
 use crate::descriptor::close_apart;
-use crate::flow::{self, Turn};
 use crate::poller::{Key, Poller, Watcher};
-use crate::software_offload::SoftwareOffload;
-use crate::virtqueue::{Receive, Violation};
+use crate::virtqueue::Violation;
 use crate::{Control, Put, Refusal, Room, Sink, Source, Status, Wanted};
 pub use access::Access;
 use fairlane_core::ack::Ring;
-use fairlane_core::packet::{Checksum, GsoKind, Offload};
+use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
 use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use features::Features;
 use message::Channel;
 use session::{FIRST_KICK, Session};
 use socket::Socket;
@@ -54,12 +52,6 @@ pub struct VhostUser {
     closing: Option<JoinHandle<()>>,
     /// Why the last frontend was rejected, until the next one connects.
     refused: Option<String>,
-    /// The transmit queues' turns.
-    turn: Turn,
-    /// The receive queue that was full last: a sender waits for room in this queue only.
-    full: usize,
-    /// Buffers for frames whose checksum or segmentation is done in software.
-    software_offload: SoftwareOffload,
 }
 
 /// A connected frontend and its device.
@@ -103,10 +95,8 @@ impl VhostUser {
     }
 
     fn new(name: &str, socket: Socket, queues: u16, access: Access) -> VhostUser {
-        let name = name.to_owned();
-        let (turn, software_offload) = (Turn::default(), SoftwareOffload::default());
         VhostUser {
-            name,
+            name: name.to_owned(),
             queues,
             socket,
             access,
@@ -116,9 +106,6 @@ impl VhostUser {
             pause_logged: false,
             closing: None,
             refused: None,
-            turn,
-            full: 0,
-            software_offload,
         }
     }
 
@@ -222,37 +209,23 @@ impl Source for VhostUser {
             filler.push(peer.session.announcement.offer(), Offload::default());
             return filler.done();
         }
-        let (_, transmit, memory) = peer.session.queues();
-        let waiting = |index: usize| transmit[index].as_ref().is_some_and(|queue| queue.ring.waiting());
-        let Some(index) = self.turn.next(transmit.len(), waiting) else { return filler.done() };
-        if let Some(queue) = &mut transmit[index]
-            && let Err(violation) = queue.offer(memory, &mut filler, budget)
-        {
-            filler.clear();
+        let (queues, memory) = peer.session.queues();
+        if let Err(violation) = queues.offer(memory, &mut filler, budget) {
             peer.disable(&self.name, violation);
         }
-        self.turn.offered(index, filler.len());
         filler.done()
     }
 
     fn consume(&mut self, frames: usize) {
         let Some(peer) = &mut self.peer else { return };
-        if peer.session.announcement.consume(frames) {
-            return;
-        }
-        let (_, transmit, _) = peer.session.queues();
-        if let Some(queue) = &mut transmit[self.turn.taken(frames)] {
-            queue.consume(frames);
+        if !peer.session.announcement.consume(frames) {
+            peer.session.queues().0.consume(frames);
         }
     }
 
     fn waiting(&mut self, _now: Nanos) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        if peer.session.announcement.waiting() {
-            return true;
-        }
-        let (_, transmit, _) = peer.session.queues();
-        let waiting = transmit.iter().flatten().any(|queue| queue.ring.waiting());
+        let waiting = peer.session.announcement.waiting() || peer.session.queues().0.waiting();
         if !waiting {
             // An empty ring is polled but never flushed, so the check is here too.
             peer.check_torn(&self.name);
@@ -262,59 +235,26 @@ impl Source for VhostUser {
 
     fn more(&mut self, notify: bool) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        if peer.session.announcement.waiting() {
-            return true;
-        }
-        let (shown, frames) = self.turn.shown();
-        let (_, transmit, _) = peer.session.queues();
-        transmit.iter_mut().enumerate().any(|(index, queue)| {
-            let Some(queue) = queue else { return false };
-            let skip = if index == shown { frames as u16 } else { 0 };
-            if notify { queue.ring.enable_notifications(skip) } else { queue.ring.holds_more_than(skip) }
-        })
+        peer.session.announcement.waiting() || peer.session.queues().0.more(notify)
     }
 }
 
 impl Sink for VhostUser {
     fn put(&mut self, batch: &Batch<'_>, frames: Range<usize>, _now: Nanos) -> Put {
-        const DOWN: Option<Refusal> = Some(Refusal::Never(DropReason::ReceiverDown));
-        let Some(peer) = &mut self.peer else { return Put { accepted: 0, refusal: DOWN } };
+        let Some(peer) = &mut self.peer else {
+            return Put { accepted: 0, refusal: Some(Refusal::Never(DropReason::ReceiverDown)) };
+        };
         let features = peer.session.features();
-        let (receive, _, memory) = peer.session.queues();
-        let (Range { start, end }, lost) = batch.fetch(frames);
-        for index in start..end {
-            let accepted = index - start;
-            let Some((chosen, queue)) = choose(receive, batch.head(index)) else {
-                return Put { accepted, refusal: DOWN };
-            };
-            let outcome = if supports(features, batch.offload(index)) {
-                queue.put(memory, &batch.frame(index))
-            } else {
-                queue.put_with_software_offload(memory, &batch.frame(index), &mut self.software_offload)
-            };
-            match outcome {
-                Ok(None) => {}
-                Ok(refusal) => {
-                    if refusal == Some(Refusal::Full) {
-                        self.full = chosen;
-                    }
-                    return Put { accepted, refusal };
-                }
-                Err(violation) => {
-                    peer.disable(&self.name, violation);
-                    return Put { accepted, refusal: DOWN };
-                }
-            }
+        let (queues, memory) = peer.session.queues();
+        let (put, broken) = queues.put(memory, features, batch, frames);
+        if let Some(violation) = broken {
+            peer.disable(&self.name, violation);
         }
-        Put { accepted: end - start, refusal: lost }
+        put
     }
 
     fn room(&mut self, _now: Nanos) -> Room {
-        let Some(peer) = &mut self.peer else { return Room::Now };
-        let (receive, _, _) = peer.session.queues();
-        let full = receive.get_mut(self.full).and_then(Option::as_mut);
-        // If the queue does not run or is broken, the next `put` reports it.
-        if full.is_none_or(|queue| queue.has_room().unwrap_or(true)) { Room::Now } else { Room::Unknown }
+        self.peer.as_mut().map_or(Room::Now, |peer| peer.session.queues().0.room())
     }
 
     fn ring(&self) -> Ring {
@@ -323,15 +263,12 @@ impl Sink for VhostUser {
             // The frontend stopped the guest, which takes nothing until it resumes.
             return Ring { waiting: 1, taken: 0 };
         }
-        flow::combined(peer.session.receiving().map(|queue| queue.ring.driver_state()))
+        peer.session.ring()
     }
 
     fn flush(&mut self, now: Nanos) -> Nanos {
         let Some(peer) = &mut self.peer else { return Nanos::NEVER };
-        let (receive, transmit, _) = peer.session.queues();
-        let received = receive.iter_mut().flatten().map(|queue| queue.publish(now));
-        let sent = transmit.iter_mut().flatten().map(|queue| queue.publish(now));
-        let again = received.chain(sent).fold(Nanos::NEVER, Nanos::min);
+        let again = peer.session.queues().0.flush(now);
         peer.session.notify_log();
         peer.check_torn(&self.name);
         again
@@ -341,24 +278,17 @@ impl Sink for VhostUser {
 impl Control for VhostUser {
     fn enable_notifications(&mut self, wanted: Wanted) -> bool {
         let Some(peer) = &mut self.peer else { return false };
-        let mut ready = wanted.frames && peer.session.announcement.waiting();
-        let (receive, transmit, _) = peer.session.queues();
-        if wanted.frames {
-            transmit.iter_mut().flatten().for_each(|queue| ready |= queue.ring.enable_notifications(0));
-        }
-        if wanted.room {
-            ready |= receive.get_mut(self.full).and_then(Option::as_mut).is_some_and(Receive::enable_notifications);
-        }
+        let announces = wanted.frames && peer.session.announcement.waiting();
+        let ready = peer.session.queues().0.enable_notifications(wanted);
         // As a full ring is never flushed.
         peer.check_torn(&self.name);
-        ready
+        announces || ready
     }
 
     fn disable_notifications(&mut self) {
-        let Some(peer) = &mut self.peer else { return };
-        let (receive, transmit, _) = peer.session.queues();
-        receive.iter_mut().flatten().for_each(|queue| queue.ring.disable_notifications());
-        transmit.iter_mut().flatten().for_each(|queue| queue.ring.disable_notifications());
+        if let Some(peer) = &mut self.peer {
+            peer.session.queues().0.disable_notifications();
+        }
     }
 
     fn register(&mut self, poller: &Poller, key: Key) -> io::Result<()> {
@@ -413,30 +343,4 @@ impl Control for VhostUser {
             None => Status::Waiting,
         }
     }
-}
-
-/// The running receive queue for a frame, and its index.
-#[inline]
-fn choose<'a>(queues: &'a mut [Option<Receive>], head: &[u8]) -> Option<(usize, &'a mut Receive)> {
-    if let [only] = queues {
-        return only.as_mut().map(|queue| (0, queue));
-    }
-    let running = queues.iter().flatten().count();
-    if running == 0 {
-        return None;
-    }
-    let mut places = queues.iter_mut().enumerate().filter_map(|(place, queue)| Some((place, queue.as_mut()?)));
-    places.nth(flow::queue(head, running))
-}
-
-/// Whether the guest's driver negotiated what a frame needs.
-#[inline]
-fn supports(features: Features, offload: Offload) -> bool {
-    if offload == Offload::default() {
-        return true;
-    }
-    let [tso4, tso6, ecn] = features.guest_segmentation();
-    let segmentation =
-        offload.gso.is_none_or(|gso| (if gso.kind == GsoKind::Tcp4 { tso4 } else { tso6 }) && (ecn || !gso.ecn));
-    segmentation && (features.guest_checksum() || offload.checksum == Checksum::Present)
 }

@@ -1,5 +1,6 @@
 //! Why a frontend's message, and with it the frontend, is rejected.
 
+use super::queues;
 use crate::notifier;
 use crate::virtqueue::{LogError, RegionError, Violation};
 use std::io;
@@ -65,6 +66,9 @@ pub(super) enum Rejection {
     /// A ring that breaks a rule of virtio.
     #[error(transparent)]
     Ring(#[from] Violation),
+    /// A ring that cannot run.
+    #[error(transparent)]
+    Queue(#[from] queues::Error),
     /// A kick descriptor that cannot be watched.
     #[error("the kick of ring {index}: {error}")]
     Kick {

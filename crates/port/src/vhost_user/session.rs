@@ -7,20 +7,21 @@
 use super::announcement::Announcement;
 use super::features::{self, Features};
 use super::message::Message;
+use super::queues::{self, Queues, Setting};
 use super::rejection::Rejection;
 use crate::notifier::Notifier;
 use crate::poller::{Interest, Watcher};
-use crate::virtqueue::{
-    DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Receive, Region, Ring, Transmit, UsedLog, Violation,
-    used_bytes,
-};
-use fairlane_core::time::Nanos;
+use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Region, Violation};
+use fairlane_core::ack::Ring;
 use std::fs::File;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
 /// Kicks are numbered from here on among the port's descriptors.
 pub(super) const FIRST_KICK: u32 = 16;
+
+/// Where a packed queue begins whose frontend does not say: at the first entry, with the wrap counter 1.
+const FIRST_BASE: u16 = 1 << 15;
 
 /// One queue's settings. Queues come in pairs: the guest's receive queue, then its transmit queue.
 #[derive(Default)]
@@ -36,8 +37,8 @@ struct Vring {
     call: Option<Arc<Notifier>>,
     error: Option<Notifier>,
     enabled: bool,
-    /// The index where the queue stopped, for GET_VRING_BASE.
-    base: u16,
+    /// Where the queue stopped, for GET_VRING_BASE, or is to begin.
+    base: Option<u32>,
 }
 
 /// A configured device.
@@ -54,12 +55,11 @@ pub(super) struct Session {
     /// The announcement of a guest that migrated to this host.
     pub announcement: Announcement,
     vrings: Vec<Vring>,
+    pairs: usize,
     /// The frontend's socket for requests by the backend; never used, but User-Mode Linux drops a device that closes
     /// it.
     _backend_requests: Option<File>,
-    /// Running queues, one entry for each pair.
-    receive: Vec<Option<Receive>>,
-    transmit: Vec<Option<Transmit>>,
+    queues: Box<dyn Queues>,
     /// Why no queue may run any more.
     broken: Option<String>,
 }
@@ -78,16 +78,16 @@ impl Session {
             log_call: None,
             announcement: Announcement::default(),
             vrings: (0..2 * pairs).map(|_| Vring::default()).collect(),
+            pairs,
             _backend_requests: None,
-            receive: (0..pairs).map(|_| None).collect(),
-            transmit: (0..pairs).map(|_| None).collect(),
+            queues: queues::none(pairs, false),
             broken: None,
         }
     }
 
     /// The features offered to the frontend.
     fn offered(&self) -> Features {
-        Features::offered(self.receive.len() as u16, self.protocol)
+        Features::offered(self.pairs as u16, self.protocol)
     }
 
     /// The features that the guest's driver acknowledged.
@@ -97,18 +97,18 @@ impl Session {
 
     /// The running queues, and the memory they lie in.
     #[inline]
-    pub(super) fn queues(&mut self) -> (&mut [Option<Receive>], &mut [Option<Transmit>], &GuestMemory) {
-        (&mut self.receive, &mut self.transmit, &self.memory)
+    pub(super) fn queues(&mut self) -> (&mut dyn Queues, &GuestMemory) {
+        (self.queues.as_mut(), &self.memory)
     }
 
-    /// The running receive queues.
-    pub(super) fn receiving(&self) -> impl Iterator<Item = &Receive> {
-        self.receive.iter().flatten()
+    /// The state of the running receive queues.
+    pub(super) fn ring(&self) -> Ring {
+        self.queues.ring()
     }
 
     /// Whether the guest can receive.
     pub(super) fn up(&self) -> bool {
-        self.receive.iter().any(Option::is_some)
+        self.queues.up()
     }
 
     /// Which shared file the frontend truncated while it was in use, if any.
@@ -171,7 +171,7 @@ impl Session {
         Ok(Some(match message.request {
             Request::GET_FEATURES => long(self.offered().bits()),
             Request::GET_PROTOCOL_FEATURES => long(features::protocol().bits()),
-            Request::GET_QUEUE_NUM => long(self.receive.len() as u64),
+            Request::GET_QUEUE_NUM => long(self.pairs as u64),
             Request::GET_MAX_MEM_SLOTS => long(MAX_REGIONS as u64),
             Request::GET_STATUS => long(self.status.into()),
             Request::GET_VRING_BASE => {
@@ -180,7 +180,7 @@ impl Session {
                 let vring = &mut self.vrings[index];
                 // The protocol stops the ring until the next kick descriptor.
                 (vring.kicked, vring.kick) = (false, None);
-                let reply = [index as u32, vring.base.into()];
+                let reply = [index as u32, vring.base.unwrap_or(0)];
                 reply.iter().flat_map(|word| word.to_ne_bytes()).collect()
             }
             _ => return Ok(None),
@@ -197,6 +197,7 @@ impl Session {
                 if self.acknowledged != Some(acknowledged) {
                     self.stop_all();
                     self.acknowledged = Some(acknowledged);
+                    self.queues = queues::none(self.pairs, acknowledged.packed());
                 }
             }
             Request::SET_PROTOCOL_FEATURES => {
@@ -286,9 +287,12 @@ impl Session {
                     self.stop(index);
                 }
             }
-            // SET_VRING_BASE is the frontend's idea of the ring's index; `used.idx` is right, as completion is in
-            // order.
-            _ => {}
+            // The frontend's idea of where the queue begins: only for packed queues that no backend served before.
+            _ => {
+                let base = message.word(4)?;
+                self.stop(index);
+                self.vrings[index].base = Some(base);
+            }
         }
         Ok(())
     }
@@ -360,62 +364,42 @@ impl Session {
         let vring = &self.vrings[index];
         let [descriptors, available, used] = vring.addresses?;
         let ready = vring.kicked && vring.size > 0 && (vring.enabled || !features.protocol());
-        let running = if index.is_multiple_of(2) {
-            self.receive[index / 2].is_some()
-        } else {
-            self.transmit[index / 2].is_some()
-        };
         // Memory is added and removed while rings are configured (hot-plug); the region of this ring may not be mapped
         // yet.
-        if !ready || running || self.memory.user(used, 1).is_none() {
+        if !ready || self.queues.runs(index) || self.memory.user(used, 1).is_none() {
             return None;
         }
         if (features.log_all() || vring.log.is_some()) && self.log.is_none() {
             // QEMU sends the log's address after the rings' addresses.
             return None;
         }
-        let (event_idx, indirect) = (features.event_idx(), features.indirect());
-        Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect })
+        let (event_idx, indirect, in_order) = (features.event_idx(), features.indirect(), features.in_order());
+        let base = vring.base.map_or(FIRST_BASE, |base| base as u16);
+        Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect, in_order, base })
     }
 
     fn start_queue(&mut self, index: usize, features: Features, layout: Layout) -> Result<(), Rejection> {
         let vring = &self.vrings[index];
-        let used_log = match (&self.log, vring.log) {
-            (Some(log), Some(start)) => Some(UsedLog::new(log.clone(), start, used_bytes(vring.size))?),
-            _ => None,
-        };
         let page_log = self.log.clone().filter(|_| features.log_all());
         if let Some(log) = &page_log {
             log.covers(self.memory.end(), "the guest's memory")?;
         }
-        let ring = Ring::new(layout, vring.call.clone(), used_log, &self.memory)?;
+        let ring_log = self.log.clone().zip(vring.log);
+        let setting = Setting { call: vring.call.clone(), ring_log, page_log, mergeable: features.mergeable() };
+        self.queues.start(index, layout, setting, &self.memory)?;
         if let Some(kick) = &vring.kick {
             // Reported once for each kick, and once if the frontend closes its end.
             let watched = self.watcher.watch(kick, FIRST_KICK + index as u32, Interest::Arrival);
             watched.map_err(|error| Rejection::Kick { index, error })?;
-        }
-        // Waiting buffers may have been announced by a kick that was lost, and the last backend may have ended before a
-        // notification that it owed.
-        ring.call();
-        if index.is_multiple_of(2) {
-            self.receive[index / 2] = Some(Receive::new(ring, features.mergeable(), page_log));
-        } else {
-            self.transmit[index / 2] = Some(Transmit::new(ring));
         }
         Ok(())
     }
 
     /// Stops a queue if it runs: publishes its completions and stops watching its kick.
     fn stop(&mut self, index: usize) {
-        let ring = if index.is_multiple_of(2) {
-            self.receive[index / 2].take().map(|queue| queue.ring)
-        } else {
-            self.transmit[index / 2].take().map(|queue| queue.ring)
-        };
-        let Some(mut ring) = ring else { return };
-        ring.publish(Nanos::NEVER, true);
+        let Some(base) = self.queues.stop(index) else { return };
         let vring = &mut self.vrings[index];
-        vring.base = ring.base();
+        vring.base = Some(base);
         if let Some(kick) = &vring.kick {
             self.watcher.remove(kick);
         }

@@ -1,8 +1,9 @@
-//! Walks a chain of descriptors, and the indirect table it may lead to (virtio 1.2, section 2.7.5).
+//! Walks a split queue's chain of descriptors, and the indirect table it may lead to (virtio 1.2, section 2.7.5); and
+//! the checks of a descriptor that both formats need.
 
 use super::layout::MAX_SIZE;
 use super::memory::GuestMemory;
-use super::split::{Descriptor, Table};
+use super::table::{DESCRIPTOR, DESCRIPTOR_BYTES, Table};
 use super::violation::Violation;
 use crate::access::Words;
 
@@ -20,6 +21,22 @@ pub(crate) enum Direction {
     Read,
     /// The device writes (receive queue).
     Write,
+}
+
+/// A split queue's descriptor as it was read.
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    /// Decodes two words: the address, and, from the low bits up, length, flags and the next index.
+    #[inline(always)]
+    fn parse([address, rest]: [u64; DESCRIPTOR]) -> Descriptor {
+        Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
+    }
 }
 
 /// Walks the chain of `table` from `head` on and passes each buffer's place to `buffer`, which may end the walk by an
@@ -45,26 +62,16 @@ pub(super) fn walk<A: Words>(
     let mut remaining = table.last;
     loop {
         // SAFETY: `index` was found in the table.
-        let Descriptor { address, len, flags, next } = unsafe { table.read(index) };
+        let Descriptor { address, len, flags, next } = Descriptor::parse(unsafe { table.read(index) });
         if flags & INDIRECT != 0 {
-            if !indirect {
-                return Err(Violation::NotNegotiated);
-            }
-            if inside || flags & NEXT != 0 || len == 0 || !len.is_multiple_of(16) || len / 16 > MAX_SIZE.into() {
+            if inside {
                 return Err(Violation::Indirect { flags, len });
             }
-            table = match memory.guest(address, len) {
-                // SAFETY: the place was just found to have so many bytes, which are whole descriptors.
-                Some((start, whole)) if whole == len => unsafe { Table::over(start, len / 16 - 1) },
-                _ => return Err(Violation::Buffer { address, len }),
-            };
-            (inside, index, remaining) = (true, 0, len / 16 - 1);
+            table = self::table(address, len, flags, indirect, memory)?;
+            (inside, index, remaining) = (true, 0, table.last);
             continue;
         }
-        if (flags & WRITE != 0) != (direction == Direction::Write) {
-            return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
-        }
-        segments(address, len, memory, &mut buffer)?;
+        self::buffer(address, len, flags, direction, memory, &mut buffer)?;
         if flags & NEXT == 0 {
             return Ok(());
         }
@@ -77,14 +84,48 @@ pub(super) fn walk<A: Words>(
     }
 }
 
-/// Passes a buffer's segments to `buffer`, one for each region that it lies in.
+/// The table that a descriptor with the flag INDIRECT refers to.
+///
+/// # Errors
+/// None was negotiated, or it is followed by a descriptor, is no whole number of descriptors, or is not in guest memory.
 #[inline(always)]
-fn segments(
+pub(super) fn table<A: Words>(
     address: u64,
     len: u32,
+    flags: u16,
+    indirect: bool,
+    memory: &GuestMemory,
+) -> Result<Table<A>, Violation> {
+    const EACH: u32 = DESCRIPTOR_BYTES as u32;
+    if !indirect {
+        return Err(Violation::NotNegotiated);
+    }
+    if flags & NEXT != 0 || len == 0 || !len.is_multiple_of(EACH) || len / EACH > MAX_SIZE.into() {
+        return Err(Violation::Indirect { flags, len });
+    }
+    match memory.guest(address, len) {
+        // SAFETY: the place was just found to have so many bytes, which are whole descriptors.
+        Some((start, whole)) if whole == len => Ok(unsafe { Table::over(start, len / EACH - 1) }),
+        _ => Err(Violation::Buffer { address, len }),
+    }
+}
+
+/// Passes the segments of a descriptor's buffer to `buffer`, one for each region that it lies in.
+///
+/// # Errors
+/// It is of the other direction, empty, or not in guest memory; or the error of `buffer`.
+#[inline(always)]
+pub(super) fn buffer(
+    address: u64,
+    len: u32,
+    flags: u16,
+    direction: Direction,
     memory: &GuestMemory,
     buffer: &mut impl FnMut(*mut u8, u32) -> Result<(), Violation>,
 ) -> Result<(), Violation> {
+    if (flags & WRITE != 0) != (direction == Direction::Write) {
+        return Err(Violation::Direction { wanted_writable: direction == Direction::Write });
+    }
     if len == 0 {
         return Err(Violation::EmptyBuffer);
     }

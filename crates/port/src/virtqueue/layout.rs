@@ -18,4 +18,8 @@ pub(crate) struct Layout {
     pub event_idx: bool,
     /// VIRTIO_RING_F_INDIRECT_DESC
     pub indirect: bool,
+    /// VIRTIO_F_IN_ORDER
+    pub in_order: bool,
+    /// Where a packed queue begins: an offset and, in the highest bit, the ring wrap counter.
+    pub base: u16,
 }

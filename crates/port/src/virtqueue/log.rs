@@ -102,14 +102,14 @@ impl DirtyLog {
     }
 }
 
-/// Logs writes to a used ring, at addresses from `start` on, which may differ from the ring's own.
+/// Logs writes to a part of a ring, at addresses from `start` on, which may differ from the part's own.
 pub(crate) struct UsedLog {
     log: Arc<DirtyLog>,
     start: u64,
 }
 
 impl UsedLog {
-    /// Logs the used ring's first byte at `start`, and the other `len - 1` bytes after it.
+    /// Logs the device area's first byte at `start`, and the other `len - 1` bytes after it.
     ///
     /// # Errors
     /// The log is too short.
@@ -118,7 +118,12 @@ impl UsedLog {
         Ok(UsedLog { log, start })
     }
 
-    /// Marks `len` bytes at `offset` in the ring.
+    /// A log of another part at a guest's address.
+    pub(super) fn elsewhere(&self, start: u64) -> UsedLog {
+        UsedLog { log: self.log.clone(), start }
+    }
+
+    /// Marks `len` bytes at `offset` in the part.
     pub(crate) fn mark(&self, offset: usize, len: usize) {
         self.log.mark(self.start + offset as u64, len as u64);
     }

@@ -6,6 +6,7 @@
 use super::budget::GUEST_MOST;
 use super::log::DirtyLog;
 use super::shared::{ShareError, Shared};
+use super::violation::Violation;
 use std::fs::File;
 use thiserror::Error;
 
@@ -138,6 +139,23 @@ impl GuestMemory {
             let fits = offset < mapping.region.len && len <= mapping.region.len - offset;
             // SAFETY: `offset` is inside the mapping.
             fits.then(|| unsafe { mapping.bytes.start().add(offset as usize) })
+        })
+    }
+
+    /// Where a part of a ring is mapped.
+    ///
+    /// # Errors
+    /// No region holds it all, or it is not aligned.
+    pub(super) fn part(&self, part: &'static str, address: u64, len: u64, align: usize) -> Result<*mut u8, Violation> {
+        let start = self.user(address, len).ok_or(Violation::RingPlace { part, address })?;
+        if start.align_offset(align) == 0 { Ok(start) } else { Err(Violation::RingAlignment { part, address }) }
+    }
+
+    /// The guest's address of what is at a frontend's address.
+    pub(super) fn guest_of(&self, address: u64) -> Option<u64> {
+        self.mappings.iter().find_map(|Mapping { region, .. }| {
+            let offset = address.wrapping_sub(region.user);
+            (offset < region.len).then(|| region.guest + offset)
         })
     }
 

@@ -1,8 +1,7 @@
-//! Notifications between driver and device: kicks from the driver, and our interrupts to it (virtio 1.2, sections 2.7.7
-//! and 2.7.10).
+//! Notifications between driver and device: kicks from the driver, and our interrupts to it (virtio 1.2, sections 2.7.7,
+//! 2.7.10 and 2.8.10).
 
-use super::split::Split;
-use crate::access::Words;
+use super::format::{Format, Request};
 use crate::notifier::Notifier;
 use fairlane_core::ack::Ring as DriverState;
 use std::sync::Arc;
@@ -38,21 +37,25 @@ impl Notification {
     }
 
     /// Whether the driver asks to be notified of the entries since the last notification, all of which are
-    /// [published](Split::publish).
+    /// [published](Format::publish).
     #[inline]
-    pub(super) fn wanted<A: Words>(&self, split: &Split<A>) -> bool {
-        if self.event_idx { needs_event(split.used_event(), split.next, self.notified) } else { split.interrupts() }
+    pub(super) fn wanted(&self, queue: &impl Format) -> bool {
+        match queue.request(self.event_idx) {
+            Request::Entry(event) => needs_event(event, queue.next(), self.notified),
+            Request::Every => true,
+            Request::None => false,
+        }
     }
 
     /// The state of the driver: entries that it has not taken, and a value that changes whenever it takes some. Known
-    /// with EVENT_IDX only, where the driver writes an index each time it asks for a notification (2.7.7).
-    pub(super) fn driver_state<A: Words>(&self, split: &Split<A>) -> DriverState {
+    /// with EVENT_IDX only, where the driver writes an index each time it asks for a notification (2.7.7, 2.8.10).
+    pub(super) fn driver_state(&self, queue: &impl Format) -> DriverState {
         if !self.event_idx {
             return DriverState::default();
         }
-        let (event, available) = (split.used_event(), split.driver_index());
+        let (event, available) = (queue.event(), queue.driver_index());
         DriverState {
-            waiting: split.published.wrapping_sub(event).into(),
+            waiting: queue.published().wrapping_sub(event).into(),
             taken: u32::from(event) << 16 | u32::from(available),
         }
     }
@@ -64,28 +67,20 @@ impl Notification {
         }
     }
 
-    /// Asks the driver to kick when the entry at `next + skip` becomes available. True if it is available already.
-    pub(super) fn enable_notifications<A: Words>(&mut self, split: &Split<A>, skip: u16) -> bool {
+    /// Asks the driver to kick when the entry `skip` after the first becomes available. True if it is available already.
+    pub(super) fn enable_notifications<F: Format>(&mut self, queue: &mut F, skip: u16) -> bool {
         self.kicks_enabled = true;
-        if self.event_idx {
-            split.set_available_event(split.next.wrapping_add(skip));
-        } else {
-            split.set_kicks(true);
-        }
-        // The request must be visible before the index is read, the mirror image of `Split::publish`.
-        A::fence(Ordering::SeqCst);
-        split.driver_index().wrapping_sub(split.next) > skip
+        queue.enable_kicks(self.event_idx, skip);
+        // The request must be visible before the index is read, the mirror image of `Format::publish`.
+        F::fence(Ordering::SeqCst);
+        queue.holds_more_than(skip)
     }
 
     /// Suppresses kicks: the worker polls.
-    pub(super) fn disable_notifications<A: Words>(&mut self, split: &Split<A>) {
+    pub(super) fn disable_notifications(&mut self, queue: &mut impl Format) {
         if self.kicks_enabled {
             self.kicks_enabled = false;
-            // With EVENT_IDX nothing is written: the driver has passed the requested entry or will once, and kicks then
-            // stop by themselves.
-            if !self.event_idx {
-                split.set_kicks(false);
-            }
+            queue.disable_kicks(self.event_idx);
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Well-behaved and hostile guests on threads of their own, while their rings are served: for race detectors (`make
 //! race`), and as a test of what arrives.
 
+use super::format::Mapped;
 use super::layout::Layout;
 use super::memory::{GuestMemory, Region};
+use super::packed::Packed;
 use super::receive::Receive;
 use super::ring::Ring;
+use super::split::Split;
 use super::transmit::Transmit;
 use crate::Refusal;
 use crate::burst::Burst;
@@ -29,6 +32,16 @@ const END: u64 = 0x4000;
 
 const WRITE: u64 = 2 << 32;
 const INDIRECT: u64 = 4 << 32;
+
+/// In a packed ring's descriptors: where a split ring has its flags and the next index, there are the buffer ID and
+/// flags.
+const ID: u64 = 1 << 32;
+const PACKED_WRITE: u64 = 2 << 48;
+const AVAILABLE_BIT: u64 = 1 << 55;
+const USED_BIT: u64 = 1 << 63;
+
+/// Where a packed queue begins.
+const WRAP: u16 = 1 << 15;
 
 /// Bytes of a well-behaved frame, and of the header before it.
 const FRAME: u64 = 200;
@@ -93,10 +106,10 @@ impl Guest {
     }
 }
 
-fn ring(memory: &GuestMemory) -> Ring {
+fn ring<F: Mapped>(memory: &GuestMemory) -> Ring<F> {
     let (descriptors, available, used) = (GUEST, GUEST + AVAILABLE, GUEST + USED);
-    let layout = Layout { size: SIZE, descriptors, available, used, event_idx: true, indirect: true };
-    Ring::new(layout, None, None, memory).unwrap()
+    let negotiated = Layout { event_idx: true, indirect: true, base: WRAP, ..Layout::default() };
+    Ring::new(Layout { size: SIZE, descriptors, available, used, ..negotiated }, None, None, memory).unwrap()
 }
 
 /// A byte of a well-behaved frame.
@@ -176,11 +189,95 @@ fn scribble(guest: Guest, writable: u64, over: &AtomicBool) {
     }
 }
 
+/// [`scribble`] in a packed ring: most descriptors are available in one of the two rounds.
+fn scribble_packed(guest: Guest, writable: u64, over: &AtomicBool) {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ writable;
+    while !over.load(Ordering::Relaxed) {
+        let number = random(&mut state);
+        if number >> 57 == 0 {
+            thread::yield_now();
+        }
+        let (place, slot) = ((number >> 8) & 0xfff, (number >> 24) & 7);
+        let direction = (if (number >> 32) & 31 == 0 { WRITE ^ writable } else { writable }) << 16;
+        let round = [AVAILABLE_BIT, USED_BIT, AVAILABLE_BIT | USED_BIT, 0][(number >> 40) as usize & 3];
+        let next = u64::from((number >> 42) & 7 == 0) << 48;
+        let plain = (16 + ((number >> 48) & 0xff)) | direction | next | round;
+        match number & 7 {
+            0..=3 => guest.describe(16 * slot, BUFFERS + place, plain),
+            4 => {
+                guest.describe(16 * slot, TABLES + 16 * (place & 3), (16 * (1 + (place & 3))) | INDIRECT << 16 | round)
+            }
+            5 => guest.describe(TABLES + 16 * slot, BUFFERS + place, plain),
+            6 => guest
+                .byte(BUFFERS + 2 * place)
+                .store(if number >> 55 == 0 { number as u8 } else { 0 }, Ordering::Relaxed),
+            _ => guest.word(AVAILABLE).store((number >> 32) as u32 & 0x3_800f, Ordering::Relaxed),
+        }
+    }
+}
+
+/// A packed ring's driver: the descriptor at an entry, with the flags that make it available (virtio 1.2, section 2.8.1).
+fn push_packed(guest: Guest, number: u16, rest: u64) {
+    let entry = u64::from(number % SIZE);
+    let available = if number / SIZE % 2 == 0 { AVAILABLE_BIT } else { USED_BIT };
+    // SAFETY: as in `Guest`.
+    let words = [0, 8].map(|more| unsafe { AtomicU64::from_ptr(guest.at(16 * entry + more)) });
+    words[0].store(GUEST + Guest::buffer(number), Ordering::Relaxed);
+    words[1].store(rest | ID * entry | available, Ordering::Release);
+}
+
+/// The used descriptor of an entry, once there is one: its buffer ID and length.
+fn take_packed(guest: Guest, number: u16) -> (u64, u64) {
+    let used = if number / SIZE % 2 == 0 { AVAILABLE_BIT | USED_BIT } else { 0 };
+    // SAFETY: as in `Guest`.
+    let word = unsafe { AtomicU64::from_ptr(guest.at(16 * u64::from(number % SIZE) + 8)) };
+    loop {
+        let found = word.load(Ordering::Acquire);
+        if found & (AVAILABLE_BIT | USED_BIT) == used {
+            return (found >> 32 & 0xffff, found & 0xffff_ffff);
+        }
+        thread::yield_now();
+    }
+}
+
+/// [`transmit`] in a packed ring.
+fn transmit_packed(guest: Guest, frames: u16) {
+    for number in 0..frames {
+        if number >= SIZE {
+            assert_eq!(take_packed(guest, number - SIZE).0, u64::from(number % SIZE));
+        }
+        let buffer = Guest::buffer(number);
+        (0..FRAME).for_each(|at| guest.byte(buffer + HEADER + at).store(content(number, at), Ordering::Relaxed));
+        push_packed(guest, number, HEADER + FRAME);
+    }
+}
+
+/// [`receive`] in a packed ring.
+fn receive_packed(guest: Guest, frames: u16) {
+    let post = |number: u16| push_packed(guest, number, 0x200 | PACKED_WRITE);
+    (0..SIZE).for_each(post);
+    for number in 0..frames {
+        assert_eq!(take_packed(guest, number), (u64::from(number % SIZE), HEADER + FRAME));
+        let buffer = Guest::buffer(number) + HEADER;
+        (0..FRAME).for_each(|at| assert_eq!(guest.byte(buffer + at).load(Ordering::Relaxed), content(number, at)));
+        post(number.wrapping_add(SIZE));
+    }
+}
+
 #[test]
 fn frames_of_racing_guests_arrive_whole_and_in_order() {
+    frames_arrive::<Split>(transmit, receive);
+}
+
+#[test]
+fn frames_of_racing_guests_with_packed_rings_arrive_whole_and_in_order() {
+    frames_arrive::<Packed>(transmit_packed, receive_packed);
+}
+
+fn frames_arrive<F: Mapped>(transmit: fn(Guest, u16), receive: fn(Guest, u16)) {
     let frames = if cfg!(miri) { 24 } else { 5000 };
     let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
-    let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
+    let (mut out, mut into) = (Transmit::new(ring::<F>(&from)), Receive::new(ring::<F>(&to), true, None));
     let threads = [thread::spawn(move || transmit(sender, frames)), thread::spawn(move || receive(receiver, frames))];
     let (mut burst, mut done) = (Burst::new(), 0);
     // Each loop ends only with the last frame, or with an error.
@@ -203,9 +300,18 @@ fn frames_of_racing_guests_arrive_whole_and_in_order() {
 
 #[test]
 fn hostile_guests_race_with_none_of_our_own_memory() {
+    hostile_guests_race::<Split>(scribble);
+}
+
+#[test]
+fn hostile_guests_with_packed_rings_race_with_none_of_our_own_memory() {
+    hostile_guests_race::<Packed>(scribble_packed);
+}
+
+fn hostile_guests_race<F: Mapped>(scribble: fn(Guest, u64, &AtomicBool)) {
     let rounds = if cfg!(miri) { 60 } else { 4000 };
     let ((sender, from), (receiver, to)) = (Guest::new(), Guest::new());
-    let (mut out, mut into) = (Transmit::new(ring(&from)), Receive::new(ring(&to), true, None));
+    let (mut out, mut into) = (Transmit::new(ring::<F>(&from)), Receive::new(ring::<F>(&to), true, None));
     let over = Arc::new(AtomicBool::new(false));
     let threads = [(sender, 0), (receiver, WRITE)].map(|(guest, writable)| {
         let over = over.clone();
@@ -219,7 +325,7 @@ fn hostile_guests_race_with_none_of_our_own_memory() {
         let mut filler = burst.fill();
         if out.offer(&from, &mut filler, Budget { frames: 1 + round % 4, ..ALL }).is_err() {
             filler.clear();
-            out = Transmit::new(ring(&from));
+            out = Transmit::new(ring::<F>(&from));
             broken += 1;
         }
         let batch = filler.done();
@@ -231,7 +337,7 @@ fn hostile_guests_race_with_none_of_our_own_memory() {
                 Ok(None) => frames += 1,
                 Ok(Some(Refusal::Full | Refusal::Never(_))) => {}
                 Err(_) => {
-                    into = Receive::new(ring(&to), true, None);
+                    into = Receive::new(ring::<F>(&to), true, None);
                     broken += 1;
                 }
             }

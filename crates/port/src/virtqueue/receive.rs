@@ -1,6 +1,7 @@
 //! A guest's receive queue: writes frames into the buffers that the driver posted.
 
 use super::chain::Direction;
+use super::format::Format;
 use super::log::DirtyLog;
 use super::memory::GuestMemory;
 use super::moderation::Volume;
@@ -24,15 +25,15 @@ const MAX_SEGMENTS: usize = 1024;
 const TOO_LARGE: Refusal = Refusal::Never(DropReason::TooLarge);
 
 /// A running receive queue.
-pub(crate) struct Receive {
+pub(crate) struct Receive<F: Format> {
     /// The queue.
-    pub ring: Ring,
+    pub ring: Ring<F>,
     /// The most chains that a frame may take: one, or several (VIRTIO_NET_F_MRG_RXBUF).
     most: u16,
     /// Where written pages are marked while the guest migrates.
     log: Option<Arc<DirtyLog>>,
     /// Chains gathered for the current frame, with the bytes each has room for.
-    chains: Box<[(u16, u32); MAX_SEGMENTS]>,
+    chains: Box<[(F::Chain, u32); MAX_SEGMENTS]>,
     /// Their segments.
     segments: Box<[(*mut u8, u32); MAX_SEGMENTS]>,
     /// Available entries that were too few for a frame; 0 if the last frame found room.
@@ -42,14 +43,14 @@ pub(crate) struct Receive {
 }
 
 // SAFETY: the pointers are used within one call only.
-unsafe impl Send for Receive {}
+unsafe impl<F: Format> Send for Receive<F> {}
 
-impl Receive {
+impl<F: Format> Receive<F> {
     /// A queue into which nothing was put yet.
-    pub(crate) fn new(ring: Ring, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive {
+    pub(crate) fn new(ring: Ring<F>, mergeable: bool, log: Option<Arc<DirtyLog>>) -> Receive<F> {
         let most = if mergeable { ring.size().min(MAX_SEGMENTS as u16) } else { 1 };
         let (chains, segments) =
-            (Box::new([(0, 0); MAX_SEGMENTS]), Box::new([(std::ptr::null_mut(), 0); MAX_SEGMENTS]));
+            (Box::new([(F::Chain::default(), 0); MAX_SEGMENTS]), Box::new([(std::ptr::null_mut(), 0); MAX_SEGMENTS]));
         Receive { ring, most, log, chains, segments, short: 0, volume: Volume::default() }
     }
 
@@ -107,7 +108,7 @@ impl Receive {
         frame: &Frame<'_>,
         software: &mut SoftwareOffload,
     ) -> Result<Option<Refusal>, Violation> {
-        let start = self.ring.base();
+        let start = self.ring.next();
         let mut left = MAX_SEGMENTS;
         let outcome = software.each(frame, |bytes| match self.put_bytes(memory, bytes, &mut left) {
             Ok(None) => Ok(()),
@@ -122,7 +123,7 @@ impl Receive {
             Err(_) => Refusal::Never(DropReason::Malformed),
         };
         if refusal == Refusal::Full {
-            self.short += self.ring.base().wrapping_sub(start);
+            self.short += self.ring.next().wrapping_sub(start);
         }
         self.ring.take_back(start);
         if self.short == self.ring.size() { Ok(Some(TOO_LARGE)) } else { Ok(Some(refusal)) }
@@ -163,9 +164,9 @@ impl Receive {
         }
         self.volume.add(bytes.into());
         let mut left = bytes;
-        for &(head, room) in &self.chains[..gathered.chains] {
+        for &(chain, room) in &self.chains[..gathered.chains] {
             let here = left.min(room);
-            self.ring.complete(head, here);
+            self.ring.complete(chain, here);
             left -= here;
         }
     }
@@ -174,24 +175,23 @@ impl Receive {
     #[inline]
     fn gather(&mut self, memory: &GuestMemory, bytes: u32) -> Result<Result<Gathered, Refusal>, Violation> {
         let mut gathered = Gathered { chains: 0, segments: 0 };
-        let mut room: u32 = 0;
+        let (mut room, mut skip): (u32, u16) = (0, 0);
         loop {
-            let skip = gathered.chains as u16;
             if self.ring.available(skip)? == 0 {
                 self.short = skip;
                 return Ok(Err(Refusal::Full));
             }
-            let head = self.ring.head(skip)?;
             let mut here: u32 = 0;
-            self.ring.walk(head, Direction::Write, memory, |start, len| {
+            let chain = self.ring.walk(skip, Direction::Write, memory, |start, len| {
                 let place = self.segments.get_mut(gathered.segments).ok_or(Violation::TooManySegments)?;
                 *place = (start, len);
                 gathered.segments += 1;
                 here = here.saturating_add(len);
                 Ok(())
             })?;
-            self.chains[gathered.chains] = (head, here);
+            self.chains[gathered.chains] = (chain, here);
             gathered.chains += 1;
+            skip += F::entries(chain);
             room = room.saturating_add(here);
             if room >= bytes {
                 break;

@@ -5,15 +5,14 @@ mod models;
 #[cfg(test)]
 mod proofs;
 
-use super::chain::{self, Direction};
+use super::chain::Direction;
+use super::format::{Format, Mapped};
 use super::layout::Layout;
 use super::log::UsedLog;
 use super::memory::GuestMemory;
 use super::moderation::Moderation;
 use super::notification::Notification;
-use super::split::{Parts, Split};
 use super::violation::Violation;
-use crate::access::{Processor, Words};
 use crate::notifier::Notifier;
 use fairlane_core::ack::Ring as DriverState;
 use fairlane_core::time::Nanos;
@@ -21,16 +20,16 @@ use std::sync::Arc;
 
 /// A running queue. All of its parts were checked against the memory given to [`Ring::new`], and stay valid as long as
 /// that does.
-pub(crate) struct Ring<A: Words = Processor> {
-    split: Split<A>,
+pub(crate) struct Ring<F> {
+    queue: F,
     indirect: bool,
     notification: Notification,
     moderation: Moderation,
 }
 
-impl Ring {
+impl<F: Mapped> Ring<F> {
     /// A queue that resumes where its last backend stopped, notifies the driver by `call`, and logs to `log` what it
-    /// writes into the used ring.
+    /// writes into the device area.
     ///
     /// # Errors
     /// A size, an alignment or a place that the specification forbids.
@@ -39,94 +38,83 @@ impl Ring {
         call: Option<Arc<Notifier>>,
         log: Option<UsedLog>,
         memory: &GuestMemory,
-    ) -> Result<Ring, Violation> {
-        let parts = Parts::find(&layout, memory)?;
-        // SAFETY: the parts were just found in the memory.
-        Ok(unsafe { Ring::over(parts, layout, call, log) })
+    ) -> Result<Ring<F>, Violation> {
+        Ok(Ring::over(F::map(&layout, log, memory)?, &layout, call))
     }
 }
 
-impl<A: Words> Ring<A> {
-    /// [`Ring::new`] with parts that are found already.
-    ///
-    /// # Safety
-    /// The parts are valid for queues of the layout's size, a power of two, as long as the ring lives.
-    pub(crate) unsafe fn over(
-        parts: Parts<A>,
-        Layout { size, event_idx, indirect, .. }: Layout,
-        call: Option<Arc<Notifier>>,
-        log: Option<UsedLog>,
-    ) -> Ring<A> {
-        // SAFETY: the caller's.
-        let split = unsafe { Split::over(parts, size, log) };
-        let notification = Notification::new(event_idx, call, split.next);
-        let mut ring = Ring { split, indirect, notification, moderation: Moderation::default() };
+impl<F: Format> Ring<F> {
+    /// [`Ring::new`] with a queue that is found already.
+    fn over(queue: F, layout: &Layout, call: Option<Arc<Notifier>>) -> Ring<F> {
+        let notification = Notification::new(layout.event_idx, call, queue.next());
+        let mut ring = Ring { queue, indirect: layout.indirect, notification, moderation: Moderation::default() };
         ring.disable_notifications();
         ring
     }
 
     /// Entries.
     pub(crate) fn size(&self) -> u16 {
-        self.split.size()
+        self.queue.size()
     }
 
-    /// The first entry that is not completed: the answer to GET_VRING_BASE.
-    pub(crate) fn base(&self) -> u16 {
-        self.split.next
+    /// The first entry that is not completed.
+    pub(crate) fn next(&self) -> u16 {
+        self.queue.next()
     }
 
-    /// How many entries are available, `skip` entries after the first that is not completed.
+    /// That entry as the answer to GET_VRING_BASE.
+    pub(crate) fn base(&self) -> u32 {
+        self.queue.base()
+    }
+
+    /// How many entries are available, `skip` entries after the first that is not completed; or, if the format does not
+    /// [count](Format::COUNTS) them, 1 if one is.
     ///
     /// # Errors
     /// The driver's index is further ahead than the queue has entries.
     #[inline]
     pub(crate) fn available(&mut self, skip: u16) -> Result<u16, Violation> {
-        self.split.available(skip)
+        self.queue.available(skip)
     }
 
     /// Whether more than `count` entries are available.
     #[inline]
     pub(crate) fn holds_more_than(&self, count: u16) -> bool {
-        self.split.driver_index().wrapping_sub(self.split.next) > count
+        self.queue.holds_more_than(count)
     }
 
     /// Whether an entry is available, without touching shared memory if one is known of.
     #[inline]
     pub(crate) fn waiting(&self) -> bool {
-        self.split.waiting()
+        self.queue.waiting()
     }
 
-    /// The head of the chain `skip` entries after the first, which [`Ring::available`] reported.
-    #[inline]
-    pub(crate) fn head(&self, skip: u16) -> Result<u16, Violation> {
-        self.split.head(skip)
-    }
-
-    /// Walks a chain and passes each buffer's place to `buffer`, which may end the walk by an error.
+    /// Walks the chain `skip` entries after the first, which [`Ring::available`] reported, and passes each buffer's place
+    /// to `buffer`, which may end the walk by an error.
     ///
     /// # Errors
     /// The rule that the chain breaks, or the error of `buffer`.
     #[inline]
     pub(crate) fn walk(
         &self,
-        head: u16,
+        skip: u16,
         direction: Direction,
         memory: &GuestMemory,
         buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        chain::walk(self.split.table(), head, direction, self.indirect, memory, buffer)
+    ) -> Result<F::Chain, Violation> {
+        self.queue.walk(skip, direction, self.indirect, memory, buffer)
     }
 
-    /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
+    /// Completes a chain, the next in order, with `len` bytes written into it. The driver sees it
     /// after [`Ring::publish`].
     #[inline]
-    pub(crate) fn complete(&mut self, head: u16, len: u32) {
-        self.split.complete(head, len);
+    pub(crate) fn complete(&mut self, chain: F::Chain, len: u32) {
+        self.queue.complete(chain, len);
     }
 
     /// Undoes unpublished completions from entry `base` on: those buffers are available again.
     pub(crate) fn take_back(&mut self, base: u16) {
-        self.split.take_back(base);
+        self.queue.take_back(base);
     }
 
     /// Publishes all completed entries, and notifies the driver if it asks for that. A notification soon after the last
@@ -134,24 +122,24 @@ impl<A: Words> Ring<A> {
     /// delayed notification; [`Nanos::NEVER`] if none was delayed.
     #[inline]
     pub(crate) fn publish(&mut self, now: Nanos, urgent: bool) -> Nanos {
-        let unnotified = self.notification.unnotified(self.split.next);
+        let unnotified = self.notification.unnotified(self.queue.next());
         if unnotified == 0 {
             return Nanos::NEVER;
         }
-        self.split.publish();
-        if self.notification.wanted(&self.split) {
+        self.queue.publish();
+        if self.notification.wanted(&self.queue) {
             if let Some(until) = self.moderation.delay(now, urgent || unnotified >= self.size() / 2) {
                 return until;
             }
             self.notification.call();
         }
-        self.notification.set_notified(self.split.next);
+        self.notification.set_notified(self.queue.next());
         Nanos::NEVER
     }
 
     /// The state of the driver.
     pub(crate) fn driver_state(&self) -> DriverState {
-        self.notification.driver_state(&self.split)
+        self.notification.driver_state(&self.queue)
     }
 
     /// Notifies the driver even if it did not ask.
@@ -162,11 +150,11 @@ impl<A: Words> Ring<A> {
     /// Asks the driver to kick when the entry `skip` after the first becomes available. True if it is available
     /// already.
     pub(crate) fn enable_notifications(&mut self, skip: u16) -> bool {
-        self.notification.enable_notifications(&self.split, skip)
+        self.notification.enable_notifications(&mut self.queue, skip)
     }
 
     /// Suppresses kicks: the worker polls.
     pub(crate) fn disable_notifications(&mut self) {
-        self.notification.disable_notifications(&self.split);
+        self.notification.disable_notifications(&mut self.queue);
     }
 }

@@ -4,17 +4,15 @@
 //! Buffers are always completed in the order in which they became available. So the state of a queue is one number,
 //! `used.idx`, which a restarted backend finds in the guest's memory.
 
-mod table;
-
+use super::chain::{self, Direction};
+use super::format::{Format, Mapped, Request};
 use super::layout::{Layout, MAX_SIZE};
 use super::log::UsedLog;
 use super::memory::GuestMemory;
+use super::table::Table;
 use super::violation::Violation;
 use crate::access::{Processor, Word, Words};
 use std::sync::atomic::Ordering;
-#[cfg(test)]
-pub(super) use table::DESCRIPTOR;
-pub(super) use table::{Descriptor, Table};
 
 /// VRING_USED_F_NO_NOTIFY
 pub(super) const NO_NOTIFY: u16 = 1;
@@ -28,7 +26,7 @@ pub(super) const INDEX: usize = 1;
 const ELEMENTS: usize = 4;
 
 /// Bytes of a used ring of `size` entries, with the event field (virtio 1.2, section 2.7).
-pub(crate) fn used_bytes(size: u16) -> u64 {
+fn used_bytes(size: u16) -> u64 {
     6 + 8 * u64::from(size)
 }
 
@@ -56,14 +54,7 @@ impl Parts<Processor> {
         if !size.is_power_of_two() || size > MAX_SIZE {
             return Err(Violation::RingSize(size));
         }
-        let part = |name, address: u64, len: u64, align: usize| {
-            let start = memory.user(address, len).ok_or(Violation::RingPlace { part: name, address })?;
-            if start.align_offset(align) == 0 {
-                Ok(start)
-            } else {
-                Err(Violation::RingAlignment { part: name, address })
-            }
-        };
+        let part = |name, address, len, align| memory.part(name, address, len, align);
         let entries = u64::from(size);
         // Sizes and alignments: virtio 1.2, section 2.7; flags, index and the event field are 6 bytes more.
         let descriptors = part("descriptor table", layout.descriptors, 16 * entries, 16)?;
@@ -80,7 +71,7 @@ impl Parts<Processor> {
 }
 
 /// A split virtqueue in guest memory.
-pub(super) struct Split<A: Words = Processor> {
+pub(crate) struct Split<A: Words = Processor> {
     mask: u16,
     pub(super) parts: Parts<A>,
     /// The first available entry that is not completed yet, which is also the next used entry to write.
@@ -106,12 +97,6 @@ impl<A: Words> Split<A> {
         let resumed = split.used_field(INDEX).load(Ordering::Acquire);
         (split.next, split.published, split.available_index) = (resumed, resumed, resumed);
         split
-    }
-
-    /// Entries.
-    #[inline]
-    pub(super) fn size(&self) -> u16 {
-        self.mask + 1
     }
 
     /// The descriptors.
@@ -141,20 +126,6 @@ impl<A: Words> Split<A> {
         unsafe { &*self.parts.available_event }
     }
 
-    /// How many entries from `next + skip` on are available.
-    ///
-    /// # Errors
-    /// The driver's index is further ahead than the queue has entries.
-    #[inline]
-    pub(super) fn available(&mut self, skip: u16) -> Result<u16, Violation> {
-        let seen = self.available_index.wrapping_sub(self.next);
-        if seen > skip {
-            return Ok(seen - skip);
-        }
-        self.refresh()?;
-        Ok(self.available_index.wrapping_sub(self.next) - skip)
-    }
-
     /// Reads the driver's index.
     #[inline]
     fn refresh(&mut self) -> Result<(), Violation> {
@@ -172,87 +143,12 @@ impl<A: Words> Split<A> {
         Ok(())
     }
 
-    /// The driver's index at this moment, unchecked: it must not be used to read entries.
-    #[inline]
-    pub(super) fn driver_index(&self) -> u16 {
-        self.available_field(INDEX).load(Ordering::Relaxed)
-    }
-
-    /// Whether an entry is available, without touching shared memory if one is known of.
-    #[inline]
-    pub(super) fn waiting(&self) -> bool {
-        self.available_index != self.next || self.driver_index() != self.next
-    }
-
     /// The head of the chain at `next + skip`, which [`Split::available`] reported.
     #[inline]
     pub(super) fn head(&self, skip: u16) -> Result<u16, Violation> {
         let entry = self.next.wrapping_add(skip) & self.mask;
         let head = self.available_field(2 + entry as usize).load(Ordering::Relaxed);
         if head <= self.mask { Ok(head) } else { Err(Violation::Head { head, size: self.size() }) }
-    }
-
-    /// Completes the chain with this head, the next in order, with `len` bytes written into it. The driver sees it
-    /// after [`Split::publish`].
-    #[inline]
-    pub(super) fn complete(&mut self, head: u16, len: u32) {
-        let entry = (self.next & self.mask) as usize;
-        // SAFETY: the part has two words for each entry, and `entry` is below the size.
-        let [element, bytes] = unsafe { [0, 1].map(|at| &*self.parts.elements.add(2 * entry + at)) };
-        element.store(head.into(), Ordering::Relaxed);
-        bytes.store(len, Ordering::Relaxed);
-        self.next = self.next.wrapping_add(1);
-    }
-
-    /// Undoes unpublished completions from entry `base` on: those buffers are available again.
-    pub(super) fn take_back(&mut self, base: u16) {
-        if let Some(log) = &self.log {
-            self.mark_elements(log, base);
-        }
-        self.next = base;
-    }
-
-    /// Publishes all completed entries.
-    #[inline]
-    pub(super) fn publish(&mut self) {
-        if self.published != self.next {
-            let before = std::mem::replace(&mut self.published, self.next);
-            // Release: elements and the bytes in buffers are visible before the index that publishes them (2.7.8.2).
-            self.used_field(INDEX).store(self.next, Ordering::Release);
-            if let Some(log) = &self.log {
-                self.mark_elements(log, before);
-                self.mark_field(INDEX);
-            }
-            // The index must be visible before the driver's request is read (2.7.7.2, 2.7.10): otherwise the driver
-            // could ask for a notification, see the old index and sleep, while we read its old request.
-            A::fence(Ordering::SeqCst);
-        }
-    }
-
-    /// The entry that the driver asks to be notified of: `used_event`, after the available entries (virtio 1.2, section
-    /// 2.7.7).
-    #[inline]
-    pub(super) fn used_event(&self) -> u16 {
-        self.available_field(2 + self.mask as usize + 1).load(Ordering::Relaxed)
-    }
-
-    /// Whether the driver's flag asks for notifications.
-    #[inline]
-    pub(super) fn interrupts(&self) -> bool {
-        self.available_field(FLAGS).load(Ordering::Relaxed) & NO_INTERRUPT == 0
-    }
-
-    /// Asks the driver to kick when this entry becomes available.
-    pub(super) fn set_available_event(&self, entry: u16) {
-        self.available_event().store(entry, Ordering::Relaxed);
-        // The number of this field among those of the used ring.
-        self.mark_field(2 + 4 * (self.mask as usize + 1));
-    }
-
-    /// Enables or suppresses kicks by the flag.
-    pub(super) fn set_kicks(&self, wanted: bool) {
-        self.used_field(FLAGS).store(if wanted { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
-        self.mark_field(FLAGS);
     }
 
     /// Logs the used elements from entry `base` on, after they were written.
@@ -272,5 +168,166 @@ impl<A: Words> Split<A> {
         if let Some(log) = &self.log {
             log.mark(2 * at, 2);
         }
+    }
+
+    /// Writes the flags of the used ring.
+    fn set_flags(&self, flags: u16) {
+        self.used_field(FLAGS).store(flags, Ordering::Relaxed);
+        self.mark_field(FLAGS);
+    }
+}
+
+impl<A: Words> Format for Split<A> {
+    /// The head descriptor.
+    type Chain = u16;
+
+    const COUNTS: bool = true;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        A::fence(order);
+    }
+
+    #[inline(always)]
+    fn entries(_chain: u16) -> u16 {
+        1
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    fn next(&self) -> u16 {
+        self.next
+    }
+
+    #[inline(always)]
+    fn published(&self) -> u16 {
+        self.published
+    }
+
+    fn base(&self) -> u32 {
+        self.next.into()
+    }
+
+    #[inline]
+    fn available(&mut self, skip: u16) -> Result<u16, Violation> {
+        let seen = self.available_index.wrapping_sub(self.next);
+        if seen > skip {
+            return Ok(seen - skip);
+        }
+        self.refresh()?;
+        Ok(self.available_index.wrapping_sub(self.next) - skip)
+    }
+
+    #[inline]
+    fn holds_more_than(&self, count: u16) -> bool {
+        self.driver_index().wrapping_sub(self.next) > count
+    }
+
+    #[inline]
+    fn driver_index(&self) -> u16 {
+        self.available_field(INDEX).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn waiting(&self) -> bool {
+        self.available_index != self.next || self.driver_index() != self.next
+    }
+
+    #[inline]
+    fn walk(
+        &self,
+        skip: u16,
+        direction: Direction,
+        indirect: bool,
+        memory: &GuestMemory,
+        buffer: impl FnMut(*mut u8, u32) -> Result<(), Violation>,
+    ) -> Result<u16, Violation> {
+        let head = self.head(skip)?;
+        chain::walk(self.table(), head, direction, indirect, memory, buffer)?;
+        Ok(head)
+    }
+
+    #[inline]
+    fn complete(&mut self, head: u16, len: u32) {
+        let entry = (self.next & self.mask) as usize;
+        // SAFETY: the part has two words for each entry, and `entry` is below the size.
+        let [element, bytes] = unsafe { [0, 1].map(|at| &*self.parts.elements.add(2 * entry + at)) };
+        element.store(head.into(), Ordering::Relaxed);
+        bytes.store(len, Ordering::Relaxed);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    fn take_back(&mut self, base: u16) {
+        if let Some(log) = &self.log {
+            self.mark_elements(log, base);
+        }
+        self.next = base;
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        if self.published != self.next {
+            let before = std::mem::replace(&mut self.published, self.next);
+            // Release: elements and the bytes in buffers are visible before the index that publishes them (2.7.8.2).
+            self.used_field(INDEX).store(self.next, Ordering::Release);
+            if let Some(log) = &self.log {
+                self.mark_elements(log, before);
+                self.mark_field(INDEX);
+            }
+            // The index must be visible before the driver's request is read (2.7.7.2, 2.7.10): otherwise the driver
+            // could ask for a notification, see the old index and sleep, while we read its old request.
+            A::fence(Ordering::SeqCst);
+        }
+    }
+
+    #[inline]
+    fn request(&self, event_idx: bool) -> Request {
+        if event_idx {
+            Request::Entry(self.event())
+        } else if self.available_field(FLAGS).load(Ordering::Relaxed) & NO_INTERRUPT == 0 {
+            Request::Every
+        } else {
+            Request::None
+        }
+    }
+
+    /// `used_event`, after the available entries (virtio 1.2, section 2.7.7).
+    #[inline]
+    fn event(&self) -> u16 {
+        self.available_field(2 + self.mask as usize + 1).load(Ordering::Relaxed)
+    }
+
+    fn enable_kicks(&mut self, event_idx: bool, skip: u16) {
+        if event_idx {
+            self.available_event().store(self.next.wrapping_add(skip), Ordering::Relaxed);
+            // The number of this field among those of the used ring.
+            self.mark_field(2 + 4 * (self.mask as usize + 1));
+        } else {
+            self.set_flags(0);
+        }
+    }
+
+    fn disable_kicks(&mut self, event_idx: bool) {
+        // With EVENT_IDX nothing is written: the driver has passed the requested entry or will once, and kicks then
+        // stop by themselves.
+        if !event_idx {
+            self.set_flags(NO_NOTIFY);
+        }
+    }
+}
+
+impl Mapped for Split {
+    fn device_area(size: u16) -> u64 {
+        used_bytes(size)
+    }
+
+    fn map(layout: &Layout, log: Option<UsedLog>, memory: &GuestMemory) -> Result<Split, Violation> {
+        let parts = Parts::find(layout, memory)?;
+        // SAFETY: the parts were just found in the memory.
+        Ok(unsafe { Split::over(parts, layout.size, log) })
     }
 }

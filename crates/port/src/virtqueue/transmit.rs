@@ -4,6 +4,7 @@
 //! buffers prefetched, then headers and heads are copied and checked.
 
 use super::chain::Direction;
+use super::format::Format;
 use super::memory::GuestMemory;
 use super::ring::Ring;
 use super::violation::Violation;
@@ -16,17 +17,17 @@ use fairlane_core::time::Nanos;
 const MAX_FRAME: u32 = 65535 + 14 + 8;
 
 /// A running transmit queue.
-pub(crate) struct Transmit {
+pub(crate) struct Transmit<F: Format> {
     /// The queue.
-    pub ring: Ring,
-    /// Head descriptors of the last offer's chains, in order.
-    heads: [u16; BURST],
+    pub ring: Ring<F>,
+    /// The last offer's chains, in order.
+    chains: [F::Chain; BURST],
 }
 
-impl Transmit {
+impl<F: Format> Transmit<F> {
     /// A queue that has offered nothing yet.
-    pub(crate) fn new(ring: Ring) -> Transmit {
-        Transmit { ring, heads: [0; BURST] }
+    pub(crate) fn new(ring: Ring<F>) -> Transmit<F> {
+        Transmit { ring, chains: [F::Chain::default(); BURST] }
     }
 
     /// Fills a burst with waiting frames, as far as the budget allows.
@@ -40,39 +41,41 @@ impl Transmit {
         filler: &mut Filler<'_>,
         budget: Budget,
     ) -> Result<(), Violation> {
-        let waiting = self.ring.available(0)?.min(BURST as u16).min(budget.frames.min(BURST as u32) as u16);
-        let mut bytes = 0;
-        for skip in 0..waiting {
-            if bytes >= budget.bytes {
-                break;
-            }
-            let head = self.ring.head(skip)?;
+        let most = BURST.min(budget.frames as usize);
+        let (mut bytes, mut frames, mut skip) = (0, 0, 0);
+        // The entries known to be available, from the first on. Where they are counted, each may be a frame.
+        let mut known = self.ring.available(0)?.min(most as u16);
+        while skip < known && bytes < budget.bytes {
             let first = filler.segments();
             let mut len: u32 = 0;
-            let walked = self.ring.walk(head, Direction::Read, memory, |start, here| {
+            let walked = self.ring.walk(skip, Direction::Read, memory, |start, here| {
                 prefetch(start);
                 len = len.saturating_add(here);
                 // SAFETY: the place was checked against `memory`, which the port that returns the batch keeps mapped
                 // while the batch lives.
                 if unsafe { filler.segment(start, here) } { Ok(()) } else { Err(Violation::TooManySegments) }
             });
-            match walked {
+            let chain = match walked {
                 // The burst has no room for the rest of this frame: the next burst begins with it.
                 Err(Violation::TooManySegments) if skip > 0 => {
                     filler.abandon(first);
                     break;
                 }
                 walked => walked?,
-            }
+            };
             if len <= HEADER as u32 {
                 return Err(Violation::NoHeader(len));
             }
             if len > MAX_FRAME + HEADER as u32 {
                 return Err(Violation::TooLong(MAX_FRAME));
             }
-            self.heads[skip as usize] = head;
+            self.chains[frames] = chain;
             filler.gathered(first, len);
             bytes += u64::from(len) - HEADER as u64;
+            (frames, skip) = (frames + 1, skip + F::entries(chain));
+            if !F::COUNTS && frames < most {
+                known = skip + self.ring.available(skip)?;
+            }
         }
         for index in 0..filler.len() {
             filler
@@ -92,11 +95,18 @@ impl Transmit {
     /// Completes the first `frames` frames of the last offer.
     #[inline]
     pub(crate) fn consume(&mut self, frames: usize) {
-        for &head in &self.heads[..frames] {
-            self.ring.complete(head, 0);
+        for &chain in &self.chains[..frames] {
+            self.ring.complete(chain, 0);
         }
         // Frames offered and not consumed are offered again, from index 0 on.
-        self.heads.copy_within(frames.., 0);
+        self.chains.copy_within(frames.., 0);
+    }
+
+    /// Whether frames wait beyond the first `frames` of the last offer, none of which was consumed since. If none do
+    /// and `notify` is set, asks the driver to kick for the next one.
+    pub(crate) fn more(&mut self, frames: usize, notify: bool) -> bool {
+        let entries = self.chains[..frames].iter().map(|chain| F::entries(*chain)).sum();
+        if notify { self.ring.enable_notifications(entries) } else { self.ring.holds_more_than(entries) }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The ring against a driver on another processor, in every order that the memory model allows (virtio 1.2, section
 //! 2.7).
 
-use super::super::split::{DESCRIPTOR, FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY};
+use super::super::split::{FLAGS, INDEX, NO_INTERRUPT, NO_NOTIFY, Parts, Split};
+use super::super::table::DESCRIPTOR;
 use super::*;
-use crate::access::Word;
 use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};
+use crate::access::{Word, Words};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -33,7 +34,7 @@ impl<A: Modelled> Memory<A> {
     }
 
     /// The device's side. The words must outlive it.
-    fn ring(&self, event_idx: bool) -> Ring<A> {
+    fn ring(&self, event_idx: bool) -> Ring<Split<A>> {
         let parts = Parts {
             descriptors: self.descriptors.as_ptr(),
             available: self.available.as_ptr(),
@@ -43,7 +44,7 @@ impl<A: Modelled> Memory<A> {
         };
         let layout = Layout { size: SIZE, event_idx, ..Layout::default() };
         // SAFETY: tests keep the memory as long as the ring.
-        unsafe { Ring::over(parts, layout, None, None) }
+        Ring::over(unsafe { Split::over(parts, SIZE, None) }, &layout, None)
     }
 
     /// Makes one more chain available, as in section 2.7.13: the descriptor, the entry, and then the index.
@@ -88,9 +89,9 @@ fn the_device_sees_whole_chains<A: Modelled>() {
         let driver = memory.clone();
         let driver = thread::spawn(move || driver.push(0));
         if ring.available(0).unwrap() > 0 {
-            assert_eq!(ring.head(0).unwrap(), 1);
+            assert_eq!(ring.queue.head(0).unwrap(), 1);
             // SAFETY: the table has four descriptors.
-            assert_eq!(unsafe { ring.split.table().read(1) }.address, 7);
+            assert_eq!(unsafe { ring.queue.table().read(1) }[0], 7);
         }
         driver.join().unwrap();
     });
@@ -129,7 +130,7 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
             let taken = driver.used_index();
             (taken, driver.enable_notifications(taken, event_idx))
         });
-        let publish = |ring: &mut Ring<A>, now| {
+        let publish = |ring: &mut Ring<Split<A>>, now| {
             let before = ring.moderation.quiet_until;
             let again = ring.publish(now, false);
             if ring.moderation.quiet_until != before {

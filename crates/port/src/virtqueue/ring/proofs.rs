@@ -4,11 +4,12 @@
 //! The ring uses only differences of indices, each a `wrapping_sub`, which do not change if all indices move by the
 //! same amount. So the domain is that of the differences, from any one origin; three origins are tried.
 
-use super::super::chain::{INDIRECT, NEXT, WRITE};
+use super::super::chain::{self, INDIRECT, NEXT, WRITE};
 use super::super::layout::MAX_SIZE;
 use super::super::memory::Region;
 use super::super::notification::needs_event;
-use super::super::split::DESCRIPTOR;
+use super::super::split::{Parts, Split};
+use super::super::table::DESCRIPTOR;
 use super::*;
 use std::sync::atomic::Ordering;
 
@@ -42,7 +43,7 @@ impl Queue {
         Box::new(Queue { descriptors, available, used: vec![0; 2], elements: vec![0; 2 * size], event: 0 })
     }
 
-    fn ring(&mut self, indirect: bool) -> Ring {
+    fn ring(&mut self, indirect: bool) -> Ring<Split> {
         let parts = Parts {
             descriptors: self.descriptors.as_mut_ptr().cast_const().cast(),
             available: self.available.as_mut_ptr().cast_const().cast(),
@@ -53,7 +54,7 @@ impl Queue {
         let layout = Layout { size: self.descriptors.len() as u16 - 1, event_idx: true, indirect, ..Layout::default() };
         // SAFETY: the words are aligned, and each test keeps them as long as the ring and touches them through it
         // alone.
-        unsafe { Ring::over(parts, layout, None, None) }
+        Ring::over(unsafe { Split::over(parts, layout.size, None) }, &layout, None)
     }
 }
 
@@ -78,13 +79,13 @@ fn only_valid_indices_are_accepted(sizes: &[u16], step: usize) {
         for seen in numbers(step).filter(|seen| seen <= size) {
             for ahead in numbers(step) {
                 for next in origins(ahead) {
-                    (ring.split.next, ring.split.available_index) = (next, next.wrapping_add(seen));
-                    ring.split.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
+                    (ring.queue.next, ring.queue.available_index) = (next, next.wrapping_add(seen));
+                    ring.queue.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                     let right = seen <= ahead && ahead <= *size;
                     let more = ring.available(seen).ok();
                     assert_eq!(more, right.then(|| ahead - seen), "size {size}, {next}, {seen} seen, {ahead} ahead");
                     let known = if right { ahead } else { seen };
-                    assert_eq!(ring.split.available_index.wrapping_sub(next), known);
+                    assert_eq!(ring.queue.available_index.wrapping_sub(next), known);
                     assert!(known == 0 || ring.available(known - 1).ok() == Some(1));
                 }
             }
@@ -99,10 +100,10 @@ fn asleep_without_the_entry(step: usize) {
     for skip in numbers(step).filter(|skip| *skip <= MAX_SIZE) {
         for ahead in numbers(step) {
             for next in origins(ahead) {
-                ring.split.next = next;
-                ring.split.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
+                ring.queue.next = next;
+                ring.queue.available_field(1).store(next.wrapping_add(ahead), Ordering::Relaxed);
                 assert_eq!(ring.enable_notifications(skip), ahead > skip);
-                assert_eq!(ring.split.available_event().load(Ordering::Relaxed), next.wrapping_add(skip));
+                assert_eq!(ring.queue.available_event().load(Ordering::Relaxed), next.wrapping_add(skip));
             }
         }
     }
@@ -151,18 +152,18 @@ fn proof_2_7_13_entries_are_those_of_the_index_modulo_the_size() {
         (0..size).for_each(|entry| queue.available[2 + usize::from(entry)] = entry);
         let mut ring = queue.ring(false);
         for next in 0..=u16::MAX {
-            ring.split.next = next;
-            assert_eq!(ring.head(0).unwrap(), next % size);
-            assert_eq!(ring.head(size - 1).unwrap(), next.wrapping_add(size - 1) % size);
+            ring.queue.next = next;
+            assert_eq!(ring.queue.head(0).unwrap(), next % size);
+            assert_eq!(ring.queue.head(size - 1).unwrap(), next.wrapping_add(size - 1) % size);
             ring.complete(next, 7);
-            assert_eq!(ring.split.next, next.wrapping_add(1));
+            assert_eq!(ring.queue.next, next.wrapping_add(1));
             // SAFETY: the element is in the part.
-            let id = unsafe { &*ring.split.parts.elements.add(2 * usize::from(next % size)) };
+            let id = unsafe { &*ring.queue.parts.elements.add(2 * usize::from(next % size)) };
             assert_eq!(id.load(Ordering::Relaxed), u32::from(next));
         }
         // Here the next entry is the first.
-        ring.split.available_field(2).store(size, Ordering::Relaxed);
-        assert!(ring.head(0).is_err(), "no descriptor is so far");
+        ring.queue.available_field(2).store(size, Ordering::Relaxed);
+        assert!(ring.queue.head(0).is_err(), "no descriptor is so far");
     }
 }
 
@@ -219,10 +220,16 @@ fn reference(table: &[Entry], head: u16, writable: bool, inner: Option<(u64, &[E
 }
 
 /// The same according to the ring.
-fn walked(ring: &Ring, head: u16, writable: bool, memory: &GuestMemory, parts: [*mut u8; 2]) -> Option<Vec<u64>> {
+fn walked(
+    ring: &Ring<Split>,
+    head: u16,
+    writable: bool,
+    memory: &GuestMemory,
+    parts: [*mut u8; 2],
+) -> Option<Vec<u64>> {
     let mut bytes = Vec::new();
     let direction = if writable { Direction::Write } else { Direction::Read };
-    let outcome = ring.walk(head, direction, memory, |start, len| {
+    let outcome = chain::walk(ring.queue.table(), head, direction, ring.indirect, memory, |start, len| {
         let within = |part: usize| (start as u64).wrapping_sub(parts[part] as u64);
         let first = GUEST + if within(0) < PART { within(0) } else { PART + within(1) };
         bytes.extend(first..first + u64::from(len));

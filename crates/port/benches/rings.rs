@@ -1,0 +1,106 @@
+//! What the rings of a guest cost per frame: frames go from one vhost-user guest's ring into another's.
+//!
+//! Beside the time it is made for counting: `valgrind --tool=callgrind --toggle-collect='*forward*' rings split 64 32 1000` counts the
+//! instructions of the backend's side alone, for a format, bytes a frame, frames a burst, and bursts.
+
+#[path = "../tests/frontend/guest.rs"]
+mod guest;
+
+use fairlane_core::sched::Budget;
+use fairlane_core::time::Nanos;
+use fairlane_port::vhost_user::VhostUser;
+use fairlane_port::{Burst, Control, Key, Poller, Sink, Source, Status};
+use guest::{Frontend, NO_HEADER, RICH, frame};
+use std::time::{Duration, Instant};
+
+/// Entries of each ring.
+const SIZE: u16 = 256;
+/// Rings with a call for each burst would measure eventfds.
+const ALL: Budget = Budget { bytes: u64::MAX, frames: 32 };
+
+/// A backend's port and its guest.
+struct Guest {
+    port: VhostUser,
+    poller: Poller,
+    frontend: Frontend,
+    next: [u16; 2],
+    _directory: tempfile::TempDir,
+}
+
+impl Guest {
+    fn new(features: u64) -> Guest {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("vif.sock");
+        let mut port = VhostUser::listen("bench", &path, 1).expect("a socket");
+        let poller = Poller::new().expect("a poller");
+        port.register(&poller, Key(0)).expect("a poller");
+        let frontend = Frontend::connect(&path, SIZE);
+        frontend.set_up(features, 2);
+        let mut ready = Vec::new();
+        while port.status() != Status::Up {
+            poller.wait(Nanos::from_millis(5), &mut ready).expect("a poller");
+            ready.drain(..).for_each(|(_, number)| port.event(number, &poller, Nanos(0)));
+        }
+        Guest { port, poller, frontend, next: [0; 2], _directory: directory }
+    }
+
+    /// The next descriptor of a queue.
+    fn index(&mut self, queue: usize) -> u16 {
+        let index = self.next[queue];
+        self.next[queue] = (index + 1) % SIZE;
+        index
+    }
+}
+
+type Forward = fn(&mut VhostUser, &mut VhostUser, &mut Burst, Nanos) -> usize;
+
+/// Forwards a burst. Alone in a function, so that its instructions can be counted.
+#[inline(never)]
+fn forward(from: &mut VhostUser, to: &mut VhostUser, burst: &mut Burst, now: Nanos) -> usize {
+    let batch = from.offer(burst, ALL, now);
+    let frames = batch.len();
+    let accepted = to.put(&batch, 0..frames, now).accepted;
+    from.consume(accepted);
+    from.flush(now);
+    to.flush(now);
+    accepted
+}
+
+/// Moves `bursts` bursts; returns the time that the backend took.
+fn run(features: u64, bytes: usize, frames: u16, bursts: u32) -> Duration {
+    let (mut from, mut to, mut burst) = (Guest::new(features), Guest::new(features), Burst::new());
+    let sent = frame(1, bytes);
+    let mut time = Duration::ZERO;
+    for round in 0..bursts {
+        for _ in 0..frames {
+            let (index, place) = (from.index(1), to.index(0));
+            from.frontend.transmit(index, NO_HEADER, &sent);
+            to.frontend.post_buffer(place, 2048);
+        }
+        let start = Instant::now();
+        let moved = std::hint::black_box(forward as Forward)(
+            &mut from.port,
+            &mut to.port,
+            &mut burst,
+            Nanos(u64::from(round) * 1_000_000),
+        );
+        time += start.elapsed();
+        assert_eq!(moved, usize::from(frames));
+        from.frontend.completed(1);
+        to.frontend.completed(0);
+    }
+    drop((from.poller, to.poller));
+    time
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let number = |at: usize, default: u32| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(default);
+    let formats = [("split", RICH)];
+    for (name, features) in formats.into_iter().filter(|(name, _)| words.first().is_none_or(|word| word == name)) {
+        let (bytes, frames, bursts) = (number(1, 64), number(2, 32), number(3, 1000));
+        let time = run(features, bytes as usize, frames as u16, bursts);
+        let each = time.as_nanos() as f64 / f64::from(frames * bursts);
+        println!("{name}: {each:.1} ns a frame of {bytes} bytes, {frames} a burst");
+    }
+}
