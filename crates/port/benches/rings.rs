@@ -1,6 +1,6 @@
 //! What the rings of a guest cost per frame: frames go from one vhost-user guest's ring into another's.
 //!
-//! Beside the time it is made for counting: `valgrind --tool=callgrind --toggle-collect='*forward*' rings split 64 32 1000` counts the
+//! Made for counting: `valgrind --tool=callgrind --toggle-collect=rings::forward rings split 64 32 1000` counts the
 //! instructions of the backend's side alone, for a format, bytes a frame, frames a burst, and bursts.
 
 #[path = "../tests/frontend/guest.rs"]
@@ -10,12 +10,11 @@ use fairlane_core::sched::Budget;
 use fairlane_core::time::Nanos;
 use fairlane_port::vhost_user::VhostUser;
 use fairlane_port::{Burst, Control, Key, Poller, Sink, Source, Status};
-use guest::{Frontend, NO_HEADER, RICH, frame};
+use guest::{F_IN_ORDER, F_PACKED, Frontend, NO_HEADER, RICH, frame};
 use std::time::{Duration, Instant};
 
 /// Entries of each ring.
 const SIZE: u16 = 256;
-/// Rings with a call for each burst would measure eventfds.
 const ALL: Budget = Budget { bytes: u64::MAX, frames: 32 };
 
 /// A backend's port and its guest.
@@ -37,9 +36,10 @@ impl Guest {
         let frontend = Frontend::connect(&path, SIZE);
         frontend.set_up(features, 2);
         let mut ready = Vec::new();
-        while port.status() != Status::Up {
+        while port.status() != Status::Up || !ready.is_empty() {
+            ready.clear();
             poller.wait(Nanos::from_millis(5), &mut ready).expect("a poller");
-            ready.drain(..).for_each(|(_, number)| port.event(number, &poller, Nanos(0)));
+            ready.iter().for_each(|(_, number)| port.event(*number, &poller, Nanos(0)));
         }
         Guest { port, poller, frontend, next: [0; 2], _directory: directory }
     }
@@ -51,8 +51,6 @@ impl Guest {
         index
     }
 }
-
-type Forward = fn(&mut VhostUser, &mut VhostUser, &mut Burst, Nanos) -> usize;
 
 /// Forwards a burst. Alone in a function, so that its instructions can be counted.
 #[inline(never)]
@@ -78,14 +76,9 @@ fn run(features: u64, bytes: usize, frames: u16, bursts: u32) -> Duration {
             to.frontend.post_buffer(place, 2048);
         }
         let start = Instant::now();
-        let moved = std::hint::black_box(forward as Forward)(
-            &mut from.port,
-            &mut to.port,
-            &mut burst,
-            Nanos(u64::from(round) * 1_000_000),
-        );
+        let moved = forward(&mut from.port, &mut to.port, &mut burst, Nanos(u64::from(round) * 1_000_000));
         time += start.elapsed();
-        assert_eq!(moved, usize::from(frames));
+        assert_eq!(moved, usize::from(frames), "{:?}, {:?}", from.port.status(), to.port.status());
         from.frontend.completed(1);
         to.frontend.completed(0);
     }
@@ -96,7 +89,8 @@ fn run(features: u64, bytes: usize, frames: u16, bursts: u32) -> Duration {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let number = |at: usize, default: u32| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(default);
-    let formats = [("split", RICH)];
+    let packed = RICH | F_PACKED;
+    let formats = [("split", RICH), ("packed", packed), ("in_order", packed | F_IN_ORDER)];
     for (name, features) in formats.into_iter().filter(|(name, _)| words.first().is_none_or(|word| word == name)) {
         let (bytes, frames, bursts) = (number(1, 64), number(2, 32), number(3, 1000));
         let time = run(features, bytes as usize, frames as u16, bursts);

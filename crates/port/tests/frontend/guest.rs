@@ -5,6 +5,8 @@
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -48,6 +50,10 @@ pub(crate) const INDIRECT: u16 = 4;
 
 pub(crate) const HEADER: usize = 12;
 
+/// Flags of a packed ring's descriptors.
+pub(crate) const AVAILABLE: u16 = 1 << 7;
+pub(crate) const USED: u16 = 1 << 15;
+
 /// Feature bits: VERSION_1, protocol features, LOG_ALL, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, all guest and host
 /// offloads.
 pub(crate) const F_VERSION_1: u64 = 1 << 32;
@@ -58,6 +64,8 @@ pub(crate) const F_INDIRECT: u64 = 1 << 28;
 pub(crate) const F_MRG_RXBUF: u64 = 1 << 15;
 pub(crate) const F_GUEST_OFFLOADS: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9;
 pub(crate) const F_HOST_OFFLOADS: u64 = 1 << 0 | 1 << 11 | 1 << 12 | 1 << 13;
+pub(crate) const F_PACKED: u64 = 1 << 34;
+pub(crate) const F_IN_ORDER: u64 = 1 << 35;
 pub(crate) const PLAIN: u64 = F_VERSION_1 | F_PROTOCOL;
 pub(crate) const RICH: u64 = PLAIN | F_INDIRECT | F_MRG_RXBUF | F_GUEST_OFFLOADS | F_HOST_OFFLOADS;
 
@@ -82,6 +90,13 @@ pub(crate) struct Frontend {
     /// Next available index and next used index of each queue.
     pub available: Vec<u16>,
     pub used: Vec<u16>,
+    /// The rings are packed: their indices then count descriptors, and change the wrap counter after each round.
+    pub packed: Cell<bool>,
+    /// A packed queue's described buffers, which are no part of its ring before they become available; by queue and
+    /// index.
+    described: RefCell<HashMap<(u32, u16), (u64, u32, u16, u16)>>,
+    /// Its chains that were made available and not completed: buffer ID, which is the head's index, and descriptors.
+    outstanding: Vec<VecDeque<(u16, u16)>>,
 }
 
 impl Frontend {
@@ -95,13 +110,16 @@ impl Frontend {
         let events = || (0..4).map(|_| EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap()).collect();
         let (kicks, calls) = (events(), events());
         let zeros = || vec![0; 4];
-        Frontend { stream, memory, kicks, calls, size, available: zeros(), used: zeros() }
+        let (described, outstanding) = (RefCell::default(), vec![VecDeque::new(); 4]);
+        let (available, used, packed) = (zeros(), zeros(), Cell::new(false));
+        Frontend { stream, memory, kicks, calls, size, available, used, packed, described, outstanding }
     }
 
     /// The same guest on a new connection: memory and indices are kept.
     pub(crate) fn reconnect(self, path: &Path) -> Frontend {
         let mut again = Frontend::over(UnixStream::connect(path).unwrap(), self.memory, self.size);
-        (again.available, again.used) = (self.available, self.used);
+        (again.available, again.used, again.outstanding) = (self.available, self.used, self.outstanding);
+        (again.packed, again.described) = (self.packed, self.described);
         again
     }
 
@@ -145,6 +163,7 @@ impl Frontend {
 
     /// Sends all messages up to running queues: features, memory, `queues` rings.
     pub(crate) fn set_up(&self, features: u64, queues: u32) {
+        self.packed.set(features & F_PACKED != 0);
         self.send_longs(SET_OWNER, &[], &[]);
         self.send_longs(SET_FEATURES, &[features], &[]);
         self.send_longs(SET_PROTOCOL_FEATURES, &[1 << 3 | 1 << 15], &[]);
@@ -159,7 +178,7 @@ impl Frontend {
     pub(crate) fn set_up_ring(&self, queue: u32) {
         self.send_words(SET_VRING_NUM, &[queue, self.size.into()]);
         self.place_ring(queue, None);
-        self.send_words(SET_VRING_BASE, &[queue, 0]);
+        self.send_words(SET_VRING_BASE, &[queue, if self.packed.get() { 1 << 15 } else { 0 }]);
         self.send_longs(SET_VRING_CALL, &[queue.into()], &[self.calls[queue as usize].as_raw_fd()]);
         self.send_longs(SET_VRING_KICK, &[queue.into()], &[self.kicks[queue as usize].as_raw_fd()]);
         self.send_words(SET_VRING_ENABLE, &[queue, 1]);
@@ -195,15 +214,76 @@ impl Frontend {
 
     /// Writes descriptor `index` of a queue; `address` is relative to the start of the guest's memory.
     pub(crate) fn descriptor(&self, queue: u32, index: u16, address: u64, len: u32, flags: u16, next: u16) {
+        if self.packed.get() {
+            self.described.borrow_mut().insert((queue, index), (address, len, flags, next));
+            return;
+        }
         self.write(ring(queue)[0] + 16 * u64::from(index), &descriptor(GUEST.wrapping_add(address), len, flags, next));
     }
 
     /// Makes the chain at `head` available.
     pub(crate) fn push(&mut self, queue: u32, head: u16) {
+        if self.packed.get() {
+            return self.push_packed(queue, head);
+        }
         let index = self.available[queue as usize];
         let entry = u64::from(index % self.size);
         self.write(ring(queue)[1] + 4 + 2 * entry, &head.to_le_bytes());
         self.set_available(queue, index.wrapping_add(1));
+    }
+
+    fn push_packed(&mut self, queue: u32, head: u16) {
+        let mut chain = vec![head];
+        let described = self.described.borrow().clone();
+        while let Some((_, _, flags, next)) = described.get(&(queue, chain[chain.len() - 1]))
+            && flags & NEXT != 0
+        {
+            chain.push(*next);
+        }
+        let first = self.available[queue as usize];
+        let place = |at: usize| first.wrapping_add(at as u16);
+        // The first descriptor is the last to become available.
+        for (at, index) in chain.iter().enumerate().rev() {
+            let (address, len, flags, _) = described[&(queue, *index)];
+            self.write_packed(queue, place(at), address, len, head, flags);
+        }
+        self.available[queue as usize] = place(chain.len());
+        self.outstanding[queue as usize].push_back((head, chain.len() as u16));
+    }
+
+    /// Writes a packed ring's descriptor, available, at this number of an endless sequence.
+    pub(crate) fn write_packed(&self, queue: u32, number: u16, address: u64, len: u32, id: u16, flags: u16) {
+        let available = if number & self.size == 0 { AVAILABLE } else { USED };
+        let place = u64::from(number % self.size);
+        self.write(ring(queue)[0] + 16 * place, &descriptor(GUEST.wrapping_add(address), len, id, flags | available));
+    }
+
+    /// A packed ring's used descriptor at a number: buffer ID, length and flags.
+    pub(crate) fn used_packed(&self, queue: u32, number: u16) -> Option<(u16, u32, u16)> {
+        let bytes = self.read(ring(queue)[0] + 16 * u64::from(number % self.size) + 8, 8);
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let used = if number & self.size == 0 { AVAILABLE | USED } else { 0 };
+        let len = u32::from(half(0)) | u32::from(half(2)) << 16;
+        (half(6) & (AVAILABLE | USED) == used).then_some((half(4), len, half(6)))
+    }
+
+    /// [`Frontend::completed`] of a packed queue. A used descriptor also stands for chains before its own.
+    fn completed_packed(&mut self, queue: u32) -> Vec<(u32, u32)> {
+        let mut done = Vec::new();
+        while let Some(&(first, _)) = self.outstanding[queue as usize].front() {
+            let Some((id, len, flags)) = self.used_packed(queue, self.used[queue as usize]) else { break };
+            assert_eq!(flags & WRITE != 0, len > 0);
+            assert!(id == first || len == 0, "a chain with a length has its own used descriptor");
+            loop {
+                let (head, entries) = self.outstanding[queue as usize].pop_front().expect("the chain is outstanding");
+                self.used[queue as usize] = self.used[queue as usize].wrapping_add(entries);
+                done.push((head.into(), len));
+                if head == id {
+                    break;
+                }
+            }
+        }
+        done
     }
 
     pub(crate) fn set_available(&mut self, queue: u32, index: u16) {
@@ -221,6 +301,9 @@ impl Frontend {
 
     /// Chains completed since the last call: head and length.
     pub(crate) fn completed(&mut self, queue: u32) -> Vec<(u32, u32)> {
+        if self.packed.get() {
+            return self.completed_packed(queue);
+        }
         let mut done = Vec::new();
         while self.used[queue as usize] != self.used_index(queue) {
             let entry = u64::from(self.used[queue as usize] % self.size);

@@ -1,0 +1,378 @@
+//! Packed rings (virtio 1.2, section 2.8): the service for a frontend that keeps the rules, and for one that breaks them.
+
+mod frontend;
+
+use fairlane_core::packet::{Offload, checksum};
+use fairlane_core::stats::DropReason;
+use fairlane_core::time::Nanos;
+use fairlane_port::{Control, Refusal, Room, Sink, Source, Status, Wanted};
+use frontend::*;
+use std::os::fd::AsRawFd;
+
+const PACKED: u64 = RICH | F_PACKED;
+const SIZE: u16 = 8;
+
+/// Event flags of the device area.
+const ENABLE: u16 = 0;
+const DISABLE: u16 = 1;
+const DESC: u16 = 2;
+
+fn device_area(frontend: &Frontend, queue: u32) -> (u16, u16) {
+    let bytes = frontend.read(ring(queue)[2], 4);
+    (u16::from_le_bytes([bytes[0], bytes[1]]), u16::from_le_bytes([bytes[2], bytes[3]]))
+}
+
+/// Asks for notifications: an offset with the wrap counter, and flags.
+fn ask(frontend: &Frontend, queue: u32, offset: u16, flags: u16) {
+    frontend.write(ring(queue)[1], &[offset.to_le_bytes(), flags.to_le_bytes()].concat());
+}
+
+/// Frames from the guest, in chains of one to three descriptors, over many rounds of the ring.
+#[test]
+fn frames_leave_in_order_over_many_rounds() {
+    for features in [PACKED, PACKED | F_IN_ORDER, PACKED | F_EVENT_IDX] {
+        let (_dir, _, mut backend, mut frontend) = connected(features, SIZE);
+        for seed in 0..100u8 {
+            let burst: Vec<_> =
+                (0..2).map(|more| frame(seed.wrapping_mul(2) + more, 100 + usize::from(seed))).collect();
+            for (index, bytes) in burst.iter().enumerate() {
+                let at = BUFFERS + 0x2000 * index as u64;
+                frontend.write(at, &[NO_HEADER.to_vec(), bytes.clone()].concat());
+                let (first, len) = (4 * index as u16, (HEADER + bytes.len()) as u32);
+                let cuts = if seed % 3 == 0 { vec![0, len] } else { vec![0, 12, 20 + u32::from(seed % 7), len] };
+                for (part, ends) in cuts.windows(2).enumerate() {
+                    let last = part + 2 == cuts.len();
+                    let (flags, at) = (if last { 0 } else { NEXT }, at + u64::from(ends[0]));
+                    frontend.descriptor(1, first + part as u16, at, ends[1] - ends[0], flags, first + part as u16 + 1);
+                }
+                frontend.push(1, first);
+            }
+            let taken: Vec<_> = backend.take().into_iter().map(|(frame, _)| frame).collect();
+            assert_eq!(taken, burst, "round {seed}");
+            assert_eq!(frontend.completed(1), [(0, 0), (4, 0)]);
+        }
+    }
+}
+
+/// With IN_ORDER one used descriptor stands for a burst of the transmit queue; without it each chain has its own.
+#[test]
+fn a_burst_in_order_becomes_used_by_one_descriptor() {
+    for (features, each) in [(PACKED, true), (PACKED | F_IN_ORDER, false)] {
+        let (_dir, _, mut backend, mut frontend) = connected(features, SIZE);
+        (0..4).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
+        assert_eq!(backend.take().len(), 4);
+        let used: Vec<_> = (0..5).map(|number| frontend.used_packed(1, number).map(|(id, ..)| id)).collect();
+        let all = [Some(0), Some(1), Some(2), Some(3), None];
+        assert_eq!(used, if each { all } else { [Some(3), None, None, None, None] });
+        // And a burst of the receive queue has the lengths.
+        (0..2).for_each(|index| frontend.post_buffer(index, 2048));
+        (0..2).for_each(|seed| assert_eq!(backend.put(&frame(seed, 300), Offload::default()).refusal, None));
+        assert_eq!(frontend.completed(0), [(0, 312), (1, 312)]);
+    }
+}
+
+#[test]
+fn an_indirect_table_is_read_by_its_length() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, SIZE);
+    let wanted = frame(9, 500);
+    frontend.write(BUFFERS, &NO_HEADER);
+    frontend.write(BUFFERS + 0x1000, &wanted);
+    let table = BUFFERS + 0x4008; // aligned to nothing in particular
+    // The flag NEXT means nothing here (2.8.7): some drivers set it, and some do not.
+    frontend.write(table, &descriptor(GUEST + BUFFERS, 12, 0, 0));
+    frontend.write(table + 16, &descriptor(GUEST + BUFFERS + 0x1000, 200, 77, NEXT));
+    frontend.write(table + 32, &descriptor(GUEST + BUFFERS + 0x1000 + 200, 300, 78, NEXT));
+    frontend.descriptor(1, 3, table, 48, INDIRECT, 0);
+    frontend.push(1, 3);
+    assert_eq!(backend.take(), [(wanted, Offload::default())]);
+    assert_eq!(frontend.completed(1), [(3, 0)]);
+}
+
+#[test]
+fn a_budget_and_unconsumed_frames() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, SIZE);
+    (0..4).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 1000)));
+    for (bytes, frames, expected) in
+        [(0, 32, 0), (1, 0, 0), (1, 32, 1), (1001, 32, 2), (u64::MAX, 3, 3), (u64::MAX, 32, 4)]
+    {
+        let budget = fairlane_core::sched::Budget { bytes, frames };
+        assert_eq!(backend.port.offer(&mut backend.burst, budget, Nanos(0)).len(), expected);
+    }
+    assert!(!backend.port.more(false), "all are shown");
+    backend.port.consume(1);
+    backend.port.consume(1);
+    backend.port.flush(Nanos(0));
+    assert_eq!(frontend.completed(1), [(0, 0), (1, 0)]);
+    assert_eq!(backend.take().len(), 2);
+}
+
+#[test]
+fn large_frames_take_several_buffers_over_many_rounds() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED | F_EVENT_IDX, 32);
+    for round in 0..20 {
+        (0..17).for_each(|index| frontend.post_buffer(index, 4096));
+        let sent = frame(round, 65_000);
+        assert_eq!(backend.put(&sent, tcp_offload(Some(1448))).refusal, None);
+        let completed = frontend.completed(0);
+        assert_eq!(completed.len(), (65_000 + HEADER).div_ceil(4096));
+        let got: Vec<u8> = completed.iter().flat_map(|(head, len)| frontend.received_buffer(*head, *len)).collect();
+        assert_eq!(got[HEADER..], sent);
+        assert_eq!(backend.put(&frame(0, 4000), Offload::default()).refusal, None);
+        assert_eq!(frontend.completed(0), [(16, 4012)]);
+    }
+}
+
+/// Segments of a frame that finds too few buffers are taken back: their descriptors are still available.
+#[test]
+fn a_guest_without_offloads_gets_all_segments_or_none() {
+    let (_dir, _, mut backend, mut frontend) = connected(PLAIN | F_MRG_RXBUF | F_PACKED, SIZE);
+    (0..2).for_each(|index| frontend.post_buffer(index, 2048));
+    let put = backend.put(&tcp_frame(2500), tcp_offload(Some(1000)));
+    assert_eq!((put.refusal, frontend.completed(0).len()), (Some(Refusal::Full), 0), "the third segment has no buffer");
+    assert_eq!(backend.port.room(Nanos(0)), Room::Unknown);
+    assert!(!backend.port.enable_notifications(Wanted { frames: false, room: true }));
+    assert_eq!(device_area(&frontend, 0).1, ENABLE, "the event is not at the first entry");
+    frontend.post_buffer(2, 2048);
+    assert_eq!(backend.port.room(Nanos(0)), Room::Now);
+    assert_eq!(backend.put(&tcp_frame(2500), tcp_offload(Some(1000))).refusal, None);
+    let completed = frontend.completed(0);
+    assert_eq!(completed.iter().map(|(_, len)| *len as usize - HEADER - 54).collect::<Vec<_>>(), [1000, 1000, 500]);
+    for (head, len) in completed {
+        assert!(checksum::verify(&frontend.received_buffer(head, len)[HEADER..]).unwrap());
+    }
+    // A ring can never hold the next frame.
+    (3..11).for_each(|index| frontend.post_buffer(index % SIZE, 2048));
+    let never = backend.put(&tcp_frame(9000), tcp_offload(Some(1000))).refusal;
+    assert_eq!(never, Some(Refusal::Never(DropReason::TooLarge)));
+    assert_eq!(backend.port.status(), Status::Up);
+}
+
+#[test]
+fn kicks_are_enabled_only_before_sleep() {
+    let wanted = Wanted { frames: true, room: false };
+    for (features, flags) in [(PACKED, ENABLE), (PACKED | F_EVENT_IDX, DESC)] {
+        let (_dir, _, mut backend, mut frontend) = connected(features, SIZE);
+        for round in 0..20u16 {
+            assert_eq!(device_area(&frontend, 1).1, DISABLE);
+            assert!(!backend.port.enable_notifications(wanted));
+            let offset = round % SIZE | if round / SIZE % 2 == 0 { 1 << 15 } else { 0 };
+            // The offset is the entry's; where it is not asked for, it is kept with all bits inverted.
+            assert_eq!(device_area(&frontend, 1), (if flags == DESC { offset } else { !offset }, flags));
+            backend.port.disable_notifications();
+            frontend.transmit(0, NO_HEADER, &frame(0, 80));
+            assert!(backend.port.enable_notifications(wanted), "a frame arrived before the worker sleeps");
+            backend.port.disable_notifications();
+            assert_eq!(backend.take().len(), 1);
+            assert_eq!(frontend.completed(1).len(), 1);
+        }
+    }
+}
+
+/// The driver's structure asks for every notification, none, or the one of an entry.
+#[test]
+fn the_driver_is_notified_as_it_asks() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED | F_EVENT_IDX, SIZE);
+    frontend.calls[1].read().expect("each queue calls when it starts");
+    // Offset and flags, and whether the completion of the entry at this number calls.
+    let at = |number: u16| number % SIZE | if number / SIZE % 2 == 0 { 1 << 15 } else { 0 };
+    let mut now = 0;
+    for number in 0..40u16 {
+        let asked = [
+            (0, ENABLE, true),
+            (0, DISABLE, false),
+            (at(number), DESC, true),
+            (at(number + 1), DESC, false),
+            (at(number.wrapping_sub(1)), DESC, false),
+            (at(number.wrapping_add(SIZE)), DESC, false),
+        ];
+        let (offset, flags, calls) = asked[usize::from(number) % asked.len()];
+        ask(&frontend, 1, offset, flags);
+        frontend.transmit(0, NO_HEADER, &frame(0, 80));
+        let batch = backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(now));
+        assert_eq!(batch.len(), 1);
+        backend.port.consume(1);
+        now += 1_000_000;
+        backend.port.flush(Nanos(now));
+        assert_eq!(frontend.calls[1].read().is_ok(), calls, "{number}: {offset:#x}, {flags}");
+        assert_eq!(frontend.completed(1).len(), 1);
+    }
+}
+
+/// GET_VRING_BASE has the place and the wrap counter twice, and the ring goes on from there.
+#[test]
+fn stopping_a_ring_returns_its_place_and_wrap_counter() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, SIZE);
+    for number in 1..20u32 {
+        frontend.transmit(0, NO_HEADER, &frame(0, 100));
+        assert_eq!(backend.take().len(), 1);
+        assert_eq!(frontend.completed(1).len(), 1);
+        frontend.send_words(GET_VRING_BASE, &[1, 0]);
+        backend.settle();
+        let half = number % 8 | if number / 8 % 2 == 0 { 1 << 15 } else { 0 };
+        let base = half << 16 | half;
+        assert_eq!(frontend.reply(), [1u32.to_ne_bytes(), base.to_ne_bytes()].concat());
+        // The ring starts with the first kick after that. The entry in the device area counts or, if there is none, what
+        // the frontend sends.
+        if number % 2 == 0 {
+            frontend.write(ring(1)[2], &[0; 4]);
+            frontend.send_words(SET_VRING_BASE, &[1, base]);
+        } else {
+            frontend.send_words(SET_VRING_BASE, &[1, 1 << 15]);
+        }
+        frontend.send_longs(SET_VRING_KICK, &[1], &[frontend.kicks[1].as_raw_fd()]);
+        backend.settle();
+    }
+}
+
+/// The frontend knows only where its rings began.
+#[test]
+fn a_restarted_backend_resumes_where_it_stopped() {
+    for features in [PACKED, PACKED | F_IN_ORDER | F_EVENT_IDX] {
+        for sent in 0..20 {
+            let (_dir, path, mut backend, mut frontend) = connected(features, SIZE);
+            for _ in 0..sent {
+                frontend.transmit(0, NO_HEADER, &frame(0, 100));
+                assert_eq!(backend.take().len(), 1);
+                assert_eq!(frontend.completed(1).len(), 1);
+            }
+            (1..4).for_each(|seed| frontend.transmit(seed.into(), NO_HEADER, &frame(seed, 100)));
+            backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+            backend.port.consume(1);
+            if sent % 2 == 0 {
+                backend.port.flush(Nanos(0));
+                backend.port.enable_notifications(Wanted { frames: true, room: true });
+            }
+            drop(backend);
+            let mut backend = Backend::listen(&path, 1);
+            let mut frontend = frontend.reconnect(&path);
+            frontend.set_up(features, 2);
+            backend.until_up();
+            assert_eq!(backend.take(), [2, 3].map(|seed| (frame(seed, 100), Offload::default())));
+            assert_eq!(frontend.completed(1), [(1, 0), (2, 0), (3, 0)]);
+            frontend.post_buffer(0, 2048);
+            assert_eq!(backend.put(&frame(1, 100), Offload::default()).refusal, None);
+            assert_eq!(frontend.completed(0), [(0, 112)]);
+        }
+    }
+}
+
+/// Sets a device up, breaks a rule on it by `wrong`, and checks that this disables it with `reason`, and that the next
+/// frontend finds a working device.
+#[track_caller]
+fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
+    let (_dir, path, mut backend, mut frontend) = connected(PACKED, SIZE);
+    wrong(&mut frontend);
+    assert!(backend.take().is_empty(), "nothing of a broken ring is passed on");
+    backend.put(&frame(0, 1000), Offload::default());
+    backend.assert_disabled(reason);
+    let down = backend.put(&frame(0, 100), Offload::default());
+    assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
+    drop(frontend);
+    let mut frontend = Frontend::connect(&path, SIZE);
+    frontend.set_up(PACKED, 2);
+    backend.until_up();
+    frontend.transmit(0, NO_HEADER, &frame(1, 200));
+    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
+}
+
+#[test]
+fn a_chain_longer_than_the_ring() {
+    disabled_by("an endless chain of descriptors", |frontend| {
+        // From the sixth place on, over the end of the ring, and around.
+        (0..SIZE).for_each(|number| frontend.write_packed(1, number, BUFFERS, 100, 0, NEXT));
+    });
+}
+
+/// A chain may not lead into descriptors of the chains before it, which are not used yet.
+#[test]
+fn a_chain_into_the_one_before_it() {
+    disabled_by("an endless chain of descriptors", |frontend| {
+        frontend.transmit(0, NO_HEADER, &frame(0, 100));
+        (1..SIZE).for_each(|number| frontend.write_packed(1, number, BUFFERS, 100, 0, NEXT));
+    });
+}
+
+#[test]
+fn buffers_and_tables_that_break_rules() {
+    let chain = |address: u64, len: u32, flags: u16| {
+        move |frontend: &mut Frontend| frontend.write_packed(1, 0, address, len, 7, flags)
+    };
+    disabled_by("a descriptor of 0 bytes", chain(BUFFERS, 0, 0));
+    disabled_by("writable by the device", chain(BUFFERS, 100, WRITE));
+    disabled_by("has no room for the packet header", chain(BUFFERS, 12, 0));
+    disabled_by("a frame of more than 65557 bytes", chain(BUFFERS, 65570, 0));
+    for address in [MEMORY, MEMORY - 50, 0u64.wrapping_sub(GUEST), u64::MAX - GUEST - 20] {
+        disabled_by("is not in shared memory", chain(address, 100, 0));
+    }
+    for (len, flags) in [(0, INDIRECT), (24, INDIRECT), (16, INDIRECT | NEXT), (16 * 32769, INDIRECT)] {
+        disabled_by("an indirect table of", chain(BUFFERS, len, flags));
+    }
+    disabled_by("is not in shared memory", chain(MEMORY - 8, 16, INDIRECT));
+    disabled_by("neither nested nor followed", |frontend| {
+        frontend.write(BUFFERS, &descriptor(GUEST + BUFFERS, 16, 0, INDIRECT));
+        frontend.write_packed(1, 0, BUFFERS, 16, 0, INDIRECT);
+    });
+    disabled_by("in more segments than any driver makes", |frontend| {
+        let table: Vec<u8> = (0..2000).flat_map(|_| descriptor(GUEST + BUFFERS, 1, 0, 0)).collect();
+        frontend.write(BUFFERS + 0x10000, &table);
+        frontend.write_packed(1, 0, BUFFERS + 0x10000, 2000 * 16, 0, INDIRECT);
+    });
+    disabled_by("not writable by the device", |frontend| frontend.write_packed(0, 0, BUFFERS, 2048, 0, 0));
+    disabled_by("truncated its guest's memory", |frontend| frontend.memory.set_len(0).unwrap());
+}
+
+#[test]
+fn an_indirect_table_that_was_not_negotiated() {
+    let (_dir, _, mut backend, frontend) = connected(PACKED & !F_INDIRECT, SIZE);
+    frontend.write_packed(1, 0, BUFFERS, 16, 0, INDIRECT);
+    assert!(backend.take().is_empty());
+    backend.assert_disabled("was not negotiated");
+}
+
+/// A driver that turns used descriptors back, or makes those available that it does not own, gets no more of the worker
+/// than a ring's length, and breaks only its own ring.
+#[test]
+fn descriptors_made_available_out_of_turn_are_bounded() {
+    let (_dir, _, mut backend, mut frontend) = connected(PACKED, SIZE);
+    let place = |frontend: &Frontend, round: u16| {
+        (0..SIZE).for_each(|number| frontend.write_packed(1, number + round * SIZE, BUFFERS, 112, number, 0));
+    };
+    frontend.write(BUFFERS, &[NO_HEADER.to_vec(), frame(0, 100)].concat());
+    place(&frontend, 0);
+    let batch = backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0));
+    assert_eq!(batch.len(), usize::from(SIZE));
+    backend.port.consume(usize::from(SIZE));
+    // Available in the next round, while the first round is completed and not published.
+    place(&frontend, 1);
+    assert!(backend.port.offer(&mut backend.burst, ALL_FRAMES, Nanos(0)).is_empty());
+    assert!(!backend.port.waiting(Nanos(0)));
+    backend.port.flush(Nanos(0));
+    place(&frontend, 1);
+    assert_eq!(backend.take().len(), usize::from(SIZE));
+    assert_eq!(backend.port.status(), Status::Up);
+    frontend.used[1] = 0;
+}
+
+#[test]
+fn rings_of_impossible_form() {
+    for (at, reason) in [
+        ([MEMORY - 64, 0x8000, 0xc000], "the descriptor ring at"),
+        ([0, MEMORY - 2, 0xc000], "the driver area at"),
+        ([0, 0x8000, MEMORY - 2], "the device area at"),
+        ([8, 0x8000, 0xc000], "is not aligned"),
+        ([0, 0x8002, 0xc000], "is not aligned"),
+        ([0, 0x8000, 0xc002], "is not aligned"),
+    ] {
+        let (_dir, path) = place();
+        let mut backend = Backend::listen(&path, 1);
+        let frontend = Frontend::connect(&path, SIZE);
+        frontend.set_up(PACKED, 0);
+        frontend.send_words(SET_VRING_NUM, &[1, SIZE.into()]);
+        let [descriptors, driver, device] = at.map(|at| USER + at);
+        frontend.send_longs(SET_VRING_ADDR, &[1, descriptors, device, driver, 0], &[]);
+        frontend.send_longs(SET_VRING_KICK, &[1], &[frontend.kicks[1].as_raw_fd()]);
+        frontend.send_words(SET_VRING_ENABLE, &[1, 1]);
+        let why = backend.until_disabled();
+        assert!(why.contains(reason), "the reason is: {why}");
+    }
+}
