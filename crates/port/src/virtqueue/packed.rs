@@ -19,8 +19,8 @@ use super::memory::GuestMemory;
 use super::table::DESCRIPTOR_BYTES;
 use super::violation::Violation;
 use crate::access::{Processor, Word, Words};
-use ring::Event;
-pub(super) use ring::{Descriptor, Parts, Places};
+pub(super) use ring::Parts;
+use ring::{Descriptor, Event, Places};
 use std::sync::atomic::Ordering;
 
 /// Bytes of an event suppression structure (2.8.14).
@@ -79,7 +79,7 @@ impl<A: Words> Packed<A> {
     ///
     /// # Safety
     /// The parts are valid for queues of the layout's size, a power of two, as long as the value lives.
-    unsafe fn over(parts: Parts<A>, layout: &Layout) -> Packed<A> {
+    pub(super) unsafe fn over(parts: Parts<A>, layout: &Layout) -> Packed<A> {
         let (places, asked) = (Places::of(layout.size), Event::Disable);
         let used = vec![Used::default(); layout.size.into()].into_boxed_slice();
         let (in_order, head, pending, logs) = (layout.in_order, 0, 0, None);

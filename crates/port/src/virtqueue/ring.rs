@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod models;
 #[cfg(test)]
+mod packed_models;
+#[cfg(test)]
 mod proofs;
 
 use super::chain::Direction;

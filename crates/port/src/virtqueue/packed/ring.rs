@@ -40,7 +40,7 @@ impl Parts<Processor> {
 }
 
 /// A descriptor without its address: available, used, or in an indirect table.
-pub(in super::super) struct Descriptor {
+pub(super) struct Descriptor {
     pub len: u32,
     pub id: u16,
     pub flags: u16,
@@ -61,10 +61,10 @@ impl Descriptor {
 
 /// The places of a ring, a power of two, and the numbers of entries.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Places(u16);
+pub(super) struct Places(u16);
 
 impl Places {
-    pub(in super::super) fn of(size: u16) -> Places {
+    pub(super) fn of(size: u16) -> Places {
         Places(size)
     }
 
@@ -99,25 +99,25 @@ impl Places {
     }
 
     /// An entry as an offset in the ring and, in the highest bit, the wrap counter.
-    pub(in super::super) fn offset(self, entry: u16) -> u16 {
+    pub(super) fn offset(self, entry: u16) -> u16 {
         self.place(entry) as u16 | if self.wrap(entry) { WRAP } else { 0 }
     }
 
     /// An entry with this offset and wrap counter. Offsets beyond the ring are of no entry; any is returned.
-    pub(in super::super) fn entry(self, offset: u16) -> u16 {
+    pub(super) fn entry(self, offset: u16) -> u16 {
         self.place(offset) as u16 | if offset & WRAP == 0 { self.0 } else { 0 }
     }
 
     /// The last entry up to `next` with this offset and wrap counter.
     #[inline(always)]
-    pub(in super::super) fn last(self, offset: u16, next: u16) -> u16 {
+    pub(super) fn last(self, offset: u16, next: u16) -> u16 {
         next.wrapping_sub(next.wrapping_sub(self.entry(offset)) & (2 * u32::from(self.0) - 1) as u16)
     }
 }
 
 /// What an event suppression structure asks for (2.8.14): an offset with the wrap counter, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Event {
+pub(super) enum Event {
     /// RING_EVENT_FLAGS_ENABLE, and values that are reserved.
     Enable,
     /// RING_EVENT_FLAGS_DISABLE
