@@ -95,10 +95,11 @@ proptest! {
         steps in prop::collection::vec(step(), 1..25),
         event_idx in any::<bool>(),
         offloads in any::<bool>(),
+        packed in any::<bool>(),
         offset in 0..9u64,
     ) {
         let wanted = if offloads { RICH } else { PLAIN | F_MRG_RXBUF };
-        let features = wanted | if event_idx { F_EVENT_IDX } else { 0 };
+        let features = wanted | if event_idx { F_EVENT_IDX } else { 0 } | if packed { F_PACKED } else { 0 };
         let (_dir, mut backend, mut frontend) = connected(features);
         let log = log_file(offset + LOG);
         frontend.log_all(features, 2, &log, offset);
@@ -153,6 +154,7 @@ proptest! {
             let (changed, marked) = (changed(&before, &frontend), marked(&log, offset));
             prop_assert!(changed.is_subset(&marked), "{changed:?} were written, and {marked:?} are marked");
             let rings = (0..2).flat_map(|queue| pages(ring(queue)[2], 6 + 8 * u64::from(SIZE)));
+            let rings = rings.chain((0..2).filter(|_| packed).flat_map(|queue| pages(ring(queue)[0], 1)));
             let may: BTreeSet<u64> = known.into_iter().chain(rings).chain(writable.iter().copied()).collect();
             prop_assert!(marked.is_subset(&may), "{marked:?} are marked, and only {may:?} can have been written");
             free += frontend.completed(0).len() as u16;
