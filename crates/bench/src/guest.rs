@@ -92,7 +92,7 @@ pub(crate) fn boot_one(
     mac: [u8; 6],
     address: Ipv4Addr,
 ) -> Result<Guest> {
-    let nic = Nic { backend, mac, address, prefix: 24, queues: 1 };
+    let nic = Nic { backend, mac, address, prefix: 24, queues: 1, packed: false };
     let (name, log) = (name.to_owned(), home.join(format!("{name}.console")));
     // As in the papers. With 128 MiB, the kernel limits TCP's window to half a megabyte, so the round trip time would limit the rate.
     let (cpus, memory_mib, tools) = (1, 1024, Tools::default());

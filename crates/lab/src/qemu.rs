@@ -138,7 +138,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
             let socket = absolute(socket).doing(|| socket.display().to_string())?;
             let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
             let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
-            let device = format!("{virtio},mq={}", on(queues > 1));
+            let device = format!("{virtio},mq={},packed={}", on(queues > 1), on(nic.packed));
             (
                 format!("{model} on vhost-user"),
                 vec!["-chardev".to_owned(), socket, "-netdev".to_owned(), network, "-device".to_owned(), device],
@@ -181,7 +181,14 @@ mod tests {
     #[test]
     fn the_card_does_not_depend_on_the_backend() {
         let device = |backend: Backend, accelerator| {
-            let nic = Nic { backend, mac: [2, 0, 0, 0, 0, 1], address: Ipv4Addr::LOCALHOST, prefix: 8, queues: 1 };
+            let nic = Nic {
+                backend,
+                mac: [2, 0, 0, 0, 0, 1],
+                address: Ipv4Addr::LOCALHOST,
+                prefix: 8,
+                queues: 1,
+                packed: false,
+            };
             let spec = GuestSpec {
                 name: "guest".to_owned(),
                 kind: Kind::Qemu,

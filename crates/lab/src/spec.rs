@@ -63,6 +63,8 @@ pub struct Nic {
     pub prefix: u8,
     /// The number of queue pairs; 1 on User-Mode Linux.
     pub queues: u16,
+    /// Whether its driver may use packed rings; on QEMU only.
+    pub packed: bool,
 }
 
 impl GuestSpec {
@@ -76,7 +78,7 @@ impl GuestSpec {
             cpus: 1,
             memory_mib: 128,
             tools: Tools::default(),
-            nic: Some(Nic { backend, mac, address, prefix: 24, queues: 1 }),
+            nic: Some(Nic { backend, mac, address, prefix: 24, queues: 1, packed: false }),
             monitor: None,
             log: home.join(format!("{name}.console")),
         }

@@ -18,18 +18,20 @@ fn main() -> ExitCode {
     let tests = vec![
         guest_test("two_uml_guests_exchange_datagrams_and_streams", || exchange(Kind::Uml, Kind::Uml)),
         guest_test("a_qemu_guest_and_a_uml_guest_exchange_datagrams_and_streams", || exchange(Kind::Qemu, Kind::Uml)),
-        guest_test("a_backend_and_a_guest_restart_and_the_other_guest_carries_on", restart),
+        guest_test("a_backend_and_a_guest_restart_and_the_other_guest_carries_on", || restart(false)),
+        guest_test("a_guest_with_packed_rings_carries_on_when_its_backend_restarts", || restart(true)),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-fn guest(kind: Kind, number: u8, sockets: &Path) -> Result<Guest, Error> {
+fn guest(kind: Kind, packed: bool, number: u8, sockets: &Path) -> Result<Guest, Error> {
     let nic = Nic {
         backend: Backend::VhostUser(sockets.join(format!("{number}.sock"))),
         mac: [2, 0, 0, 0, 0, number],
         address: Ipv4Addr::new(10, 0, 0, number),
         prefix: 24,
         queues: 1,
+        packed,
     };
     boot(&GuestSpec { nic: Some(nic), ..spec(kind, &format!("joined-{number}")) })
 }
@@ -59,8 +61,8 @@ fn engine(sockets: &Path) -> Engine {
 fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
     let _engine = engine(sockets.path());
-    let first = guest(first, 1, sockets.path())?;
-    let second = guest(second, 2, sockets.path())?;
+    let first = guest(first, false, 1, sockets.path())?;
+    let second = guest(second, false, 2, sockets.path())?;
     traffic(&first, &second)?;
     first.stop()?;
     second.stop()
@@ -68,16 +70,16 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
 
 /// QEMU reconnects when its backend is back, and its guest sees only a pause. User-Mode Linux does not reconnect, so that guest
 /// restarts.
-fn restart() -> Result<(), Error> {
+fn restart(packed: bool) -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
     let before = engine(sockets.path());
-    let first = guest(Kind::Qemu, 1, sockets.path())?;
-    let second = guest(Kind::Uml, 2, sockets.path())?;
+    let first = guest(Kind::Qemu, packed, 1, sockets.path())?;
+    let second = guest(Kind::Uml, false, 2, sockets.path())?;
     traffic(&first, &second)?;
     drop(before);
     second.stop()?;
     let after = engine(sockets.path());
-    let second = guest(Kind::Uml, 2, sockets.path())?;
+    let second = guest(Kind::Uml, false, 2, sockets.path())?;
     let served = |vif: &VifState| vif.port.state == State::Up;
     for _ in 0..100 {
         if after.snapshot().unwrap().vifs.iter().all(served) {

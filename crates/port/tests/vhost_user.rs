@@ -22,13 +22,14 @@ fn offers_the_features_it_serves() {
     }
     backend.settle();
     let (features, protocol) = (frontend.reply_long(), frontend.reply_long());
-    // MRG_RXBUF, CSUM, TSO, LOG_ALL, INDIRECT, EVENT_IDX, VERSION_1, IN_ORDER, MQ; never the control queue (17).
-    for bit in [15, 0, 1, 7, 8, 11, 12, 26, 28, 29, 32, 35, 22, 30] {
+    // MRG_RXBUF, CSUM, TSO, LOG_ALL, INDIRECT, EVENT_IDX, VERSION_1, RING_PACKED, IN_ORDER, MQ; never the control queue
+    // (17).
+    for bit in [15, 0, 1, 7, 8, 11, 12, 26, 28, 29, 32, 34, 35, 22, 30] {
         assert!(features & 1 << bit != 0, "feature {bit} is not offered");
     }
     assert_eq!(features & 1 << 17, 0);
-    // MQ, LOG_SHMFD, RARP, REPLY_ACK, BACKEND_REQ, CONFIGURE_MEM_SLOTS, STATUS
-    assert_eq!(protocol, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 15 | 1 << 16);
+    // MQ, LOG_SHMFD, RARP, REPLY_ACK, NET_MTU, BACKEND_REQ, CONFIGURE_MEM_SLOTS, STATUS
+    assert_eq!(protocol, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 15 | 1 << 16);
     assert_eq!(frontend.reply_long(), 2);
 }
 
@@ -40,6 +41,25 @@ fn one_queue_is_offered_without_mq() {
     frontend.send(GET_FEATURES, 1, &[], &[]);
     backend.settle();
     assert_eq!(frontend.reply_long() & 1 << 22, 0);
+}
+
+/// A driver that sees MTU (3) takes it from the frontend, which must have it.
+#[test]
+fn an_mtu_is_offered_where_the_frontend_has_one() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let mut frontend = Frontend::connect(&path, 8);
+    for (protocol, offered) in [(1 << 3, false), (1 << 3 | 1 << 4, true)] {
+        frontend.send_longs(SET_PROTOCOL_FEATURES, &[protocol], &[]);
+        frontend.send(GET_FEATURES, 1, &[], &[]);
+        backend.settle();
+        assert_eq!(frontend.reply_long() & 1 << 3 != 0, offered);
+    }
+    frontend.send(NET_SET_MTU, 9, &9000u64.to_ne_bytes(), &[]);
+    backend.settle();
+    assert_eq!(frontend.reply_long(), 0, "it is accepted");
+    frontend.send(NET_SET_MTU, 9, &67u64.to_ne_bytes(), &[]);
+    assert!(backend.until_disabled().contains("an MTU of 67; it must be 68 to 65535"));
 }
 
 #[test]

@@ -69,6 +69,7 @@ impl Host {
             address: GUEST,
             prefix: 24,
             queues: 1,
+            packed: false,
         };
         GuestSpec {
             name: format!("{name}-{}", std::process::id()),

@@ -191,6 +191,7 @@ impl Maker<'_> {
                 address: node.address(),
                 prefix: PREFIX,
                 queues: 1,
+                packed: false,
             }),
             monitor: None,
             log: self.log(node),

@@ -6,7 +6,7 @@ use virtio_bindings::bindings::virtio_config::{VIRTIO_F_IN_ORDER, VIRTIO_F_RING_
 use virtio_bindings::bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_ANNOUNCE, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN,
     VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4,
-    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_NET_F_MTU,
 };
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
@@ -18,7 +18,8 @@ impl Features {
     /// The features offered to a frontend with this many queue pairs that negotiated these protocol features. A driver
     /// that sees MQ or GUEST_ANNOUNCE needs the control queue. Frontends with several queues (QEMU, virtio-user) serve
     /// it themselves, and so does one that migrates guests (QEMU), which negotiates RARP. User-Mode Linux's driver
-    /// fails without it.
+    /// fails without it. A driver that sees MTU reads it from the device's configuration, which frontends that negotiate
+    /// NET_MTU (QEMU) serve; User-Mode Linux's would read an arbitrary one.
     pub(super) fn offered(queues: u16, protocol: Protocol) -> Features {
         let always = [
             VIRTIO_NET_F_CSUM,
@@ -43,6 +44,9 @@ impl Features {
         }
         if protocol.contains(Protocol::RARP) {
             bits |= 1 << VIRTIO_NET_F_GUEST_ANNOUNCE;
+        }
+        if protocol.contains(Protocol::MTU) {
+            bits |= 1 << VIRTIO_NET_F_MTU;
         }
         Features(bits)
     }
@@ -123,6 +127,7 @@ pub(super) fn protocol() -> Protocol {
         | Protocol::LOG_SHMFD
         | Protocol::RARP
         | Protocol::REPLY_ACK
+        | Protocol::MTU
         | Protocol::BACKEND_REQ
         | Protocol::CONFIGURE_MEM_SLOTS
         | Protocol::STATUS

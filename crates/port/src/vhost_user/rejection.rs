@@ -29,6 +29,9 @@ pub(super) enum Rejection {
     /// A driver older than virtio 1.0.
     #[error("the driver does not acknowledge VIRTIO_F_VERSION_1; only virtio 1.0 and later is served")]
     Legacy,
+    /// An impossible MTU.
+    #[error("an MTU of {0}; it must be 68 to 65535")]
+    Mtu(u64),
     /// A message without its descriptor.
     #[error("{0:?} without a descriptor")]
     NoDescriptor(FrontendReq),

@@ -14,6 +14,7 @@ use crate::poller::{Interest, Watcher};
 use crate::virtqueue::{DirtyLog, GuestMemory, Layout, MAX_REGIONS, MAX_SIZE, Region, Violation};
 use fairlane_core::ack::Ring;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatures, VhostUserVringAddrFlags};
 
@@ -22,6 +23,9 @@ pub(super) const FIRST_KICK: u32 = 16;
 
 /// Where a packed queue begins whose frontend does not say: at the first entry, with the wrap counter 1.
 const FIRST_BASE: u16 = 1 << 15;
+
+/// The MTUs of a device (virtio 1.2, section 5.1.4.1).
+const MTU: RangeInclusive<u64> = 68..=65535;
 
 /// One queue's settings. Queues come in pairs: the guest's receive queue, then its transmit queue.
 #[derive(Default)]
@@ -211,6 +215,13 @@ impl Session {
                 }
             }
             Request::SET_BACKEND_REQ_FD => self._backend_requests = message.files.into_iter().next(),
+            // Frames of any length are carried; the guest has its MTU from the frontend.
+            Request::NET_SET_MTU => {
+                let mtu = message.long(0)?;
+                if !MTU.contains(&mtu) {
+                    return Err(Rejection::Mtu(mtu));
+                }
+            }
             Request::SEND_RARP => self.announcement.announce(message.bytes(0)?),
             other => return Err(Rejection::Request(other)),
         }

@@ -33,6 +33,7 @@ pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
 pub(crate) const GET_QUEUE_NUM: u32 = 17;
 pub(crate) const SET_VRING_ENABLE: u32 = 18;
 pub(crate) const SEND_RARP: u32 = 19;
+pub(crate) const NET_SET_MTU: u32 = 20;
 pub(crate) const ADD_MEM_REG: u32 = 37;
 pub(crate) const REM_MEM_REG: u32 = 38;
 pub(crate) const SET_STATUS: u32 = 39;
