@@ -155,7 +155,7 @@ fn kicks_are_enabled_only_before_sleep() {
         for round in 0..20u16 {
             assert_eq!(device_area(&frontend, 1).1, DISABLE);
             assert!(!backend.port.enable_notifications(wanted));
-            let offset = round % SIZE | if round / SIZE % 2 == 0 { 1 << 15 } else { 0 };
+            let offset = (round % SIZE) | if (round / SIZE).is_multiple_of(2) { 1 << 15 } else { 0 };
             // The offset is the entry's; where it is not asked for, it is kept with all bits inverted.
             assert_eq!(device_area(&frontend, 1), (if flags == DESC { offset } else { !offset }, flags));
             backend.port.disable_notifications();
@@ -174,7 +174,7 @@ fn the_driver_is_notified_as_it_asks() {
     let (_dir, _, mut backend, mut frontend) = connected(PACKED | F_EVENT_IDX, SIZE);
     frontend.calls[1].read().expect("each queue calls when it starts");
     // Offset and flags, and whether the completion of the entry at this number calls.
-    let at = |number: u16| number % SIZE | if number / SIZE % 2 == 0 { 1 << 15 } else { 0 };
+    let at = |number: u16| (number % SIZE) | if (number / SIZE).is_multiple_of(2) { 1 << 15 } else { 0 };
     let mut now = 0;
     for number in 0..40u16 {
         let asked = [
@@ -208,7 +208,7 @@ fn stopping_a_ring_returns_its_place_and_wrap_counter() {
         assert_eq!(frontend.completed(1).len(), 1);
         frontend.send_words(GET_VRING_BASE, &[1, 0]);
         backend.settle();
-        let half = number % 8 | if number / 8 % 2 == 0 { 1 << 15 } else { 0 };
+        let half = (number % 8) | if (number / 8).is_multiple_of(2) { 1 << 15 } else { 0 };
         let base = half << 16 | half;
         assert_eq!(frontend.reply(), [1u32.to_ne_bytes(), base.to_ne_bytes()].concat());
         // The ring starts with the first kick after that. The entry in the device area counts or, if there is none, what

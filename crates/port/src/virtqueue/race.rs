@@ -219,16 +219,16 @@ fn scribble_packed(guest: Guest, writable: u64, over: &AtomicBool) {
 /// A packed ring's driver: the descriptor at an entry, with the flags that make it available (virtio 1.2, section 2.8.1).
 fn push_packed(guest: Guest, number: u16, rest: u64) {
     let entry = u64::from(number % SIZE);
-    let available = if number / SIZE % 2 == 0 { AVAILABLE_BIT } else { USED_BIT };
+    let available = if (number / SIZE).is_multiple_of(2) { AVAILABLE_BIT } else { USED_BIT };
     // SAFETY: as in `Guest`.
     let words = [0, 8].map(|more| unsafe { AtomicU64::from_ptr(guest.at(16 * entry + more)) });
     words[0].store(GUEST + Guest::buffer(number), Ordering::Relaxed);
-    words[1].store(rest | ID * entry | available, Ordering::Release);
+    words[1].store(rest | (ID * entry) | available, Ordering::Release);
 }
 
 /// The used descriptor of an entry, once there is one: its buffer ID and length.
 fn take_packed(guest: Guest, number: u16) -> (u64, u64) {
-    let used = if number / SIZE % 2 == 0 { AVAILABLE_BIT | USED_BIT } else { 0 };
+    let used = if (number / SIZE).is_multiple_of(2) { AVAILABLE_BIT | USED_BIT } else { 0 };
     // SAFETY: as in `Guest`.
     let word = unsafe { AtomicU64::from_ptr(guest.at(16 * u64::from(number % SIZE) + 8)) };
     loop {

@@ -81,6 +81,9 @@ pub(crate) fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
+/// A described buffer: address in the guest's memory, length, flags and the next index.
+type Described = (u64, u32, u16, u16);
+
 /// A guest's memory and its frontend's end of the socket.
 pub(crate) struct Frontend {
     pub stream: UnixStream,
@@ -95,7 +98,7 @@ pub(crate) struct Frontend {
     pub packed: Cell<bool>,
     /// A packed queue's described buffers, which are no part of its ring before they become available; by queue and
     /// index.
-    described: RefCell<HashMap<(u32, u16), (u64, u32, u16, u16)>>,
+    described: RefCell<HashMap<(u32, u16), Described>>,
     /// Its chains that were made available and not completed: buffer ID, which is the head's index, and descriptors.
     outstanding: Vec<VecDeque<(u16, u16)>>,
 }
