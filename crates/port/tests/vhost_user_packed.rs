@@ -213,7 +213,7 @@ fn stopping_a_ring_returns_its_place_and_wrap_counter() {
         assert_eq!(frontend.reply(), [1u32.to_ne_bytes(), base.to_ne_bytes()].concat());
         // The ring starts with the first kick after that. The entry in the device area counts or, if there is none, what
         // the frontend sends.
-        if number % 2 == 0 {
+        if number % 2 == 0 && base != 0 {
             frontend.write(ring(1)[2], &[0; 4]);
             frontend.send_words(SET_VRING_BASE, &[1, base]);
         } else {
@@ -375,4 +375,26 @@ fn rings_of_impossible_form() {
         let why = backend.until_disabled();
         assert!(why.contains(reason), "the reason is: {why}");
     }
+}
+
+/// User-Mode Linux sends 0 for where its rings begin, without the wrap counter.
+#[test]
+fn a_ring_that_begins_at_0_has_the_wrap_counter_1() {
+    let (_dir, path) = place();
+    let mut backend = Backend::listen(&path, 1);
+    let mut frontend = Frontend::connect(&path, SIZE);
+    frontend.set_up(PACKED, 0);
+    for queue in 0..2 {
+        frontend.set_up_ring(queue);
+        frontend.send_words(SET_VRING_BASE, &[queue, 0]);
+    }
+    backend.until_up();
+    // As if no backend had kept an entry yet.
+    (0..2).for_each(|queue| frontend.write(ring(queue)[2], &[0; 4]));
+    for queue in 0..2u32 {
+        frontend.send_words(SET_VRING_BASE, &[queue, 0]);
+    }
+    backend.settle();
+    frontend.transmit(0, NO_HEADER, &frame(1, 200));
+    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
 }

@@ -21,7 +21,8 @@ use vhost::vhost_user::message::{FrontendReq as Request, VhostUserProtocolFeatur
 /// Kicks are numbered from here on among the port's descriptors.
 pub(super) const FIRST_KICK: u32 = 16;
 
-/// Where a packed queue begins whose frontend does not say: at the first entry, with the wrap counter 1.
+/// Where a packed queue begins whose frontend does not say, or says 0, as User-Mode Linux does: at the first entry, with
+/// the wrap counter 1.
 const FIRST_BASE: u16 = 1 << 15;
 
 /// The MTUs of a device (virtio 1.2, section 5.1.4.1).
@@ -385,7 +386,7 @@ impl Session {
             return None;
         }
         let (event_idx, indirect, in_order) = (features.event_idx(), features.indirect(), features.in_order());
-        let base = vring.base.map_or(FIRST_BASE, |base| base as u16);
+        let base = vring.base.filter(|base| *base != 0).map_or(FIRST_BASE, |base| base as u16);
         Some(Layout { size: vring.size, descriptors, available, used, event_idx, indirect, in_order, base })
     }
 
