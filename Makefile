@@ -118,6 +118,7 @@ claims: guests all
 
 # The lab's packages are fetched while the linters run.
 test: guests plugin mpi
+	@deploy/need dpdk-testpmd dpdk-dev
 	@deploy/need haproxy haproxy
 	@deploy/need orterun openmpi-bin
 	@deploy/need nft nftables

@@ -5,7 +5,7 @@ use fairlane_policy::{Change, Policy, Setting, ShareSetting, Terms, units};
 use libfuzzer_sys::fuzz_target;
 
 /// The text that input bytes from 128 on stand for, so that inputs form meaningful policies.
-const WORDS: [&str; 96] = [
+const WORDS: [&str; 97] = [
     "\n[[link]]\n",
     "\n[[vif]]\n",
     "\n",
@@ -102,6 +102,7 @@ const WORDS: [&str; 96] = [
     "64KiB",
     "wrr",
     "50ms",
+    "packed = true\n",
 ];
 
 // Zeros separate the parts of an input: two policies, then any number of triples of target, key and value.

@@ -141,7 +141,10 @@ impl Bench {
         let mut link = Link::with_uplink(Config::default(), scheduler, Box::new(uplink), peer);
         for number in [HONEST, HOSTILE] {
             let path = socket(&directory, number);
-            link.add_receiver(number, Box::new(VhostUser::listen(&format!("guest{number}"), &path, 1).unwrap()));
+            link.add_receiver(
+                number,
+                Box::new(VhostUser::listen(&format!("guest{number}"), &path, 1).unwrap().with_packed_rings()),
+            );
         }
         let poller = Poller::new().unwrap();
         for number in [HONEST, HOSTILE] {

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
     let said = |error: &dyn Display| Error::failed(format!("vif `{}`", vif.name), error);
     match &vif.card {
-        Card::VhostUser { socket, connect, access } => {
+        Card::VhostUser { socket, connect, access, packed } => {
             let access = Access {
                 owner: access.owner.as_ref().map(user).transpose().map_err(|why| said(&why))?,
                 group: access.group.as_ref().map(group).transpose().map_err(|why| said(&why))?,
@@ -33,7 +33,8 @@ pub(crate) fn vif(vif: &Vif) -> Result<Box<dyn Port>, Error> {
             };
             let open = if *connect { VhostUser::connect_for } else { VhostUser::listen_for };
             let opened = open(&vif.name, socket, vif.queues, access);
-            Ok(Box::new(opened.map_err(|error| said(&confinement::explain(&error, Wish::Socket)))?))
+            let port = opened.map_err(|error| said(&confinement::explain(&error, Wish::Socket)))?;
+            Ok(Box::new(if *packed { port.with_packed_rings() } else { port }))
         }
         Card::Xen { guest, device } => {
             let opened = xen(|backend| backend.vif(&vif.name, guest, *device, vif.queues));

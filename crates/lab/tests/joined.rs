@@ -36,7 +36,7 @@ fn guest(kind: Kind, packed: bool, number: u8, sockets: &Path) -> Result<Guest, 
     boot(&GuestSpec { nic: Some(nic), ..spec(kind, &format!("joined-{number}")) })
 }
 
-fn engine(sockets: &Path) -> Engine {
+fn engine(sockets: &Path, packed: bool) -> Engine {
     let place = sockets.display();
     let policy = format!(
         r#"
@@ -46,11 +46,13 @@ fn engine(sockets: &Path) -> Engine {
         [[vif]]
         name = "first"
         socket = "{place}/1.sock"
+        packed = {packed}
         mac = "02:00:00:00:00:01"
         addresses = ["10.0.0.1"]
         [[vif]]
         name = "second"
         socket = "{place}/2.sock"
+        packed = {packed}
         mac = "02:00:00:00:00:02"
         addresses = ["10.0.0.2"]
         "#
@@ -60,7 +62,7 @@ fn engine(sockets: &Path) -> Engine {
 
 fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
-    let _engine = engine(sockets.path());
+    let _engine = engine(sockets.path(), false);
     let first = guest(first, false, 1, sockets.path())?;
     let second = guest(second, false, 2, sockets.path())?;
     traffic(&first, &second)?;
@@ -72,13 +74,13 @@ fn exchange(first: Kind, second: Kind) -> Result<(), Error> {
 /// restarts.
 fn restart(packed: bool) -> Result<(), Error> {
     let sockets = tempfile::tempdir().unwrap();
-    let before = engine(sockets.path());
+    let before = engine(sockets.path(), packed);
     let first = guest(Kind::Qemu, packed, 1, sockets.path())?;
     let second = guest(Kind::Uml, false, 2, sockets.path())?;
     traffic(&first, &second)?;
     drop(before);
     second.stop()?;
-    let after = engine(sockets.path());
+    let after = engine(sockets.path(), packed);
     let second = guest(Kind::Uml, false, 2, sockets.path())?;
     let served = |vif: &VifState| vif.port.state == State::Up;
     for _ in 0..100 {

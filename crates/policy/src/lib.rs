@@ -168,6 +168,8 @@ pub enum Card {
         connect: bool,
         /// Who may connect.
         access: Access,
+        /// Whether packed rings are offered (virtio 1.2, section 2.8), besides split ones.
+        packed: bool,
     },
     /// Over Xen's shared rings; the backend runs in a driver domain.
     Xen {

@@ -48,6 +48,7 @@ pub(super) const VIF_KEYS: &[&str] = &[
     "owner",
     "group",
     "mode",
+    "packed",
     "xen",
     "queues",
     "weight",
@@ -230,11 +231,12 @@ fn tenant(section: &Section, problems: &mut Problems) -> Tenant {
 }
 
 fn card(section: &Section, problems: &mut Problems) -> Card {
-    const SOCKET_KEYS: [&str; 5] = ["socket", "connect", "owner", "group", "mode"];
+    const SOCKET_KEYS: [&str; 6] = ["socket", "connect", "owner", "group", "mode", "packed"];
     let connect = section.read("connect", rules::flag, problems);
     let owner = section.read("owner", rules::account, problems);
     let group = section.read("group", rules::account, problems);
     let mode = section.read("mode", rules::mode, problems);
+    let packed = section.read("packed", rules::flag, problems).unwrap_or(false);
     if let Some((guest, device)) = section.read("xen", rules::xen, problems) {
         for key in SOCKET_KEYS.into_iter().filter(|key| section.has(key)) {
             problems.add(section.span(key), format!("{key} belongs to a vhost-user card, this vif is a Xen card"));
@@ -248,5 +250,5 @@ fn card(section: &Section, problems: &mut Problems) -> Card {
     let wrong = section.has("xen");
     let socket = if wrong { None } else { section.require("socket", rules::socket, problems) };
     let access = Access { owner, group, mode };
-    Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false), access }
+    Card::VhostUser { socket: socket.unwrap_or_default(), connect: connect.unwrap_or(false), access, packed }
 }

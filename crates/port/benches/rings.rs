@@ -30,7 +30,7 @@ impl Guest {
     fn new(features: u64) -> Guest {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("vif.sock");
-        let mut port = VhostUser::listen("bench", &path, 1).expect("a socket");
+        let mut port = VhostUser::listen("bench", &path, 1).expect("a socket").with_packed_rings();
         let poller = Poller::new().expect("a poller");
         port.register(&poller, Key(0)).expect("a poller");
         let frontend = Frontend::connect(&path, SIZE);

@@ -369,7 +369,7 @@ impl World {
         Vif {
             name: name_of(place),
             link: "lan".to_owned(),
-            card: Card::VhostUser { socket, connect: false, access: Default::default() },
+            card: Card::VhostUser { socket, connect: false, access: Default::default(), packed: false },
             queues: 1,
             shares: Shares::of_weight(weight),
             rx_queue: receive::QUEUE,

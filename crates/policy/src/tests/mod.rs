@@ -164,8 +164,8 @@ fn written(policy: &Policy) -> String {
     for vif in &policy.vifs {
         writeln!(text, "[[vif]]\nname = {:?}\nlink = {:?}", vif.name, vif.link).unwrap();
         match &vif.card {
-            Card::VhostUser { socket, connect, access } => {
-                writeln!(text, "socket = {socket:?}\nconnect = {connect}").unwrap();
+            Card::VhostUser { socket, connect, access, packed } => {
+                writeln!(text, "socket = {socket:?}\nconnect = {connect}\npacked = {packed}").unwrap();
                 for (key, account) in [("owner", &access.owner), ("group", &access.group)] {
                     match account {
                         Some(Account::Name(name)) => writeln!(text, "{key} = {name:?}").unwrap(),

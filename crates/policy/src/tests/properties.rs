@@ -74,6 +74,7 @@ fn vif(place: u8, link: Link) -> impl Strategy<Value = Vif> {
                         group: (queues % 2 == 0).then_some(Account::Number(queues.into())),
                         mode: (!connect && queues % 5 == 0).then_some(0o600 | u32::from(queues)),
                     },
+                    packed: queues % 7 == 0,
                 },
                 guest => Card::Xen { guest: format!("guest {guest}"), device: connect.into() },
             },

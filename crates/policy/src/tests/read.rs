@@ -91,7 +91,7 @@ fn missing_keys_have_defaults() {
     let vif = Vif {
         name: "v".into(),
         link: "l".into(),
-        card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default() },
+        card: Card::VhostUser { socket: "s".into(), connect: false, access: Access::default(), packed: false },
         queues: 1,
         tenant: None,
         shares: Shares { tx: default_share(100), rx: default_share(100), same_weight: true },

@@ -20,7 +20,7 @@ impl Features {
     /// it themselves, and so does one that migrates guests (QEMU), which negotiates RARP. User-Mode Linux's driver
     /// fails without it. A driver that sees MTU reads it from the device's configuration, which frontends that negotiate
     /// NET_MTU (QEMU) serve; User-Mode Linux's would read an arbitrary one.
-    pub(super) fn offered(queues: u16, protocol: Protocol) -> Features {
+    pub(super) fn offered(queues: u16, packed: bool, protocol: Protocol) -> Features {
         let always = [
             VIRTIO_NET_F_CSUM,
             VIRTIO_NET_F_GUEST_CSUM,
@@ -35,10 +35,12 @@ impl Features {
             VIRTIO_RING_F_EVENT_IDX,
             VIRTIO_F_VERSION_1,
             VIRTIO_F_IN_ORDER,
-            VIRTIO_F_RING_PACKED,
         ];
         let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
         let mut bits = always.iter().fold(own.bits(), |bits, bit| bits | 1 << bit);
+        if packed {
+            bits |= 1 << VIRTIO_F_RING_PACKED;
+        }
         if queues > 1 {
             bits |= 1 << VIRTIO_NET_F_MQ;
         }

@@ -41,6 +41,8 @@ const CONNECTION: u32 = 8;
 pub struct VhostUser {
     name: String,
     queues: u16,
+    /// Whether packed rings are offered.
+    packed: bool,
     socket: Socket,
     access: Access,
     watcher: Option<Watcher>,
@@ -98,6 +100,7 @@ impl VhostUser {
         VhostUser {
             name: name.to_owned(),
             queues,
+            packed: false,
             socket,
             access,
             watcher: None,
@@ -107,6 +110,12 @@ impl VhostUser {
             closing: None,
             refused: None,
         }
+    }
+
+    /// Offers packed rings besides split ones. A driver that knows them (User-Mode Linux's, for one) then uses them, unless its
+    /// frontend says otherwise.
+    pub fn with_packed_rings(self) -> VhostUser {
+        VhostUser { packed: true, ..self }
     }
 
     /// Accepts a frontend if there is one and none is connected.
@@ -123,7 +132,7 @@ impl VhostUser {
                 info!(vif = %self.name, "frontend connected");
                 self.socket.pause(watcher);
                 self.refused = None;
-                self.peer = Some(Peer { channel, session: Session::new(self.queues, watcher.clone()) });
+                self.peer = Some(Peer { channel, session: Session::new(self.queues, self.packed, watcher.clone()) });
             }
             Err(error) => {
                 warn!(vif = %self.name, %error, "a frontend was not accepted");

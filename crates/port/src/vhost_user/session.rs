@@ -61,6 +61,7 @@ pub(super) struct Session {
     pub announcement: Announcement,
     vrings: Vec<Vring>,
     pairs: usize,
+    offers_packed: bool,
     /// The frontend's socket for requests by the backend; never used, but User-Mode Linux drops a device that closes
     /// it.
     _backend_requests: Option<File>,
@@ -70,8 +71,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A device with this many queue pairs, not configured yet.
-    pub(super) fn new(queues: u16, watcher: Watcher) -> Session {
+    /// A device with this many queue pairs, perhaps of packed rings, not configured yet.
+    pub(super) fn new(queues: u16, offers_packed: bool, watcher: Watcher) -> Session {
         let pairs = usize::from(queues);
         Session {
             watcher,
@@ -84,6 +85,7 @@ impl Session {
             announcement: Announcement::default(),
             vrings: (0..2 * pairs).map(|_| Vring::default()).collect(),
             pairs,
+            offers_packed,
             _backend_requests: None,
             queues: queues::none(pairs, false),
             broken: None,
@@ -92,7 +94,7 @@ impl Session {
 
     /// The features offered to the frontend.
     fn offered(&self) -> Features {
-        Features::offered(self.pairs as u16, self.protocol)
+        Features::offered(self.pairs as u16, self.offers_packed, self.protocol)
     }
 
     /// The features that the guest's driver acknowledged.

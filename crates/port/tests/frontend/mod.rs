@@ -19,7 +19,7 @@ pub(crate) type Backend = Worker<VhostUser>;
 
 impl Backend {
     pub(crate) fn listen(path: &Path, queues: u16) -> Backend {
-        Backend::new(VhostUser::listen("test", path, queues).unwrap())
+        Backend::new(VhostUser::listen("test", path, queues).unwrap().with_packed_rings())
     }
 
     /// Handles events until it carries frames and all messages are handled.
