@@ -14,7 +14,7 @@ early_ack = "on"
 "#;
 
 const WRONG_LINES: &str = r#"policy.toml:4: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as "100Mbit/s" or "none", not "100Mbps"
-policy.toml:8: unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)
+policy.toml:8: unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, packed, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)
 policy.toml:9: early_ack must be true, false, "stalled" (the same as true) or "always", not "on"
 "#;
 

@@ -82,15 +82,15 @@ fn tables_of_the_wrong_shape() {
 fn unknown_keys() {
     vif(
         "wieght = 1",
-        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `wieght` in [[vif]], did you mean `weight`? (its keys are name, link, tenant, socket, connect, owner, group, mode, packed, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "zzz = 1",
-        "unknown key `zzz` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `zzz` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, packed, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     vif(
         "\"a\\nb\" = 1",
-        "unknown key `a\\nb` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+        "unknown key `a\\nb` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, packed, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
     );
     link(
         "rates = 1\n",
@@ -418,7 +418,7 @@ fn all_mistakes_are_reported_at_once_by_line() {
             "p:4: socket must be the path of a socket, not \"\"",
             "p:5: weight must be 1 to 10000, not 0",
             "p:6: queues must be 1 to 16, not 0",
-            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
+            "p:7: unknown key `colour` in [[vif]] (its keys are name, link, tenant, socket, connect, owner, group, mode, packed, xen, queues, weight, min_rate, max_rate, burst, max_frames, frame_burst, rx_weight, rx_min_rate, rx_max_rate, rx_burst, rx_max_frames, rx_frame_burst, rx_queue, rx_timeout, mac, addresses, early_ack)",
             "p:10: rate must be a number and a unit (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s), such as \"100Mbit/s\" or \"none\", not \"1\"",
         ],
     );
