@@ -1,7 +1,6 @@
 //! What a bridge does before its worker sleeps, and after: which ports ask their peers to wake the worker.
 //!
-//! A port that asked is asked again only after it was served or had an event, so a wakeup costs the same however many guests there
-//! are.
+//! A port that asked is asked again only after it was served or had an event, so a wakeup costs little more with many guests.
 
 use super::Bridge;
 use crate::entry::{PortEntry, Turn};
