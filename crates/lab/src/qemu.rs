@@ -129,7 +129,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
         Accelerator::Tcg => 0,
     };
     let model = if vectors == 0 { "virtio without MSI-X" } else { "virtio" };
-    let virtio = format!("virtio-net-pci,netdev=card,mac={mac},vectors={vectors}");
+    let virtio = format!("virtio-net-pci,netdev=card,mac={mac},vectors={vectors},packed={}", on(nic.packed));
     Ok(match (&nic.backend, spec.kind) {
         (Backend::VhostUser(_), Kind::QemuE1000) => {
             return Err(refuse("an e1000 card cannot have a vhost-user backend, only a tap"));
@@ -138,7 +138,7 @@ fn card(spec: &GuestSpec, nic: &Nic, accelerator: Accelerator) -> Result<(String
             let socket = absolute(socket).doing(|| socket.display().to_string())?;
             let socket = format!("socket,id=card,reconnect=1,path={}", comma_doubled(&socket));
             let network = format!("vhost-user,id=card,chardev=card,queues={queues}");
-            let device = format!("{virtio},mq={},packed={}", on(queues > 1), on(nic.packed));
+            let device = format!("{virtio},mq={}", on(queues > 1));
             (
                 format!("{model} on vhost-user"),
                 vec!["-chardev".to_owned(), socket, "-netdev".to_owned(), network, "-device".to_owned(), device],
