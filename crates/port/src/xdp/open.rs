@@ -15,6 +15,7 @@ use fairlane_core::time::Nanos;
 use libc::SOL_XDP;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Frames of a queue, and entries of its rings. Nothing pushes back on the wire, so they must hold the frames that
 /// arrive while the worker waits for its CPU.
@@ -25,6 +26,10 @@ const TRANSMIT: usize = 512;
 
 /// Blocks of the packet socket's ring for frames to groups: 30 frames.
 const GROUPS: usize = 1;
+
+/// How often, and how long each time, to wait for a queue that another socket has.
+const RELEASES: u32 = 100;
+const RELEASE: Duration = Duration::from_millis(10);
 
 pub(super) fn open(name: &str) -> Result<Xdp, Error> {
     let found = find(name)?;
@@ -176,7 +181,17 @@ impl Opening<'_> {
         };
         let len = size_of_val(&address) as libc::socklen_t;
         // SAFETY: `address` has `len` bytes, which the call reads.
-        let bound = check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) });
+        let bind = || check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) });
+        let mut bound = bind();
+        // The kernel releases the queues of a backend that just ended a little later (`xp_put_pool` in
+        // linux/net/xdp/xsk_buff_pool.c).
+        for _ in 0..RELEASES {
+            if !bound.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+                break;
+            }
+            std::thread::sleep(RELEASE);
+            bound = bind();
+        }
         bound.map(drop).map_err(self.failed("bind"))
     }
 
