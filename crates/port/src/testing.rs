@@ -1,9 +1,10 @@
 //! Helpers for tests of ports on real interfaces. Each test runs in a network namespace of its own that vanishes with
 //! the test's thread. This needs root.
 
-use crate::{BURST, Burst, Key, Poller, Port, Put, Refusal, Wanted};
+use crate::{BURST, Burst, Key, Poller, Port, Put, Refusal, Status, Wanted};
 use fairlane_core::packet::{Checksum, Offload};
 use fairlane_core::sched::Budget;
+use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -63,6 +64,24 @@ pub(crate) fn put(port: &mut impl Port, frame: &[u8], offload: Offload) -> Put {
     let mut filler = burst.fill();
     filler.push(frame, offload);
     port.put(&filler.done(), 0..1, Nanos(0))
+}
+
+/// Puts one frame into a port that never takes it, for this reason.
+#[track_caller]
+pub(crate) fn refused(port: &mut impl Port, frame: &[u8], offload: Offload, reason: DropReason) {
+    assert_eq!(put(port, frame, offload), Put { accepted: 0, refusal: Some(Refusal::Never(reason)) });
+}
+
+/// Handles a port's events until none comes for so long. Returns the port's status.
+pub(crate) fn settle(port: &mut impl Port, poller: &Poller, quiet: Nanos) -> Status {
+    let mut events = Vec::new();
+    while {
+        poller.wait(quiet, &mut events).unwrap();
+        !events.is_empty()
+    } {
+        events.iter().for_each(|(_, number)| port.event(*number, poller, Nanos(0)));
+    }
+    port.status()
 }
 
 /// Opens a port in a namespace of its own whose host has this address, and runs `work` on that thread.

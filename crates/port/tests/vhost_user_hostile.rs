@@ -8,9 +8,8 @@ mod frontend;
 
 use fairlane_core::packet::Offload;
 use fairlane_core::sched::Budget;
-use fairlane_core::stats::DropReason;
 use fairlane_core::time::Nanos;
-use fairlane_port::{Control, Refusal, Sink, Source, Status, Wanted};
+use fairlane_port::{Control, Sink, Source, Status, Wanted};
 use frontend::*;
 use proptest::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,39 +18,6 @@ fn backend() -> (tempfile::TempDir, std::path::PathBuf, Backend) {
     let (dir, path) = place();
     let backend = Backend::listen(&path, 1);
     (dir, path, backend)
-}
-
-/// Sets a device up, breaks a rule on it by `wrong`, and checks that this disables it with `reason`, that its frontend
-/// is notified, and that the next frontend finds a working device.
-#[track_caller]
-fn disabled_by(features: u64, reason: &str, wrong: impl FnOnce(&mut Frontend)) {
-    let (_dir, path, mut backend) = backend();
-    let mut frontend = Frontend::connect(&path, 8);
-    frontend.set_up(features, 2);
-    backend.until_up();
-    wrong(&mut frontend);
-    assert!(backend.take().is_empty(), "nothing of a broken ring is passed on");
-    backend.put(&frame(0, 1000), Offload::default());
-    backend.assert_disabled(reason);
-    let down = backend.put(&frame(0, 100), Offload::default());
-    assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
-    assert!(backend.take().is_empty());
-    // A kick on a disabled device neither revives it nor keeps the worker awake.
-    frontend.kick(1);
-    backend.settle();
-    assert!(backend.take().is_empty());
-    drop(frontend);
-    works_again(&path, &mut backend);
-}
-
-/// A frontend that keeps the rules is served, whatever the one before did.
-#[track_caller]
-fn works_again(path: &std::path::Path, backend: &mut Backend) {
-    let mut frontend = Frontend::connect(path, 8);
-    frontend.set_up(RICH, 2);
-    backend.until_up();
-    frontend.transmit(0, NO_HEADER, &frame(1, 200));
-    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
 }
 
 /// A chain on the transmit queue: descriptors 0, 1, ... as given.
@@ -212,7 +178,7 @@ fn memory_truncated_while_idle() {
     backend.port.enable_notifications(Wanted { frames: true, room: false });
     backend.assert_disabled("truncated its guest's memory");
     drop(frontend);
-    works_again(&path, &mut backend);
+    works_again(RICH, &path, &mut backend);
 }
 
 /// Entries that were seen before have no descriptors any more: that is not the driver's fault.
@@ -263,7 +229,7 @@ fn rejected(reason: &str, wrong: impl FnOnce(&Frontend)) {
     wrong(&frontend);
     let why = backend.until_disabled();
     assert!(why.contains(reason), "the reason is: {why}");
-    works_again(&path, &mut backend);
+    works_again(RICH, &path, &mut backend);
 }
 
 #[test]
@@ -396,7 +362,7 @@ fn a_log_truncated_in_use() {
     let Status::Disabled(why) = backend.port.status() else { panic!("it is {:?}", backend.port.status()) };
     assert!(why.contains("the frontend truncated the dirty log"), "{why}");
     drop(frontend);
-    works_again(&path, &mut backend);
+    works_again(RICH, &path, &mut backend);
     other.transmit(0, NO_HEADER, &frame(1, 200));
     assert_eq!(neighbour.take(), [(frame(1, 200), Offload::default())]);
 }
@@ -428,7 +394,7 @@ fn a_frontend_that_sends_half_a_message_delays_nobody() {
     assert_eq!(backend.port.status(), Status::Waiting);
     drop(frontend);
     backend.settle();
-    works_again(&path, &mut backend);
+    works_again(RICH, &path, &mut backend);
 }
 
 proptest! {
@@ -494,6 +460,6 @@ proptest! {
         drop(frontend);
         backend.until(|port| port.status() != Status::Up);
         backend.settle();
-        works_again(&path, &mut backend);
+        works_again(RICH, &path, &mut backend);
     }
 }

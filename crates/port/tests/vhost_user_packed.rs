@@ -256,28 +256,9 @@ fn a_restarted_backend_resumes_where_it_stopped() {
     }
 }
 
-/// Sets a device up, breaks a rule on it by `wrong`, and checks that this disables it with `reason`, and that the next
-/// frontend finds a working device.
-#[track_caller]
-fn disabled_by(reason: &str, wrong: impl FnOnce(&mut Frontend)) {
-    let (_dir, path, mut backend, mut frontend) = connected(PACKED, SIZE);
-    wrong(&mut frontend);
-    assert!(backend.take().is_empty(), "nothing of a broken ring is passed on");
-    backend.put(&frame(0, 1000), Offload::default());
-    backend.assert_disabled(reason);
-    let down = backend.put(&frame(0, 100), Offload::default());
-    assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
-    drop(frontend);
-    let mut frontend = Frontend::connect(&path, SIZE);
-    frontend.set_up(PACKED, 2);
-    backend.until_up();
-    frontend.transmit(0, NO_HEADER, &frame(1, 200));
-    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
-}
-
 #[test]
 fn a_chain_longer_than_the_ring() {
-    disabled_by("an endless chain of descriptors", |frontend| {
+    disabled_by(PACKED, "an endless chain of descriptors", |frontend| {
         // From the sixth place on, over the end of the ring, and around.
         (0..SIZE).for_each(|number| frontend.write_packed(1, number, BUFFERS, 100, 0, NEXT));
     });
@@ -286,7 +267,7 @@ fn a_chain_longer_than_the_ring() {
 /// A chain may not lead into descriptors of the chains before it, which are not used yet.
 #[test]
 fn a_chain_into_the_one_before_it() {
-    disabled_by("an endless chain of descriptors", |frontend| {
+    disabled_by(PACKED, "an endless chain of descriptors", |frontend| {
         frontend.transmit(0, NO_HEADER, &frame(0, 100));
         (1..SIZE).for_each(|number| frontend.write_packed(1, number, BUFFERS, 100, 0, NEXT));
     });
@@ -297,28 +278,28 @@ fn buffers_and_tables_that_break_rules() {
     let chain = |address: u64, len: u32, flags: u16| {
         move |frontend: &mut Frontend| frontend.write_packed(1, 0, address, len, 7, flags)
     };
-    disabled_by("a descriptor of 0 bytes", chain(BUFFERS, 0, 0));
-    disabled_by("writable by the device", chain(BUFFERS, 100, WRITE));
-    disabled_by("has no room for the packet header", chain(BUFFERS, 12, 0));
-    disabled_by("a frame of more than 65557 bytes", chain(BUFFERS, 65570, 0));
+    disabled_by(PACKED, "a descriptor of 0 bytes", chain(BUFFERS, 0, 0));
+    disabled_by(PACKED, "writable by the device", chain(BUFFERS, 100, WRITE));
+    disabled_by(PACKED, "has no room for the packet header", chain(BUFFERS, 12, 0));
+    disabled_by(PACKED, "a frame of more than 65557 bytes", chain(BUFFERS, 65570, 0));
     for address in [MEMORY, MEMORY - 50, 0u64.wrapping_sub(GUEST), u64::MAX - GUEST - 20] {
-        disabled_by("is not in shared memory", chain(address, 100, 0));
+        disabled_by(PACKED, "is not in shared memory", chain(address, 100, 0));
     }
     for (len, flags) in [(0, INDIRECT), (24, INDIRECT), (16, INDIRECT | NEXT), (16 * 32769, INDIRECT)] {
-        disabled_by("an indirect table of", chain(BUFFERS, len, flags));
+        disabled_by(PACKED, "an indirect table of", chain(BUFFERS, len, flags));
     }
-    disabled_by("is not in shared memory", chain(MEMORY - 8, 16, INDIRECT));
-    disabled_by("neither nested nor followed", |frontend| {
+    disabled_by(PACKED, "is not in shared memory", chain(MEMORY - 8, 16, INDIRECT));
+    disabled_by(PACKED, "neither nested nor followed", |frontend| {
         frontend.write(BUFFERS, &descriptor(GUEST + BUFFERS, 16, 0, INDIRECT));
         frontend.write_packed(1, 0, BUFFERS, 16, 0, INDIRECT);
     });
-    disabled_by("in more segments than any driver makes", |frontend| {
+    disabled_by(PACKED, "in more segments than any driver makes", |frontend| {
         let table: Vec<u8> = (0..2000).flat_map(|_| descriptor(GUEST + BUFFERS, 1, 0, 0)).collect();
         frontend.write(BUFFERS + 0x10000, &table);
         frontend.write_packed(1, 0, BUFFERS + 0x10000, 2000 * 16, 0, INDIRECT);
     });
-    disabled_by("not writable by the device", |frontend| frontend.write_packed(0, 0, BUFFERS, 2048, 0, 0));
-    disabled_by("truncated its guest's memory", |frontend| frontend.memory.set_len(0).unwrap());
+    disabled_by(PACKED, "not writable by the device", |frontend| frontend.write_packed(0, 0, BUFFERS, 2048, 0, 0));
+    disabled_by(PACKED, "truncated its guest's memory", |frontend| frontend.memory.set_len(0).unwrap());
 }
 
 #[test]

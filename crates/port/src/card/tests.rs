@@ -1,7 +1,7 @@
 //! Tests with one end of a veth pair as the card, and the other end as the wire.
 
 use super::*;
-use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
+use crate::testing::{ALL, datagram, in_namespace, ip, put, refused, settle, tcp_passes};
 use fairlane_core::packet::{Checksum, Offload};
 use std::io::Write;
 use std::net::UdpSocket;
@@ -250,30 +250,18 @@ fn errors_name_the_cause() {
         let mut card = pair();
         let poller = Poller::new().unwrap();
         card.register(&poller, Key(1)).unwrap();
-        let look = |card: &mut Card| {
-            let mut events = Vec::new();
-            while {
-                poller.wait(Nanos::from_millis(50), &mut events).unwrap();
-                !events.is_empty()
-            } {
-                events.iter().for_each(|(_, number)| card.event(*number, &poller, Nanos(0)));
-            }
-            card.status()
-        };
+        let look = |card: &mut Card| settle(card, &poller, Nanos::from_millis(50));
         let (frame, offload) = datagram(9, &[1; 20]);
         let (large, _) = datagram(9, &[1; 1474]);
-        let refused = |card: &mut Card, frame: &[u8], reason| {
-            assert_eq!(put(card, frame, offload), Put { accepted: 0, refusal: Some(Refusal::Never(reason)) });
-        };
-        refused(&mut card, &frame[..13], DropReason::Malformed);
-        refused(&mut card, &large, DropReason::TooLarge);
+        refused(&mut card, &frame[..13], offload, DropReason::Malformed);
+        refused(&mut card, &large, offload, DropReason::TooLarge);
         ip("link set fl0 mtu 1502");
         assert_eq!(put(&mut card, &large, offload).accepted, 1);
         card.flush(Nanos(0));
 
         ip("link set fl0 down");
         assert_eq!(look(&mut card), Status::Waiting);
-        refused(&mut card, &frame, DropReason::ReceiverDown);
+        refused(&mut card, &frame, offload, DropReason::ReceiverDown);
         ip("link set fl0 up");
         assert_eq!(look(&mut card), Status::Up);
         assert_eq!(put(&mut card, &frame, offload).accepted, 1);
@@ -285,7 +273,7 @@ fn errors_name_the_cause() {
         card.flush(Nanos(0));
         assert!(matches!(card.status(), Status::Disabled(_)), "sending reports it before any netlink message");
         assert_eq!(card.lost().get(DropReason::Refused), 1);
-        refused(&mut card, &frame, DropReason::ReceiverDown);
+        refused(&mut card, &frame, offload, DropReason::ReceiverDown);
         assert!(matches!(look(&mut card), Status::Disabled(_)));
     });
 }

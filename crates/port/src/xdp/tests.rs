@@ -3,7 +3,7 @@
 use super::*;
 use crate::card::Card;
 use crate::card::open::{Which, find, receive};
-use crate::testing::{ALL, datagram, in_namespace, ip, put, tcp_passes};
+use crate::testing::{ALL, datagram, in_namespace, ip, put, refused, settle, tcp_passes};
 use fairlane_core::packet::{Checksum, Gso, GsoKind};
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -376,25 +376,13 @@ fn an_interface_that_goes_down_is_waited_for() {
         let mut wire = Card::open("eth0").unwrap();
         let poller = Poller::new().unwrap();
         card.register(&poller, Key(1)).unwrap();
-        let look = |card: &mut Xdp| {
-            let mut events = Vec::new();
-            while {
-                poller.wait(Nanos::from_millis(50), &mut events).unwrap();
-                !events.is_empty()
-            } {
-                events.iter().for_each(|(_, number)| card.event(*number, &poller, Nanos(0)));
-            }
-            card.status()
-        };
+        let look = |card: &mut Xdp| settle(card, &poller, Nanos::from_millis(50));
         let (frame, offload) = datagram(9, &[1; 20]);
-        let refused = |card: &mut Xdp, frame: &[u8], reason| {
-            assert_eq!(put(card, frame, offload), Put { accepted: 0, refusal: Some(Refusal::Never(reason)) });
-        };
-        refused(&mut card, &frame[..13], DropReason::Malformed);
+        refused(&mut card, &frame[..13], offload, DropReason::Malformed);
 
         ip("link set fl0 down");
         assert_eq!(look(&mut card), Status::Waiting);
-        refused(&mut card, &frame, DropReason::ReceiverDown);
+        refused(&mut card, &frame, offload, DropReason::ReceiverDown);
         ip("link set fl0 up");
         assert_eq!(look(&mut card), Status::Up);
         assert_eq!(put(&mut card, &frame, offload).accepted, 1);
@@ -407,7 +395,7 @@ fn an_interface_that_goes_down_is_waited_for() {
         card.flush(Nanos(0));
         assert!(matches!(card.status(), Status::Disabled(_)), "sending reports it before any netlink message");
         assert_eq!(card.lost().get(DropReason::Refused), 1);
-        refused(&mut card, &frame, DropReason::ReceiverDown);
+        refused(&mut card, &frame, offload, DropReason::ReceiverDown);
         assert!(matches!(look(&mut card), Status::Disabled(_)));
     });
 }
@@ -426,12 +414,7 @@ fn a_frame_wakes_the_worker() {
             while card.enable_notifications(wanted) {
                 take_all(&mut card);
             }
-            while {
-                poller.wait(Nanos(0), &mut events).unwrap();
-                !events.is_empty()
-            } {
-                events.iter().for_each(|(_, number)| card.event(*number, &poller, Nanos(0)));
-            }
+            settle(&mut card, &poller, Nanos(0));
             assert!(!card.enable_notifications(wanted));
             send(&mut wire, &to(address, 700, &[1; 40]));
             poller.wait(Nanos::from_millis(5000), &mut events).unwrap();

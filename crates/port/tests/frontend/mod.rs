@@ -7,8 +7,9 @@ mod worker;
 
 use fairlane_core::packet::checksum::Sum;
 use fairlane_core::packet::{Checksum, Gso, GsoKind, Offload};
+use fairlane_core::stats::DropReason;
 use fairlane_port::vhost_user::VhostUser;
-use fairlane_port::{Control, Status};
+use fairlane_port::{Control, Refusal, Status};
 pub(crate) use guest::*;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -58,6 +59,36 @@ pub(crate) fn connected(features: u64, size: u16) -> (TempDir, PathBuf, Backend,
     frontend.set_up(features, 2);
     backend.until_up();
     (dir, path, backend, frontend)
+}
+
+/// Sets a device up, breaks a rule on it by `wrong`, and checks that this disables it with `reason`, and that the next
+/// frontend finds a working device.
+#[track_caller]
+pub(crate) fn disabled_by(features: u64, reason: &str, wrong: impl FnOnce(&mut Frontend)) {
+    let (_dir, path, mut backend, mut frontend) = connected(features, 8);
+    wrong(&mut frontend);
+    assert!(backend.take().is_empty(), "nothing of a broken ring is passed on");
+    backend.put(&frame(0, 1000), Offload::default());
+    backend.assert_disabled(reason);
+    let down = backend.put(&frame(0, 100), Offload::default());
+    assert_eq!(down.refusal, Some(Refusal::Never(DropReason::ReceiverDown)));
+    assert!(backend.take().is_empty());
+    // A kick on a disabled device neither revives it nor keeps the worker awake.
+    frontend.kick(1);
+    backend.settle();
+    assert!(backend.take().is_empty());
+    drop(frontend);
+    works_again(features, &path, &mut backend);
+}
+
+/// A frontend that keeps the rules is served, whatever the one before did.
+#[track_caller]
+pub(crate) fn works_again(features: u64, path: &Path, backend: &mut Backend) {
+    let mut frontend = Frontend::connect(path, 8);
+    frontend.set_up(features, 2);
+    backend.until_up();
+    frontend.transmit(0, NO_HEADER, &frame(1, 200));
+    assert_eq!(backend.take(), [(frame(1, 200), Offload::default())]);
 }
 
 /// A TCP frame over IPv4 with this much payload and a partial TCP checksum.

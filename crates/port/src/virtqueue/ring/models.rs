@@ -114,6 +114,26 @@ fn the_driver_sees_whole_elements<A: Modelled>() {
     });
 }
 
+/// Completes a chain twice, publishes each time and once the last notification is due, and counts the notifications.
+pub(super) fn publish_two<F: Format>(ring: &mut Ring<F>, chain: F::Chain, calls: &AtomicU32) {
+    let publish = |ring: &mut Ring<F>, now| {
+        let before = ring.moderation.quiet_until;
+        let again = ring.publish(now, false);
+        if ring.moderation.quiet_until != before {
+            calls.fetch_add(1, Ordering::AcqRel);
+        }
+        again
+    };
+    let mut again = Nanos::NEVER;
+    for now in 0..2 {
+        ring.complete(chain, 0);
+        again = publish(ring, Nanos(now));
+    }
+    if again < Nanos::NEVER {
+        publish(ring, again);
+    }
+}
+
 /// 2.7.7.2: a driver that sleeps with entries to take is notified. The notification of the second completion is
 /// delayed.
 fn no_call_is_lost<A: Modelled>(event_idx: bool) {
@@ -130,22 +150,7 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
             let taken = driver.used_index();
             (taken, driver.enable_notifications(taken, event_idx))
         });
-        let publish = |ring: &mut Ring<Split<A>>, now| {
-            let before = ring.moderation.quiet_until;
-            let again = ring.publish(now, false);
-            if ring.moderation.quiet_until != before {
-                calls.fetch_add(1, Ordering::AcqRel);
-            }
-            again
-        };
-        let mut again = Nanos::NEVER;
-        for now in 0..2 {
-            ring.complete(0, 0);
-            again = publish(&mut ring, Nanos(now));
-        }
-        if again < Nanos::NEVER {
-            publish(&mut ring, again);
-        }
+        publish_two(&mut ring, 0, &calls);
         let (taken, awake) = driver.join().unwrap();
         assert!(awake || taken == 2 || calls.load(Ordering::Acquire) > 0, "the driver sleeps at {taken}");
     });

@@ -3,6 +3,7 @@
 
 use super::super::packed::{Chain, Packed, Parts};
 use super::super::table::DESCRIPTOR;
+use super::models::publish_two;
 use super::*;
 use crate::access::model::{Model, Modelled, Unfenced, Unordered, assert_woken, zeros};
 use crate::access::{Word, Words};
@@ -126,22 +127,7 @@ fn no_call_is_lost<A: Modelled>(event_idx: bool) {
             let taken = (0..2).take_while(|entry| driver.used(*entry).is_some()).count() as u16;
             (taken, driver.enable_notifications(taken, event_idx))
         });
-        let publish = |ring: &mut Ring<Packed<A>>, now| {
-            let before = ring.moderation.quiet_until;
-            let again = ring.publish(now, false);
-            if ring.moderation.quiet_until != before {
-                calls.fetch_add(1, Ordering::AcqRel);
-            }
-            again
-        };
-        let mut again = Nanos::NEVER;
-        for now in 0..2 {
-            ring.complete(CHAIN, 0);
-            again = publish(&mut ring, Nanos(now));
-        }
-        if again < Nanos::NEVER {
-            publish(&mut ring, again);
-        }
+        publish_two(&mut ring, CHAIN, &calls);
         let (taken, awake) = driver.join().unwrap();
         assert!(awake || taken == 2 || calls.load(Ordering::Acquire) > 0, "the driver sleeps at {taken}");
     });
