@@ -144,7 +144,7 @@ deny: cargo-deny
 cargo-deny:
 	@command -v cargo-deny > /dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 
-# Fairlane beside its peers: under eight minutes after the build. Writes out/bench/result.json and report.html.
+# Fairlane beside its peers: about seven minutes after the build, by its own estimate. Writes out/bench/result.json and report.html.
 bench: peers all
 	$(CARGO) run --quiet --release --package fairlane-bench -- --out out/bench
 
